@@ -1,0 +1,1 @@
+"""Every promise, proven on a real Kubernetes that `e2e.cluster` starts."""

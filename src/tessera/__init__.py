@@ -1,0 +1,1 @@
+"""Tessera: GPUs on Kubernetes, cut into slices."""

@@ -1,0 +1,23 @@
+"""The one tree of errors that Tessera raises on purpose.
+
+An error is one sentence: where, what was wrong, what would be right. Whoever catches a `TesseraError` may show
+`str(error)` to a person as it is; anything else that escapes is a bug.
+"""
+
+from collections.abc import Iterable
+
+
+class TesseraError(Exception):
+    """Something went wrong that a person can understand and mend."""
+
+
+class InvalidInput(TesseraError, ValueError):
+    """A document, an option or a value is not what it must be (exit code 2, HTTP 400)."""
+
+
+class InvalidInputs(InvalidInput):
+    """Several complaints about one document, found in one pass."""
+
+    def __init__(self, complaints: Iterable[str]) -> None:
+        self.complaints = tuple(complaints)
+        super().__init__("\n".join(self.complaints))

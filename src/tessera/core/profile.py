@@ -1,0 +1,83 @@
+"""MIG profiles: `1g.10gb`, `1g.10gb+me`, `4g.71gb`.
+
+A profile says how many compute slices and how much memory a MIG device has, and which extra engines. On a node it
+is the resource `nvidia.com/mig-1g.10gb`; a `+` is a `.` there, since `+` may not stand in a resource name.
+`+me` adds the media engines, `+me.all` all of them, `+gfx` graphics; `-me` is a slice that goes without.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache, total_ordering
+from typing import Final
+
+from tessera.core.errors import InvalidInput
+
+MIG_PREFIX: Final = "nvidia.com/mig-"
+WHOLE_GPU: Final = "nvidia.com/gpu"
+
+# digits are bounded: no card has a thousand slices or a million gigabytes
+_TEXT: Final = re.compile(
+    r"(?P<compute>[1-9]\d{0,2})g\.(?P<memory>[1-9]\d{0,5})gb(?P<extras>(?:[+.-][a-z][a-z0-9.]{0,15})?)",
+    re.ASCII,
+)
+
+
+class InvalidProfile(InvalidInput):
+    """A text that is no MIG profile."""
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class MigProfile:
+    """A MIG profile, ordered by memory, then compute, then extra engines."""
+
+    compute: int
+    memory_gb: int
+    extras: str = ""  # "+me", "+me.all", "-me"; empty for a plain slice
+
+    @classmethod
+    def parse(cls, text: str) -> "MigProfile":
+        """Read `1g.10gb`, `1g.10gb+me` or, as resource names have it, `1g.10gb.me`."""
+        profile = _parse(text)
+        if profile is None:
+            shown = text[:40].encode("unicode_escape").decode("ascii")
+            raise InvalidProfile(f'"{shown}" is not a MIG profile such as 1g.10gb or 1g.10gb+me')
+        return profile
+
+    @classmethod
+    def of_resource(cls, resource: str) -> "MigProfile | None":
+        """The profile behind `nvidia.com/mig-<profile>`; None for any other resource."""
+        return _parse(resource[len(MIG_PREFIX) :]) if resource.startswith(MIG_PREFIX) else None
+
+    def __str__(self) -> str:
+        """The profile as NVIDIA's tools write it: `1g.10gb+me`."""
+        return f"{self.compute}g.{self.memory_gb}gb{self.extras}"
+
+    @property
+    def label(self) -> str:
+        """The profile as resource names and records have it: `1g.10gb.me`."""
+        return str(self).replace("+", ".")
+
+    @property
+    def resource(self) -> str:
+        """The node resource that offers it: `nvidia.com/mig-1g.10gb.me`."""
+        return MIG_PREFIX + self.label
+
+    def __lt__(self, other: "MigProfile") -> bool:
+        return self._rank < other._rank
+
+    @property
+    def _rank(self) -> tuple[int, int, int, str]:
+        engines = -1 if self.extras.startswith("-") else len(self.extras)
+        return (self.memory_gb, self.compute, engines, self.extras)
+
+
+@lru_cache(maxsize=1024)
+def _parse(text: str) -> MigProfile | None:
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        return None
+    extras = match["extras"]
+    if extras.startswith("."):
+        extras = "+" + extras[1:]
+    return MigProfile(int(match["compute"]), int(match["memory"]), extras)

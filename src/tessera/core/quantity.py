@@ -1,0 +1,151 @@
+"""Kubernetes quantities, exact.
+
+A `Quantity` is a rational number with the format it was written in: `1536Mi`, `7500m`, `8`, `1e3`. Parsing and
+printing follow `k8s.io/apimachinery/pkg/api/resource`: values finer than a nano are rounded away from zero,
+values beyond 2^63-1 are capped, and `str()` gives the canonical text that the API server would print.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from functools import lru_cache, total_ordering
+from typing import Final, Self
+
+from tessera.core.errors import InvalidInput
+
+
+class InvalidQuantity(InvalidInput):
+    """A text that is no Kubernetes quantity."""
+
+
+class Format(Enum):
+    """How a quantity is written; a sum keeps the format of its first operand, as in Kubernetes."""
+
+    DECIMAL_SI = "decimal"
+    BINARY_SI = "binary"
+    DECIMAL_EXPONENT = "exponent"
+
+
+# Every suffix that Kubernetes knows, and no other. The empty one is 10^0.
+DECIMAL_SUFFIXES: Final[Mapping[str, int]] = {
+    "n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18,
+}  # fmt: skip
+BINARY_SUFFIXES: Final[Mapping[str, int]] = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+SUFFIXES: Final[Mapping[str, Fraction]] = {
+    **{suffix: Fraction(10) ** power for suffix, power in DECIMAL_SUFFIXES.items()},
+    **{suffix: Fraction(2) ** power for suffix, power in BINARY_SUFFIXES.items()},
+}
+
+_NANO: Final = 10**9  # apimachinery keeps nothing finer than a nano
+_MAX: Final = Fraction(2**63 - 1)  # and nothing beyond an int64
+_MAX_TEXT: Final = 128  # longer texts are no quantity anyone meant, and exact arithmetic on them is not free
+_MAX_EXPONENT: Final = 64  # 1e65 is capped anyway; 1e999999999 must not be computed
+_TEXT: Final = re.compile(
+    r"(?P<sign>[+-]?)(?P<digits>\d+(?:\.\d*)?|\.\d+)(?:[eE](?P<exponent>[+-]?\d+)|(?P<suffix>[KMGTPE]i|[numkMGTPE]?))",
+    re.ASCII,
+)
+_DECIMAL_BY_POWER: Final = {power: suffix for suffix, power in DECIMAL_SUFFIXES.items()}
+_BINARY_BY_POWER: Final = {power: suffix for suffix, power in BINARY_SUFFIXES.items()}
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True, eq=False)
+class Quantity:
+    """An exact amount; equal when the amounts are, however they are written."""
+
+    value: Fraction
+    format: Format = Format.DECIMAL_SI
+
+    @classmethod
+    def parse(cls, text: str | float) -> "Quantity":
+        """Read a quantity as Kubernetes does; numbers that YAML already read are welcome."""
+        return _parse(text if isinstance(text, str) else repr(text))
+
+    def __str__(self) -> str:
+        return _canonical(self.value, self.format)
+
+    def __eq__(self, other: object) -> bool:
+        return self.value == other.value if isinstance(other, Quantity) else NotImplemented
+
+    def __lt__(self, other: "Quantity") -> bool:
+        return self.value < other.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __bool__(self) -> bool:
+        return self.value != 0
+
+    def __add__(self, other: "Quantity") -> "Quantity":
+        return Quantity(self.value + other.value, self.format if self.value else other.format)
+
+    def __sub__(self, other: "Quantity") -> "Quantity":
+        return Quantity(self.value - other.value, self.format if self.value else other.format)
+
+    def __mul__(self, factor: Fraction | int) -> "Quantity":
+        return Quantity(self.value * factor, self.format)
+
+    def with_value(self, value: Fraction | int) -> Self:
+        """Another amount in the same format."""
+        return type(self)(Fraction(value), self.format)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the amount is an integer, as extended resources must be."""
+        return self.value.denominator == 1
+
+
+ZERO: Final = Quantity(Fraction(0))
+
+
+def format_of_suffix(suffix: str) -> Format:
+    """The format that a suffix implies."""
+    return Format.BINARY_SI if suffix in BINARY_SUFFIXES else Format.DECIMAL_SI
+
+
+@lru_cache(maxsize=4096)  # pods say the same few amounts over and over
+def _parse(text: str) -> Quantity:
+    if len(text) > _MAX_TEXT:
+        raise InvalidQuantity(f"{text[:16]!r}… ({len(text)} characters) is not a Kubernetes quantity")
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        raise InvalidQuantity(f"{_quoted(text)} is not a Kubernetes quantity such as 2, 500m or 8Gi")
+    value = Fraction(match["digits"].rstrip(".") if match["digits"].endswith(".") else match["digits"])
+    if match["exponent"] is not None:
+        exponent = int(match["exponent"])
+        value *= Fraction(10) ** max(-_MAX_EXPONENT, min(_MAX_EXPONENT, exponent))
+        form = Format.DECIMAL_EXPONENT
+    else:
+        value *= SUFFIXES[match["suffix"]]
+        form = format_of_suffix(match["suffix"])
+    nanos = value * _NANO
+    if nanos.denominator != 1:
+        value = Fraction(-(-nanos.numerator // nanos.denominator), _NANO)
+    value = min(value, _MAX)
+    return Quantity(-value if match["sign"] == "-" else value, form)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.encode("unicode_escape").decode("ascii").replace('"', '\\"') + '"'
+
+
+def _canonical(value: Fraction, form: Format) -> str:
+    if not value:
+        return "0"
+    if form is Format.BINARY_SI and (abs(value) < 1024 or value.denominator != 1):
+        form = Format.DECIMAL_SI  # as apimachinery does: binary suffixes are for whole numbers from 1024 on
+    if form is Format.BINARY_SI:
+        number, power = value.numerator, 0
+        while number % 1024 == 0 and power < 60:
+            number, power = number // 1024, power + 10
+        return f"{number}{_BINARY_BY_POWER.get(power, '')}"
+    nanos = value * _NANO
+    number = -(-nanos.numerator // nanos.denominator) if value > 0 else nanos.numerator // nanos.denominator
+    power = -9
+    while number % 1000 == 0 and power < 18:
+        number, power = number // 1000, power + 3
+    if form is Format.DECIMAL_EXPONENT:
+        return f"{number}e{power}" if power else str(number)
+    return f"{number}{_DECIMAL_BY_POWER[power]}"
