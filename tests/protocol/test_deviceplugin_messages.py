@@ -1,6 +1,6 @@
 """Device plugin messages: exactly what the kubelet reads and writes."""
 
-from tessera.core.devices import Assignment, Device, DeviceNode, Edits, Mount
+from tessera.core.devices import Assignment, Device, DeviceNode, Edits, Handover, Mount
 from tessera.protocol.deviceplugin import messages
 from tessera.protocol.deviceplugin import podresources_pb2 as podresources
 from tessera.protocol.deviceplugin import v1beta1_pb2 as v1beta1
@@ -45,18 +45,16 @@ def test_an_allocation_is_cdi_names_or_edits_or_both() -> None:
     name = v1beta1.CDIDevice(name="device.example.com/gpu=device_0")
     node = v1beta1.DeviceSpec(container_path="/dev/in", host_path="/dev/out", permissions="rw")
     mount = v1beta1.Mount(container_path="/in.so", host_path="/out.so", read_only=True)
-    for cdi, inline, expected in (
-        (True, False, v1beta1.ContainerAllocateResponse(envs={"VISIBLE": "device_0"}, cdi_devices=[name])),
+    for handover, expected in (
+        (Handover.CDI, v1beta1.ContainerAllocateResponse(envs={"VISIBLE": "device_0"}, cdi_devices=[name])),
         (
-            False,
-            True,
+            Handover.INLINE,
             v1beta1.ContainerAllocateResponse(
                 envs={"VISIBLE": "device_0", "DEVICE_0": "yes"}, devices=[node], mounts=[mount]
             ),
         ),
         (
-            True,
-            True,
+            Handover.BOTH,
             v1beta1.ContainerAllocateResponse(
                 envs={"VISIBLE": "device_0", "DEVICE_0": "yes"},
                 devices=[node],
@@ -65,7 +63,7 @@ def test_an_allocation_is_cdi_names_or_edits_or_both() -> None:
             ),
         ),
     ):
-        answer = messages.allocate_response([assignment], cdi=cdi, inline=inline)
+        answer = messages.allocate_response([assignment], handover)
         assert answer == v1beta1.AllocateResponse(container_responses=[expected])
 
 

@@ -8,12 +8,21 @@ turns the ids that somebody chose into `Assignment`s, all of them or none. Nothi
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, TypeVar
 
 from tessera.core.errors import InvalidInput, TesseraError
 
 MAX_ID: Final = 63  # characters, the kubelet's limit
+
+
+class Handover(StrEnum):
+    """How a container gets what it was given."""
+
+    CDI = "cdi"  # by name: the runtime looks the device up
+    INLINE = "inline"  # device nodes, mounts and environment spelled out, for runtimes without CDI
+    BOTH = "both"
 
 
 class CannotAssign(TesseraError):
@@ -106,12 +115,18 @@ class Device:
     place: Place | None = None
     numa: tuple[int, ...] = ()
     problem: str = ""  # why it is unhealthy; empty when it is healthy
+    leaving: bool = False  # in use and no longer wanted: stays for its pod, goes to nobody else
 
     def __post_init__(self) -> None:
         if not 0 < len(self.id) <= MAX_ID:
             raise InvalidInput(
                 f'device id "{self.id}" has {len(self.id)} characters, the kubelet takes 1 to {MAX_ID}'
             )
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What names it on its node: resource and id."""
+        return (self.resource, self.id)
 
     @property
     def healthy(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
-from tessera.core.devices import Assignment, Device, Edits
+from tessera.core.devices import Assignment, Device, Edits, Handover
 from tessera.protocol.deviceplugin import podresources_pb2 as podresources
 from tessera.protocol.deviceplugin import v1beta1_pb2 as v1beta1
 
@@ -101,18 +101,16 @@ def requested_ids(request: v1beta1.AllocateRequest) -> list[list[str]]:
     return [list(container.devices_ids) for container in request.container_requests]
 
 
-def allocate_response(
-    assignments: Sequence[Assignment], *, cdi: bool, inline: bool
-) -> v1beta1.AllocateResponse:
-    """What each container gets: CDI names, or the edits spelled out for runtimes without CDI, or both."""
+def allocate_response(assignments: Sequence[Assignment], handover: Handover) -> v1beta1.AllocateResponse:
+    """What each container gets."""
     return v1beta1.AllocateResponse(
-        container_responses=[_granted(assignment, cdi=cdi, inline=inline) for assignment in assignments]
+        container_responses=[_granted(assignment, handover) for assignment in assignments]
     )
 
 
-def _granted(assignment: Assignment, *, cdi: bool, inline: bool) -> v1beta1.ContainerAllocateResponse:
-    edits = assignment.edits if inline else Edits()
-    names = assignment.cdi_names if cdi else ()
+def _granted(assignment: Assignment, handover: Handover) -> v1beta1.ContainerAllocateResponse:
+    edits = Edits() if handover is Handover.CDI else assignment.edits
+    names = () if handover is Handover.INLINE else assignment.cdi_names
     return v1beta1.ContainerAllocateResponse(
         envs={**dict(edits.env), **assignment.environment},
         mounts=[
