@@ -60,6 +60,11 @@ def slices(size: int, starts: Sequence[int], card: int = 0) -> list[Device]:
     ]
 
 
+def offers(resource: str, count: int) -> Callable[[Kubelet], bool]:
+    """Whether that many are allocatable."""
+    return lambda kubelet: kubelet.allocatable.get(resource) == count
+
+
 class ListSource:
     """A source that says what the test says."""
 

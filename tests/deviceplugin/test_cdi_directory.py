@@ -112,7 +112,7 @@ while True:
 
 
 def test_fault_24_killed_while_writing(tmp_path: Path) -> None:
-    """kill -9 at any moment leaves the old spec or the new one, whole; the next start clears the rest."""
+    """Kill -9 at any moment leaves the old spec or the new one, whole; the next start clears the rest."""
     for written in (0, 1, 3):
         process = subprocess.Popen(
             [sys.executable, "-c", WRITER, str(tmp_path)],

@@ -1,15 +1,14 @@
 """Nothing leaks: no descriptor, no thread, no socket, no task."""
 
 import asyncio
-import os
 import threading
 from pathlib import Path
 
-from tests.deviceplugin.running import GPU, ListSource, mock_devices, run, running, slices
+from tests.deviceplugin.running import GPU, ListSource, mock_devices, offers, run, running, slices
 
 
 def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_a_hundred_changes_of_a_thousand_devices() -> None:
@@ -23,7 +22,7 @@ def test_a_hundred_changes_of_a_thousand_devices() -> None:
             for change in range(100):
                 source.list = [*mock_devices(999 - change), *slices(1 + change % 3, [0])]
                 node.plugin.poke()
-                await node.kubelet.until(lambda kubelet, n=999 - change: kubelet.allocatable.get(GPU) == n)
+                await node.kubelet.until(offers(GPU, 999 - change))
             source.list = mock_devices(1000)
             node.plugin.poke()
             await node.kubelet.until(lambda kubelet: kubelet.allocatable[GPU] == 1000)
@@ -46,7 +45,9 @@ def test_kubelet_restarts_leave_nothing_behind() -> None:
             for _ in range(30):
                 await node.kubelet.restart()
                 await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
-                seen.append((descriptors(), threading.active_count(), len(os.listdir(node.kubelet.folder))))
+                seen.append(
+                    (descriptors(), threading.active_count(), len(list(node.kubelet.folder.iterdir())))
+                )
             first, last = seen[2], seen[-1]
             assert last[0] - first[0] <= 2
             assert last[1:] == first[1:]

@@ -8,7 +8,7 @@ import pytest
 
 from tessera.core.devices import Handover
 from tessera.simulation.kubelet import AdmissionFailed, Kubelet
-from tests.deviceplugin.running import GPU, ListSource, mock_devices, run, running, slices
+from tests.deviceplugin.running import GPU, ListSource, mock_devices, offers, run, running, slices
 
 
 def test_devices_become_allocatable_and_are_handed_out() -> None:
@@ -53,7 +53,7 @@ def test_specs_are_on_disk_before_the_kubelet_hears() -> None:
             for count in range(1, 6):
                 source.list = mock_devices(count)
                 node.plugin.poke()
-                await kubelet.until(lambda kubelet, count=count: kubelet.allocatable.get(GPU) == count)
+                await kubelet.until(offers(GPU, count))
         await kubelet.stop()
         assert {1, 2, 3, 4, 5} <= set(seen)
 
@@ -360,17 +360,16 @@ def test_sockets_of_a_killed_plugin_are_removed() -> None:
 
         folder = root / "device-plugins"
         folder.mkdir()
+        listeners = {}
         for name in ("tessera-dead.sock", "tessera-alive.sock", "other.sock"):
-            listener = socket.socket(socket.AF_UNIX)
-            listener.bind(str(folder / name))
-            listener.listen()
-            if "alive" not in name:
-                listener.close()
-            else:
-                alive = listener
+            listeners[name] = socket.socket(socket.AF_UNIX)
+            listeners[name].bind(str(folder / name))
+            listeners[name].listen()
+        listeners["tessera-dead.sock"].close()
+        listeners["other.sock"].close()
         async with running(ListSource([]), root=root, kubelet=Kubelet(root)) as node:
             await node.until(lambda: node.plugin.ready)
             assert sorted(path.name for path in folder.iterdir()) == ["other.sock", "tessera-alive.sock"]
-        alive.close()
+        listeners["tessera-alive.sock"].close()
 
     run(story)
