@@ -2,7 +2,10 @@
 
 import io
 import json
+import re
+import shlex
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -314,3 +317,24 @@ def test_plan_as_document(tessera, output):
             }
         ],
     }
+
+
+def sessions(path):
+    """Commands of a page's console blocks, each with what it prints."""
+    blocks = re.findall(r"```console\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
+    return [
+        pytest.param(command, printed, id=command)
+        for block in blocks
+        for command, printed in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "printed"), sessions(Path(__file__).parents[2] / "docs" / "mig-layouts.md")
+)
+def test_the_page_tells_the_truth(tessera, command, printed):
+    """Every command on the page prints what the page says."""
+    words = shlex.split(command)
+    assert words[:2] == ["tessera", "mig"]
+    _, out, err = tessera(*words[2:])
+    assert out + err == printed
