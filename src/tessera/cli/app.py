@@ -1,7 +1,7 @@
 """The root command: which commands there are, and how every one of them ends.
 
 Commands are imported when they are used, so that `tessera --help` and shell completion stay quick.
-Exit codes: 0 done, 1 failed, 2 bad input, 3 a pod was rejected, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 bad input, 3 a pod was rejected, 4 less is available than asked for, 130 interrupted.
 """
 
 import importlib
@@ -20,6 +20,7 @@ EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as shells report it
 # name → (module with a click command called `command`, one line of help)
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "admit": ("tessera.cli.admit", "Decide about pods offline, with the very code of the webhook."),
+    "capacity": ("tessera.cli.capacity", "Show what nodes have, what pods hold of it, and what is left."),
     "mig": ("tessera.cli.mig", "Check, convert, draw and plan MIG layouts."),
     "config": ("tessera.cli.config", "Check the configuration file, print an example or its schema."),
     "demo": ("tessera.cli.demo", "See what Tessera does, story by story."),
