@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench lock proto clean
+.PHONY: help demo test e2e cluster-up cluster-down check format bench lock proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,17 @@ demo: $(READY) ## See what Tessera does
 
 test: $(READY) ## Run the tests
 	@$(BIN)/python -m pytest
+
+# A KUBECONFIG of the shell is left alone: only one given to make itself (`make e2e KUBECONFIG=…`) is tested on.
+e2e: $(READY) ## Prove the promises on a real Kubernetes (KUBECONFIG=… for an existing one)
+	@$(if $(filter command line,$(origin KUBECONFIG)),TESSERA_E2E_KUBECONFIG=$(abspath $(KUBECONFIG))) \
+		$(BIN)/python -m pytest e2e
+
+cluster-up: $(READY) ## Start a real Kubernetes with one node, and leave it running
+	@$(BIN)/python -m e2e.cluster up
+
+cluster-down: $(READY) ## Stop it, and remove whatever a crash left behind
+	@$(BIN)/python -m e2e.cluster down
 
 check: $(READY) ## Format, lint, types and import contracts
 	@$(BIN)/ruff format --check .

@@ -42,8 +42,10 @@ class CardLayout:
         if self.instances and not self.mig_enabled:
             raise DoesNotFit(f"{self.product.name}: MIG devices on a card with MIG off")
         wishes = [Wish(i.profile, i.position, i.size) for i in self.instances]
-        if place(self.product, wishes) != self.instances:
+        placed = place(self.product, wishes)
+        if placed is None:
             raise DoesNotFit(explain_misfit(self.product, wishes))
+        object.__setattr__(self, "instances", placed)  # the same, in order
 
     @classmethod
     def cut(cls, product: Product, wishes: Iterable[Wish | MigProfile]) -> "CardLayout":
