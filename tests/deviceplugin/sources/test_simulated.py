@@ -20,7 +20,15 @@ def source(
     tmp_path: Path, wanted: str | NodeLayout = MIXED, strategy: Strategy = Strategy.MIXED
 ) -> SimulatedSource:
     layout = read_layout(wanted, CARDS) if isinstance(wanted, str) else wanted
-    return SimulatedSource(lambda: layout, node="node-1", strategy=strategy, tools=tmp_path, numa_nodes=2)
+    return SimulatedSource(
+        lambda: layout,
+        node="node-1",
+        strategy=strategy,
+        tools=tmp_path,
+        env_list="NVIDIA_VISIBLE_DEVICES",
+        cdi_kind="tessera.simulated/gpu",
+        numa_nodes=2,
+    )
 
 
 def counted(devices: list[Device]) -> dict[str, int]:

@@ -7,21 +7,18 @@ a container sees exactly its devices, whichever of them it got.
 import importlib.resources
 import logging
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from tessera.core.device_ids import gpu_uuid, mig_uuid
 from tessera.core.devices import Card, Device, Edits, Mount, Place, Span
-from tessera.core.geometry import Product
 from tessera.core.layout import NodeLayout, Slot, Strategy
+from tessera.core.preference import blocks_of
 from tessera.deviceplugin.files import PREFIX, remove_leftovers, write_whole
 from tessera.deviceplugin.sources import SourceFailed
 
 log = logging.getLogger(__name__)
 
-CDI_KIND: Final = "tessera.simulated/gpu"
-VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 SMI_IN_CONTAINER: Final = "/usr/bin/nvidia-smi"  # where NVIDIA's runtime puts the real one
 _VARIABLE: Final = "TESSERA_DEVICE_"  # nvidia-smi.sh looks for it
 _SMI: Final = (importlib.resources.files(__package__) / "nvidia-smi.sh").read_bytes()
@@ -37,8 +34,8 @@ class SimulatedSource:
         node: str,
         strategy: Strategy,
         tools: Path,
-        env_list: str = VISIBLE_DEVICES,
-        cdi_kind: str = CDI_KIND,
+        env_list: str,
+        cdi_kind: str,
         numa_nodes: int = 0,  # of the simulated machine; 0: nothing is said about them
     ) -> None:
         self._layout = layout
@@ -99,10 +96,3 @@ class SimulatedSource:
             place=Place(Card(slot.card, blocks_of(product)), span),
             numa=(slot.card * self._numa_nodes // len(layout.cards),) if self._numa_nodes else (),
         )
-
-
-@lru_cache(maxsize=64)
-def blocks_of(product: Product) -> tuple[Span, ...]:
-    """Every place where a profile of the product can lie, largest first."""
-    spans = {Span(start, shape.size) for shape in product.shapes for start in shape.starts}
-    return tuple(sorted(spans, key=lambda span: (-span.size, span.start)))
