@@ -12,9 +12,11 @@ def explain_plan(plan: Plan) -> list[str]:
     if plan.left_out:
         measure = "devices" if plan.objective is Objective.DEVICES else "memory"
         limit = f"no plan serves more {measure}" if plan.proven else f"others may serve more {measure}"
-        sentences = [f"{served} of {_count(asked, 'device')} fit, on {where}; {limit}"]
+        fit = "fits" if served == 1 else "fit"
+        sentences = [f"{served} of {_count(asked, 'device')} {fit}, on {where}; {limit}"]
     else:
-        sentences = [f"all {_count(asked, 'device')} fit on {where}; {_fewest(plan)}"]
+        what = "the one device fits" if asked == 1 else f"all {asked} devices fit"
+        sentences = [f"{what} on {where}; {_fewest(plan)}"]
     sentences += [
         f"left out: {profile} ×{count}, {_why(plan, profile)}" for profile, count in plan.left_out.items()
     ]
