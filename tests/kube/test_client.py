@@ -102,7 +102,7 @@ async def test_kept_connection():
     async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
         for _ in range(3):
             await client.get("/version")
-        assert len(server._http._connections) == 1
+        assert server.connections == 1
         await server.restart()
         assert decode(await client.get("/version"))["major"] == "1"
 

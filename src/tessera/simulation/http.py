@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import httptools
@@ -63,7 +63,9 @@ class _Parsed:
     url: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
     body: bytearray = field(default_factory=bytearray)
+    parser: Any = None
     complete: bool = False
+    keep: bool = False
 
     def on_url(self, url: bytes) -> None:
         self.url += url
@@ -76,6 +78,7 @@ class _Parsed:
 
     def on_message_complete(self) -> None:
         self.complete = True
+        self.keep = self.parser.should_keep_alive()  # known only now: the parser forgets it
 
 
 class HttpServer:
@@ -88,6 +91,7 @@ class HttpServer:
         self._tls: ssl.SSLContext | None = None
         self.host = "127.0.0.1"
         self.port = 0
+        self.taken = 0  # connections so far
 
     @property
     def url(self) -> str:
@@ -119,6 +123,7 @@ class HttpServer:
         # the task is ours, not asyncio's: a cancelled one must not be reported as a failure
         task = asyncio.create_task(self._serve(reader, writer))
         self._connections[task] = writer
+        self.taken += 1
         task.add_done_callback(lambda done: self._connections.pop(done, None))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -132,7 +137,7 @@ class HttpServer:
 
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         parsed = _Parsed()
-        parser = httptools.HttpRequestParser(parsed)
+        parser = parsed.parser = httptools.HttpRequestParser(parsed)
         while not parsed.complete:
             data = await reader.read(_READ)
             if not data:
@@ -151,10 +156,9 @@ class HttpServer:
             writer.get_extra_info("peercert"),
         )
         answer = await self._handler(request)
-        keep = parser.should_keep_alive()
         if isinstance(answer, Response):
-            await _write(writer, answer, keep=keep)
-            return bool(keep)
+            await _write(writer, answer, keep=parsed.keep)
+            return parsed.keep
         await _write_stream(reader, writer, answer)
         return False
 
