@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench lock clean
+.PHONY: help demo test check format e2e cluster-up cluster-down bench lock proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,17 @@ demo: $(READY) ## See what Tessera does
 
 test: $(READY) ## Run the tests
 	@$(BIN)/python -m pytest
+
+# A KUBECONFIG of the shell is left alone: only one given to make itself (`make e2e KUBECONFIG=…`) is tested on.
+e2e: $(READY) ## Prove the promises on a real Kubernetes (KUBECONFIG=… for an existing one)
+	@$(if $(filter command line,$(origin KUBECONFIG)),TESSERA_E2E_KUBECONFIG=$(abspath $(KUBECONFIG))) \
+		$(BIN)/python -m pytest e2e
+
+cluster-up: $(READY) ## Start a real Kubernetes with one node, and leave it running
+	@$(BIN)/python -m e2e.cluster up
+
+cluster-down: $(READY) ## Stop it, and remove whatever a crash left behind
+	@$(BIN)/python -m e2e.cluster down
 
 check: $(READY) ## Format, lint, types and import contracts
 	@$(BIN)/ruff format --check .
@@ -40,6 +51,9 @@ lock: $(READY) ## Pin the versions that development uses (requirements/dev.txt)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
 		--python-version 3.11 --upgrade pyproject.toml requirements/dev.in -o requirements/dev.txt
+
+proto: $(READY) ## Generate the kubelet's messages anew (src/tessera/protocol/deviceplugin)
+	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tessera/protocol/deviceplugin/*.proto
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -11,6 +11,7 @@ from tessera.core.injection import InjectionPolicy
 from tessera.core.node import Namespace, is_gpu_resource
 from tessera.core.offers import Offers
 from tessera.core.pod import Amounts, Container, Pod
+from tessera.core.profile import WHOLE_GPU
 from tessera.core.quantity import Quantity
 
 POLICY_ANNOTATION: Final = "gpu-webhook.k8s.io/fallback-policy"
@@ -260,7 +261,9 @@ def _asked(outcome: Unmatched) -> str:
 def _unmatched(outcome: Unmatched) -> str:
     if outcome.too_many:
         return f"asked for {_asked(outcome)}: too many different profiles to place together; ask for fewer"
-    tried = ", ".join(map(short, outcome.tried)) or "nothing else (no other profile is offered or allowed)"
+    tried = ", ".join(map(short, outcome.tried)) or "nothing else, since nothing else is allowed"
+    if outcome.tried == (WHOLE_GPU,):
+        tried += " and found no other profile"
     usable = _listed(outcome.usable)
     where = f"the nodes that this pod can use offer {usable}"
     if outcome.usable != outcome.anywhere:
@@ -270,7 +273,7 @@ def _unmatched(outcome: Unmatched) -> str:
 
 def _listed(counts: tuple[tuple[str, int], ...]) -> str:
     return (
-        ", ".join(f"{short(r)} (up to {n} a node)" if n < 2**63 - 1 else short(r) for r, n in counts)
+        ", ".join(f"{short(r)} (up to {n} a node)" if n < fallback.UNLIMITED else short(r) for r, n in counts)
         or "no GPU at all"
     )
 

@@ -23,6 +23,7 @@ from tessera.core.quantity import Quantity
 GIB: Final = 2**30
 # A pod with more different profiles than any card has would make the search for a common node explode.
 MOST_PROFILES: Final = 8
+UNLIMITED: Final = 2**63 - 1
 _MOST_TRIALS: Final = 20_000  # combinations looked at for one pod, some ten milliseconds
 
 
@@ -117,9 +118,7 @@ def choose(pod: Pod, offers: Offers, policy: FallbackPolicy, wishes: Wishes) -> 
     asked = asked_profiles(pod)
     if not asked:
         return AsAsked()
-    usable = offers.for_pod(pod)
-    if policy.autoscaled:  # a node that could come has any number of what the autoscaler can bring
-        usable.append(Offer(tuple((resource, _UNLIMITED) for resource in sorted(policy.autoscaled))))
+    usable = usable_offers(pod, offers, policy)
     lists = [candidates(resource, asked[resource], usable, policy, wishes) for resource in asked]
     search = _Search(pod, list(asked), lists, usable, wishes)
     chosen = search.best() if len(asked) <= MOST_PROFILES else None
@@ -138,6 +137,19 @@ def choose(pod: Pod, offers: Offers, policy: FallbackPolicy, wishes: Wishes) -> 
         )
     changed = {resource: to for resource, to in chosen.items() if resource != to}
     return Replace(MappingProxyType(changed)) if changed else AsAsked()
+
+
+def usable_offers(pod: Pod, offers: Offers, policy: FallbackPolicy) -> list[Offer]:
+    """What the nodes offer that the pod could be placed on, now or once the autoscaler brings them."""
+    usable = offers.for_pod(pod)
+    if policy.autoscaled:  # a node that could come has any number of what the autoscaler can bring
+        usable.append(Offer(tuple((resource, UNLIMITED) for resource in sorted(policy.autoscaled))))
+    return usable
+
+
+def fits(pod: Pod, chosen: Mapping[str, str], usable: Sequence[Offer], wishes: Wishes) -> bool:
+    """Whether one node has room for what was chosen, and for the GPUs asked for besides."""
+    return _Search(pod, list(chosen), [], usable, wishes).fits(chosen)
 
 
 def candidates(
@@ -181,9 +193,6 @@ class _Rung:
     resource: str
     step: Step
     profile: MigProfile | None
-
-
-_UNLIMITED: Final = 2**63 - 1
 
 
 def _allowed(rung: _Rung, policy: FallbackPolicy, wishes: Wishes) -> bool:
@@ -238,10 +247,10 @@ class _Search:
                 continue
             self.trials += 1
             more = (*chosen, candidate.resource)
-            if self._fits(dict(zip(self.asked, more, strict=False))):
+            if self.fits(dict(zip(self.asked, more, strict=False))):
                 yield from self._combinations(worst, changes - changed, more, max(used, candidate.step))
 
-    def _fits(self, chosen: Mapping[str, str]) -> bool:
+    def fits(self, chosen: Mapping[str, str]) -> bool:
         """Whether one node has room for all that was chosen so far, and for the GPUs asked for besides."""
         need = self.need(chosen)
         return any(

@@ -157,8 +157,8 @@ def complaint(error: msgspec.MsgspecError, root: str = "") -> str:
     """A decoder's complaint with the place in front: `spec.nodeName: expected str, got int`."""
     what, _, where = str(error).partition(" - at `")
     place = root + where.removesuffix("`").removeprefix("$").lstrip("." if not root else "")
-    what = what.replace("`", "")
-    return f"{place}: {what[:1].lower()}{what[1:]}" if place else what
+    what = what[:1].lower() + what[1:].replace("`", "")
+    return f"{place}: {what}" if place else what
 
 
 _annotations_of = decoder(dict[str, str])

@@ -1,0 +1,301 @@
+"""A cluster of one's own, in two sizes: what is started, in which order, and what tests may do to it."""
+
+import os
+import random
+import shutil
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar, Self
+
+from e2e.cluster import versions
+from e2e.cluster.api import Api, ApiError
+from e2e.cluster.client import Client, schedulable
+from e2e.cluster.control_plane import Addresses, ControlPlane
+from e2e.cluster.errors import ClusterError, Unavailable
+from e2e.cluster.folder import Folder
+from e2e.cluster.images import write_busybox_images
+from e2e.cluster.network import Network
+from e2e.cluster.node import ANCHOR, Node, check_possible
+from e2e.cluster.processes import Process, start, until
+from e2e.cluster.programs import install_debian_packages, programs
+
+_CNI_PLUGINS = Path("/usr/lib/cni")  # where Debian has them
+#: Below the range from which the kernel takes ports for outgoing connections: nobody gets one by accident.
+_PORTS = range(20_000, 32_000)
+
+
+class Cluster(Client):
+    """A control plane: etcd, API server, controllers, scheduler. Nodes are objects (`add_node`)."""
+
+    needs: ClassVar[Sequence[str]] = versions.CONTROL_PLANE
+
+    def __init__(self, folder: Folder, *, owned: bool) -> None:
+        self.folder = folder
+        self._owned = owned
+        self._running: dict[str, Process] = {}
+        self._programs = programs(self.needs)
+        self._plane = ControlPlane(folder.path, self._addresses())
+        tls = ssl.create_default_context(cafile=self._plane.authority.files.certificate)
+        tls.load_cert_chain(self._plane.admin.certificate, self._plane.admin.key)
+        super().__init__(
+            self._plane.kubeconfig, self._programs["kubectl"], Api(self._plane.addresses.url, tls)
+        )
+
+    @classmethod
+    def start(cls, name: str, *, owned: bool = True) -> Self:
+        """Start a cluster and wait until it can be used; `owned`: it ends with this process, come what may."""
+        cls.prepare()
+        folder = Folder(name)
+        folder.create(owned=owned)
+        try:
+            cluster = cls(folder, owned=owned)
+            cluster._bring_up()
+        except BaseException as error:
+            if isinstance(error, ClusterError):
+                error.add_note(folder.log_tails())
+            folder.remove()
+            raise
+        return cluster
+
+    @classmethod
+    def prepare(cls) -> None:
+        """See to it that everything is there before anything is started; raises `Unavailable` where it cannot be."""
+        if not os.uname().sysname == "Linux":
+            raise Unavailable("the cluster runs on Linux")
+        programs(cls.needs)
+
+    def stop(self) -> None:
+        """End every process, and leave nothing behind."""
+        self.api.close()
+        self.folder.remove()
+
+    def stop_apiserver(self) -> None:
+        """Stop the API server; `start_apiserver` brings it back.
+
+        It answers what it was asked, but would wait a minute for the watches that others hold: that is cut short.
+        """
+        self._running["kube-apiserver"].stop(grace=1)
+
+    def start_apiserver(self) -> None:
+        """Start the API server, and wait until it is ready."""
+        self._spawn("kube-apiserver", self._plane.api_server(self._programs["kube-apiserver"]))
+        self._wait_for_apiserver()
+
+    def restart_apiserver(self) -> None:
+        """Stop the API server, start it again, and wait until it is ready."""
+        self.stop_apiserver()
+        self.start_apiserver()
+
+    def _bring_up(self) -> None:
+        self._spawn("etcd", self._plane.etcd(self._programs["etcd"]))
+        self._spawn("kube-apiserver", self._plane.api_server(self._programs["kube-apiserver"]))
+        self._while_apiserver_starts()
+        self._wait_for_apiserver()
+        manager, scheduler = "kube-controller-manager", "kube-scheduler"
+        self._spawn(manager, self._plane.controller_manager(self._programs[manager]))
+        self._spawn(scheduler, self._plane.scheduler(self._programs[scheduler]))
+        self._when_apiserver_is_ready()
+        self.wait_for_service_account()
+
+    def _addresses(self) -> Addresses:
+        return _addresses("127.0.0.1", next(ports := _free_ports()), ports, "10.96.0.0/24")
+
+    def _while_apiserver_starts(self) -> None:
+        """Room for what needs no API server yet."""
+
+    def _when_apiserver_is_ready(self) -> None:
+        """Room for what does."""
+
+    def _spawn(self, name: str, command: Sequence[str | Path]) -> None:
+        self._running[name] = start(
+            name,
+            command,
+            folder=self.folder.path,
+            log=self.folder.logs / f"{name}.log",
+            # containerd looks for its shim in the PATH. Proxies of the machine are not for these addresses.
+            environment={
+                "PATH": f"{self._programs[self.needs[-1]].parent}:/usr/sbin:/usr/bin:/sbin:/bin",
+                "HOME": "/",
+            },
+            die_with_parent=self._owned,
+        )
+
+    def _wait_for_apiserver(self) -> None:
+        def ready() -> bool:
+            self._check_running()
+            try:
+                return self.api.text("/readyz") == "ok"
+            except (OSError, ApiError):
+                return False
+
+        until(ready, timeout=60, what="the API server is ready")
+
+    def _check_running(self) -> None:
+        for name, process in self._running.items():
+            if not process.alive:
+                raise ClusterError(f"{name} has ended")
+
+
+class ClusterWithNode(Cluster):
+    """A control plane and one real node: kubelet and containerd, as root."""
+
+    needs: ClassVar[Sequence[str]] = (*versions.CONTROL_PLANE, *versions.NODE)
+
+    @classmethod
+    def prepare(cls) -> None:
+        """As for a control plane; also root, and what the distribution has."""
+        check_possible()
+        install_debian_packages()
+        super().prepare()
+
+    @property
+    def node_name(self) -> str:
+        """The real node's name."""
+        return self._node.name
+
+    @property
+    def node_address(self) -> str:
+        """Where pods and the API server reach the node, and what runs on it with the host's network."""
+        return self._node.network.node_address
+
+    @property
+    def kubelet_dir(self) -> Path:
+        """The kubelet's folder; inside the node also /var/lib/kubelet. Plugins register in `device-plugins`."""
+        return self._node.kubelet_dir
+
+    @property
+    def cdi_dir(self) -> Path:
+        """Where containerd reads CDI specifications; inside the node also /var/run/cdi."""
+        return self._node.cdi_dir
+
+    def stop_kubelet(self) -> None:
+        """Stop the kubelet; containers go on."""
+        self._running["kubelet"].stop()
+
+    def start_kubelet(self) -> None:
+        """Start the kubelet."""
+        self._spawn("kubelet", self._node.kubelet(self._programs["kubelet"], self._kubelet_kubeconfig))
+
+    def restart_kubelet(self) -> None:
+        """Stop the kubelet and start it again, and wait until it knows its pods again."""
+        listed = self.api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={self.node_name}")
+        pods = {
+            pod["metadata"]["uid"] for pod in listed["items"] if "deletionTimestamp" not in pod["metadata"]
+        }
+        self.stop_kubelet()
+        self.start_kubelet()
+        until(lambda: self._kubelet_knows(pods), timeout=30, what="the kubelet knows its pods again")
+
+    def load_image(self, archive: Path) -> None:
+        """Make a docker-archive's images known on the node; pods use them with `imagePullPolicy: Never`."""
+        command = self._node.image_import(self._programs["ctr"], archive.absolute())
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ClusterError(f"{archive} cannot be loaded: {done.stderr.strip()}")
+
+    def run_on_node(self, *command: str | Path) -> str:
+        """Run a program inside the node's mounts and processes, and return what it prints."""
+        return subprocess.run(
+            self._node.inside(*command), capture_output=True, text=True, check=True, timeout=60
+        ).stdout
+
+    def _addresses(self) -> Addresses:
+        network = Network.claim(self.folder.path)
+        self._node = Node(self.folder.path, f"node-{self.folder.name}", network)
+        return _addresses(network.api_address, 443, _free_ports(), network.service_range)
+
+    def _while_apiserver_starts(self) -> None:
+        node = self._node
+        serving = self._plane.authority.issue(
+            "kubelet", node.name, hosts=[node.name, node.network.node_address]
+        )
+        client = self._plane.authority.issue(
+            "kubelet-client", f"system:node:{node.name}", group="system:nodes"
+        )
+        self._kubelet_kubeconfig = self._plane.write_kubeconfig("kubelet.kubeconfig", client)
+        runc = shutil.which("runc") or "/usr/sbin/runc"
+        node.prepare(serving, self._plane.authority.files.certificate, runc=Path(runc), cni=_CNI_PLUGINS)
+        self._spawn(ANCHOR, node.anchor())
+        until(lambda: self._alive_and(node.anchor_pid()), timeout=10, what="the node's namespaces are set up")
+        self._spawn("containerd", node.containerd(self._programs["containerd"]))
+        archives = write_busybox_images(node.images)
+        until(
+            lambda: self._alive_and(_accepts(node.socket)), timeout=30, what="containerd accepts connections"
+        )
+        for archive in archives:
+            self.load_image(archive)
+
+    def _when_apiserver_is_ready(self) -> None:
+        self.start_kubelet()
+        self.wait_for_node(self.node_name, schedulable, 60, what="the node is ready")
+
+    def _alive_and(self, answer: int | bool | None) -> int | bool | None:
+        self._check_running()
+        return answer
+
+    def _kubelet_knows(self, pods: set[str]) -> bool:
+        self._check_running()
+        try:
+            listed = self.api.get(f"/api/v1/nodes/{self.node_name}/proxy/pods")
+        except ApiError:
+            return False
+        return pods <= {pod["metadata"]["uid"] for pod in listed.get("items") or []}
+
+
+class ExistingCluster(Client):
+    """Somebody else's cluster: used, never started or stopped."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        found = shutil.which("kubectl")
+        kubectl = Path(found) if found else programs(["kubectl"])["kubectl"]
+        # kubectl knows every way to log in; its proxy lends us that.
+        self._proxy = subprocess.Popen(
+            [kubectl, f"--kubeconfig={kubeconfig}", "proxy", "--port=0"], stdout=subprocess.PIPE, text=True
+        )
+        assert self._proxy.stdout is not None
+        address = self._proxy.stdout.readline().rpartition(" ")[2].strip()
+        if not address:
+            self._proxy.communicate()
+            raise ClusterError(f"`kubectl proxy` with {kubeconfig} does not start")
+        super().__init__(kubeconfig, kubectl, Api(f"http://{address}", None))
+
+    def close(self) -> None:
+        """End the proxy."""
+        self.api.close()
+        self._proxy.terminate()
+        self._proxy.communicate(timeout=10)
+
+
+def _addresses(host: str, port: int, ports: Iterator[int], service_range: str) -> Addresses:
+    return Addresses(
+        api_host=host,
+        api_port=port,
+        etcd_port=next(ports),
+        etcd_peer_port=next(ports),
+        controller_manager_port=next(ports),
+        scheduler_port=next(ports),
+        service_range=service_range,
+    )
+
+
+def _free_ports() -> Iterator[int]:
+    for port in random.sample(_PORTS, k=len(_PORTS)):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        yield port
+    raise ClusterError(f"no port of {_PORTS.start} to {_PORTS.stop} is free")
+
+
+def _accepts(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True

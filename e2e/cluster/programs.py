@@ -1,0 +1,203 @@
+"""The programs of the table: found in `KUBEBUILDER_ASSETS` or in the cache, else built into the cache."""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from e2e.cluster.errors import ClusterError, Unavailable
+from e2e.cluster.versions import DEBIAN_PACKAGES, GoModule, module_of
+
+_PROGRESS_EVERY = 15.0  # seconds between two lines when nobody watches on a terminal
+
+
+def cache_dir() -> Path:
+    """Where built programs are kept: `TESSERA_E2E_CACHE`, else `tessera-e2e` in the user's cache folder."""
+    if chosen := os.environ.get("TESSERA_E2E_CACHE"):
+        return Path(chosen).absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tessera-e2e"
+
+
+def program(name: str) -> Path:
+    """The program's path: from `KUBEBUILDER_ASSETS` if it is there, else from the cache, where it may have to be built."""
+    return programs([name])[name]
+
+
+def programs(names: Iterable[str]) -> dict[str, Path]:
+    """The paths of several programs; those that are nowhere yet are built first."""
+    names = list(names)
+    if any(_find(name) is None for name in names):
+        with _locked():  # another process may be building the very same
+            _build_missing(names)
+    return {name: _find(name) or _cached(name) for name in names}
+
+
+def install_debian_packages() -> None:
+    """Install what a node needs from the distribution, if anything is missing."""
+    missing = [
+        package.name
+        for package in DEBIAN_PACKAGES
+        if not all(Path(path).exists() for path in package.provides)
+    ]
+    if not missing:
+        return
+    if os.geteuid() != 0:
+        raise Unavailable(
+            f"a node needs {', '.join(missing)}: run `apt-get install {' '.join(missing)}` as root"
+        )
+    if shutil.which("apt-get") is None:
+        raise Unavailable(f"a node needs {', '.join(missing)}, and there is no apt-get to install them with")
+    _say(f"Installing {', '.join(missing)}")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    install = ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *missing]
+    first = subprocess.run(install, env=environment, capture_output=True, check=False)
+    if first.returncode == 0:
+        return
+    # The usual reason on a fresh machine: the package lists were never fetched.
+    for command in (["apt-get", "update", "--quiet"], install):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ClusterError(f"`{' '.join(command)}` failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
+def _find(name: str) -> Path | None:
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    candidates = [Path(assets) / name] if assets else []
+    return next((path for path in [*candidates, _cached(name)] if os.access(path, os.X_OK)), None)
+
+
+def _cached(name: str) -> Path:
+    module = module_of(name)
+    recipe = json.dumps([module.path, module.version, module.ldflags, module.tags, module.staging_version])
+    return (
+        cache_dir()
+        / f"{module.name}-{module.version}-{hashlib.sha256(recipe.encode()).hexdigest()[:8]}"
+        / name
+    )
+
+
+def _build_missing(names: list[str]) -> None:
+    missing = [name for name in names if _find(name) is None]
+    modules = {module.name: module for module in map(module_of, missing)}.values()
+    for position, module in enumerate(modules, start=1):
+        wanted = [name for name in missing if name in module.programs]
+        _build(
+            module, wanted, f"[{position}/{len(modules)}] {module.name} {module.version}: {', '.join(wanted)}"
+        )
+
+
+def _build(module: GoModule, names: list[str], title: str) -> None:
+    """Build some programs of one module. A program appears in the cache whole (by a rename) or not at all."""
+    go = shutil.which("go")
+    if go is None:
+        raise Unavailable(
+            f"Go is needed to build {', '.join(names)}; install Go 1.26 or newer,"
+            " or name a folder that has the programs in KUBEBUILDER_ASSETS"
+        )
+    target = _cached(names[0]).parent
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".building-", dir=cache_dir()) as folder:
+        work = Path(folder)
+        started = time.monotonic()
+        _say(f"{title}: fetching")
+        (work / "go.mod").write_text(_go_mod(go, module, work))
+        command = [go, "build", "-v", "-mod=mod", "-trimpath", "-buildvcs=false"]
+        command += ["-ldflags", module.ldflags, "-tags", module.tags, "-o", f"{work / 'out'}{os.sep}"]
+        _run_with_progress([*command, *(module.programs[name] for name in names)], work, title)
+        for name in names:
+            # `go build` names the file after the package's last element that is not a version.
+            built = work / "out" / name
+            if not built.exists() and len(names) == 1:
+                built = next((work / "out").iterdir())
+            built.replace(target / name)
+        _say(f"{title}: done in {time.monotonic() - started:.0f} s")
+
+
+def _go_mod(go: str, module: GoModule, folder: Path) -> str:
+    """A module of our own that requires the other, with its unpublished siblings replaced by published ones."""
+    lines = ["module tessera.invalid/e2e", f"require {module.path} {module.version}"]
+    (folder / "go.mod").write_text(lines[0] + "\n")
+    downloaded = json.loads(
+        _output([go, "mod", "download", "-json", f"{module.path}@{module.version}"], folder)
+    )
+    required = json.loads(_output([go, "mod", "edit", "-json", downloaded["GoMod"]], folder))
+    lines.insert(1, f"go {required['Go']}")
+    if module.staging_version:
+        siblings = [entry["Path"] for entry in required["Require"] if entry["Version"] == "v0.0.0"]
+        lines += [f"replace {path} => {path} {module.staging_version}" for path in siblings]
+    return "\n".join(lines) + "\n"
+
+
+def _go_environment() -> dict[str, str]:
+    # GOFLAGS and go.work files of the machine are not meant for these builds; the module and build caches are Go's own.
+    return {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off"}
+
+
+def _output(command: list[str], folder: Path) -> str:
+    done = subprocess.run(
+        command, cwd=folder, env=_go_environment(), capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise ClusterError(f"`{' '.join(command)}` failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def _run_with_progress(command: list[str], folder: Path, title: str) -> None:
+    """Run `go build -v`, which prints a line for each package that it compiles, and show how many there were."""
+    lines: list[str] = []
+    fetched = compiled = 0
+    live = sys.stderr.isatty()
+    next_report = time.monotonic() + (0 if live else _PROGRESS_EVERY)
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=_go_environment(),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    ) as build:
+        assert build.stderr is not None
+        try:
+            for line in build.stderr:
+                lines.append(line)
+                if line.startswith("go: "):
+                    fetched += line.startswith("go: downloading")
+                else:
+                    compiled += 1
+                if time.monotonic() >= next_report:
+                    _say(f"{title}: {fetched} modules fetched, {compiled} packages compiled", replace=live)
+                    next_report = time.monotonic() + (0.2 if live else _PROGRESS_EVERY)
+        except BaseException:
+            build.kill()
+            raise
+    if live:
+        sys.stderr.write("\r\033[K")
+    if build.returncode:
+        raise ClusterError(f"{title}: the build failed:\n{''.join(lines[-30:])}")
+
+
+def _say(text: str, *, replace: bool = False) -> None:
+    sys.stderr.write(f"\r\033[K{text}" if replace else f"{text}\n")
+    sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def _locked() -> Iterator[None]:
+    cache_dir().mkdir(parents=True, exist_ok=True)
+    with (cache_dir() / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say(f"Waiting for another build in {cache_dir()}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        for leftover in cache_dir().glob(".building-*"):  # of a build that was killed; we hold the lock
+            shutil.rmtree(leftover, ignore_errors=True)
+        yield

@@ -1,0 +1,106 @@
+"""What a cluster is made of: every program, where it comes from, and its version, in one table."""
+
+import os
+from dataclasses import dataclass, field
+
+# The release that the tests run on; another one can be tried without an edit (it is built beside the first).
+KUBERNETES = os.environ.get("TESSERA_E2E_KUBERNETES", "v1.36.3")
+_MAJOR, _MINOR, _PATCH = KUBERNETES.removeprefix("v").split(".", 2)
+_STAMP = " ".join(
+    f"-X k8s.io/{package}.{variable}={value}"
+    for package in ("component-base/version", "client-go/pkg/version")
+    for variable, value in (("gitVersion", KUBERNETES), ("gitMajor", _MAJOR), ("gitMinor", _MINOR))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GoModule:
+    """A Go module and the programs built from it: program name → package."""
+
+    name: str
+    path: str
+    version: str
+    programs: dict[str, str]
+    ldflags: str = "-s -w"  # no symbol tables: half the size
+    tags: str = ""
+    #: What the module asks for at v0.0.0 because it lives in the same repository, published under this version.
+    staging_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DebianPackage:
+    """A Debian package and the files by which one sees that it is installed."""
+
+    name: str
+    provides: tuple[str, ...] = field(default=())
+
+
+_KUBERNETES_PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
+_CONTAINERD_PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr")
+
+GO_MODULES = (
+    GoModule(
+        name="kubernetes",
+        path="k8s.io/kubernetes",
+        version=KUBERNETES,
+        programs={program: f"k8s.io/kubernetes/cmd/{program}" for program in _KUBERNETES_PROGRAMS},
+        ldflags=f"-s -w {_STAMP}",
+        staging_version=f"v0.{_MINOR}.{_PATCH}",
+    ),
+    GoModule(
+        name="etcd",
+        path="go.etcd.io/etcd/server/v3",
+        version="v3.6.16",
+        programs={"etcd": "go.etcd.io/etcd/server/v3"},
+    ),
+    GoModule(
+        name="containerd",
+        path="github.com/containerd/containerd/v2",
+        version="v2.3.7",
+        programs={
+            program: f"github.com/containerd/containerd/v2/cmd/{program}" for program in _CONTAINERD_PROGRAMS
+        },
+        ldflags="-s -w -X github.com/containerd/containerd/v2/version.Version=v2.3.7",
+    ),
+    GoModule(
+        name="helm",
+        path="helm.sh/helm/v4",
+        version="v4.3.1",
+        programs={"helm": "helm.sh/helm/v4/cmd/helm"},
+    ),
+    GoModule(
+        name="prometheus",
+        path="github.com/prometheus/prometheus",
+        version="v0.315.0",  # Prometheus 3.15.0: its Go module counts apart
+        programs={
+            program: f"github.com/prometheus/prometheus/cmd/{program}"
+            for program in ("prometheus", "promtool")
+        },
+        tags="netgo,remove_all_sd",  # scrape targets come from the file: no cloud's discovery is needed
+    ),
+)
+
+#: Always there; a cluster without a node needs only the first five.
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+NODE = ("kubelet", *_CONTAINERD_PROGRAMS)
+#: Built when asked for: `build --with helm,promtool`.
+OPTIONAL = ("helm", "prometheus", "promtool")
+
+#: What a node needs from the distribution. bookworm's versions (runc 1.1.5, plugins 1.1.1) are new enough;
+#: its etcd (3.4) and containerd (1.6) are not, hence the modules above.
+DEBIAN_PACKAGES = (
+    DebianPackage("runc", ("/usr/sbin/runc",)),
+    DebianPackage("busybox-static", ("/bin/busybox",)),
+    DebianPackage("containernetworking-plugins", ("/usr/lib/cni/bridge", "/usr/lib/cni/host-local")),
+    DebianPackage("iproute2", ("/usr/sbin/ip",)),
+    DebianPackage("util-linux", ("/usr/bin/nsenter", "/usr/bin/setpriv", "/usr/bin/unshare")),
+)
+
+
+def module_of(program: str) -> GoModule:
+    """The module that a program is built from."""
+    for module in GO_MODULES:
+        if program in module.programs:
+            return module
+    known = ", ".join(sorted(name for module in GO_MODULES for name in module.programs))
+    raise LookupError(f"{program}: no such program; there are {known}")

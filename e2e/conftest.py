@@ -1,0 +1,132 @@
+"""Clusters for tests: started when the first test asks, stopped with the last, their logs shown when a test fails.
+
+Where the machine cannot, a test is skipped with the reason; with `CI=true` in the environment that is a failure.
+`TESSERA_E2E_KUBECONFIG` (`make e2e KUBECONFIG=…`) names a cluster to use instead of a control plane of our own.
+"""
+
+import os
+import shutil
+import signal
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from e2e.cluster import Client, Cluster, ClusterWithNode, ExistingCluster, Folder, Unavailable
+
+_EXISTING = os.environ.get("TESSERA_E2E_KUBECONFIG", "")
+_SKIPPED_IS_FAILED = os.environ.get("CI") == "true" and not _EXISTING
+_LOGS = Path(__file__).parent.parent / "out" / "e2e-logs"
+
+C = TypeVar("C", bound=Cluster)
+
+_clusters: list[Cluster] = []
+_log_sizes = pytest.StashKey[dict[Path, int]]()
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[Client]:
+    """API server, controllers and scheduler; nodes are objects: `control_plane.add_node(…)`."""
+    if _EXISTING:
+        existing = ExistingCluster(Path(_EXISTING))
+        yield existing
+        existing.close()
+    else:
+        yield from _started(Cluster, f"t{os.getpid()}")
+
+
+@pytest.fixture(scope="session")
+def own_control_plane(control_plane: Client) -> Cluster:
+    """The same, for tests that stop and start its programs: not with somebody else's cluster."""
+    if not isinstance(control_plane, Cluster):
+        raise Unavailable("this test restarts the API server, which it does not do to an existing cluster")
+    return control_plane
+
+
+@pytest.fixture(scope="session")
+def cluster_with_node() -> Iterator[ClusterWithNode]:
+    """A second cluster, with a real node: kubelet and containerd."""
+    if _EXISTING:
+        raise Unavailable("this test needs a node of its own, which an existing cluster does not give")
+    yield from _started(ClusterWithNode, f"t{os.getpid()}-node")
+
+
+@pytest.fixture
+def namespace(control_plane: Client) -> Iterator[str]:
+    """A fresh namespace of the control plane."""
+    with control_plane.namespace() as name:
+        yield name
+
+
+@pytest.fixture
+def node_namespace(cluster_with_node: ClusterWithNode) -> Iterator[str]:
+    """A fresh namespace of the cluster with a node."""
+    with cluster_with_node.namespace() as name:
+        yield name
+
+
+def _started(kind: type[C], name: str) -> Iterator[C]:
+    for folder in Folder.all():
+        if folder.abandoned:  # of a test run that was killed
+            folder.remove()
+    cluster = kind.start(name)
+    _clusters.append(cluster)
+    try:
+        yield cluster
+    finally:
+        _clusters.remove(cluster)
+        cluster.stop()
+
+
+def pytest_configure() -> None:
+    """Make SIGTERM end a test run as ^C does, with everything stopped; and keep the shell's cluster out of the tests."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background job has the first one ignored
+        signal.signal(number, signal.default_int_handler)
+    os.environ.pop("KUBECONFIG", None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Remember how long the logs are when a test begins."""
+    item.stash[_log_sizes] = {
+        path: size for cluster in _clusters for path, size in cluster.folder.log_sizes().items()
+    }
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None]:
+    """Skip what this machine cannot do."""
+    return (yield from _skip_unavailable())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None]:
+    """Skip what this machine cannot do."""
+    return (yield from _skip_unavailable())
+
+
+def _skip_unavailable() -> Generator[None]:
+    try:
+        return (yield)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show and keep the logs of a failed test's clusters; in CI, a skipped test has failed."""
+    report = yield
+    if report.skipped and _SKIPPED_IS_FAILED and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+    if report.failed:
+        for cluster in _clusters:
+            tails = cluster.folder.log_tails(item.stash[_log_sizes])
+            report.sections.append((f"logs of cluster {cluster.folder.name} during this test", tails))
+            kept = _LOGS / cluster.folder.name
+            shutil.copytree(cluster.folder.logs, kept, dirs_exist_ok=True)
+            report.sections.append(("complete logs", str(kept)))
+    return report
