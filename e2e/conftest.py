@@ -9,7 +9,6 @@ import shutil
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import TypeVar
 
 import pytest
@@ -82,11 +81,8 @@ def _started(kind: type[C], name: str) -> Iterator[C]:
 
 def pytest_configure() -> None:
     """Make SIGTERM end a test run as ^C does, with everything stopped; and keep the shell's cluster out of the tests."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background job has the first one ignored
+        signal.signal(number, signal.default_int_handler)
     os.environ.pop("KUBECONFIG", None)
 
 

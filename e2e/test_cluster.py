@@ -19,6 +19,7 @@ from e2e.cluster import (
     pods_path,
     schedulable,
 )
+from e2e.cluster.network import Network
 from e2e.cluster.versions import KUBERNETES
 from e2e.one_device_plugin import OneDevicePlugin
 
@@ -185,15 +186,13 @@ def test_nothing_is_left_behind(cluster_with_node: ClusterWithNode) -> None:
     try:
         cluster.apply(_BUSYBOX_POD)
         cluster.wait_for_pod_phase("busybox", "Running")
-        network = cluster.folder.network
-        assert network is not None
-        assert Path(f"/sys/class/net/{network.bridge}").exists()
+        assert Network.of(cluster.folder.path) is not None
         assert len(cluster.folder.processes()) >= 7
     finally:
         cluster.stop()
     assert cluster.folder.processes() == []
     assert not cluster.folder.path.exists()
-    assert not Path(f"/sys/class/net/{network.bridge}").exists()
+    assert Network.of(cluster.folder.path) is None
     assert str(cluster.folder.path) not in Path("/proc/self/mounts").read_text()
     assert not list(Path("/sys/fs/cgroup").rglob(f"tessera-{name}"))
     everything = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout

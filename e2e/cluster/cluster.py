@@ -17,7 +17,8 @@ from e2e.cluster.control_plane import Addresses, ControlPlane
 from e2e.cluster.errors import ClusterError, Unavailable
 from e2e.cluster.folder import Folder
 from e2e.cluster.images import write_busybox_images
-from e2e.cluster.node import ANCHOR, Network, check_possible
+from e2e.cluster.network import Network
+from e2e.cluster.node import ANCHOR, Node, check_possible
 from e2e.cluster.processes import Process, start, until
 from e2e.cluster.programs import install_debian_packages, programs
 
@@ -202,18 +203,12 @@ class ClusterWithNode(Cluster):
         ).stdout
 
     def _addresses(self) -> Addresses:
-        network = Network.claim()
-        try:
-            self.folder.record_network(network)
-        except BaseException:
-            network.release()
-            raise
+        network = Network.claim(self.folder.path)
+        self._node = Node(self.folder.path, f"node-{self.folder.name}", network)
         return _addresses(network.api_address, 443, _free_ports(), network.service_range)
 
     def _while_apiserver_starts(self) -> None:
-        node = self.folder.node
-        assert node is not None
-        self._node = node
+        node = self._node
         serving = self._plane.authority.issue(
             "kubelet", node.name, hosts=[node.name, node.network.node_address]
         )

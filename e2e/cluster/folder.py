@@ -8,8 +8,10 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from e2e.cluster import cgroups
 from e2e.cluster.errors import ClusterError
-from e2e.cluster.node import ANCHOR, Network, Node
+from e2e.cluster.network import Network
+from e2e.cluster.node import ANCHOR, cgroup_of
 from e2e.cluster.processes import Process, processes_of, stop_all, this_process
 
 #: Names become folder, node and control group names, and stand in socket paths, which end at 108 characters.
@@ -23,7 +25,7 @@ def base_dir() -> Path:
 
 
 class Folder:
-    """One cluster's folder. Whatever must be undone is written down in it at once."""
+    """One cluster's folder. Processes and network devices carry its path, and so are found again after a crash."""
 
     def __init__(self, name: str) -> None:
         if not _NAME.fullmatch(name):
@@ -35,7 +37,6 @@ class Folder:
         self.logs = self.path / "logs"
         self.kubeconfig = self.path / "kubeconfig"
         self._owner = self.path / "owner"
-        self._network = self.path / "network"
 
     @staticmethod
     def all() -> Iterator["Folder"]:
@@ -56,23 +57,6 @@ class Folder:
         if owned:
             self._owner.write_text(json.dumps(this_process().as_json()))
         self.logs.mkdir()
-
-    def record_network(self, network: Network) -> None:
-        """Write down which network is the cluster's."""
-        self._network.write_text(str(network.index))
-
-    @property
-    def network(self) -> Network | None:
-        """The cluster's network, if it has a node."""
-        with contextlib.suppress(FileNotFoundError):
-            return Network(int(self._network.read_text()))
-        return None
-
-    @property
-    def node(self) -> Node | None:
-        """The cluster's node, if it has one."""
-        network = self.network
-        return None if network is None else Node(self.path, f"node-{self.name}", network)
 
     @property
     def owner(self) -> Process | None:
@@ -113,12 +97,12 @@ class Folder:
         At once rather than politely: what they could save is removed in the same breath. The node's anchor takes
         shims, containers and mounts with it.
         """
-        node = self.node
         # The anchor first: a namespace ends only when all in it are reaped, which the wrappers outside do if they still can.
         stop_all(lambda: [process for process in self.processes() if process.name == ANCHOR])
         stop_all(self.processes)
-        if node is not None:
-            node.clean_up()
+        if (network := Network.of(self.path)) is not None:
+            network.release()
+        cgroups.remove(cgroup_of(self.path))
         shutil.rmtree(self.path)
         with contextlib.suppress(OSError):  # not empty: there are other clusters
             base_dir().rmdir()

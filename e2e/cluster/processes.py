@@ -101,7 +101,7 @@ def start(
     main thread.
     """
     if die_with_parent:
-        command = ["setpriv", "--pdeathsig=TERM", "--", *command]
+        command = ["setpriv", "--pdeathsig=KILL", "--", *command]
     with log.open("ab") as output:
         output.write(f"--- {' '.join(map(str, command))}\n".encode())
         output.flush()
