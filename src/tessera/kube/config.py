@@ -32,19 +32,20 @@ def find_cluster(
         default = _default_file(environ)
         if default is None or not default.exists():
             return in_cluster(environ, service_account)  # without reading YAML, for small processes
+    from tessera.kube.contexts import cluster_of
     from tessera.kube.kubeconfig import Kubeconfig, existing
 
     if kubeconfig:
         found = Kubeconfig.read([Path(kubeconfig)])
         if found.is_empty:
             raise InvalidKubeconfig(f"{kubeconfig}: there is nothing in it")
-        return found.cluster(context, environ)
+        return cluster_of(found, context, environ)
     listed = [Path(name) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]
     default = _default_file(environ)
     files = listed or ([default] if default is not None else [])
     found = Kubeconfig.read(existing(files))
     if not found.is_empty:
-        return found.cluster(context, environ)
+        return cluster_of(found, context, environ)
     if _is_pod(environ) and not context:
         return in_cluster(environ, service_account)
     looked = ", ".join(map(str, files)) or "~/.kube/config"

@@ -14,13 +14,14 @@ import msgspec
 
 from tessera.core.errors import InvalidInput
 from tessera.kube.backoff import Backoff
-from tessera.kube.client import Client, error_of
+from tessera.kube.client import Client
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, BadResponse, KubeError
 from tessera.kube.http import Lines
 from tessera.kube.listing import PAGE, read_list
 from tessera.kube.remedies import Next, WatchFailed, refuses_streamed_list, remedy
 from tessera.kube.resource import Key, Pace, Resource, Sink, Status, T
+from tessera.kube.status import error_of
 
 _log: Final = logging.getLogger("tessera.kube")
 
