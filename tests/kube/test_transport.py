@@ -106,6 +106,34 @@ async def test_bad_client_certificate(authority, tmp_path):
                     await client.get("/version")
 
 
+@pytest.mark.parametrize(
+    ("tls", "message"),
+    [
+        (Tls(ca=b"nothing"), "certificate authority: there is no PEM certificate in it"),
+        (
+            Tls(ca=Path("/nope/ca")),
+            "certificate authority: cannot read /nope/ca: No such file",
+        ),
+    ],
+)
+async def test_bad_tls_settings(tls, message):
+    """Settings that cannot work are one sentence, each time they are tried: files may be on their way."""
+    async with await MisbehavingApiServer().start() as server:
+        endpoint = Endpoint("https", "127.0.0.1", server._http.port)
+        async with Client(Cluster(endpoint, tls)) as client:
+            for _ in range(2):
+                with pytest.raises(CredentialsFailed, match=message):
+                    await client.get("/version")
+
+
+async def test_comments_in_an_authority(authority, tmp_path):
+    """Bundles have comments, in any language."""
+    async with await serve(authority, tmp_path) as server:
+        bundle = "# Größe des Clusters: groß\n".encode() + authority.pem
+        async with Client(Cluster(endpoint_of(server), Tls(ca=bundle))) as client:
+            await client.get("/version")
+
+
 async def test_in_cluster_with_renewed_token_and_authority(authority, tmp_path):
     """In a pod, the token and the authority are read again when they change: a token that expired is no failure."""
     async with await serve(authority, tmp_path) as server:

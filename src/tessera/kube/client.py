@@ -19,7 +19,7 @@ from tessera.kube.connection import Cluster, Credential
 from tessera.kube.dial import dial, proxy_headers
 from tessera.kube.errors import ApiError, BadResponse, Unreachable
 from tessera.kube.http import MAX_BODY, Connection, Lines
-from tessera.kube.status import error_of
+from tessera.kube.status import NOT_JSON, error_of
 from tessera.kube.tls import Contexts
 
 Query = Mapping[str, str | int | bool | None]
@@ -293,5 +293,5 @@ _PAGE: Final = msgspec.json.Decoder(_Page)
 def _decode_continue(page: bytes) -> str:
     try:
         return _PAGE.decode(page).metadata.token
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         raise BadResponse(f"a list that is none: {error}") from error

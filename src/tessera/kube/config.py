@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
-from tessera.kube.connection import Cluster, Endpoint, Tls
+from tessera.kube.connection import Cluster, Endpoint, Tls, is_host
 from tessera.kube.credentials import StoredCredentials
 from tessera.kube.errors import InvalidKubeconfig
 from tessera.kube.proxies import proxy_from_environment
@@ -59,9 +59,9 @@ def in_cluster(
 ) -> Cluster:
     """The cluster that this pod runs in, by its service account."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
-    if not host or not port.isdigit():
+    if not is_host(host) or not port.isdigit() or int(port) > 65535:
         raise InvalidKubeconfig(
-            "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is no pod"
+            "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT do not name a server: this is no pod"
         )
     token, ca = service_account / "token", service_account / "ca.crt"
     for file in (token, ca):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, cast
 from urllib.parse import quote
 
-from tessera.kube.connection import Anonymous, Cluster, Credentials, Endpoint, Proxy, Tls
+from tessera.kube.connection import Anonymous, Cluster, Credentials, Endpoint, Proxy, Tls, is_host
 from tessera.kube.credentials import StoredCredentials
 from tessera.kube.errors import InvalidKubeconfig
 from tessera.kube.execplugin import API_VERSIONS, INTERACTIVE_MODES, ExecCredentials, ExecSpec
@@ -68,6 +68,10 @@ def _endpoint_and_tls(cluster: Entry[ClusterIn], user: Entry[UserIn] | None) -> 
         user.value.client_certificate or user.value.client_certificate_data
     )
     with_tls = ca is not None or value.insecure_skip_tls_verify or by_certificate
+    if value.tls_server_name and not is_host(value.tls_server_name):
+        raise InvalidKubeconfig(
+            f'{cluster.where("tls-server-name")}: "{value.tls_server_name}" is no host name'
+        )
     endpoint = Endpoint.parse(
         value.server, where=cluster.where("server"), default_scheme="https" if with_tls else "http"
     )

@@ -6,6 +6,9 @@ import msgspec
 
 from tessera.kube.errors import ApiError
 
+# what a decoder raises for bytes that are not the JSON they should be
+NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 
 class _Cause(msgspec.Struct):
     reason: str = ""
@@ -31,7 +34,7 @@ def error_of(code: int, body: bytes, retry_after: str | None = None) -> ApiError
     """The error that a Status object, or a gateway's page of HTML, speaks of."""
     try:
         status = _STATUS.decode(body)
-    except msgspec.DecodeError:
+    except NOT_JSON:
         status = _Status()
     if status.kind != "Status":
         text = " ".join(body[:200].decode("utf-8", "replace").split())
