@@ -25,7 +25,7 @@ test: $(READY) ## Run the tests
 
 # A KUBECONFIG of the shell is left alone: only one given to make itself (`make e2e KUBECONFIG=…`) is tested on.
 e2e: $(READY) ## Prove the promises on a real Kubernetes (KUBECONFIG=… for an existing one)
-	@$(if $(filter command line,$(origin KUBECONFIG)),TESSERA_E2E_KUBECONFIG=$(abspath $(KUBECONFIG))) \
+	@TESSERA_E2E_KUBECONFIG=$(if $(filter command line,$(origin KUBECONFIG)),$(abspath $(KUBECONFIG))) \
 		$(BIN)/python -m pytest e2e
 
 cluster-up: $(READY) ## Start a real Kubernetes with one node, and leave it running

@@ -5,7 +5,6 @@ Where the machine cannot, a test is skipped with the reason; with `CI=true` in t
 """
 
 import os
-import shutil
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -121,12 +120,12 @@ def pytest_runtest_makereport(
     """Show and keep the logs of a failed test's clusters; in CI, a skipped test has failed."""
     report = yield
     if report.skipped and _SKIPPED_IS_FAILED and not hasattr(report, "wasxfail"):
-        report.outcome = "failed"
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome, report.longrepr = "failed", f"skipped, which CI takes for a failure: {reason}"
     if report.failed:
         for cluster in _clusters:
             tails = cluster.folder.log_tails(item.stash[_log_sizes])
             report.sections.append((f"logs of cluster {cluster.folder.name} during this test", tails))
-            kept = _LOGS / cluster.folder.name
-            shutil.copytree(cluster.folder.logs, kept, dirs_exist_ok=True)
-            report.sections.append(("complete logs", str(kept)))
+            cluster.folder.keep_logs(_LOGS / cluster.folder.name)
+            report.sections.append(("complete logs", str(_LOGS / cluster.folder.name)))
     return report

@@ -22,6 +22,7 @@ from e2e.cluster import (
 from e2e.cluster.network import Network
 from e2e.cluster.versions import KUBERNETES
 from e2e.one_device_plugin import OneDevicePlugin
+from e2e.refusing_webhook import RefusingWebhook
 
 _BUSYBOX_POD = f"""
 apiVersion: v1
@@ -163,6 +164,33 @@ def test_node_hands_out_cdi_devices(cluster_with_node: ClusterWithNode, node_nam
         cluster.node_name, lambda node: node["status"]["allocatable"].get("example.com/thing") == "0"
     )
     (cluster.cdi_dir / "thing.json").unlink()
+
+
+@pytest.mark.parametrize("way", ["url", "service"])
+def test_api_server_reaches_webhooks(
+    cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path, way: str
+) -> None:
+    """A webhook is called by its URL, and by its Service: through the endpoints, since there is no kube-proxy."""
+    cluster, address = cluster_with_node, cluster_with_node.node_address
+
+    def refusal() -> str | None:  # the API server takes a moment to hear of a new configuration
+        done = cluster.try_kubectl(
+            "create", "configmap", "x", "--dry-run=server", f"--namespace={node_namespace}"
+        )
+        return done.stderr if "not today" in done.stderr else None
+
+    with RefusingWebhook(address, f"webhook.{node_namespace}.svc", tmp_path) as webhook:
+        client: dict[str, object]
+        if way == "url":
+            client = {"url": f"https://{address}:{webhook.port}/"}
+        else:
+            cluster.apply(webhook.service("webhook"), namespace=node_namespace)
+            client = {"service": {"name": "webhook", "namespace": node_namespace}}
+        cluster.apply(webhook.configuration(node_namespace, client))
+        try:
+            assert "denied the request: not today" in cluster.wait(refusal, what="the webhook's refusal")
+        finally:
+            cluster.kubectl("delete", "validatingwebhookconfiguration", node_namespace)
 
 
 def test_kubelet_restart_leaves_pods_alone(cluster_with_node: ClusterWithNode, node_namespace: str) -> None:

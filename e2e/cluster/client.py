@@ -37,10 +37,11 @@ def pods_path(namespace: str) -> str:
 class Client:
     """A cluster seen through its API."""
 
-    def __init__(self, kubeconfig: Path, kubectl: Path, api: Api) -> None:
+    def __init__(self, kubeconfig: Path, kubectl: Path, kubectl_cache: Path, api: Api) -> None:
         self.kubeconfig = kubeconfig
         self.api = api
         self._kubectl = kubectl
+        self._kubectl_cache = kubectl_cache
 
     # kubectl
 
@@ -56,7 +57,12 @@ class Client:
     ) -> subprocess.CompletedProcess[str]:
         """Run kubectl and return all of it: exit status, stdout, and stderr, where it prints warnings."""
         return subprocess.run(
-            [self._kubectl, f"--kubeconfig={self.kubeconfig}", *arguments],
+            [
+                self._kubectl,
+                f"--kubeconfig={self.kubeconfig}",
+                f"--cache-dir={self._kubectl_cache}",
+                *arguments,
+            ],
             input=stdin,
             capture_output=True,
             text=True,

@@ -40,9 +40,8 @@ class Cluster(Client):
         self._plane = ControlPlane(folder.path, self._addresses())
         tls = ssl.create_default_context(cafile=self._plane.authority.files.certificate)
         tls.load_cert_chain(self._plane.admin.certificate, self._plane.admin.key)
-        super().__init__(
-            self._plane.kubeconfig, self._programs["kubectl"], Api(self._plane.addresses.url, tls)
-        )
+        kubectl, cache = self._programs["kubectl"], folder.path / "kubectl-cache"
+        super().__init__(self._plane.kubeconfig, kubectl, cache, Api(self._plane.addresses.url, tls))
 
     @classmethod
     def start(cls, name: str, *, owned: bool = True) -> Self:
@@ -110,16 +109,16 @@ class Cluster(Client):
         """Room for what does."""
 
     def _spawn(self, name: str, command: Sequence[str | Path]) -> None:
+        folders = dict.fromkeys(
+            str(path.parent) for path in self._programs.values()
+        )  # containerd's shim is in one
         self._running[name] = start(
             name,
             command,
             folder=self.folder.path,
             log=self.folder.logs / f"{name}.log",
-            # containerd looks for its shim in the PATH. Proxies of the machine are not for these addresses.
-            environment={
-                "PATH": f"{self._programs[self.needs[-1]].parent}:/usr/sbin:/usr/bin:/sbin:/bin",
-                "HOME": "/",
-            },
+            # Nothing else of the caller's environment: a proxy in it is not meant for these addresses.
+            environment={"PATH": ":".join([*folders, "/usr/sbin", "/usr/bin", "/sbin", "/bin"]), "HOME": "/"},
             die_with_parent=self._owned,
         )
 
@@ -260,7 +259,8 @@ class ExistingCluster(Client):
         if not address:
             self._proxy.communicate()
             raise ClusterError(f"`kubectl proxy` with {kubeconfig} does not start")
-        super().__init__(kubeconfig, kubectl, Api(f"http://{address}", None))
+        cache = Path.home() / ".kube" / "cache"  # kubectl's own
+        super().__init__(kubeconfig, kubectl, cache, Api(f"http://{address}", None))
 
     def close(self) -> None:
         """End the proxy."""

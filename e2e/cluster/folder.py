@@ -70,22 +70,29 @@ class Folder:
         """Whether its owner has ended without taking it away."""
         return self.owner is not None and not self.owner.alive
 
-    def log_tails(self, since: Mapping[Path, int] | None = None, *, lines: int = 15) -> str:
-        """The last lines of every log, of what was written since the given sizes."""
-        return "\n".join(
-            f"--- {path.stem} ---\n{tail}" for path, tail in self._tails(since or {}, lines) if tail.strip()
-        )
-
     def log_sizes(self) -> dict[Path, int]:
-        """How long each log is now."""
-        return {path: path.stat().st_size for path in sorted(self.logs.glob("*.log"))}
+        """Every log, of programs and of containers, and how long it is now."""
+        found = [*sorted(self.logs.glob("*.log")), *sorted(self.path.glob("pod-logs/*/*/*.log"))]
+        return {path: path.stat().st_size for path in found}
 
-    def _tails(self, since: Mapping[Path, int], lines: int) -> Iterator[tuple[Path, str]]:
+    def log_tails(self, since: Mapping[Path, int] | None = None, *, lines: int = 15) -> str:
+        """The last lines of every log, of what was written since it had the given size."""
+        tails = []
         for path in self.log_sizes():
             with path.open("rb") as file:
-                file.seek(since.get(path, 0))
-                content = file.read().decode(errors="replace").splitlines()
-            yield path, "\n".join(line[:_LONGEST_LINE] for line in content[-lines:])
+                file.seek((since or {}).get(path, 0))
+                written = file.read().decode(errors="replace").splitlines()
+            if written:
+                tails.append(f"--- {path.relative_to(self.path)} ---")
+                tails += [line[:_LONGEST_LINE] for line in written[-lines:]]
+        return "\n".join(tails)
+
+    def keep_logs(self, target: Path) -> None:
+        """Copy every log to where it outlives the cluster."""
+        for path in self.log_sizes():
+            copy = target / path.relative_to(self.path)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
 
     def processes(self) -> list[Process]:
         """Every process of the cluster that runs."""

@@ -390,7 +390,14 @@ async def test_unreadable_object(watch_list):
 
 
 @pytest.mark.parametrize(
-    "line", [b"not json\n", b"{}\n", b'{"type":"ADDED","object":[]}\n', b"[" * 100_000 + b"\n"]
+    "line",
+    [
+        b"not json\n",
+        b"{}\n",
+        b'{"type":"\xff","object":{}}\n',
+        b'{"type":"ADDED","object":[]}\n',
+        b"[" * 100_000 + b"\n",
+    ],
 )
 async def test_nonsense_in_a_watch(line):
     """A line that is no event ends the watch, not the reflector."""

@@ -4,11 +4,12 @@ Selectors and dashboards read them: what the cards are, how many, how much memor
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
 from tessera.core.geometry import Product
-from tessera.core.layout import NodeLayout, Strategy, counts_of
+from tessera.core.layout import NodeLayout, Strategy
 from tessera.core.profile import MIG_PREFIX, MigProfile
 
 _DOMAIN: Final = "nvidia.com"
@@ -28,7 +29,7 @@ def gpu_labels(layout: NodeLayout, strategy: Strategy) -> dict[str, str]:
         f"{_DOMAIN}/mig.strategy": str(strategy),
         f"{_DOMAIN}/mig.capable": "true" if product.shapes else "false",
     }
-    counts = counts_of(layout.cards)
+    counts = sum((Counter(card.counts) for card in layout.cards), Counter[MigProfile]())
     if strategy is Strategy.SINGLE and counts:  # the slices are what is called a GPU
         ((profile, count),) = counts.items()
         labels |= _described(f"{_DOMAIN}/gpu", product, profile, count)
