@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 
 from e2e.cluster import versions
 from e2e.cluster.api import Api, ApiError
-from e2e.cluster.client import Client, schedulable
+from e2e.cluster.client import PATIENCE, Client, schedulable
 from e2e.cluster.control_plane import Addresses, ControlPlane
 from e2e.cluster.errors import ClusterError, Unavailable
 from e2e.cluster.folder import Folder
@@ -130,7 +130,7 @@ class Cluster(Client):
             except (OSError, ApiError):
                 return False
 
-        until(ready, timeout=60, what="the API server is ready")
+        until(ready, timeout=PATIENCE, what="the API server is ready")
 
     def _check_running(self) -> None:
         for name, process in self._running.items():
@@ -186,7 +186,7 @@ class ClusterWithNode(Cluster):
         }
         self.stop_kubelet()
         self.start_kubelet()
-        until(lambda: self._kubelet_knows(pods), timeout=30, what="the kubelet knows its pods again")
+        until(lambda: self._kubelet_knows(pods), timeout=PATIENCE, what="the kubelet knows its pods again")
 
     def load_image(self, archive: Path) -> None:
         """Make a docker-archive's images known on the node; pods use them with `imagePullPolicy: Never`."""
@@ -218,18 +218,24 @@ class ClusterWithNode(Cluster):
         runc = shutil.which("runc") or "/usr/sbin/runc"
         node.prepare(serving, self._plane.authority.files.certificate, runc=Path(runc), cni=_CNI_PLUGINS)
         self._spawn(ANCHOR, node.anchor())
-        until(lambda: self._alive_and(node.anchor_pid()), timeout=10, what="the node's namespaces are set up")
+        until(
+            lambda: self._alive_and(node.anchor_pid()),
+            timeout=PATIENCE,
+            what="the node's namespaces are set up",
+        )
         self._spawn("containerd", node.containerd(self._programs["containerd"]))
         archives = write_busybox_images(node.images)
         until(
-            lambda: self._alive_and(_accepts(node.socket)), timeout=30, what="containerd accepts connections"
+            lambda: self._alive_and(_accepts(node.socket)),
+            timeout=PATIENCE,
+            what="containerd accepts connections",
         )
         for archive in archives:
             self.load_image(archive)
 
     def _when_apiserver_is_ready(self) -> None:
         self.start_kubelet()
-        self.wait_for_node(self.node_name, schedulable, 60, what="the node is ready")
+        self.wait_for_node(self.node_name, schedulable, what="the node is ready")
 
     def _alive_and(self, answer: int | bool | None) -> int | bool | None:
         self._check_running()

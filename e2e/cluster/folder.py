@@ -46,17 +46,30 @@ class Folder:
 
     def create(self, *, owned: bool) -> None:
         """Make the folder; an owned cluster is meant to end with this process."""
-        base_dir().mkdir(mode=0o700, exist_ok=True)
         try:
-            self.path.mkdir(mode=0o700)
+            self._make()
         except FileExistsError:
             raise ClusterError(
                 f"there is a cluster {self.name!r} already, or what a crash left of it:"
                 f" `python -m e2e.cluster down {self.name}` removes it"
             ) from None
-        if owned:
-            self._owner.write_text(json.dumps(this_process().as_json()))
         self.logs.mkdir()
+        if owned:
+            unfinished = self._owner.with_suffix(".new")
+            unfinished.write_text(json.dumps(this_process().as_json()))
+            unfinished.rename(self._owner)
+
+    def _make(self) -> None:
+        while True:
+            base_dir().mkdir(mode=0o700, exist_ok=True)
+            if base_dir().stat().st_uid != os.geteuid():
+                raise ClusterError(
+                    f"{base_dir()} belongs to somebody else; set TESSERA_E2E_RUN to a folder of your own"
+                )
+            with contextlib.suppress(
+                FileNotFoundError
+            ):  # the last of the other clusters has just taken it away
+                return self.path.mkdir(mode=0o700)
 
     @property
     def owner(self) -> Process | None:
