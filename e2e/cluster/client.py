@@ -73,15 +73,13 @@ class Client:
             check=False,
         )
 
-    def apply(self, manifest: str, *, namespace: str = "default") -> str:
-        """`kubectl apply -f -`."""
-        return self.kubectl("apply", f"--namespace={namespace}", "--filename=-", stdin=manifest)
+    def apply(self, manifest: str, *, namespace: str | None = None) -> str:
+        """`kubectl apply -f -`; without a namespace, objects go where they say, else into `default`."""
+        return self.kubectl("apply", "--filename=-", *_in(namespace), stdin=manifest)
 
-    def get(self, *arguments: str, namespace: str = "default") -> Object:
+    def get(self, *arguments: str, namespace: str | None = None) -> Object:
         """`kubectl get … -o json`, decoded."""
-        answer: Object = json.loads(
-            self.kubectl("get", f"--namespace={namespace}", "--output=json", *arguments)
-        )
+        answer: Object = json.loads(self.kubectl("get", "--output=json", *_in(namespace), *arguments))
         return answer
 
     # objects
@@ -241,6 +239,10 @@ class Client:
             for sample in family.samples
             if sample.name == name and labels.items() <= sample.labels.items()
         )
+
+
+def _in(namespace: str | None) -> list[str]:
+    return [] if namespace is None else [f"--namespace={namespace}"]
 
 
 def condition_of(item: Object, kind: str) -> Object:

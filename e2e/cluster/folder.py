@@ -14,8 +14,10 @@ from e2e.cluster.network import Network
 from e2e.cluster.node import ANCHOR, cgroup_of
 from e2e.cluster.processes import Process, processes_of, stop_all, this_process
 
-#: Names become folder, node and control group names, and stand in socket paths, which end at 108 characters.
+#: Names become folder, node and control group names.
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
+#: Sockets lie below a cluster's folder (kubelet/device-plugins/…), and their paths end at 108 characters.
+_LONGEST_PATH = 60
 _LONGEST_LINE = 600  # the API server logs whole objects now and then
 
 
@@ -46,6 +48,10 @@ class Folder:
 
     def create(self, *, owned: bool) -> None:
         """Make the folder; an owned cluster is meant to end with this process."""
+        if len(os.fsencode(self.path)) > _LONGEST_PATH:
+            raise ClusterError(
+                f"{self.path} is too long for sockets in it; set TESSERA_E2E_RUN to a shorter folder"
+            )
         try:
             self._make()
         except FileExistsError:
