@@ -147,8 +147,8 @@ def test_validate_as_json(tessera):
         (["plan", "1g.18gb=1", "--product", "H200=0"], "", "tessera: --product H200=0: expected a number of cards from 1 to 1024, such as H200=4\n"),
         (["plan", "1g.18gb=1", "--product", "H200", "--product", "A30=1"], "", "tessera: --product H200: with several products say how many of each: H200=4\n"),
         (["plan", "1g.18gb=1", "--product", "H200=2", "--cards", "3"], "", "tessera: --product H200=2 and --cards 3: say the number once\n"),
-        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a", product="Tesla-T4")), 'tessera: -: node a: unknown product "Tesla-T4"\n'),
-        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a", product="NVIDIA-H200", count="9999")), 'tessera: -: node a: no number of cards for "NVIDIA-H200"\n'),
+        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a", product="Tesla-T4")), 'tessera: standard input: node a: unknown product "Tesla-T4"\n'),
+        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a", product="NVIDIA-H200", count="9999")), 'tessera: standard input: node a: no number of cards for "NVIDIA-H200"\n'),
         (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a")), "tessera: -: no node with GPUs\n"),
     ],
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import ssl
 from contextlib import suppress
 from typing import Self
 from urllib.parse import urlsplit
@@ -10,14 +11,20 @@ from urllib.parse import urlsplit
 class LittleProxy:
     """Forwards to whatever it is asked for, wherever `routes` says that this is."""
 
-    def __init__(self, user: str | None = None, routes: dict[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        user: str | None = None,
+        routes: dict[str, int] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.user = user
+        self._tls = tls
         self.routes = routes or {}  # `host:port` → a port on this machine
         self.heads: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self.server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self.server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=self._tls)
         self.port = self.server.sockets[0].getsockname()[1]
         return self
 

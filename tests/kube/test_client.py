@@ -5,10 +5,11 @@ import asyncio
 import msgspec
 import pytest
 
-from tessera.kube.client import Client, PatchType, Timeouts, error_of
+from tessera.kube.client import Client, PatchType, Timeouts
 from tessera.kube.connection import Cluster, Credential, Endpoint
 from tessera.kube.errors import ApiError, BadResponse, Unreachable
 from tessera.kube.paths import path_of
+from tessera.kube.status import error_of
 from tessera.simulation.http import HangUp
 from tests.kube.apiserver import MisbehavingApiServer
 from tests.kube.clock import FakeClock

@@ -94,6 +94,8 @@ def test_authority_of_ipv6():
         ({"clusters": [{"name": "c", "cluster": {"server": "ftp://x"}}]}, None, '{file}: cluster "c": server: "ftp://x" is not a URL such as https://10.0.0.1:6443'),
         ({"clusters": [{"name": "c", "cluster": {"server": "https://x:y"}}]}, None, '{file}: cluster "c": server: "https://x:y" is not a URL: Port could not be cast to integer value as \'y\''),
         ({"clusters": [{"name": "c", "cluster": {"server": "https://me@x"}}]}, None, '{file}: cluster "c": server: a server is a host, a port and a path, nothing else'),
+        ({"clusters": [{"name": "c", "cluster": {"server": "https://a..b"}}]}, None, '{file}: cluster "c": server: "https://a..b" is not a URL such as https://10.0.0.1:6443'),
+        ({"clusters": cluster_entry(**{"tls-server-name": ".x"})}, None, '{file}: cluster "c": tls-server-name: ".x" is no host name'),
         ({"clusters": {"c": {}}}, None, "{file}: clusters: expected array, got object"),
         ({"users": user_entry(token=5)}, None, "{file}: users[0].user.token: expected str, got int"),
         ({"clusters": cluster_entry(**{"certificate-authority-data": "%%"})}, None, '{file}: cluster "c": certificate-authority-data: not base64'),

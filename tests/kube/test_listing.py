@@ -67,6 +67,7 @@ def test_objects_come_early():
         b"<html>",
         b"[]",
         b'{"items":7}',
+        b'{"metadata":{"resourceVersion":"\xff"},"items":[]}',
         b'{"metadata":{},"items":[{"metadata":{}},{"metadata":',
         b'{"metadata":{},"items":[{"metadata":{}}',
         b'{"metadata":{},"items":[' + b"[" * 100_000,

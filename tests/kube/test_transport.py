@@ -106,6 +106,34 @@ async def test_bad_client_certificate(authority, tmp_path):
                     await client.get("/version")
 
 
+@pytest.mark.parametrize(
+    ("tls", "message"),
+    [
+        (Tls(ca=b"nothing"), "certificate authority: there is no PEM certificate in it"),
+        (
+            Tls(ca=Path("/nope/ca")),
+            "certificate authority: cannot read /nope/ca: No such file",
+        ),
+    ],
+)
+async def test_bad_tls_settings(tls, message):
+    """Settings that cannot work are one sentence, each time they are tried: files may be on their way."""
+    async with await MisbehavingApiServer().start() as server:
+        endpoint = Endpoint("https", "127.0.0.1", server._http.port)
+        async with Client(Cluster(endpoint, tls)) as client:
+            for _ in range(2):
+                with pytest.raises(CredentialsFailed, match=message):
+                    await client.get("/version")
+
+
+async def test_comments_in_an_authority(authority, tmp_path):
+    """Bundles have comments, in any language."""
+    async with await serve(authority, tmp_path) as server:
+        bundle = "# Größe des Clusters: groß\n".encode() + authority.pem
+        async with Client(Cluster(endpoint_of(server), Tls(ca=bundle))) as client:
+            await client.get("/version")
+
+
 async def test_in_cluster_with_renewed_token_and_authority(authority, tmp_path):
     """In a pod, the token and the authority are read again when they change: a token that expired is no failure."""
     async with await serve(authority, tmp_path) as server:
@@ -335,3 +363,28 @@ async def test_a_server_that_wants_tls_when_we_do_not(authority, tmp_path):
         async with Client(Cluster(tls, Tls(insecure=True))) as client:
             with pytest.raises(Unreachable):
                 await client.get("/version")
+
+
+async def test_proxy_with_tls(authority, tmp_path, monkeypatch):
+    """A proxy that is itself spoken to by TLS: the tunnel's TLS goes inside."""
+    (tmp_path / "ca.pem").write_bytes(authority.pem)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))  # the machine's authorities, for the proxy
+    inner = Authority("inner")
+    async with await serve(inner, tmp_path, "api.cluster.test") as server:
+        outer = authority.server_context(tmp_path, "localhost")
+        async with LittleProxy(
+            routes={"api.cluster.test:6443": endpoint_of(server).port}, tls=outer
+        ) as proxy:
+            through = Proxy("https", "localhost", proxy.port)
+            endpoint = Endpoint("https", "api.cluster.test", 6443)
+            async with Client(Cluster(endpoint, Tls(ca=inner.pem), proxy=through)) as client:
+                await client.get("/version")
+                await client.get("/version")
+            assert len(proxy.heads) == 1
+
+
+async def test_many_calls_at_once():
+    """A crowd of calls shares a bounded number of connections."""
+    async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
+        await asyncio.gather(*(client.get("/version") for _ in range(200)))
+        assert server.connections <= 32

@@ -126,12 +126,13 @@ def _node_cards(files: tuple[str, ...], *, keep: bool) -> tuple[list[Place], lis
     cards: list[Card] = []
     complaints = []
     for file in files:
-        for node in read_nodes(read_documents(file), file):
+        where = "standard input" if file == "-" else file
+        for node in read_nodes(read_documents(file), where):
             if not node.label:
                 continue
             if node.product is None or node.cards is None:
                 missing = "unknown product" if node.product is None else "no number of cards for"
-                complaints.append(f'{file}: node {node.name}: {missing} "{node.label}"')
+                complaints.append(f'{where}: node {node.name}: {missing} "{node.label}"')
                 continue
             layout = NodeLayout((CardLayout(node.product),) * node.cards)
             if keep and node.layout:

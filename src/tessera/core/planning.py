@@ -14,7 +14,7 @@ from typing import Final
 
 from tessera.core.covering import Covering, Unserved, Used, solve
 from tessera.core.geometry import Product
-from tessera.core.layout import CardLayout, NodeLayout
+from tessera.core.layout import CardLayout
 from tessera.core.patterns import Column, Pattern, maximal_patterns
 from tessera.core.placement import Instance, Wish
 from tessera.core.profile import MigProfile
@@ -51,9 +51,8 @@ class Plan:
     served: Mapping[MigProfile, int]
     left_out: Mapping[MigProfile, int]
     objective: Objective
-    proven: (
-        int  # of the goals, in order: most served by the objective, by the other one, fewest cards, tightest
-    )
+    # goals for which nothing better exists: most served by the objective, by the other one, fewest cards, tightest
+    proven: int
 
     @property
     def optimal(self) -> bool:
@@ -69,11 +68,6 @@ class Plan:
     def opened(self) -> tuple[int, ...]:
         """Those of them that were empty."""
         return tuple(number for number in self.used if not self.kept[number])
-
-    @property
-    def node(self) -> NodeLayout:
-        """The cards as those of one node."""
-        return NodeLayout(self.cards)
 
 
 def plan(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
-from tessera.kube.connection import Cluster, Endpoint, Tls
+from tessera.kube.connection import Cluster, Endpoint, Tls, is_host, is_there
 from tessera.kube.credentials import StoredCredentials
 from tessera.kube.errors import InvalidKubeconfig
 from tessera.kube.proxies import proxy_from_environment
@@ -30,21 +30,22 @@ def find_cluster(
     environ = os.environ if environ is None else environ
     if not kubeconfig and not context and not environ.get("KUBECONFIG") and _is_pod(environ):
         default = _default_file(environ)
-        if default is None or not default.exists():
+        if default is None or not is_there(default):
             return in_cluster(environ, service_account)  # without reading YAML, for small processes
+    from tessera.kube.contexts import cluster_of
     from tessera.kube.kubeconfig import Kubeconfig, existing
 
     if kubeconfig:
         found = Kubeconfig.read([Path(kubeconfig)])
         if found.is_empty:
             raise InvalidKubeconfig(f"{kubeconfig}: there is nothing in it")
-        return found.cluster(context, environ)
+        return cluster_of(found, context, environ)
     listed = [Path(name) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]
     default = _default_file(environ)
     files = listed or ([default] if default is not None else [])
     found = Kubeconfig.read(existing(files))
     if not found.is_empty:
-        return found.cluster(context, environ)
+        return cluster_of(found, context, environ)
     if _is_pod(environ) and not context:
         return in_cluster(environ, service_account)
     looked = ", ".join(map(str, files)) or "~/.kube/config"
@@ -58,13 +59,13 @@ def in_cluster(
 ) -> Cluster:
     """The cluster that this pod runs in, by its service account."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
-    if not host or not port.isdigit():
+    if not is_host(host) or not port.isdigit() or int(port) > 65535:
         raise InvalidKubeconfig(
-            "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is no pod"
+            "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT do not name a server: this is no pod"
         )
     token, ca = service_account / "token", service_account / "ca.crt"
     for file in (token, ca):
-        if not file.exists():
+        if not is_there(file):
             raise InvalidKubeconfig(f"{file} is missing: is automountServiceAccountToken switched off?")
     endpoint = Endpoint("https", host, int(port))
     return Cluster(

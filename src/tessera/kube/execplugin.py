@@ -18,6 +18,7 @@ from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.connection import Credential, Credentials
 from tessera.kube.credentials import token_text
 from tessera.kube.errors import CredentialsFailed
+from tessera.kube.status import NOT_JSON
 
 API_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 INTERACTIVE_MODES: Final = ("Never", "IfAvailable", "Always")
@@ -95,7 +96,7 @@ class ExecCredentials:
         spec = self._spec
         try:
             answer = msgspec.json.decode(output, type=_ExecCredential)
-        except msgspec.DecodeError as error:
+        except NOT_JSON as error:
             raise self._failed(f"did not print an ExecCredential: {error}") from error
         if (answer.kind, answer.api_version) != ("ExecCredential", spec.api_version):
             raise self._failed(

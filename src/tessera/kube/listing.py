@@ -18,6 +18,7 @@ import msgspec
 from tessera.kube.client import Client, Query
 from tessera.kube.errors import ApiError, BadResponse
 from tessera.kube.http import MAX_BODY, MAX_LINE
+from tessera.kube.status import NOT_JSON
 
 PAGE: Final = 500  # objects; what client-go asks for
 
@@ -114,7 +115,7 @@ class ListCutter:
             try:
                 envelope = _list(self._head + rest[end:])
                 raws = _raws(b"[" + rest[:end] + b"]")
-            except (msgspec.DecodeError, RecursionError):
+            except NOT_JSON:
                 continue
             for raw in raws:
                 self._take(bytes(raw))
@@ -124,14 +125,14 @@ class ListCutter:
     def _decode_whole(self, body: bytes) -> _List:
         try:
             return _list(body)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except NOT_JSON as error:
             raise BadResponse(f"a list that is none: {error}") from error
 
 
 def _is_complete(candidate: bytes) -> bool:
     try:
         _complete(candidate)
-    except (msgspec.DecodeError, RecursionError):
+    except NOT_JSON:
         return False
     return True
 

@@ -14,22 +14,23 @@ import msgspec
 
 from tessera.core.errors import InvalidInput
 from tessera.kube.backoff import Backoff
-from tessera.kube.client import Client, error_of
+from tessera.kube.client import Client
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, BadResponse, KubeError
 from tessera.kube.http import Lines
 from tessera.kube.listing import PAGE, read_list
 from tessera.kube.remedies import Next, WatchFailed, refuses_streamed_list, remedy
 from tessera.kube.resource import Key, Pace, Resource, Sink, Status, T
+from tessera.kube.status import NOT_JSON, error_of
 
 _log: Final = logging.getLogger("tessera.kube")
 
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 _SERVER_TIMEOUT: Final = (300, 600)  # seconds; random, so that watches do not all end at once
 _SHORT_LIFE: Final = 1.0  # seconds; a watch that ends sooner is waited for before the next
-_SILENT_WATCHES: Final = (
-    2  # in a row, then the list is read again: the watch may hang on a version that never comes
-)
+_UNREADABLE: Final = (InvalidInput, UnicodeDecodeError)  # of one object: the others are still good
+# in a row; then the list is read again, for a watch may wait for a version that never comes
+_SILENT_WATCHES: Final = 2
 
 
 class _Meta(msgspec.Struct, frozen=True, gc=False, rename={"version": "resourceVersion"}):
@@ -211,7 +212,7 @@ class Reflector(Generic[T]):
             if event.type == "ERROR":
                 raise error_of(500, raw)
             metadata = _object(raw).metadata
-        except (msgspec.DecodeError, RecursionError) as error:
+        except NOT_JSON as error:
             raise BadResponse(f"a watch line that is no event: {error}") from error
         self.status.events[event.type] += 1
         if self._initial is not None:
@@ -254,18 +255,18 @@ class Reflector(Generic[T]):
     def _decode_into(self, objects: list[T], raw: bytes) -> None:
         try:
             objects.append(self.resource.decode(raw))
-        except InvalidInput as error:
+        except _UNREADABLE as error:
             self._undecodable(error)
 
     def _upsert(self, raw: bytes) -> None:
         try:
             one = self.resource.decode(raw)
-        except InvalidInput as error:
+        except _UNREADABLE as error:
             self._undecodable(error)  # its last good state stays
         else:
             self._sink.upsert(one)
 
-    def _undecodable(self, error: InvalidInput) -> None:
+    def _undecodable(self, error: Exception) -> None:
         self.status.errors["object"] += 1
         self.status.last_error = str(error)
         _log.warning("%s: left out an object: %s", self.resource.name, error)
@@ -278,7 +279,7 @@ class _SilenceGuard:
         self._lines = lines
         self._clock = clock
         self.patience = patience
-        self.began = self._last = clock.now()
+        self._last = clock.now()
         self.silent = False
 
     def heard(self, patience: float) -> None:
