@@ -87,7 +87,9 @@ def defaulted(document: Object) -> Object:
     for one in every_container(document):
         resources = one.get("resources")
         if resources and "limits" in resources:
-            resources["requests"] = dict(sorted({**resources["limits"], **resources.get("requests", {})}.items()))
+            resources["requests"] = dict(
+                sorted({**resources["limits"], **resources.get("requests", {})}.items())
+            )
     return document
 
 

@@ -62,6 +62,7 @@ class Webhook(Running):
     def __init__(
         self, cluster: Client, folder: Path, *options: str, config: str = "", name: str = "webhook"
     ) -> None:
+        folder.mkdir(exist_ok=True)
         self.authority = Authority(folder / "pki")
         pair = self.authority.issue("webhook", "webhook", hosts=["127.0.0.1"])
         self.config = folder / "config.yaml"
