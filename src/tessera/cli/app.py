@@ -24,6 +24,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "tessera.cli.device_plugin",
         "Tell the kubelet of a node's devices, hand them to containers.",
     ),
+    "webhook": ("tessera.cli.webhook", "Serve admission reviews over HTTPS."),
+    "certs": ("tessera.cli.certs", "Show, rotate and export the webhook's own certificate authority."),
     "mig": ("tessera.cli.mig", "Check, convert, draw and plan MIG layouts."),
     "config": ("tessera.cli.config", "Check the configuration file, print an example or its schema."),
     "doctor": ("tessera.cli.doctor", "Look at a cluster and say what is wrong and what to type."),
