@@ -28,6 +28,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "certs": ("tessera.cli.certs", "Show, rotate and export the webhook's own certificate authority."),
     "mig": ("tessera.cli.mig", "Check, convert, draw and plan MIG layouts."),
     "config": ("tessera.cli.config", "Check the configuration file, print an example or its schema."),
+    "doctor": ("tessera.cli.doctor", "Look at a cluster and say what is wrong and what to type."),
     "demo": ("tessera.cli.demo", "See what Tessera does, story by story."),
     "completion": ("tessera.cli.completion", "Print the shell completion script for bash, zsh or fish."),
 }
