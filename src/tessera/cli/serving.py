@@ -29,6 +29,7 @@ from tessera.webhook.logs import Forward, Log
 from tessera.webhook.metrics import Family, Metrics, gauge
 from tessera.webhook.mutate import Mutate
 from tessera.webhook.reload import Followed
+from tessera.webhook.rotation import Policy as CertificatePolicy
 from tessera.webhook.server import Address, Server
 from tessera.webhook.signer import Signer, run_program
 from tessera.webhook.store import KubeStore
@@ -51,11 +52,13 @@ class Settings:
     context: str | None
     namespace: str | None
     service: str
+    dns_names: tuple[str, ...]
     ca_secret: str
     webhook_configuration: str
     shutdown_delay: float
     drain_timeout: float
     limits: Limits
+    certificate_policy: CertificatePolicy
 
 
 class Webhook:
@@ -143,8 +146,9 @@ class Webhook:
         elif client is not None:
             namespace = settings.namespace or client.cluster.namespace
             store = KubeStore(client, namespace, settings.ca_secret, settings.webhook_configuration)
-            names = names_of_service(settings.service, namespace)
-            keeper = Keeper(store, signer, self._identity, names, self._log)
+            names = [*names_of_service(settings.service, namespace), *settings.dns_names]
+            policy = settings.certificate_policy
+            keeper = Keeper(store, signer, self._identity, names, self._log, policy)
             self._health.require("certificate", keeper.not_ready)
             self._metrics.add_source(keeper.metrics)
             self._start(keeper.run())
