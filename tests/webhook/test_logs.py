@@ -125,7 +125,7 @@ def test_forward():
     assert (record["level"], record["message"], record["logger"]) == (
         "warning",
         "3 nodes\nlost",
-        "tessera.kube",
+        "tessera.test",
     )
 
 
