@@ -2,7 +2,7 @@
 
 A `Quantity` is a rational number with the format it was written in: `1536Mi`, `7500m`, `8`, `1e3`. Parsing and
 printing follow `k8s.io/apimachinery/pkg/api/resource`: values finer than a nano are rounded away from zero,
-values beyond 2^63-1 are capped, and `str()` gives the canonical text that the API server would print.
+binary values beyond 2^63-1 are capped, and `str()` gives the canonical text that the API server would print.
 """
 
 import re
@@ -39,11 +39,11 @@ SUFFIXES: Final[Mapping[str, Fraction]] = {
 }
 
 _NANO: Final = 10**9  # apimachinery keeps nothing finer than a nano
-_MAX: Final = Fraction(2**63 - 1)  # and nothing beyond an int64
+_MAX: Final = Fraction(2**63 - 1)  # and, of binary quantities, nothing beyond an int64
 _MAX_TEXT: Final = 128  # longer texts are no quantity anyone meant, and exact arithmetic on them is not free
-_MAX_EXPONENT: Final = 64  # 1e65 is capped anyway; 1e999999999 must not be computed
+_MAX_EXPONENT: Final = 1000  # no amount of anything is larger; 1e999999999 must not be computed
 _TEXT: Final = re.compile(
-    r"(?P<sign>[+-]?)(?P<digits>\d+(?:\.\d*)?|\.\d+)(?:[eE](?P<exponent>[+-]?\d+)|(?P<suffix>[KMGTPE]i|[numkMGTPE]?))",
+    r"(?P<sign>[+-]?)(?P<digits>\d*(?:\.\d*)?)(?:[eE](?P<exponent>[+-]?\d+)|(?P<suffix>[KMGTPE]i|[numkMGTPE]?))",
     re.ASCII,
 )
 _DECIMAL_BY_POWER: Final = {power: suffix for suffix, power in DECIMAL_SUFFIXES.items()}
@@ -110,9 +110,10 @@ def _parse(text: str) -> Quantity:
     if len(text) > _MAX_TEXT:
         raise InvalidQuantity(f"{text[:16]!r}… ({len(text)} characters) is not a Kubernetes quantity")
     match = _TEXT.fullmatch(text)
-    if match is None:
+    if match is None or not text:
         raise InvalidQuantity(f"{_quoted(text)} is not a Kubernetes quantity such as 2, 500m or 8Gi")
-    value = Fraction(match["digits"].rstrip(".") if match["digits"].endswith(".") else match["digits"])
+    whole, _, fraction = match["digits"].partition(".")  # Go reads ".", "-" and "m" as zero; so do we
+    value = Fraction(int(whole + fraction or "0"), 10 ** len(fraction))
     if match["exponent"] is not None:
         exponent = int(match["exponent"])
         value *= Fraction(10) ** max(-_MAX_EXPONENT, min(_MAX_EXPONENT, exponent))
@@ -123,7 +124,8 @@ def _parse(text: str) -> Quantity:
     nanos = value * _NANO
     if nanos.denominator != 1:
         value = Fraction(-(-nanos.numerator // nanos.denominator), _NANO)
-    value = min(value, _MAX)
+    if form is Format.BINARY_SI:
+        value = min(value, _MAX)
     return Quantity(-value if match["sign"] == "-" else value, form)
 
 
@@ -144,7 +146,7 @@ def _canonical(value: Fraction, form: Format) -> str:
     nanos = value * _NANO
     number = -(-nanos.numerator // nanos.denominator) if value > 0 else nanos.numerator // nanos.denominator
     power = -9
-    while number % 1000 == 0 and power < 18:
+    while number % 1000 == 0 and (power < 18 or form is Format.DECIMAL_EXPONENT):
         number, power = number // 1000, power + 3
     if form is Format.DECIMAL_EXPONENT:
         return f"{number}e{power}" if power else str(number)

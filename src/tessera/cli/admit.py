@@ -1,0 +1,241 @@
+"""`tessera admit`: the webhook's decision, offline."""
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+import msgspec
+
+from tessera.cli.terminal import Style, read_documents, read_file
+from tessera.core.admission import Admit, Policy, Reject
+from tessera.core.errors import InvalidInput, InvalidInputs
+from tessera.core.offers import Offers
+from tessera.protocol import config, objects, patch, review, yaml
+from tessera.webhook.handler import Judgement, judge
+
+EXIT_REJECTED: Final = 3
+
+# Where a pod stands in the objects that make pods.
+TEMPLATES: Final[dict[str, tuple[str, ...]]] = {
+    "Pod": (),
+    "PodTemplate": ("template",),
+    **dict.fromkeys(
+        ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job"),
+        ("spec", "template"),
+    ),
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """One object of the input, and what became of it; `judgement` is None for objects without pods."""
+
+    before: dict[str, Any]
+    after: dict[str, Any]
+    judgement: Judgement | None
+
+    @property
+    def title(self) -> str:
+        """The object as messages name it: `Pod default/train`."""
+        metadata = self.before.get("metadata") or {}
+        name = metadata.get("name") or metadata.get("generateName") or "(no name)"
+        namespace = f"{self.judgement.pod.namespace}/" if self.judgement else ""
+        return f"{self.before.get('kind')} {namespace}{name}"
+
+
+@click.command()
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="Pods or workloads, YAML or JSON; - is standard input. Repeatable.",
+)
+@click.option(
+    "--nodes",
+    "node_files",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="The cluster's nodes, as `kubectl get nodes -o yaml` prints them; Namespaces count too. Repeatable.",
+)
+@click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    help="Tessera's configuration file (see `tessera config example`).",
+)
+@click.option(
+    "-n", "--namespace", default="default", show_default=True, help="The namespace of objects that name none."
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["yaml", "json", "patch", "explain"]),
+    default="yaml",
+    show_default=True,
+    help="The admitted objects, their JSON patches (a line each), or the whole reasoning.",
+)
+def command(
+    files: tuple[str, ...], node_files: tuple[str, ...], config_file: str | None, namespace: str, output: str
+) -> int:
+    """Decide about pods offline, with the very code of the webhook.
+
+    Pods, and the pod templates of Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs and CronJobs, are admitted
+    against the given nodes; any other object passes as it is. Warnings and rejections go to standard error.
+
+    \b
+    Exit codes: 0 admitted, 2 bad input, 3 rejected.
+
+    \b
+    kubectl get nodes -o yaml > nodes.yaml
+    tessera admit -f pod.yaml --nodes nodes.yaml -o explain
+    """  # fmt: skip
+    if list(files).count("-") + list(node_files).count("-") > 1:
+        raise InvalidInput("standard input (-) can be read only once")
+    policy = read_policy(config_file)
+    offers = read_offers(node_files)
+    given = [one for file in files for one in _objects(file)]
+    for one in given:
+        if one.get("kind") == "Namespace":
+            offers.put_namespace(objects.namespace_of(_decoded(objects.decode_namespace, one, "Namespace")))
+    results = [admit(one, offers, policy, namespace) for one in given]
+    if output == "explain":
+        from tessera.cli.explanation import explain
+
+        style = Style.of(sys.stdout)
+        click.echo(
+            "\n\n".join(explain(one, offers, policy, style) for one in results if one.judgement),
+            color=style.enabled,
+        )
+    else:
+        _print([one for one in results if not _rejected(one)], output)
+    return _report(results, warnings=output != "explain")
+
+
+def read_policy(file: str | None) -> Policy:
+    """The configuration's policy; without a file, everything has its default."""
+    if file is None:
+        return Policy()
+    try:
+        return config.parse(read_file(file), file).policy
+    except InvalidInputs as error:
+        raise InvalidInputs(f"{file}: {complaint}" for complaint in error.complaints) from error
+
+
+def read_offers(files: tuple[str, ...]) -> Offers:
+    """The cluster's nodes and namespaces, from files."""
+    offers = Offers()
+    for file in files:
+        for one in _objects(file):
+            match one.get("kind"):
+                case "Node":
+                    offers.put(objects.node_of(_decoded(objects.decode_node, one, f"{file}: Node")))
+                case "Namespace":
+                    namespace = _decoded(objects.decode_namespace, one, f"{file}: Namespace")
+                    offers.put_namespace(objects.namespace_of(namespace))
+                case kind:
+                    raise InvalidInput(f"{file}: kind {kind or '(none)'} is neither a Node nor a Namespace")
+    return offers
+
+
+def admit(one: dict[str, Any], offers: Offers, policy: Policy, namespace: str) -> Admitted:
+    """Admit one object as the webhook would."""
+    kind = one.get("kind")
+    if not isinstance(kind, str):
+        raise InvalidInput(
+            f"kind: {'missing' if kind is None else 'not a text'}; expected a Kubernetes object"
+        )
+    if kind not in TEMPLATES:
+        return Admitted(one, one, None)
+    template: Any = one
+    for step in TEMPLATES[kind]:
+        template = template.get(step) if isinstance(template, dict) else None
+    if not isinstance(template, dict):
+        raise InvalidInput(f"{_name(one)}: {'.'.join(TEMPLATES[kind])}: missing; expected a pod template")
+    metadata = one.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise InvalidInput(f"{kind}: metadata: expected an object")
+    body = msgspec.json.encode(
+        {
+            "apiVersion": review.API_VERSION,
+            "kind": review.KIND,
+            "request": {
+                "uid": "offline",
+                "kind": {"group": "", "version": "v1", "kind": "Pod"},
+                "namespace": metadata.get("namespace") or namespace,
+                "operation": "CREATE",
+                "object": template,
+            },
+        }
+    )
+    root = "".join(f"/{step}" for step in TEMPLATES[kind])
+    try:
+        judgement = judge(review.decode(body), offers, policy, lambda: one, root)
+    except InvalidInput as error:
+        raise InvalidInput(f"{_name(one)}: {str(error).removeprefix('request.object.')}") from error
+    return Admitted(one, patch.apply(one, judgement.operations), judgement)
+
+
+def _objects(file: str) -> list[dict[str, Any]]:
+    try:
+        return objects.items(read_documents(file))
+    except objects.InvalidObject as error:
+        raise InvalidInput(f"{file}: {error}") from error
+
+
+def _decoded(decode: Any, one: dict[str, Any], where: str) -> Any:
+    try:
+        return decode(msgspec.json.encode(one))
+    except objects.InvalidObject as error:
+        raise InvalidInput(f"{where} {(one.get('metadata') or {}).get('name', '')}: {error}") from error
+
+
+def _name(one: dict[str, Any]) -> str:
+    metadata = one.get("metadata")
+    return f"{one.get('kind')} {metadata.get('name', '(no name)') if isinstance(metadata, dict) else '(no name)'}"
+
+
+def _rejected(one: Admitted) -> bool:
+    return one.judgement is not None and isinstance(one.judgement.decision, Reject)
+
+
+def _print(results: list[Admitted], output: str) -> None:
+    after = [one.after for one in results]
+    if not after:
+        return
+    match output:
+        case "yaml":
+            click.echo("---\n".join(map(yaml.dump, after)), nl=False)
+        case "json" if len(after) > 1:
+            click.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": after}, indent=2))
+        case "json":
+            click.echo(json.dumps(after[0], indent=2))
+        case _:
+            for one in results:
+                if one.judgement is not None:
+                    click.echo(json.dumps(one.judgement.operations))
+
+
+def _report(results: list[Admitted], *, warnings: bool) -> int:
+    """Warnings and rejections, as kubectl would print them; the exit code."""
+    code = 0
+    for one in results:
+        if one.judgement is None:
+            continue
+        decision = one.judgement.decision
+        if isinstance(decision, Reject):
+            click.echo(f"{one.title}: rejected: {decision.message}", err=True)
+            code = EXIT_REJECTED
+        elif warnings:
+            for warning in decision.warnings:
+                click.echo(f"Warning: {warning}", err=True)
+    return code
+
+
+__all__ = ["Admit", "Admitted", "admit", "command"]

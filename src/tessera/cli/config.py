@@ -1,0 +1,60 @@
+"""`tessera config`: the configuration file, checked and explained."""
+
+import click
+
+from tessera.cli.terminal import read_file
+from tessera.core.errors import InvalidInputs
+
+
+@click.group()
+def command() -> None:
+    """Check the configuration file, print an example or its schema."""
+
+
+@command.command()
+@click.argument("file", metavar="FILE")
+def check(file: str) -> int:
+    """Check FILE (`-` for standard input) and report everything that is wrong with it.
+
+    Exit code 0 when it is fine, 2 when it is not.
+    """
+    from tessera.protocol import config
+
+    try:
+        configuration = config.parse(read_file(file), file)
+    except InvalidInputs as error:
+        for complaint in error.complaints:
+            click.echo(f"{file}: {complaint}", err=True)
+        return 2
+    policy = configuration.policy
+    types = ", ".join(policy.injection.default) or "none"
+    chains = len(policy.fallback.chains)
+    plural = "" if chains == 1 else "s"
+    click.echo(f"{file}: fine ({chains} fallback chain{plural}; injection for GPU types: {types})")
+    return 0
+
+
+@command.command()
+def example() -> None:
+    """Print a commented example to start from."""
+    from tessera.protocol import config
+
+    click.echo(config.EXAMPLE, nl=False)
+
+
+@command.command()
+def schema() -> None:
+    """Print the JSON Schema of the file, for editors."""
+    import json
+
+    from tessera.protocol import config
+
+    click.echo(json.dumps(config.json_schema(), indent=2))
+
+
+@command.command()
+def reference() -> None:
+    """Print the reference of every field, as Markdown."""
+    from tessera.protocol import config
+
+    click.echo(config.reference(), nl=False)

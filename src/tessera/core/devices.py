@@ -1,0 +1,244 @@
+"""Devices: what a node can hand to a container, and handing it out.
+
+A `Device` says which resource it counts for, how it gets into a container (`Edits`, and the CDI kind they are
+published under), where it lies, and what is wrong with it. A `DeviceSet` is every device of one resource, and
+turns the ids that somebody chose into `Assignment`s, all of them or none. Nothing here knows which protocol asks.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from tessera.core.errors import InvalidInput, TesseraError
+
+MAX_ID: Final = 63  # characters, the kubelet's limit
+
+
+class Handover(StrEnum):
+    """How a container gets what it was given."""
+
+    CDI = "cdi"  # by name: the runtime looks the device up
+    INLINE = "inline"  # device nodes, mounts and environment spelled out, for runtimes without CDI
+    BOTH = "both"
+
+
+class CannotAssign(TesseraError):
+    """Ids that cannot be handed out."""
+
+
+class UnknownDevice(CannotAssign):
+    """An id that this resource does not have."""
+
+
+class DuplicateDevice(CannotAssign):
+    """An id that was asked for twice at once, or that somebody else holds."""
+
+
+class UnhealthyDevice(CannotAssign):
+    """A device that is there and may not be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNode:
+    """A device file that appears in the container."""
+
+    path: str
+    host_path: str
+    permissions: str = "rw"
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A file or folder of the host that appears in the container."""
+
+    container_path: str
+    host_path: str
+    read_only: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """What changes in a container that gets a device."""
+
+    env: tuple[tuple[str, str], ...] = ()
+    nodes: tuple[DeviceNode, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.env or self.nodes or self.mounts)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """Consecutive memory slices of a card."""
+
+    start: int
+    size: int
+
+    def overlaps(self, other: "Span") -> bool:
+        """Whether they share a slice."""
+        return self.start < other.start + other.size and other.start < self.start + self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A card that devices lie on."""
+
+    index: int
+    blocks: tuple[Span, ...] = ()  # every place where a profile of the card could lie, largest first
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a device lies."""
+
+    card: Card
+    span: Span
+
+    def conflicts(self, other: "Place") -> bool:
+        """Whether only one of the two can exist."""
+        return self.card.index == other.card.index and self.span.overlaps(other.span)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One thing that a container can be given."""
+
+    id: str
+    resource: str
+    cdi_kind: str  # vendor/class
+    edits: Edits = Edits()  # none: somebody else publishes the device under its CDI name
+    env_list: str = ""  # the environment variable in which a container's devices stand by id, if there is one
+    place: Place | None = None
+    numa: tuple[int, ...] = ()
+    problem: str = ""  # why it is unhealthy; empty when it is healthy
+    leaving: bool = False  # in use and no longer wanted: stays for its pod, goes to nobody else
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.id) <= MAX_ID:
+            raise InvalidInput(
+                f'device id "{self.id}" has {len(self.id)} characters, the kubelet takes 1 to {MAX_ID}'
+            )
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What names it on its node: resource and id."""
+        return (self.resource, self.id)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it may be handed out."""
+        return not self.problem
+
+    @property
+    def cdi_name(self) -> str:
+        """The fully qualified name that a container runtime resolves."""
+        return f"{self.cdi_kind}={self.id}"
+
+    def ailing(self, problem: str) -> "Device":
+        """The same device, unhealthy."""
+        return replace(self, problem=problem)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The devices of one container."""
+
+    devices: tuple[Device, ...]
+
+    @property
+    def cdi_names(self) -> tuple[str, ...]:
+        """What the runtime is to inject."""
+        return tuple(device.cdi_name for device in self.devices)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that list the container's devices by id."""
+        listed: dict[str, list[str]] = {}
+        for device in self.devices:
+            if device.env_list:
+                listed.setdefault(device.env_list, []).append(device.id)
+        return {name: ",".join(ids) for name, ids in listed.items()}
+
+    @property
+    def edits(self) -> Edits:
+        """Every edit of every device, each once: devices may share a library."""
+        return Edits(
+            env=_each_once(item for device in self.devices for item in device.edits.env),
+            nodes=_each_once(item for device in self.devices for item in device.edits.nodes),
+            mounts=_each_once(item for device in self.devices for item in device.edits.mounts),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSet:
+    """Every device of one resource, in the order its source gives them."""
+
+    resource: str
+    devices: tuple[Device, ...] = ()
+    _by_id: Mapping[str, Device] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by_id = {device.id: device for device in self.devices}
+        if len(by_id) != len(self.devices):
+            twice = sorted({device.id for device in self.devices if by_id[device.id] is not device})
+            raise InvalidInput(
+                f"{self.resource}: {', '.join(twice[:3])} stands twice: an id names one device"
+            )
+        object.__setattr__(self, "_by_id", MappingProxyType(by_id))
+
+    def __len__(self) -> int:
+        return len(self.devices)
+
+    def __iter__(self) -> Iterator[Device]:
+        return iter(self.devices)
+
+    def get(self, device_id: str) -> Device | None:
+        """The device of that id."""
+        return self._by_id.get(device_id)
+
+    def find(self, ids: Iterable[str]) -> tuple[Device, ...]:
+        """The devices of these ids, which must all be there; healthy or not."""
+        wanted = tuple(ids)
+        unknown = [device_id for device_id in wanted if device_id not in self._by_id]
+        if unknown:
+            raise UnknownDevice(
+                f"{self.resource} has no device {_shown(unknown)} now ({len(self)} devices in all)"
+            )
+        return tuple(self._by_id[device_id] for device_id in wanted)
+
+    def assign(self, requests: Sequence[Sequence[str]]) -> tuple[Assignment, ...]:
+        """One assignment per container, or an error and nothing at all."""
+        counted = Counter(device_id for request in requests for device_id in request)
+        twice = [device_id for device_id, times in counted.items() if times > 1]
+        if twice:
+            raise DuplicateDevice(f"{self.resource}: {_shown(twice)} asked for twice at once")
+        ill = [device for device in self.find(counted) if not device.healthy]
+        if ill:
+            raise UnhealthyDevice(
+                f"{self.resource}: " + "; ".join(f"{d.id} is unhealthy: {d.problem}" for d in ill[:3])
+            )
+        return tuple(Assignment(self.find(request)) for request in requests)
+
+
+def by_resource(devices: Iterable[Device]) -> dict[str, DeviceSet]:
+    """The devices of a node, a set for each resource."""
+    grouped: dict[str, list[Device]] = {}
+    for device in devices:
+        grouped.setdefault(device.resource, []).append(device)
+    return {resource: DeviceSet(resource, tuple(members)) for resource, members in grouped.items()}
+
+
+_Item = TypeVar("_Item")
+
+
+def _each_once(items: Iterable[_Item]) -> tuple[_Item, ...]:
+    return tuple(dict.fromkeys(items))
+
+
+def _shown(ids: Sequence[str]) -> str:
+    shown = ", ".join(device_id[:MAX_ID].encode("unicode_escape").decode("ascii") for device_id in ids[:3])
+    return shown if len(ids) <= 3 else f"{shown} and {len(ids) - 3} more"

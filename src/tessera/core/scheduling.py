@@ -1,0 +1,154 @@
+"""Where a pod may go: node selectors, required node affinity, taints and tolerations, as the scheduler reads them.
+
+Only what a pod says for good counts. That a node is cordoned, not ready or full today does not exclude it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+# Clusters add tolerations for these later (ExtendedResourceToleration and the like): such taints exclude nobody.
+GPU_VENDOR_DOMAINS: Final = (
+    "nvidia.com",
+    "amd.com",
+    "intel.com",
+    "habana.ai",
+    "aws.amazon.com",
+    "cloud.google.com",
+)
+# Kubernetes' own condition taints (not-ready, unschedulable, disk-pressure …) say how a node is, not what it is.
+CONDITION_DOMAINS: Final = ("node.kubernetes.io", "node.cloudprovider.kubernetes.io")
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A node's taint."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+    @property
+    def may_exclude(self) -> bool:
+        """Whether this taint can keep a pod away for good."""
+        domain = self.key.partition("/")[0]
+        return self.effect in ("NoSchedule", "NoExecute") and not any(
+            domain == known or domain.endswith("." + known)
+            for known in (*GPU_VENDOR_DOMAINS, *CONDITION_DOMAINS)
+        )
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A pod's toleration."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Whether the toleration covers the taint, as in `k8s.io/component-helpers/scheduling`."""
+        if self.effect and self.effect != taint.effect:
+            return False
+        if self.key and self.key != taint.key:
+            return False
+        match self.operator:
+            case "Exists":
+                return True
+            case "" | "Equal":
+                return bool(self.key) and self.value == taint.value
+            case "Lt" | "Gt":
+                return _compares(self.operator, taint.value, self.value)
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One expression of a node selector term."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def matches(self, value: str | None) -> bool:
+        """Whether a label with this value (None: no such label) satisfies the expression."""
+        match self.operator:
+            case "In":
+                return value is not None and value in self.values
+            case "NotIn":
+                return value is None or value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case "Gt" | "Lt":
+                return (
+                    value is not None
+                    and len(self.values) == 1
+                    and _compares(self.operator, value, self.values[0])
+                )
+        return False
+
+    def __str__(self) -> str:
+        values = ", ".join(self.values)
+        match self.operator:
+            case "In" | "NotIn":
+                return f"{self.key} {'in' if self.operator == 'In' else 'not in'} ({values})"
+            case "Gt" | "Lt":
+                return f"{self.key} {'>' if self.operator == 'Gt' else '<'} {values}"
+        return f"{self.key} {'exists' if self.operator == 'Exists' else 'does not exist'}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSelectorTerm:
+    """Expressions over labels and over fields (`metadata.name`), all of which must hold."""
+
+    expressions: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+    def matches(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether a node satisfies the term; an empty term is satisfied by none."""
+        if not self.expressions and not self.fields:
+            return False
+        return all(one.matches(labels.get(one.key)) for one in self.expressions) and self.matches_name(name)
+
+    def matches_name(self, name: str) -> bool:
+        """Whether the fields' part holds; `metadata.name` is the only field that Kubernetes knows."""
+        return all(one.key == "metadata.name" and one.matches(name) for one in self.fields)
+
+    def __str__(self) -> str:
+        return " and ".join(map(str, (*self.expressions, *self.fields))) or "nothing"
+
+
+def untolerated(
+    taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...], *, placed: bool
+) -> Taint | None:
+    """The first taint that keeps a pod away.
+
+    A pod with `nodeName` has passed the scheduler by: only NoExecute, which evicts, concerns it.
+    """
+    for taint in taints:
+        if placed and taint.effect != "NoExecute":
+            continue
+        if taint.may_exclude and not any(toleration.tolerates(taint) for toleration in tolerations):
+            return taint
+    return None
+
+
+def label_keys(selector: Mapping[str, str], terms: tuple[NodeSelectorTerm, ...] | None) -> Iterator[str]:
+    """Every label that a pod's selector and affinity look at."""
+    yield from selector
+    for term in terms or ():
+        yield from (one.key for one in term.expressions)
+
+
+def _compares(operator: str, left: str, right: str) -> bool:
+    try:
+        one, other = int(left), int(right)
+    except ValueError:
+        return False
+    return one > other if operator == "Gt" else one < other

@@ -1,0 +1,42 @@
+"""Files that are there whole or not at all."""
+
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+# The names of everything this plugin leaves in folders that it shares with others
+PREFIX: Final = "tessera-"
+_TEMPORARY: Final = (f".{PREFIX}", ".tmp")  # neither .json nor .yaml: no container runtime reads it
+
+
+def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Put a file in place; whoever looks, even after a crash or a power cut, finds the old one or the new one."""
+    before, after = _TEMPORARY
+    temporary = path.parent / f"{before}{secrets.token_hex(8)}{after}"
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a killed process of this plugin was about to put in place."""
+    before, after = _TEMPORARY
+    for path in folder.glob(f"{before}*{after}"):
+        path.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

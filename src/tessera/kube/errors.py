@@ -1,0 +1,87 @@
+"""What can go wrong between Tessera and an API server, by name.
+
+Every error has a `kind`, one word that counts it in metrics, and is one sentence for a person.
+"""
+
+from typing import Final
+
+from tessera.core.errors import InvalidInput, TesseraError
+
+# reasons as k8s.io/apimachinery/pkg/apis/meta/v1 spells them
+EXPIRED: Final = frozenset({"Expired", "Gone"})
+TOO_LARGE_VERSION: Final = "ResourceVersionTooLarge"
+
+
+class InvalidKubeconfig(InvalidInput):
+    """A kubeconfig, or the surroundings of a pod, that lead to no cluster."""
+
+
+class KubeError(TesseraError):
+    """A call to the API server that did not come to a good end."""
+
+    kind = "other"
+
+
+class Unreachable(KubeError):
+    """No complete answer came; `kind` says at which stage: dns, refused, network, tls, proxy, timeout, closed."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        self.kind = kind
+        super().__init__(message)
+
+
+class BadResponse(KubeError):
+    """An answer that is no HTTP, no JSON, or larger than anything an API server sends."""
+
+    kind = "protocol"
+
+
+class CredentialsFailed(KubeError):
+    """Nothing to prove who we are: a plugin failed or a token cannot be read."""
+
+    kind = "credentials"
+
+
+class ApiError(KubeError):
+    """An answer that says no: a Kubernetes Status, or any HTTP status of 400 and above."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        *,
+        causes: tuple[str, ...] = (),
+        retry_after: float | None = None,
+    ) -> None:
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.causes = causes
+        self.retry_after = retry_after
+        super().__init__(f"the API server answered {code}{' ' + reason if reason else ''}: {message}")
+
+    @property
+    def kind(self) -> str:  # type: ignore[override] # a word that depends on the answer
+        """`http_429`: few enough to be a metric's label."""
+        return f"http_{self.code}"
+
+    @property
+    def is_expired(self) -> bool:
+        """The version asked for is too old to be known."""
+        return self.code == 410 or self.reason in EXPIRED
+
+    @property
+    def is_too_large_version(self) -> bool:
+        """The version asked for is newer than anything the server has seen, as after a restore."""
+        return TOO_LARGE_VERSION in self.causes or "Too large resource version" in self.message
+
+    @property
+    def is_conflict(self) -> bool:
+        """Somebody else changed the object first (an update), or made it first (a create)."""
+        return self.code == 409
+
+    @property
+    def is_not_found(self) -> bool:
+        """There is no such object."""
+        return self.code == 404

@@ -1,0 +1,207 @@
+"""The log: one line for one event, whatever a pod's author wrote into a name.
+
+A line is built where the event happens (about two microseconds) and written by a thread, many at a time, so that a
+slow reader of the log never holds up an admission. If the reader stops altogether, lines are dropped and counted.
+"""
+
+import asyncio
+import logging
+import os
+import re
+import time
+from traceback import format_exception
+from typing import Final, Literal
+
+import msgspec
+
+Format = Literal["json", "text"]
+LEVELS: Final = {"debug": 0, "info": 1, "warning": 2, "error": 3}
+
+_FLUSH_SECONDS: Final = 0.1
+_MOST_PENDING: Final = 4 * 1024 * 1024  # bytes that wait for a reader before lines are dropped
+_LONGEST_VALUE: Final = 1000  # characters; an annotation may have 256 KiB
+_LONGEST_TRACEBACK: Final = 8000  # from its end
+# What a terminal or a log viewer may act on, and JSON does not escape: delete and C1 controls, line and paragraph
+# separators, marks that reverse the direction of text, byte order mark.
+_UNSAFE: Final = re.compile("[\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+_PLAIN: Final = re.compile(r"[\w./:@%+,<>=~()-]+", re.ASCII)
+
+_encode: Final = msgspec.json.Encoder().encode
+
+Value = str | int | float | bool | None
+
+
+class Log:
+    """Where events are told. Before `attach` and after `close` lines are written at once."""
+
+    def __init__(self, form: Format = "json", least: str = "info", fd: int = 2) -> None:
+        self.dropped = 0
+        self._least = LEVELS[least]
+        self._form = form
+        self._fd = fd
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pending: list[bytes] = []
+        self._size = 0
+        self._scheduled = False
+        self._second = 0
+        self._second_text = ""
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """From now on lines are collected and written by a thread."""
+        self._loop = loop
+
+    def close(self) -> None:
+        """Write what is pending, now."""
+        self._loop = None
+        self._write(self._take())
+
+    def admission(
+        self,
+        level: str,
+        *,
+        uid: str,
+        namespace: str,
+        pod: str,
+        decision: str,
+        reason: str | None,
+        microseconds: int,
+        **more: Value,
+    ) -> None:
+        """What was decided about one pod."""
+        self.event(
+            level,
+            "admission",
+            {
+                "uid": uid,
+                "namespace": namespace,
+                "pod": pod,
+                "decision": decision,
+                "reason": reason,
+                "microseconds": microseconds,
+                **more,
+            },
+        )
+
+    def info(self, message: str, **fields: Value) -> None:
+        """Something happened as it should."""
+        self.event("info", message, fields)
+
+    def warning(self, message: str, **fields: Value) -> None:
+        """Something happened that a person may want to look at."""
+        self.event("warning", message, fields)
+
+    def error(self, message: str, **fields: Value) -> None:
+        """Something went wrong that a person has to mend."""
+        self.event("error", message, fields)
+
+    def trouble(self, message: str, error: BaseException) -> None:
+        """Something happened that should be impossible: here, and only here, with a traceback."""
+        self.event(
+            "error",
+            message,
+            {"error": repr(error), "traceback": "".join(format_exception(error))[-_LONGEST_TRACEBACK:]},
+        )
+
+    def event(self, level: str, message: str, fields: dict[str, Value]) -> None:
+        """One line. Fields that are None are left out."""
+        if LEVELS[level] < self._least:
+            return
+        line = _json_line if self._form == "json" else _text_line
+        encoded = line(self._time(), level, message, fields)
+        if self._loop is None:
+            self._write(encoded)
+            return
+        if self._size > _MOST_PENDING:
+            self.dropped += 1
+            return
+        self._pending.append(encoded)
+        self._size += len(encoded)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_later(_FLUSH_SECONDS, self._flush)
+
+    def _time(self) -> str:
+        now = time.time()
+        second = int(now)
+        if second != self._second:
+            self._second = second
+            self._second_text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        return f"{self._second_text}.{int((now - second) * 1000):03d}Z"
+
+    def _take(self) -> bytes:
+        lines = b"".join(self._pending)
+        self._pending.clear()
+        self._size = 0
+        return lines
+
+    def _flush(self) -> None:
+        if self._loop is None:
+            return
+        self._loop.run_in_executor(None, self._write, self._take()).add_done_callback(self._flushed)
+
+    def _flushed(self, _: object) -> None:
+        self._scheduled = False
+        if self._pending and self._loop is not None:
+            self._scheduled = True
+            self._loop.call_later(_FLUSH_SECONDS, self._flush)
+
+    def _write(self, lines: bytes) -> None:
+        rest = memoryview(lines)
+        try:
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        except OSError:  # nobody reads the log any more: that is no reason to stop admitting pods
+            self.dropped += bytes(rest).count(b"\n")
+
+
+class Forward(logging.Handler):
+    """Takes what libraries say through the standard library's logging."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line for one record."""
+        level = "error" if record.levelno >= logging.ERROR else record.levelname.lower()
+        self._log.event(level if level in LEVELS else "info", record.getMessage(), {"logger": record.name})
+
+
+def choose(form: str, fd: int = 2) -> Format:
+    """`auto` is text for a person at a terminal and JSON for everything else."""
+    text = form == "text" or (form == "auto" and os.isatty(fd))
+    return "text" if text else "json"
+
+
+def _json_line(when: str, level: str, message: str, fields: dict[str, Value]) -> bytes:
+    record: dict[str, Value] = {"time": when, "level": level, "message": message}
+    for name, value in fields.items():
+        if value is not None:
+            record[name] = _short(value) if type(value) is str and name != "traceback" else value
+    try:
+        line = _encode(record)
+    except UnicodeEncodeError:  # half a surrogate pair: file names may have that
+        line = _encode(
+            {k: v.encode(errors="replace").decode() if isinstance(v, str) else v for k, v in record.items()}
+        )
+    if not line.isascii() or b"\x7f" in line:
+        line = _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", line.decode()).encode()
+    return line + b"\n"
+
+
+def _text_line(when: str, level: str, message: str, fields: dict[str, Value]) -> bytes:
+    words = [when[11:-1], f"{level.upper():7}", _quoted(message, spaces=True)]
+    words += [f"{name}={_quoted(str(value))}" for name, value in fields.items() if value is not None]
+    return (" ".join(words) + "\n").encode(errors="backslashreplace")
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= _LONGEST_VALUE else value[:_LONGEST_VALUE] + "…"
+
+
+def _quoted(value: str, spaces: bool = False) -> str:
+    """As it is when it is plain, else with everything escaped that could move the cursor or break the line."""
+    if _PLAIN.fullmatch(value.replace(" ", "") if spaces else value):
+        return _short(value)
+    text = _encode(_short(value).encode(errors="replace").decode()).decode()
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text[1:-1] if spaces else text)

@@ -1,0 +1,94 @@
+"""Short ways to write nodes, pods and reviews in tests."""
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tessera.core.admission import Policy
+from tessera.core.node import Namespace, Node
+from tessera.core.offers import Offers
+from tessera.core.pod import Container, Pod
+from tessera.core.quantity import Quantity
+from tessera.protocol import config
+from tessera.webhook.handler import Admission
+
+MIG = "nvidia.com/mig-"
+GPU = "nvidia.com/gpu"
+
+
+def resource(name: str) -> str:
+    """`2g.20gb` and `gpu` are short for their resources; other names stand for themselves."""
+    if name == "gpu":
+        return GPU
+    return MIG + name if name[:1].isdigit() else name
+
+
+def amounts(given: Mapping[str, Any]) -> dict[str, Quantity]:
+    return {resource(name): Quantity.parse(value) for name, value in given.items()}
+
+
+def node(name: str, *, labels: Any = None, taints: Any = (), **has: Any) -> Node:
+    """`node("a", **{"2g.20gb": 3})`."""
+    return Node(name, labels or {}, taints, amounts(has))
+
+
+def container(name: Any = "main", *, limits: Any = None, restartable: Any = False, **asks: Any) -> Container:
+    """A container with requests and, unless told otherwise, the same limits."""
+    return Container(name, amounts(asks), amounts(asks if limits is None else limits), restartable)
+
+
+def pod(*containers: Container, init: tuple[Container, ...] = (), **more: Any) -> Pod:
+    return Pod(
+        namespace=more.pop("namespace", "default"),
+        name="p",
+        containers=containers,
+        init_containers=init,
+        **more,
+    )
+
+
+def offers(*nodes: Node, namespaces: tuple[Namespace, ...] = ()) -> Offers:
+    return Offers(nodes, namespaces)
+
+
+def policy(text: str = "") -> Policy:
+    return config.parse(text).policy
+
+
+def review(document: Any, *, namespace: str = "default", **request: Any) -> bytes:
+    """The bytes of a review, as the API server would send it."""
+    body = {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "operation": "CREATE",
+            "namespace": namespace,
+            "object": document,
+            **request,
+        },
+    }
+    return json.dumps(body).encode()
+
+
+def respond(body: bytes, cluster: Offers, rules: Policy | None = None) -> dict[str, Any]:
+    """The response to a review, its patch decoded."""
+    answer = json.loads(Admission(cluster, rules or Policy()).answer(body).body)
+    response: dict[str, Any] = answer["response"]
+    if "patch" in response:
+        response["patch"] = json.loads(base64.b64decode(response["patch"]))
+    return response
+
+
+def pod_document(
+    *resources: Mapping[str, Any], init: tuple[Mapping[str, Any], ...] = (), **metadata: Any
+) -> dict[str, Any]:
+    """A pod as JSON, a container for each `resources`."""
+    spec: dict[str, Any] = {
+        "containers": [{"name": f"c{i}", "image": "x", "resources": r} for i, r in enumerate(resources)]
+    }
+    if init:
+        spec["initContainers"] = [{"name": f"i{i}", "image": "x", **r} for i, r in enumerate(init)]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", **metadata}, "spec": spec}

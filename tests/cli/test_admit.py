@@ -1,0 +1,250 @@
+"""`tessera admit`: the stories, as a person would run them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tessera.cli.app import run
+from tessera.protocol import yaml
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NODES, PODS = EXAMPLES / "nodes", EXAMPLES / "pods"
+
+
+@pytest.fixture
+def tessera(capsys, monkeypatch, tmp_path):
+    """Run a command in an empty folder: its exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*args):
+        code = run([str(arg) for arg in args])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("centre", "resource", "warning"),
+    [
+        ("h200", "nvidia.com/mig-3g.30gb", ""),
+        ("a100", "nvidia.com/mig-2g.20gb", "Warning: GPU fallback 3g.30gb->2g.20gb: no node that this pod can use offers 3g.30gb as asked\n"),
+        ("v100", "nvidia.com/gpu", "Warning: GPU fallback 3g.30gb->gpu: no node that this pod can use offers 3g.30gb as asked\n"),
+    ],
+)  # fmt: skip
+def test_three_data_centres(tessera, centre, resource, warning):
+    """One YAML, three data centres: each gives what it has."""
+    code, out, err = tessera("admit", "-f", PODS / "3g.yaml", "--nodes", NODES / f"{centre}.yaml")
+    limits = yaml.load(out)["spec"]["containers"][0]["resources"]["limits"]
+    assert (code, {name: int(count) for name, count in limits.items()}, err) == (0, {resource: 1}, warning)
+
+
+def test_injection(tessera):
+    """The mixed pod gets 7 CPUs and 14Gi."""
+    code, out, _ = tessera("admit", "-f", PODS / "injection.yaml", "--nodes", NODES / "v100.yaml", "--config", EXAMPLES / "config.yaml", "-o", "json")  # fmt: skip
+    resources = json.loads(out)["spec"]["containers"][0]["resources"]
+    assert code == 0
+    assert resources["limits"] == {
+        "nvidia.com/gpu": "2",
+        "cpu": "7",
+        "memory": "14Gi",
+        "nvidia.com/shm": "2Gi",
+    }
+
+
+def test_rejected(tessera):
+    """A pod for which nothing fits: exit 3, the reason on standard error, nothing on standard output."""
+    Path("none.yaml").write_text("kind: Node\nmetadata: {name: cpu-1}\n")
+    code, out, err = tessera("admit", "-f", PODS / "2g.yaml", "--nodes", "none.yaml")
+    assert (code, out) == (3, "")
+    assert err.startswith("Pod default/infer: rejected: asked for nvidia.com/mig-2g.20gb: 1, which no node")
+
+
+def test_many_documents(tessera, monkeypatch):
+    """Standard input, several documents and Lists: everything comes out again, what is no pod as it was."""
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
+    items = [
+        service,
+        {"apiVersion": "v1", "kind": "List", "items": [yaml.load((PODS / "2g.yaml").read_text())]},
+    ]
+    Path("all.yaml").write_text("---\n".join(map(yaml.dump, items)))
+    with Path("all.yaml").open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        code, out, _ = tessera("admit", "-f", "-", "--nodes", NODES / "small.yaml", "-o", "json")
+    listed = json.loads(out)
+    assert code == 0
+    assert (listed["kind"], [one["kind"] for one in listed["items"]]) == ("List", ["Service", "Pod"])
+    assert listed["items"][0] == service
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("Deployment", ["spec", "template"]), ("StatefulSet", ["spec", "template"]), ("DaemonSet", ["spec", "template"]),
+        ("ReplicaSet", ["spec", "template"]), ("Job", ["spec", "template"]), ("CronJob", ["spec", "jobTemplate", "spec", "template"]),
+    ],
+)  # fmt: skip
+def test_workloads(tessera, kind, path):
+    """A workload's pod template is admitted as its pod; nothing else of it moves; the patch is for the workload."""
+    pod = {"spec": yaml.load((PODS / "2g.yaml").read_text())["spec"]}
+    document = pod
+    for step in reversed(path):
+        document = {step: document}
+    document = {"apiVersion": "x/v1", "kind": kind, "metadata": {"name": "w"}, **document}
+    Path("w.yaml").write_text(yaml.dump(document))
+    code, out, _ = tessera("admit", "-f", "w.yaml", "--nodes", NODES / "small.yaml", "-o", "json")
+    after = template = json.loads(out)
+    for step in path:
+        template = template[step]
+    assert code == 0
+    assert template["metadata"] == {"annotations": {"gpu-webhook.k8s.io/fallback": "2g.20gb->1g.10gb"}}
+    assert template["spec"]["containers"][0]["resources"] == {"limits": {"nvidia.com/mig-1g.10gb": "1"}}
+    assert after["metadata"] == {"name": "w"}
+    code, out, _ = tessera("admit", "-f", "w.yaml", "--nodes", NODES / "small.yaml", "-o", "patch")
+    assert all(operation["path"].startswith("/" + "/".join(path)) for operation in json.loads(out))
+
+
+def test_namespaces(tessera):
+    """A Namespace among the documents counts: its label exempts, its annotations hold."""
+    Path("ns.yaml").write_text("kind: Namespace\nmetadata: {name: team, labels: {gpu-webhook: disabled}}\n")
+    code, out, err = tessera(
+        "admit",
+        "-f",
+        PODS / "2g.yaml",
+        "-f",
+        "ns.yaml",
+        "--nodes",
+        NODES / "small.yaml",
+        "-n",
+        "team",
+        "-o",
+        "patch",
+    )
+    assert (code, out, err) == (0, "[]\n", "")
+
+
+def test_again(tessera):
+    """Admitting the output once more changes nothing."""
+    _, out, _ = tessera("admit", "-f", PODS / "2g.yaml", "--nodes", NODES / "small.yaml")
+    Path("once.yaml").write_text(out)
+    code, again, err = tessera("admit", "-f", "once.yaml", "--nodes", NODES / "small.yaml")
+    assert (code, again, err) == (0, out, "")
+
+
+def test_explain(tessera):
+    """What was asked, which nodes counted and which did not and why, each step, and the change."""
+    nodes = ["small", "v100", "tainted"]
+    Path("tainted.yaml").write_text(
+        "kind: Node\nmetadata: {name: other}\nspec: {taints: [{key: team, value: b, effect: NoSchedule}]}\n"
+        'status: {allocatable: {nvidia.com/mig-2g.20gb: "3"}}\n'
+    )
+    files = [("--nodes", NODES / f"{n}.yaml" if n != "tainted" else "tainted.yaml") for n in nodes]
+    code, out, err = tessera(
+        "admit", "-f", PODS / "2g.yaml", *[part for file in files for part in file], "-o", "explain"
+    )
+    assert (code, err) == (0, "")
+    assert (
+        out
+        == """\
+Pod default/infer
+  asks for    nvidia.com/mig-2g.20gb: 1  (container main)
+  nodes       3 of 4 count for this pod
+              ✓ small-1  1g.10gb ×28
+              ✓ v100-1   gpu ×8
+              ✓ cpu-1    no GPU
+              ✗ other    2g.20gb ×3  taint team=b:NoSchedule is not tolerated
+  candidates  2g.20gb  as asked     not offered
+              1g.10gb  smaller      offered, up to 28 a node  ← chosen
+              gpu      a whole GPU  offered, up to 8 a node
+  decision    admitted with a change: 2g.20gb is not offered, 1g.10gb is the first that is
+  warning     GPU fallback 2g.20gb->1g.10gb: no node that this pod can use offers 2g.20gb as asked
+  change      @@ -2,6 +2,8 @@
+               kind: Pod
+               metadata:
+                 name: infer
+              +  annotations:
+              +    gpu-webhook.k8s.io/fallback: 2g.20gb->1g.10gb
+               spec:
+                 containers:
+                 - name: main
+              @@ -11,4 +13,4 @@
+                   - infinity
+                   resources:
+                     limits:
+              -        nvidia.com/mig-2g.20gb: 1
+              +        nvidia.com/mig-1g.10gb: '1'
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("a: [", "tessera: bad.yaml: line 2, column 1: did not find expected node content\n"),
+        ("- 1", "tessera: bad.yaml: expected a Kubernetes object, got a list\n"),
+        ("just text", "tessera: bad.yaml: expected a Kubernetes object, got a text\n"),
+        ("metadata: {name: x}", "tessera: kind: missing; expected a Kubernetes object\n"),
+        ("kind: Pod\nspec: 5", "tessera: Pod (no name): spec: expected object | null, got int\n"),
+        ("kind: Pod\nmetadata: 5", "tessera: Pod: metadata: expected an object\n"),
+        (
+            "kind: Job\nmetadata: {name: j}",
+            "tessera: Job j: spec.template: missing; expected a pod template\n",
+        ),
+        (
+            "kind: PodList\nitems: [5]",
+            "tessera: bad.yaml: PodList.items[0]: expected an object, got a number\n",
+        ),
+        (
+            "kind: Pod\nmetadata: {name: x}\nspec: {containers: [{resources: {limits: {nvidia.com/gpu: one}}}]}",
+            'tessera: Pod x: spec.containers[0].resources.limits[nvidia.com/gpu]: "one" is not a Kubernetes quantity such as 2, 500m or 8Gi\n',
+        ),
+    ],
+)
+def test_bad_pods(tessera, text, complaint):
+    """Bad input: one sentence that says where and what, exit 2, nothing on standard output."""
+    Path("bad.yaml").write_text(text)
+    code, out, err = tessera(
+        "admit", "-f", PODS / "2g.yaml", "-f", "bad.yaml", "--nodes", NODES / "small.yaml"
+    )
+    assert (code, out, err) == (2, "", complaint)
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (["-f", "none.yaml", "--nodes", NODES / "small.yaml"], "tessera: none.yaml: no such file or directory\n"),
+        (["-f", PODS / "2g.yaml", "--nodes", "."], "tessera: .: is a directory\n"),
+        (["-f", PODS / "2g.yaml", "--nodes", PODS / "2g.yaml"], f"tessera: {PODS / '2g.yaml'}: kind Pod is neither a Node nor a Namespace\n"),
+        (["-f", "-", "--nodes", "-"], "tessera: standard input (-) can be read only once\n"),
+        (["-f", PODS / "2g.yaml"], "tessera admit: Missing option '--nodes'. (see tessera admit --help)\n"),
+        (["-f", "x", "--nodes", "y", "-o", "xml"], "tessera admit: Invalid value for '-o' / '--output': 'xml' is not one of 'yaml', 'json', 'patch', 'explain'. (see tessera admit --help)\n"),
+    ],
+)  # fmt: skip
+def test_bad_options(tessera, args, complaint):
+    """Missing files and wrong options are said in one line."""
+    code, out, err = tessera("admit", *args)
+    assert (code, out, err) == (2, "", complaint)
+
+
+def test_bad_config(tessera):
+    """Every complaint about the configuration, each on a line with the file's name."""
+    Path("c.yaml").write_text("fallback: {unmatched: maybe}\nserver: {onError: no}\n")
+    code, out, err = tessera(
+        "admit", "-f", PODS / "2g.yaml", "--nodes", NODES / "small.yaml", "--config", "c.yaml"
+    )
+    assert (code, out) == (2, "")
+    assert err == (
+        'tessera: c.yaml: fallback.unmatched: "maybe" is not one of reject, admit\n'
+        "c.yaml: server.onError: false is not one of allow, deny\n"
+    )
+
+
+def test_nodes_with_bad_quantities(tessera):
+    """A node that is no node is named."""
+    Path("n.yaml").write_text("kind: Node\nmetadata: {name: n1}\nstatus: {allocatable: {cpu: lots}}\n")
+    code, _, err = tessera("admit", "-f", PODS / "2g.yaml", "--nodes", "n.yaml")
+    assert (code, err) == (
+        2,
+        'tessera: node n1, status.allocatable[cpu]: "lots" is not a Kubernetes quantity such as 2, 500m or 8Gi\n',
+    )

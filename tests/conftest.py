@@ -1,0 +1,11 @@
+"""What every test shares: the same examples every time, on slow machines too."""
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "tessera", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "explore", deadline=None, max_examples=5000, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("tessera")

@@ -1,0 +1,263 @@
+"""Laws of admission, over random pods, nodes and configurations.
+
+Each pod goes the whole way, as bytes of a review through the webhook's handler, and its patch is applied by an
+independent implementation of RFC 6902.
+"""
+
+import copy
+from fractions import Fraction
+
+import jsonpatch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tessera.core.admission import Policy
+from tessera.core.fallback import FallbackPolicy
+from tessera.core.node import is_gpu_resource, why_excluded
+from tessera.core.offers import Offers
+from tessera.core.pod import requested
+from tessera.core.profile import MigProfile
+from tessera.core.quantity import Quantity
+from tessera.core.scheduling import Taint
+from tessera.protocol import patch
+from tessera.protocol import review as reviews
+from tests.build import node, policy, resource, respond, review
+
+PROFILES = ["1g.10gb", "1g.10gb.me", "1g.20gb", "2g.20gb", "3g.30gb", "7g.80gb"]
+GPUS = [*PROFILES, "gpu"]
+INJECTION = policy(
+    """
+    injection:
+      resourceMap:
+        V100:
+          nvidia.com/gpu:
+            resourceList: [{name: cpu, coefficient: 3.7}, {name: memory, coefficient: 7, unit: Gi}, {name: nvidia.com/shm, coefficient: 2}]
+            annotations: {a.b/c~d: e}
+          nvidia.com/mig-1g.10gb: {resourceList: [{name: cpu, coefficient: 1}, {name: ephemeral-storage, coefficient: 10, unit: G}]}
+          amd.com/gpu: {resourceList: [{name: memory, coefficient: 1, unit: Gi}]}
+    """
+).injection
+
+nodes = st.lists(
+    st.builds(
+        lambda i, zone, tainted, has: node(
+            f"n{i}", labels={"zone": zone}, taints=(Taint("dedicated"),) if tainted else (), **has
+        ),
+        st.integers(0, 5), st.sampled_from(["a", "b"]), st.booleans(),
+        st.dictionaries(st.sampled_from(GPUS), st.integers(0, 4), max_size=4),
+    ),
+    max_size=4,
+)  # fmt: skip
+policies = st.builds(
+    Policy,
+    st.builds(
+        FallbackPolicy,
+        downgrades=st.booleans(),
+        upgrades=st.booleans(),
+        whole_gpu=st.booleans(),
+        chains=st.dictionaries(
+            st.sampled_from(PROFILES).map(resource), st.lists(st.sampled_from(GPUS).map(resource), max_size=3, unique=True).map(tuple), max_size=2
+        ),
+        autoscaled=st.frozensets(st.sampled_from(GPUS).map(resource), max_size=1),
+        reject_unmatched=st.booleans(),
+    ),
+    st.just(INJECTION) | st.just(Policy().injection),
+)  # fmt: skip
+counts = st.integers(0, 3).map(str) | st.integers(1, 3)
+gpu_amounts = st.dictionaries(
+    st.sampled_from(GPUS).map(resource) | st.just("amd.com/gpu"), counts, max_size=2
+)
+plain_amounts = st.dictionaries(
+    st.sampled_from(["cpu", "memory", "ephemeral-storage"]),
+    st.sampled_from(["1", "500m", "1Gi", "2.5", 3]),
+    max_size=2,
+)
+
+
+@st.composite
+def resources(draw):
+    """A container's resources in every state of being half there."""
+    gpus, plain = draw(gpu_amounts), draw(plain_amounts)
+    shape = draw(st.sampled_from(["both", "requests", "limits", "empty", "null", "absent", "claims"]))
+    match shape:
+        case "both":
+            return {"resources": {"requests": {**plain, **gpus}, "limits": gpus}}
+        case "requests" | "limits":
+            return {"resources": {shape: {**gpus, **plain}}}
+        case "empty":
+            return {"resources": {}}
+        case "null":
+            return {"resources": {"requests": None, "limits": gpus}}
+        case "claims":
+            return {"resources": {"claims": [{"name": "x"}], "requests": {**gpus, **plain}}}
+    return {}
+
+
+@st.composite
+def pods(draw):
+    """A pod document, with all sorts of things that must not move."""
+
+    def container(name):
+        return {
+            "name": name,
+            "image": "busybox",
+            "env": [{"name": "A", "value": "nvidia.com/mig-2g.20gb"}],
+            **draw(resources()),
+        }
+
+    spec = {"containers": [container(f"c{i}") for i in range(draw(st.integers(1, 3)))], "schedulerName": "x"}
+    if draw(st.booleans()):
+        init = container("i")
+        if draw(st.booleans()):
+            init["restartPolicy"] = "Always"
+        spec["initContainers"] = [init]
+    if draw(st.booleans()):
+        spec["nodeSelector"] = {"zone": draw(st.sampled_from(["a", "b"]))}
+    if draw(st.booleans()):
+        spec["tolerations"] = [{"operator": "Exists"}]
+    metadata = {"generateName": "p-"}
+    annotations = draw(
+        st.none()
+        | st.fixed_dictionaries(
+            {},
+            optional={
+                "task.bkbcs.tencent.com/gpu-type": st.sampled_from(["V100", "T4"]),
+                "gpu-webhook.k8s.io/fallback-policy": st.sampled_from(["never", "smaller", "larger", "any"]),
+                "gpu-webhook.k8s.io/min-memory": st.sampled_from(["10Gi", "20Gi"]),
+                "gpu-webhook.k8s.io/fallback": st.sampled_from(["7g.80gb->gpu", "junk"]),
+                "keep/me": st.just("as~1I/am"),
+            },
+        )
+    )
+    if annotations is not None or draw(st.booleans()):
+        metadata["annotations"] = annotations
+    return {"kind": "Pod", "metadata": metadata, "spec": spec} if draw(st.booleans()) else {"spec": spec}
+
+
+def is_ours(path):
+    """Whether a path is one that admission may write."""
+    parts = [part.replace("~1", "/") for part in path.split("/")]
+    if parts[1] == "metadata":
+        return len(parts) == 2 or (
+            parts[2] == "annotations" and (len(parts) == 3 or parts[3] in OUR_ANNOTATIONS)
+        )
+    if parts[4:5] != ["resources"]:
+        return False
+    return len(parts) <= 6 or is_gpu_resource(parts[6]) or parts[6] in OUR_RESOURCES
+
+
+OUR_ANNOTATIONS = {"gpu-webhook.k8s.io/fallback", "a.b/c~0d"}
+OUR_RESOURCES = {"cpu", "memory", "ephemeral-storage", "nvidia.com/shm", "amd.com/gpu"}
+
+
+@given(pods(), nodes, policies)
+@settings(max_examples=500)
+def test_admission(document, cluster, rules):
+    """The patch applies and moves only what is ours; admitted again, the result passes unchanged."""
+    offers = Offers(cluster)
+    response = respond(review(document), offers, rules)
+    if not response["allowed"]:
+        assert response["status"]["message"]
+        return
+    operations = response.get("patch", [])
+    before = copy.deepcopy(document)
+    after = jsonpatch.JsonPatch(operations).apply(document)
+    assert document == before
+    assert patch.apply(document, operations) == after, "our own application agrees with the independent one"
+    for operation in operations:
+        assert is_ours(operation["path"]), operation
+    assert {operation["op"] for operation in operations} <= {"add", "remove"}
+
+    pod = reviews.decode(review(document)).read()[0]
+    result = reviews.decode(review(after)).read()[0]
+    assert_offered(pod, result, offers, rules)
+    again = respond(review(after), offers, rules)
+    assert again["allowed"]
+    assert again.get("patch", []) == [], "admitting the result again changes nothing"
+    assert_counts_stay(pod, result)
+
+
+def assert_counts_stay(before, after):
+    """The number of MIG devices and GPUs of each container stays, whatever they are called now."""
+    for one, other in zip(before.all_containers(), after.all_containers(), strict=True):
+        assert gpus_of(one) == gpus_of(other)
+
+
+def gpus_of(container):
+    return sum((container.asked(r).value for r in container.resources() if is_gpu_resource(r)), Fraction(0))
+
+
+def assert_offered(before, after, offers, rules):
+    """What was chosen fits together on a node that the pod could be placed on."""
+    asked = [
+        r for c in before.all_containers() for r in c.resources() if MigProfile.of_resource(r) and c.asked(r)
+    ]
+    if not asked or rules.fallback.autoscaled or not rules.fallback.reject_unmatched:
+        return
+    if before.annotations.get("gpu-webhook.k8s.io/fallback-policy") == "never":
+        return
+    assert serves(after, offers)
+
+
+def serves(pod, offers):
+    needs = {r: q for r, q in requested(pod).items() if is_gpu_resource(r) and q}
+    return any(
+        why_excluded(pod, one) is None
+        and all(one.allocatable.get(r, Quantity.parse("0")) >= q for r, q in needs.items())
+        for one in offers.nodes.values()
+    )
+
+
+@given(pods(), nodes)
+@settings(max_examples=300)
+def test_rejected_means_that_nothing_fits(document, cluster):
+    """A pod rejected under the default policy is one that no eligible node could serve, by brute force."""
+    offers = Offers(cluster)
+    response = respond(review(document), offers)
+    if response["allowed"]:
+        return
+    pod = reviews.decode(review(document)).read()[0]
+    wish = pod.annotations.get("gpu-webhook.k8s.io/fallback-policy", "any")
+    floor = Quantity.parse(pod.annotations.get("gpu-webhook.k8s.io/min-memory", "0")).value
+    asked = sorted(
+        {r for c in pod.all_containers() for r in c.resources() if MigProfile.of_resource(r) and c.asked(r)}
+    )
+
+    def choices(r):
+        profile = MigProfile.parse(r.removeprefix("nvidia.com/mig-"))
+        for name in PROFILES:
+            other = MigProfile.parse(name)
+            smaller_or_larger = (
+                wish == "any"
+                or (wish == "smaller" and other < profile)
+                or (wish == "larger" and other > profile)
+            )
+            if other == profile or (smaller_or_larger and other.memory_gb * 2**30 >= floor):
+                yield other.resource
+        yield resource("gpu")
+
+    def combinations(rest):
+        if not rest:
+            yield {}
+            return
+        for tail in combinations(rest[1:]):
+            for choice in choices(rest[0]):
+                yield {rest[0]: choice, **tail}
+
+    for by in combinations(asked):
+        assert not serves(reviews.decode(review(renamed(document, by))).read()[0], offers), by
+
+
+def renamed(document, by):
+    """The pod with its resources renamed, written apart from the code under test."""
+    document = copy.deepcopy(document)
+    for one in [*document["spec"]["containers"], *document["spec"].get("initContainers", [])]:
+        for section, amounts in (one.get("resources") or {}).items():
+            if section == "claims" or not amounts:
+                continue
+            moved = {}
+            for r, q in amounts.items():
+                to = by.get(r, r)
+                moved[to] = str(Quantity.parse(moved.get(to, "0")) + Quantity.parse(q))
+            one["resources"][section] = moved
+    return document
