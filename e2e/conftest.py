@@ -4,6 +4,7 @@ Where the machine cannot, a test is skipped with the reason; with `CI=true` in t
 `TESSERA_E2E_KUBECONFIG` (`make e2e KUBECONFIG=…`) names a cluster to use instead of a control plane of our own.
 """
 
+import contextlib
 import os
 import signal
 from collections.abc import Generator, Iterator
@@ -28,9 +29,8 @@ _log_sizes = pytest.StashKey[dict[Path, int]]()
 def control_plane(pytestconfig: pytest.Config) -> Iterator[Client]:
     """API server, controllers and scheduler; nodes are objects: `control_plane.add_node(…)`."""
     if _EXISTING:
-        existing = ExistingCluster(Path(_EXISTING))
-        yield existing
-        existing.close()
+        with contextlib.closing(ExistingCluster(Path(_EXISTING))) as existing:
+            yield existing
     else:
         yield from _started(Cluster, f"t{os.getpid()}", pytestconfig)
 
