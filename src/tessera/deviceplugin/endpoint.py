@@ -52,6 +52,7 @@ class Endpoint:
         self._socket_identity: _Identity | None = None
         self._kubelet: _Identity | None = None  # the one we registered with
         self._heard_at = 0.0  # when a kubelet last listened
+        self._waiting = False
         self._tried: _Identity | None = None
         self._retry_at = 0.0
         self._retry_delay = 1.0
@@ -68,6 +69,9 @@ class Endpoint:
         if reason:
             log.info("%s: %s: serving and registering anew", self.service.resource, reason)
             await self.close()
+        if kubelet is None and not self._waiting:
+            log.info("%s: waiting for a kubelet at %s", self.service.resource, self._folder / KUBELET_SOCKET)
+        self._waiting = kubelet is None
         if self._kubelet is None and kubelet is not None and self._may_try(kubelet):
             await self._serve_and_register(kubelet)
 

@@ -84,9 +84,8 @@ class LayoutKeeper:
             return Outcome(State.FAILED, self._failure)
         if change.complete:
             return Outcome(State.SUCCESS)
-        stays = "; ".join(f"{device.id} ({device.resource}): {device.problem}" for device in change.leaving)
-        reason = f"{len(change.waiting)} devices to come: {stays}"
-        return Outcome(State.PENDING, reason[:_MOST_REASON])
+        stays = "; ".join(f"{device.resource} {device.id}: {device.problem}" for device in change.leaving)
+        return Outcome(State.PENDING, f"{len(change.waiting)} to come after {stays}"[:_MOST_REASON])
 
     def _change(self, layout: NodeLayout) -> None:
         if layout != self.layout:

@@ -150,7 +150,7 @@ class Plugin:
         """Count every failure, and say it once."""
         self._metrics.failed(what)
         if str(error) != self._complaint:
-            log.error("devices stay as they were, will try again: %s", error)
+            log.warning("devices stay as they were, will try again: %s", error)
         self._complaint = str(error)
 
     def _publish(self, devices: tuple[Device, ...], sets: Mapping[str, DeviceSet]) -> None:

@@ -21,6 +21,7 @@ _SIMULATED_KIND: Final = "tessera.simulated/gpu"
 _RESOURCE: Final = re.compile(
     r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII
 )
+_LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -187,9 +188,13 @@ DOCUMENT: Final = Record(
 
 
 def _own_product(fields: Mapping[str, Any]) -> Product:
-    name, label = fields["name"], fields["label"] or None
+    name, label = fields["name"], fields["label"] or fields["name"].replace(" ", "-")
+    if not _LABEL.fullmatch(label):
+        raise InvalidInput(
+            f"{shown(label)} cannot be the value of a label; set label to letters, digits, - _ ."
+        )
     if not fields["profiles"]:
         memory = fields["memory"] * 1024
-        return Product(name, memory, 1, 1, (), (label or name.replace(" ", "-"),), simulated=True)
+        return Product(name, memory, 1, 1, (), (label,), simulated=True)
     profiles = [MigProfile.parse(profile) for profile in fields["profiles"]]
     return simulated_product(name, fields["memory"], fields["slices"], profiles, label=label)

@@ -47,6 +47,11 @@ class SimulatedSource:
         self._numa_nodes = numa_nodes
         self._made: tuple[NodeLayout, list[Device]] | None = None
 
+    @property
+    def applied(self) -> NodeLayout | None:
+        """The layout whose devices were given last."""
+        return self._made[0] if self._made else None
+
     def devices(self) -> Sequence[Device]:
         """The devices that the layout makes; the tool that they mount is put in place first."""
         self._put_tool()
