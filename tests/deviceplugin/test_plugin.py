@@ -365,3 +365,20 @@ def test_sockets_of_a_killed_plugin_are_removed() -> None:
         listeners["tessera-alive.sock"].close()
 
     run(story)
+
+
+def test_a_folder_too_deep_for_a_socket(caplog: pytest.LogCaptureFixture) -> None:
+    """A path longer than a unix socket's may be is said in a sentence, and tried again without a crash."""
+
+    async def story(root: Path) -> None:
+        deep = root / ("x" * 60)
+        (deep / "device-plugins").mkdir(parents=True)
+        (deep / "device-plugins" / "kubelet.sock").touch()
+        async with running(ListSource(mock_devices()), root=deep, kubelet=Kubelet(deep)) as node:
+            await node.until(
+                lambda: (node.metric("registrations_total", resource=GPU, result="failed") or 0) > 0
+            )
+            assert node.plugin.alive
+        assert "longer than the 107 bytes" in caplog.text
+
+    run(story)

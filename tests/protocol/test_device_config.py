@@ -11,7 +11,7 @@ from tessera.core.geometry import SIMULATED_H200_70GB
 from tessera.core.layout import Strategy
 from tessera.protocol import yaml
 from tessera.protocol.device_config import DeviceConfiguration, NvmlCards, parse
-from tessera.protocol.device_schema import DOCUMENT
+from tessera.protocol.device_schema import DOCUMENT, reference
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -170,3 +170,8 @@ def test_every_mistake_is_named_at_once(text: str, complaints: list[str]) -> Non
 def test_defaults() -> None:
     """What is left out has its default."""
     assert parse("static: []") == DeviceConfiguration()
+
+
+def test_the_documentation_has_every_field() -> None:
+    """The table in the documentation is the one that the fields make."""
+    assert reference() in (EXAMPLES.parent / "docs" / "device-plugin.md").read_text()

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 KUBELET_SOCKET: Final = "kubelet.sock"
 _REGISTER_TIMEOUT: Final = 5.0
-_STREAM_GRACE: Final = 5.0  # seconds without a listening kubelet after which it has forgotten us
+_STREAM_GRACE: Final = 10.0  # seconds without a listening kubelet after which it has forgotten us
 _STOP_GRACE: Final = 1.0  # seconds for answers under way when a server ends
 _LONGEST_RETRY: Final = 8.0
 

@@ -1,11 +1,10 @@
 """The plugin's log: one event, one line, whatever stands in an annotation or a device's name."""
 
+import json
 import logging
 import sys
 import time
 from typing import Final, Literal
-
-import msgspec
 
 Format = Literal["text", "json"]
 _LONGEST: Final = 2000  # characters of a line: an annotation may have 256 KiB
@@ -26,9 +25,8 @@ class _OneLine(logging.Formatter):
         if len(message) > _LONGEST and not record.exc_info:
             message = f"{message[:_LONGEST]}…"
         if self._form == "json":
-            return msgspec.json.encode(
-                {"time": moment, "level": record.levelname.lower(), "logger": record.name, "message": message}
-            ).decode()
+            level = record.levelname.lower()
+            return json.dumps({"time": moment, "level": level, "logger": record.name, "message": message})
         return f"{moment} {record.levelname:7} {_printable(message)}"
 
 

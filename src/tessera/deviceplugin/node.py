@@ -119,7 +119,7 @@ class NodeLink:
             try:
                 await self._answer()
                 delay = _RETRY[0]
-            except KubeError as error:
+            except (KubeError, InvalidInput) as error:
                 log.warning("node %s: cannot say what its layout did, will try again: %s", self._name, error)
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, longest)

@@ -198,3 +198,18 @@ def _own_product(fields: Mapping[str, Any]) -> Product:
         return Product(name, memory, 1, 1, (), (label,), simulated=True)
     profiles = [MigProfile.parse(profile) for profile in fields["profiles"]]
     return simulated_product(name, fields["memory"], fields["slices"], profiles, label=label)
+
+
+def reference() -> str:
+    """Every field, as a Markdown table."""
+    lines = ["| field | value | default | what it does |", "|---|---|---|---|"]
+    for path, one in (*DOCUMENT.rows(), *_OWN_PRODUCT.rows("simulated.product")):
+        default = (
+            "required" if one.required else f"`{one.default}`" if isinstance(one.default, str | int) else ""
+        )
+        lines.append(f"| `{path}` | {one.kind.words} | {_lower(default)} | {one.doc} |")
+    return "\n".join(lines) + "\n"
+
+
+def _lower(default: str) -> str:
+    return {"`True`": "`true`", "`False`": "`false`", "``": ""}.get(default, default)
