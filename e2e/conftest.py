@@ -25,14 +25,14 @@ _log_sizes = pytest.StashKey[dict[Path, int]]()
 
 
 @pytest.fixture(scope="session")
-def control_plane() -> Iterator[Client]:
+def control_plane(pytestconfig: pytest.Config) -> Iterator[Client]:
     """API server, controllers and scheduler; nodes are objects: `control_plane.add_node(…)`."""
     if _EXISTING:
         existing = ExistingCluster(Path(_EXISTING))
         yield existing
         existing.close()
     else:
-        yield from _started(Cluster, f"t{os.getpid()}")
+        yield from _started(Cluster, f"t{os.getpid()}", pytestconfig)
 
 
 @pytest.fixture(scope="session")
@@ -44,11 +44,11 @@ def own_control_plane(control_plane: Client) -> Cluster:
 
 
 @pytest.fixture(scope="session")
-def cluster_with_node() -> Iterator[ClusterWithNode]:
+def cluster_with_node(pytestconfig: pytest.Config) -> Iterator[ClusterWithNode]:
     """A second cluster, with a real node: kubelet and containerd."""
     if _EXISTING:
         raise Unavailable("this test needs a node of its own, which an existing cluster does not give")
-    yield from _started(ClusterWithNode, f"t{os.getpid()}-node")
+    yield from _started(ClusterWithNode, f"t{os.getpid()}-node", pytestconfig)
 
 
 @pytest.fixture
@@ -65,7 +65,9 @@ def node_namespace(cluster_with_node: ClusterWithNode) -> Iterator[str]:
         yield name
 
 
-def _started(kind: type[C], name: str) -> Iterator[C]:
+def _started(kind: type[C], name: str, config: pytest.Config) -> Iterator[C]:
+    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        kind.prepare()  # may build for minutes, and shows how far it is
     for folder in Folder.all():
         if folder.abandoned:  # of a test run that was killed
             folder.remove()

@@ -14,8 +14,10 @@ from e2e.cluster.network import Network
 from e2e.cluster.node import ANCHOR, cgroup_of
 from e2e.cluster.processes import Process, processes_of, stop_all, this_process
 
-#: Names become folder, node and control group names, and stand in socket paths, which end at 108 characters.
+#: Names become folder, node and control group names.
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
+#: Sockets lie below a cluster's folder (kubelet/device-plugins/…), and their paths end at 108 characters.
+_LONGEST_PATH = 60
 _LONGEST_LINE = 600  # the API server logs whole objects now and then
 
 
@@ -46,17 +48,34 @@ class Folder:
 
     def create(self, *, owned: bool) -> None:
         """Make the folder; an owned cluster is meant to end with this process."""
-        base_dir().mkdir(mode=0o700, exist_ok=True)
+        if len(os.fsencode(self.path)) > _LONGEST_PATH:
+            raise ClusterError(
+                f"{self.path} is too long for sockets in it; set TESSERA_E2E_RUN to a shorter folder"
+            )
         try:
-            self.path.mkdir(mode=0o700)
+            self._make()
         except FileExistsError:
             raise ClusterError(
                 f"there is a cluster {self.name!r} already, or what a crash left of it:"
                 f" `python -m e2e.cluster down {self.name}` removes it"
             ) from None
-        if owned:
-            self._owner.write_text(json.dumps(this_process().as_json()))
         self.logs.mkdir()
+        if owned:
+            unfinished = self._owner.with_suffix(".new")
+            unfinished.write_text(json.dumps(this_process().as_json()))
+            unfinished.rename(self._owner)
+
+    def _make(self) -> None:
+        while True:
+            base_dir().mkdir(mode=0o700, exist_ok=True)
+            if base_dir().stat().st_uid != os.geteuid():
+                raise ClusterError(
+                    f"{base_dir()} belongs to somebody else; set TESSERA_E2E_RUN to a folder of your own"
+                )
+            with contextlib.suppress(
+                FileNotFoundError
+            ):  # the last of the other clusters has just taken it away
+                return self.path.mkdir(mode=0o700)
 
     @property
     def owner(self) -> Process | None:

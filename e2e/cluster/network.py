@@ -1,5 +1,6 @@
 """The network of a cluster with a node: a bridge in the machine's own network namespace."""
 
+import contextlib
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,8 +58,9 @@ class Network:
     def of(cls, folder: Path) -> Self | None:
         """The network of the cluster in a folder, if it has one: the bridge says whose it is."""
         for device in _DEVICES.glob("tessera*"):
-            if (device / "ifalias").read_text().strip() == str(folder):
-                return cls(int(device.name.removeprefix("tessera")))
+            with contextlib.suppress(FileNotFoundError):  # another cluster's, on its way out
+                if (device / "ifalias").read_text().strip() == str(folder):
+                    return cls(int(device.name.removeprefix("tessera")))
         return None
 
     def release(self) -> None:

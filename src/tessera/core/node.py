@@ -8,7 +8,9 @@ from tessera.core.pod import Amounts, Pod
 from tessera.core.profile import MIG_PREFIX, WHOLE_GPU, MigProfile
 from tessera.core.scheduling import Taint, untolerated
 
-GPU_MEMORY_LABEL: Final = "nvidia.com/gpu.memory"  # MiB of one card, set by GPU feature discovery
+# labels that GPU feature discovery sets
+GPU_PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
+GPU_MEMORY_LABEL: Final = "nvidia.com/gpu.memory"  # MiB of one card
 
 
 @dataclass(frozen=True, slots=True)
