@@ -27,7 +27,9 @@ async def running(*nodes):
         stage = Stage(client, one)
         await one.have(nodes)
         equipped = [name for name in nodes if name != "cpu"]
-        await stage.until(lambda: stage.offers(equipped, [MOCK]), lambda found: all(map(bool, found.values())))
+        await stage.until(
+            lambda: stage.offers(equipped, [MOCK]), lambda found: all(map(bool, found.values()))
+        )
         await one.settled()
         yield one, stage
 
