@@ -10,8 +10,7 @@ from tessera.cli.mig_tiles import draw_cards
 from tessera.cli.terminal import Style, table
 from tessera.core.fallback import short
 from tessera.core.node import is_gpu_resource
-from tessera.protocol.mig import read_layout
-from tessera.protocol.mig_nodes import gpu_node
+from tessera.protocol.mig_nodes import gpu_node, present_layout
 from tessera.protocol.objects import decode_node
 from tessera.simulation.scenes import (
     LayoutChanged,
@@ -101,9 +100,9 @@ def _measured(scene: Measured, style: Style) -> Iterator[_Line]:
 def _mosaic(node: Document, held: frozenset[str], style: Style) -> Iterator[str]:
     """A node's cards, as tiles."""
     one = gpu_node(decode_node(msgspec.json.encode(node)))
-    if one.product is None or one.cards is None or one.layout is None:
+    layout = present_layout(one)
+    if layout is None:
         return
-    layout = read_layout(one.layout, [one.product] * one.cards)
     slots = (slot for slots in layout.slots(one.strategy).values() for slot in slots)
     yield from draw_cards(
         layout.cards, style, frozenset(slot for slot in slots if slot.uuid(one.name) in held)

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from tessera.core.node import is_extended
 from tessera.core.pod import Container as Wanted
 from tessera.core.pod import Pod
 from tessera.simulation.events import Events
 from tessera.simulation.kinds import NODES, PODS
 from tessera.simulation.kubelet import AdmissionFailed, Held, Kubelet
 from tessera.simulation.nodes import NodeSpec
-from tessera.simulation.pod_rules import is_extended
 from tessera.simulation.runtime import Container, Unresolvable, start_container
 from tessera.simulation.scheduler import read_pod
 from tessera.simulation.store import Document, Key, StatusError, Store

@@ -1,12 +1,12 @@
 """Playing a story: step by step, and what came of each, compared with how it was to end."""
 
 from collections.abc import AsyncGenerator, Mapping
-from typing import Final
 
 from tessera.core.admission import RECORD_ANNOTATION
 from tessera.core.quantity import Quantity
 from tessera.kube.errors import ApiError
 from tessera.protocol.mig import CONFIG_STATE, RUNAI_CONFIG
+from tessera.protocol.mig_nodes import CONFIG_REASON
 from tessera.simulation.comparing import counts_wrong, pod_wrong, refusal_wrong
 from tessera.simulation.scenes import (
     LayoutChanged,
@@ -36,8 +36,6 @@ from tessera.simulation.story import (
     Submit,
     SubmitMany,
 )
-
-REASON_ANNOTATION: Final = "nvidia.com/mig.config.reason"  # why a node's layout is not a success
 
 
 async def play(story: Story, stage: Stage) -> AsyncGenerator[tuple[Step, Scene]]:
@@ -156,7 +154,7 @@ async def _relayout(step: Relayout, stage: Stage) -> LayoutChanged:
         counts = {
             resource: int(Quantity.parse(allocatable.get(resource, "0")).value) for resource in step.offers
         }
-        return state, str(annotations_of(node).get(REASON_ANNOTATION, "")), counts
+        return state, str(annotations_of(node).get(CONFIG_REASON, "")), counts
 
     def compare(node: Document) -> tuple[str, ...]:
         state, reason, counts = told(node)

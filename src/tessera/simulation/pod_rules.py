@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tessera.core.errors import InvalidInput
+from tessera.core.node import is_extended
 from tessera.core.quantity import Quantity
 from tessera.simulation.store import Document, StatusError
 
@@ -64,12 +65,6 @@ def _amounts(section: dict[str, Any], name: str) -> dict[str, Quantity]:
         raise StatusError(
             400, "BadRequest", f"Pod in version v1 cannot be handled: {name}: {error}"
         ) from error
-
-
-def is_extended(resource: str) -> bool:
-    """Whether it is a resource that somebody outside Kubernetes defined."""
-    domain, slash, _ = resource.partition("/")
-    return bool(slash) and not domain.endswith("kubernetes.io")
 
 
 def _invalid(name: str, complaint: str) -> StatusError:

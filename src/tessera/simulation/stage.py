@@ -10,15 +10,15 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
+from tessera.core.capacity import Capacity
 from tessera.core.errors import InvalidInput
 from tessera.core.node import is_gpu_resource
-from tessera.core.pod import requested
 from tessera.core.quantity import Quantity
 from tessera.kube.client import Client
 from tessera.kube.errors import ApiError
 from tessera.kube.paths import path_of
 from tessera.protocol import objects
-from tessera.protocol.review import Request
+from tessera.protocol.claims import decode_claim
 from tessera.simulation.store import Document
 from tessera.simulation.story import Use
 
@@ -26,7 +26,6 @@ T = TypeVar("T")
 
 PATIENCE: Final = 15.0  # seconds that anything may take to come about
 _POLL_SECONDS: Final = 0.02
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class Backstage(Protocol):
@@ -142,23 +141,20 @@ class Stage:
 
     async def uses(self, nodes: Iterable[str], resources: Iterable[str]) -> dict[str, dict[str, Use]]:
         """Allocatable and allocated, by node and resource."""
-        wanted = tuple(resources)
-        taken: dict[tuple[str, str], int] = {}
-        for document in await self._list("pods"):
-            name = document["spec"].get("nodeName")
-            if name and document["status"].get("phase") not in _ENDED:
-                one = objects.decode_pod(msgspec.json.encode(document))
-                pod, _ = Request("", document["metadata"]["namespace"], one).read()
-                for resource, amount in requested(pod).items():
-                    taken[name, resource] = taken.get((name, resource), 0) + int(amount.value)
-        offers = await self.offers(nodes, wanted)
+        wanted = set(resources)
+        capacity = Capacity()
+        for node in await self._list("nodes"):
+            decoded = objects.decode_node(msgspec.json.encode(node))
+            capacity.put_node(objects.node_of(decoded, wanted.__contains__))
+        for pod in await self._list("pods"):
+            capacity.add(decode_claim(msgspec.json.encode(pod), wanted.__contains__))
         return {
             node: {
-                resource: Use(has[resource], taken.get((node, resource), 0))
-                for resource in wanted
-                if has.get(resource)
+                resource: Use(int(usage.allocatable.value), int(usage.allocated.value))
+                for resource, usage in capacity.usage(node).items()
+                if usage
             }
-            for node, has in offers.items()
+            for node in nodes
         }
 
     async def _list(self, plural: str) -> list[Document]:
