@@ -183,6 +183,15 @@ def test_the_namespace_comes_from_the_request():
     assert not respond(review(pod_document(ASKS), namespace="other"), cluster)["allowed"]
 
 
+def test_annotations_that_nobody_reads_cost_nothing():
+    """Pods of one template with an annotation of their own each are one question, and it is answered once."""
+    admission = Admission(offers(SMALL), Policy())
+    one, other = (
+        admission.answer(review(pod_document(ASKS, annotations={"example.com/run": run}))) for run in "12"
+    )
+    assert other.decision is one.decision, "the very same decision, remembered"
+
+
 def test_answers_are_remembered_no_longer_than_they_hold():
     """The same pod is answered anew when a node, a namespace or the configuration changes."""
     cluster = offers(SMALL)

@@ -7,10 +7,10 @@ mildest step wins (as asked, smaller, larger, whole GPU: the worst one counts), 
 order of the containers.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from fractions import Fraction
 from types import MappingProxyType
 from typing import Final
 
@@ -18,7 +18,7 @@ from tessera.core.node import Offer, is_gpu_resource
 from tessera.core.offers import Offers, most_of
 from tessera.core.pod import Container, Pod, peak
 from tessera.core.profile import WHOLE_GPU, MigProfile
-from tessera.core.quantity import Quantity
+from tessera.core.quantity import Number, Quantity
 
 GIB: Final = 2**30
 # A pod with more different profiles than any card has would make the search for a common node explode.
@@ -164,11 +164,14 @@ def candidates(
         rest = [_Rung(to, step_to(profile, to), MigProfile.of_resource(to)) for to in chain if to != resource]
     else:
         offered = sorted(
-            p for p in map(MigProfile.of_resource, most_of(usable)) if p is not None and p != profile
+            (p.rank, p)
+            for p in map(MigProfile.of_resource, most_of(usable))
+            if p is not None and p != profile
         )
+        at = bisect_left(offered, (profile.rank, profile))
         rest = [
-            *(_Rung(p.resource, Step.SMALLER, p) for p in reversed(offered) if p < profile),
-            *(_Rung(p.resource, Step.LARGER, p) for p in offered if p > profile),
+            *(_Rung(p.resource, Step.SMALLER, p) for _, p in reversed(offered[:at])),
+            *(_Rung(p.resource, Step.LARGER, p) for _, p in offered[at:]),
             _Rung(WHOLE_GPU, Step.WHOLE_GPU, None),
         ]
     # an explicit chain is tried in its own order: every rung of it is one step away
@@ -223,11 +226,13 @@ class _Search:
         self.pod, self.asked, self.lists, self.usable = pod, asked, lists, usable
         self.min_memory = wishes.min_memory
         self.trials = 0
+        self._peaks: dict[tuple[str, ...], Number] = {}
+        self._fitting: dict[tuple[str, ...], bool] = {}
 
     def best(self) -> dict[str, str] | None:
         """The first combination that fits, the mildest first."""
         for worst in Step:
-            for changes in range(len(self.asked) + 1):
+            for changes in range(1, len(self.asked) + 1) if worst else (0,):
                 for chosen in self._combinations(worst, changes):
                     return chosen
         return None
@@ -247,14 +252,17 @@ class _Search:
                 continue
             self.trials += 1
             more = (*chosen, candidate.resource)
-            if self.fits(dict(zip(self.asked, more, strict=False))):
+            fits = self._fitting.get(more)
+            if fits is None:
+                fits = self._fitting[more] = self.fits(dict(zip(self.asked, more, strict=False)))
+            if fits:
                 yield from self._combinations(worst, changes - changed, more, max(used, candidate.step))
 
     def fits(self, chosen: Mapping[str, str]) -> bool:
         """Whether one node has room for all that was chosen so far, and for the GPUs asked for besides."""
-        need = self.need(chosen)
+        need = self.need(chosen).items()
         return any(
-            all(offer.count(resource) >= amount for resource, amount in need.items())
+            all(offer.count(resource) >= amount for resource, amount in need)
             and self._card_is_large_enough(offer, chosen)
             for offer in self.usable
         )
@@ -264,21 +272,28 @@ class _Search:
             return True
         return offer.card_memory_gb * GIB >= self.min_memory.value
 
-    def need(self, chosen: Mapping[str, str]) -> dict[str, Fraction]:
+    def need(self, chosen: Mapping[str, str]) -> dict[str, Number]:
         """What the pod needs at most at one time of each GPU resource, its profiles replaced as chosen."""
-        needed: dict[str, Fraction] = {}
+        needed: dict[str, Number] = {}
         for to in (*chosen.values(), WHOLE_GPU):
             if to in needed:
                 continue
-            sources = [resource for resource, chosen_to in chosen.items() if chosen_to == to]
+            sources = tuple([resource for resource, chosen_to in chosen.items() if chosen_to == to])
             if to not in chosen and to not in self.asked:
-                sources.append(to)  # what the pod asks of it besides
-
-            def amount(container: Container, sources: list[str] = sources) -> Fraction:
-                return sum((q.value for s in sources if (q := container.asked(s)) is not None), Fraction(0))
-
-            needed[to] = peak(self.pod, amount)
+                sources += (to,)  # what the pod asks of it besides
+            needed[to] = self._peak(sources)
         return {resource: amount for resource, amount in needed.items() if amount}
+
+    def _peak(self, sources: tuple[str, ...]) -> Number:
+        """What the pod needs at most at one time of some resources together."""
+        known = self._peaks.get(sources)
+        if known is None:
+
+            def amount(container: Container) -> Number:
+                return sum(q.number for s in sources if (q := container.asked(s)) is not None)
+
+            known = self._peaks[sources] = peak(self.pod, amount)
+        return known
 
 
 def apply(pod: Pod, by: Mapping[str, str]) -> Pod:
@@ -317,5 +332,5 @@ def of_short(name: str) -> str:
     return name if is_gpu_resource(name) else MigProfile.parse(name).resource
 
 
-def _whole(amount: Fraction) -> int:
+def _whole(amount: Number) -> int:
     return -(-amount.numerator // amount.denominator)
