@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format e2e cluster-up cluster-down bench lock proto clean
+.PHONY: help demo test check format e2e cluster-up cluster-down image bench lock proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +25,7 @@ test: $(READY) ## Run the tests
 
 # A KUBECONFIG of the shell is left alone: only one given to make itself (`make e2e KUBECONFIG=…`) is tested on.
 e2e: $(READY) ## Prove the promises on a real Kubernetes (KUBECONFIG=… for an existing one)
-	@$(if $(filter command line,$(origin KUBECONFIG)),TESSERA_E2E_KUBECONFIG=$(abspath $(KUBECONFIG))) \
+	@TESSERA_E2E_KUBECONFIG=$(if $(filter command line,$(origin KUBECONFIG)),$(abspath $(KUBECONFIG))) \
 		$(BIN)/python -m pytest e2e
 
 cluster-up: $(READY) ## Start a real Kubernetes with one node, and leave it running
@@ -33,6 +33,9 @@ cluster-up: $(READY) ## Start a real Kubernetes with one node, and leave it runn
 
 cluster-down: $(READY) ## Stop it, and remove whatever a crash left behind
 	@$(BIN)/python -m e2e.cluster down
+
+image: $(READY) ## Make the container image as an archive (out/tessera-image.tar), without Docker
+	@$(BIN)/python -m tools.image
 
 check: $(READY) ## Format, lint, types and import contracts
 	@$(BIN)/ruff format --check .
@@ -47,10 +50,12 @@ format: $(READY) ## Format the code and mend what the linter can mend
 bench: $(READY) ## Measure, beside peers in the same run
 	@$(BIN)/python -m benchmarks
 
-lock: $(READY) ## Pin the versions that development uses (requirements/dev.txt)
+lock: $(READY) ## Pin the versions that development and the image use (requirements)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
 		--python-version 3.11 --upgrade pyproject.toml requirements/dev.in -o requirements/dev.txt
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
+		--python-version 3.11 --constraint requirements/dev.txt pyproject.toml -o requirements/runtime.txt
 
 proto: $(READY) ## Generate the kubelet's messages anew (src/tessera/protocol/deviceplugin)
 	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tessera/protocol/deviceplugin/*.proto

@@ -5,11 +5,9 @@ Where the machine cannot, a test is skipped with the reason; with `CI=true` in t
 """
 
 import os
-import shutil
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import TypeVar
 
 import pytest
@@ -27,14 +25,14 @@ _log_sizes = pytest.StashKey[dict[Path, int]]()
 
 
 @pytest.fixture(scope="session")
-def control_plane() -> Iterator[Client]:
+def control_plane(pytestconfig: pytest.Config) -> Iterator[Client]:
     """API server, controllers and scheduler; nodes are objects: `control_plane.add_node(…)`."""
     if _EXISTING:
         existing = ExistingCluster(Path(_EXISTING))
         yield existing
         existing.close()
     else:
-        yield from _started(Cluster, f"t{os.getpid()}")
+        yield from _started(Cluster, f"t{os.getpid()}", pytestconfig)
 
 
 @pytest.fixture(scope="session")
@@ -46,11 +44,11 @@ def own_control_plane(control_plane: Client) -> Cluster:
 
 
 @pytest.fixture(scope="session")
-def cluster_with_node() -> Iterator[ClusterWithNode]:
+def cluster_with_node(pytestconfig: pytest.Config) -> Iterator[ClusterWithNode]:
     """A second cluster, with a real node: kubelet and containerd."""
     if _EXISTING:
         raise Unavailable("this test needs a node of its own, which an existing cluster does not give")
-    yield from _started(ClusterWithNode, f"t{os.getpid()}-node")
+    yield from _started(ClusterWithNode, f"t{os.getpid()}-node", pytestconfig)
 
 
 @pytest.fixture
@@ -67,7 +65,9 @@ def node_namespace(cluster_with_node: ClusterWithNode) -> Iterator[str]:
         yield name
 
 
-def _started(kind: type[C], name: str) -> Iterator[C]:
+def _started(kind: type[C], name: str, config: pytest.Config) -> Iterator[C]:
+    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        kind.prepare()  # may build for minutes, and shows how far it is
     for folder in Folder.all():
         if folder.abandoned:  # of a test run that was killed
             folder.remove()
@@ -82,11 +82,8 @@ def _started(kind: type[C], name: str) -> Iterator[C]:
 
 def pytest_configure() -> None:
     """Make SIGTERM end a test run as ^C does, with everything stopped; and keep the shell's cluster out of the tests."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background job has the first one ignored
+        signal.signal(number, signal.default_int_handler)
     os.environ.pop("KUBECONFIG", None)
 
 
@@ -125,12 +122,12 @@ def pytest_runtest_makereport(
     """Show and keep the logs of a failed test's clusters; in CI, a skipped test has failed."""
     report = yield
     if report.skipped and _SKIPPED_IS_FAILED and not hasattr(report, "wasxfail"):
-        report.outcome = "failed"
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome, report.longrepr = "failed", f"skipped, which CI takes for a failure: {reason}"
     if report.failed:
         for cluster in _clusters:
             tails = cluster.folder.log_tails(item.stash[_log_sizes])
             report.sections.append((f"logs of cluster {cluster.folder.name} during this test", tails))
-            kept = _LOGS / cluster.folder.name
-            shutil.copytree(cluster.folder.logs, kept, dirs_exist_ok=True)
-            report.sections.append(("complete logs", str(kept)))
+            cluster.folder.keep_logs(_LOGS / cluster.folder.name)
+            report.sections.append(("complete logs", str(_LOGS / cluster.folder.name)))
     return report

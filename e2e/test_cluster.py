@@ -19,8 +19,10 @@ from e2e.cluster import (
     pods_path,
     schedulable,
 )
+from e2e.cluster.network import Network
 from e2e.cluster.versions import KUBERNETES
 from e2e.one_device_plugin import OneDevicePlugin
+from e2e.refusing_webhook import RefusingWebhook
 
 _BUSYBOX_POD = f"""
 apiVersion: v1
@@ -164,6 +166,33 @@ def test_node_hands_out_cdi_devices(cluster_with_node: ClusterWithNode, node_nam
     (cluster.cdi_dir / "thing.json").unlink()
 
 
+@pytest.mark.parametrize("way", ["url", "service"])
+def test_api_server_reaches_webhooks(
+    cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path, way: str
+) -> None:
+    """A webhook is called by its URL, and by its Service: through the endpoints, since there is no kube-proxy."""
+    cluster, address = cluster_with_node, cluster_with_node.node_address
+
+    def refusal() -> str | None:  # the API server takes a moment to hear of a new configuration
+        done = cluster.try_kubectl(
+            "create", "configmap", "x", "--dry-run=server", f"--namespace={node_namespace}"
+        )
+        return done.stderr if "not today" in done.stderr else None
+
+    with RefusingWebhook(address, f"webhook.{node_namespace}.svc", tmp_path) as webhook:
+        client: dict[str, object]
+        if way == "url":
+            client = {"url": f"https://{address}:{webhook.port}/"}
+        else:
+            cluster.apply(webhook.service("webhook"), namespace=node_namespace)
+            client = {"service": {"name": "webhook", "namespace": node_namespace}}
+        cluster.apply(webhook.configuration(node_namespace, client))
+        try:
+            assert "denied the request: not today" in cluster.wait(refusal, what="the webhook's refusal")
+        finally:
+            cluster.kubectl("delete", "validatingwebhookconfiguration", node_namespace)
+
+
 def test_kubelet_restart_leaves_pods_alone(cluster_with_node: ClusterWithNode, node_namespace: str) -> None:
     """A kubelet that restarts finds its containers again; its plugin socket is made anew."""
     cluster = cluster_with_node
@@ -185,15 +214,13 @@ def test_nothing_is_left_behind(cluster_with_node: ClusterWithNode) -> None:
     try:
         cluster.apply(_BUSYBOX_POD)
         cluster.wait_for_pod_phase("busybox", "Running")
-        network = cluster.folder.network
-        assert network is not None
-        assert Path(f"/sys/class/net/{network.bridge}").exists()
+        assert Network.of(cluster.folder.path) is not None
         assert len(cluster.folder.processes()) >= 7
     finally:
         cluster.stop()
     assert cluster.folder.processes() == []
     assert not cluster.folder.path.exists()
-    assert not Path(f"/sys/class/net/{network.bridge}").exists()
+    assert Network.of(cluster.folder.path) is None
     assert str(cluster.folder.path) not in Path("/proc/self/mounts").read_text()
     assert not list(Path("/sys/fs/cgroup").rglob(f"tessera-{name}"))
     everything = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout

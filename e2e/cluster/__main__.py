@@ -4,7 +4,6 @@ import shlex
 import signal
 import sys
 import time
-from types import FrameType
 
 import click
 
@@ -101,12 +100,9 @@ def env(*, name: str) -> None:
     click.echo(f'export PATH={shlex.quote(str(program("kubectl").parent))}:"$PATH"')
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _interrupt)  # so that what was started is stopped, as after ^C
+    for number in (signal.SIGINT, signal.SIGTERM):  # so that what was started is stopped
+        signal.signal(number, signal.default_int_handler)
     try:
         main()
     except (ClusterError, Unavailable) as error:

@@ -8,12 +8,16 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from e2e.cluster import cgroups
 from e2e.cluster.errors import ClusterError
-from e2e.cluster.node import ANCHOR, Network, Node
+from e2e.cluster.network import Network
+from e2e.cluster.node import ANCHOR, cgroup_of
 from e2e.cluster.processes import Process, processes_of, stop_all, this_process
 
-#: Names become folder, node and control group names, and stand in socket paths, which end at 108 characters.
+#: Names become folder, node and control group names.
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
+#: Sockets lie below a cluster's folder (kubelet/device-plugins/…), and their paths end at 108 characters.
+_LONGEST_PATH = 60
 _LONGEST_LINE = 600  # the API server logs whole objects now and then
 
 
@@ -23,7 +27,7 @@ def base_dir() -> Path:
 
 
 class Folder:
-    """One cluster's folder. Whatever must be undone is written down in it at once."""
+    """One cluster's folder. Processes and network devices carry its path, and so are found again after a crash."""
 
     def __init__(self, name: str) -> None:
         if not _NAME.fullmatch(name):
@@ -35,7 +39,6 @@ class Folder:
         self.logs = self.path / "logs"
         self.kubeconfig = self.path / "kubeconfig"
         self._owner = self.path / "owner"
-        self._network = self.path / "network"
 
     @staticmethod
     def all() -> Iterator["Folder"]:
@@ -45,34 +48,34 @@ class Folder:
 
     def create(self, *, owned: bool) -> None:
         """Make the folder; an owned cluster is meant to end with this process."""
-        base_dir().mkdir(mode=0o700, exist_ok=True)
+        if len(os.fsencode(self.path)) > _LONGEST_PATH:
+            raise ClusterError(
+                f"{self.path} is too long for sockets in it; set TESSERA_E2E_RUN to a shorter folder"
+            )
         try:
-            self.path.mkdir(mode=0o700)
+            self._make()
         except FileExistsError:
             raise ClusterError(
                 f"there is a cluster {self.name!r} already, or what a crash left of it:"
                 f" `python -m e2e.cluster down {self.name}` removes it"
             ) from None
-        if owned:
-            self._owner.write_text(json.dumps(this_process().as_json()))
         self.logs.mkdir()
+        if owned:
+            unfinished = self._owner.with_suffix(".new")
+            unfinished.write_text(json.dumps(this_process().as_json()))
+            unfinished.rename(self._owner)
 
-    def record_network(self, network: Network) -> None:
-        """Write down which network is the cluster's."""
-        self._network.write_text(str(network.index))
-
-    @property
-    def network(self) -> Network | None:
-        """The cluster's network, if it has a node."""
-        with contextlib.suppress(FileNotFoundError):
-            return Network(int(self._network.read_text()))
-        return None
-
-    @property
-    def node(self) -> Node | None:
-        """The cluster's node, if it has one."""
-        network = self.network
-        return None if network is None else Node(self.path, f"node-{self.name}", network)
+    def _make(self) -> None:
+        while True:
+            base_dir().mkdir(mode=0o700, exist_ok=True)
+            if base_dir().stat().st_uid != os.geteuid():
+                raise ClusterError(
+                    f"{base_dir()} belongs to somebody else; set TESSERA_E2E_RUN to a folder of your own"
+                )
+            with contextlib.suppress(
+                FileNotFoundError
+            ):  # the last of the other clusters has just taken it away
+                return self.path.mkdir(mode=0o700)
 
     @property
     def owner(self) -> Process | None:
@@ -86,22 +89,29 @@ class Folder:
         """Whether its owner has ended without taking it away."""
         return self.owner is not None and not self.owner.alive
 
-    def log_tails(self, since: Mapping[Path, int] | None = None, *, lines: int = 15) -> str:
-        """The last lines of every log, of what was written since the given sizes."""
-        return "\n".join(
-            f"--- {path.stem} ---\n{tail}" for path, tail in self._tails(since or {}, lines) if tail.strip()
-        )
-
     def log_sizes(self) -> dict[Path, int]:
-        """How long each log is now."""
-        return {path: path.stat().st_size for path in sorted(self.logs.glob("*.log"))}
+        """Every log, of programs and of containers, and how long it is now."""
+        found = [*sorted(self.logs.glob("*.log")), *sorted(self.path.glob("pod-logs/*/*/*.log"))]
+        return {path: path.stat().st_size for path in found}
 
-    def _tails(self, since: Mapping[Path, int], lines: int) -> Iterator[tuple[Path, str]]:
+    def log_tails(self, since: Mapping[Path, int] | None = None, *, lines: int = 15) -> str:
+        """The last lines of every log, of what was written since it had the given size."""
+        tails = []
         for path in self.log_sizes():
             with path.open("rb") as file:
-                file.seek(since.get(path, 0))
-                content = file.read().decode(errors="replace").splitlines()
-            yield path, "\n".join(line[:_LONGEST_LINE] for line in content[-lines:])
+                file.seek((since or {}).get(path, 0))
+                written = file.read().decode(errors="replace").splitlines()
+            if written:
+                tails.append(f"--- {path.relative_to(self.path)} ---")
+                tails += [line[:_LONGEST_LINE] for line in written[-lines:]]
+        return "\n".join(tails)
+
+    def keep_logs(self, target: Path) -> None:
+        """Copy every log to where it outlives the cluster."""
+        for path in self.log_sizes():
+            copy = target / path.relative_to(self.path)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
 
     def processes(self) -> list[Process]:
         """Every process of the cluster that runs."""
@@ -113,12 +123,12 @@ class Folder:
         At once rather than politely: what they could save is removed in the same breath. The node's anchor takes
         shims, containers and mounts with it.
         """
-        node = self.node
         # The anchor first: a namespace ends only when all in it are reaped, which the wrappers outside do if they still can.
         stop_all(lambda: [process for process in self.processes() if process.name == ANCHOR])
         stop_all(self.processes)
-        if node is not None:
-            node.clean_up()
+        if (network := Network.of(self.path)) is not None:
+            network.release()
+        cgroups.remove(cgroup_of(self.path))
         shutil.rmtree(self.path)
         with contextlib.suppress(OSError):  # not empty: there are other clusters
             base_dir().rmdir()

@@ -17,18 +17,16 @@ import contextlib
 import json
 import os
 import subprocess
-import time
-from dataclasses import dataclass
 from pathlib import Path
 
+from e2e.cluster import cgroups
 from e2e.cluster.errors import ClusterError, Unavailable
 from e2e.cluster.images import PAUSE, architecture
+from e2e.cluster.network import Network
 from e2e.cluster.pki import KeyPair
 
 #: The anchor's name among the cluster's processes.
 ANCHOR = "node"
-
-_CGROUPS = Path("/sys/fs/cgroup")
 
 # The kubelet sets these for the whole machine; inside the namespace it sees copies.
 _SYSCTLS = (
@@ -41,61 +39,6 @@ _SYSCTLS = (
 )
 
 _CAP_SYS_ADMIN, _CAP_NET_ADMIN = 21, 12  # linux/capability.h
-
-
-@dataclass(frozen=True, slots=True)
-class Network:
-    """The n-th network: a bridge, a range for pods and one for Services, out of what is set aside for tests (RFC 2544)."""
-
-    index: int
-
-    @property
-    def bridge(self) -> str:
-        """The bridge's name; whoever manages to create it owns the network."""
-        return f"tessera{self.index}"
-
-    @property
-    def pod_range(self) -> str:
-        """Addresses of pods."""
-        return f"198.18.{self.index}.0/24"
-
-    @property
-    def node_address(self) -> str:
-        """The node itself, and the pods' way out."""
-        return f"198.18.{self.index}.1"
-
-    @property
-    def service_range(self) -> str:
-        """Addresses of Services."""
-        return f"198.19.{self.index}.0/24"
-
-    @property
-    def api_address(self) -> str:
-        """The `kubernetes` Service, where the API server itself listens."""
-        return f"198.19.{self.index}.1"
-
-    @classmethod
-    def claim(cls) -> "Network":
-        """The first network that nobody has."""
-        for index in range(256):
-            network = cls(index)
-            if _ip("link", "add", network.bridge, "type", "bridge").returncode == 0:
-                for arguments in (
-                    ("addr", "add", f"{network.node_address}/24", "dev", network.bridge),
-                    ("addr", "add", f"{network.api_address}/32", "dev", network.bridge),
-                    ("link", "set", network.bridge, "up"),
-                ):
-                    if (done := _ip(*arguments)).returncode:
-                        network.release()
-                        raise ClusterError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
-                return network
-            if not Path(f"/sys/class/net/{network.bridge}").exists():
-                break
-        raise Unavailable("no network bridge can be made here (`ip link add … type bridge` fails)")
-
-    def release(self) -> None:
-        """Remove the bridge; the pods' ends of it go with their namespaces."""
-        _ip("link", "delete", self.bridge)
 
 
 class Node:
@@ -111,7 +54,7 @@ class Node:
         self.images = folder / "images"
         self.socket = folder / "containerd.sock"
         self._anchor_file = folder / "anchor"
-        self._cgroup = f"tessera-{folder.name}"
+        self.cgroup = cgroup_of(folder)
 
     def prepare(self, serving: KeyPair, client_ca: Path, *, runc: Path, cni: Path) -> None:
         """Write every configuration file."""
@@ -122,8 +65,7 @@ class Node:
         (self.folder / "kubelet.json").write_text(
             json.dumps(self.kubelet_config(serving, client_ca), indent=2)
         )
-        for hierarchy in _cgroup_hierarchies():
-            (hierarchy / self._cgroup).mkdir(exist_ok=True)
+        cgroups.create(self.cgroup)
 
     def anchor(self) -> list[str | Path]:
         """The namespaces' first process; it also takes in orphans."""
@@ -189,6 +131,13 @@ class Node:
             ctr, address, "--namespace=k8s.io", "images", "import", "--local", platform, archive
         )
 
+    def _snapshotter(self) -> str:
+        """How images are kept; inside a container there is no overlay on the container's own overlay."""
+        kind = subprocess.run(
+            ["stat", "--file-system", "--format=%T", self.folder], capture_output=True, check=True
+        )
+        return "native" if kind.stdout.strip() == b"overlayfs" else "overlayfs"
+
     def cni_config(self) -> dict[str, object]:
         """Pods on the bridge, and their way out by it. The bridge is ours: the plugin need not configure the machine."""
         bridge = {
@@ -230,6 +179,9 @@ runtime_type = "io.containerd.runc.v2"
 BinaryName = "{runc}"
 SystemdCgroup = false
 
+[plugins.'io.containerd.cri.v1.images']
+snapshotter = "{self._snapshotter()}"
+
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
 sandbox = "{PAUSE}"
 """
@@ -252,7 +204,7 @@ sandbox = "{PAUSE}"
             "containerRuntimeEndpoint": f"unix://{self.socket}",
             "podLogsDir": "/var/log/pods",
             "cgroupDriver": "cgroupfs",
-            "cgroupRoot": f"/{self._cgroup}",
+            "cgroupRoot": f"/{self.cgroup}",
             "enforceNodeAllocatable": [],
             "failCgroupV1": False,
             "failSwapOn": False,
@@ -270,11 +222,10 @@ sandbox = "{PAUSE}"
             "maxPods": 200,
         }
 
-    def clean_up(self) -> None:
-        """After the anchor's end: what the kernel does not undo by itself."""
-        for hierarchy in _cgroup_hierarchies():
-            _remove_cgroup(hierarchy / self._cgroup)
-        self.network.release()
+
+def cgroup_of(folder: Path) -> str:
+    """The control group of the node of the cluster in a folder."""
+    return f"tessera-{folder.name}"
 
 
 def check_possible() -> None:
@@ -287,32 +238,5 @@ def check_possible() -> None:
         raise Unavailable(
             "a node needs the capabilities to mount and to make network devices; this root has not"
         )
-    if not any(os.access(hierarchy, os.W_OK) for hierarchy in _cgroup_hierarchies()):
+    if not cgroups.writable():
         raise Unavailable("a node needs a writable /sys/fs/cgroup")
-
-
-def _cgroup_hierarchies() -> list[Path]:
-    """The roots of all control group hierarchies: one in version 2, one for each controller in version 1."""
-    if (_CGROUPS / "cgroup.controllers").exists():
-        return [_CGROUPS]
-    return [path for path in _CGROUPS.iterdir() if path.is_dir() and not path.is_symlink()]
-
-
-def _remove_cgroup(path: Path) -> None:
-    """Remove a control group and those below it; the last process may take a moment to leave."""
-    for folder, _, _ in os.walk(path, topdown=False):
-        for attempt in range(50):
-            try:
-                Path(folder).rmdir()
-            except FileNotFoundError:
-                break
-            except OSError:
-                if attempt == 49:
-                    raise
-                time.sleep(0.02)
-            else:
-                break
-
-
-def _ip(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)

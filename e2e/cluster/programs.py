@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -176,7 +177,7 @@ def _run_with_progress(command: list[str], folder: Path, title: str) -> None:
                     _say(f"{title}: {fetched} modules fetched, {compiled} packages compiled", replace=live)
                     next_report = time.monotonic() + (0.2 if live else _PROGRESS_EVERY)
         except BaseException:
-            build.kill()
+            build.send_signal(signal.SIGINT)  # go takes its compilers with it
             raise
     if live:
         sys.stderr.write("\r\033[K")

@@ -17,7 +17,6 @@ from tessera.core.layout import (
     NodeLayout,
     Slot,
     Strategy,
-    counts_of,
     entries_of,
     named_cards,
     resolve,
@@ -208,7 +207,7 @@ NODE = resolve(
 def test_resources_of_four_cards():
     """4 cards × (2×2g.20gb + 1×3g.30gb) offer 8 and 4."""
     assert NODE.resources() == {"nvidia.com/mig-2g.20gb": 8, "nvidia.com/mig-3g.30gb": 4}
-    assert counts_of(NODE.cards) == {MigProfile(2, 20): 8, MigProfile(3, 30): 4}
+    assert NODE.cards[0].counts == {MigProfile(2, 20): 2, MigProfile(3, 30): 1}
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def score(found: Plan) -> tuple[int, int, int]:
         (
             "2g.20gb=5 3g.30gb=2",
             [Card(SIMULATED_H200_70GB)] * 4,
-            ["3g.30gb@1 3g.30gb@4", "2g.20gb@1 2g.20gb@3 2g.20gb@5", "2g.20gb@3 2g.20gb@5", ""],
+            ["2g.20gb@0 2g.20gb@2 3g.30gb@4", "2g.20gb@0 2g.20gb@2 3g.30gb@4", "2g.20gb@5", ""],
             ["all 7 devices fit on 3 of 4 cards; fewer cards do not suffice", "not needed: card 3"],
         ),
         (
@@ -90,7 +90,7 @@ def score(found: Plan) -> tuple[int, int, int]:
             [Card(H200), Card(A30)],
             ["", "2g.12gb@2"],
             [
-                "1 of 2 devices fit, on 1 of 2 cards; no plan serves more devices",
+                "1 of 2 devices fits, on 1 of 2 cards; no plan serves more devices",
                 "left out: 3g.30gb ×1, no H200 or A30 has it",
                 "not needed: card 0",
             ],

@@ -103,6 +103,16 @@ class Running:
 
 
 @asynccontextmanager
+async def started(kubelet: Kubelet) -> AsyncIterator[Kubelet]:
+    """A kubelet that outlives plugins."""
+    await kubelet.start()
+    try:
+        yield kubelet
+    finally:
+        await kubelet.stop()
+
+
+@asynccontextmanager
 async def running(
     *sources: Source,
     root: Path,

@@ -8,7 +8,7 @@ import pytest
 
 from tessera.core.devices import Handover
 from tessera.simulation.kubelet import AdmissionFailed, Kubelet
-from tests.deviceplugin.running import GPU, ListSource, mock_devices, offers, run, running, slices
+from tests.deviceplugin.running import GPU, ListSource, mock_devices, offers, run, running, slices, started
 
 
 def test_devices_become_allocatable_and_are_handed_out() -> None:
@@ -47,14 +47,12 @@ def test_specs_are_on_disk_before_the_kubelet_hears() -> None:
 
         seen: list[int] = []
         kubelet = Kubelet(root, on_change=check)
-        await kubelet.start()
         source = ListSource(mock_devices(1))
-        async with running(source, root=root, kubelet=kubelet) as node:
+        async with started(kubelet), running(source, root=root, kubelet=kubelet) as node:
             for count in range(1, 6):
                 source.list = mock_devices(count)
                 node.plugin.poke()
                 await kubelet.until(offers(GPU, count))
-        await kubelet.stop()
         assert {1, 2, 3, 4, 5} <= set(seen)
 
     run(story)
@@ -256,20 +254,18 @@ def test_fault_28_across_a_restart() -> None:
     """A layout that changed while the plugin was away takes nothing from a running pod either."""
 
     async def story(root: Path) -> None:
-        kubelet = Kubelet(root)
-        await kubelet.start()
         two, four = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-4g.40gb"
-        async with running(ListSource(slices(2, [0, 2])), root=root, kubelet=kubelet):
-            await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 2})
-            await kubelet.admit("ml/train", {two: 1}, {two: ["MIG-0-0-2"]})
-        async with running(ListSource(slices(4, [0, 4])), root=root, kubelet=kubelet) as node:
-            await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 1})
-            assert kubelet.devices[two] == {"MIG-0-0-2": False}
-            await kubelet.pre_start("ml/train", two)
-            assert not node.transitions[-1].complete
-            await kubelet.remove("ml/train")
-            await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 2})
-        await kubelet.stop()
+        async with started(Kubelet(root)) as kubelet:
+            async with running(ListSource(slices(2, [0, 2])), root=root, kubelet=kubelet):
+                await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 2})
+                await kubelet.admit("ml/train", {two: 1}, {two: ["MIG-0-0-2"]})
+            async with running(ListSource(slices(4, [0, 4])), root=root, kubelet=kubelet) as node:
+                expected = {two: {"MIG-0-0-2": False}, four: {"MIG-0-4-4": True}}
+                await kubelet.until(lambda kubelet: kubelet.devices == expected)
+                await kubelet.pre_start("ml/train", two)
+                assert not node.transitions[-1].complete
+                await kubelet.remove("ml/train")
+                await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 2})
 
     run(story)
 
@@ -280,15 +276,13 @@ def test_fault_28_without_pod_resources() -> None:
     async def story(root: Path) -> None:
         source = ListSource(slices(2, [0, 2]))
         kubelet = Kubelet(root, pod_resources=False)
-        await kubelet.start()
-        async with running(source, root=root, kubelet=kubelet) as node:
+        async with started(kubelet), running(source, root=root, kubelet=kubelet) as node:
             two, four = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-4g.40gb"
             await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 2})
             await kubelet.admit("ml/train", {two: 1}, {two: ["MIG-0-0-2"]})
             source.list = slices(4, [0, 4])
             node.plugin.poke()
             await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 1})
-        await kubelet.stop()
 
     run(story)
 
@@ -340,14 +334,12 @@ def test_leaving_in_good_order() -> None:
     """A plugin that ends removes its sockets, and leaves CDI specs for containers that restart meanwhile."""
 
     async def story(root: Path) -> None:
-        kubelet = Kubelet(root)
-        await kubelet.start()
-        async with running(ListSource(mock_devices()), root=root, kubelet=kubelet):
-            await kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
-        await kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 0})
-        assert [path.name for path in kubelet.folder.iterdir()] == ["kubelet.sock"]
-        assert [path.name for path in (root / "cdi").iterdir()] == ["tessera-device.example.com_gpu.json"]
-        await kubelet.stop()
+        async with started(Kubelet(root)) as kubelet:
+            async with running(ListSource(mock_devices()), root=root, kubelet=kubelet):
+                await kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 0})
+            assert [path.name for path in kubelet.folder.iterdir()] == ["kubelet.sock"]
+            assert [path.name for path in (root / "cdi").iterdir()] == ["tessera-device.example.com_gpu.json"]
 
     run(story)
 
@@ -371,5 +363,22 @@ def test_sockets_of_a_killed_plugin_are_removed() -> None:
             await node.until(lambda: node.plugin.ready)
             assert sorted(path.name for path in folder.iterdir()) == ["other.sock", "tessera-alive.sock"]
         listeners["tessera-alive.sock"].close()
+
+    run(story)
+
+
+def test_a_folder_too_deep_for_a_socket(caplog: pytest.LogCaptureFixture) -> None:
+    """A path longer than a unix socket's may be is said in a sentence, and tried again without a crash."""
+
+    async def story(root: Path) -> None:
+        deep = root / ("x" * 60)
+        (deep / "device-plugins").mkdir(parents=True)
+        (deep / "device-plugins" / "kubelet.sock").touch()
+        async with running(ListSource(mock_devices()), root=deep, kubelet=Kubelet(deep)) as node:
+            await node.until(
+                lambda: (node.metric("registrations_total", resource=GPU, result="failed") or 0) > 0
+            )
+            assert node.plugin.alive
+        assert "longer than the 107 bytes" in caplog.text
 
     run(story)

@@ -41,6 +41,11 @@ class MisbehavingApiServer(ApiServer):
         """How many watches are open now."""
         return len(self._watches)
 
+    @property
+    def connections(self) -> int:
+        """How many connections it has taken so far."""
+        return self._http.taken
+
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition on requests or watches holds."""
         while not condition():

@@ -14,6 +14,7 @@ class FakeClock:
         self.slept: list[float] = []
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
         self._count = 0
+        self._asleep = asyncio.Event()
 
     def now(self) -> float:
         return self.time
@@ -30,6 +31,7 @@ class FakeClock:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._count += 1
         heapq.heappush(self._sleepers, (self.time + seconds, self._count, future))
+        self._asleep.set()
         await future
 
     async def advance(self, seconds: float) -> None:
@@ -42,3 +44,17 @@ class FakeClock:
             for _ in range(5):
                 await asyncio.sleep(0)
         self.time = end
+
+    async def until_asleep(self, seconds: float | None = None) -> None:
+        """Wait until somebody sleeps, for so long from now on if that is given."""
+        while not any(
+            (seconds is None or abs(at - self.time - seconds) < 1e-6) and not future.done()
+            for at, _, future in self._sleepers
+        ):
+            self._asleep.clear()
+            await self._asleep.wait()
+
+    async def pass_sleep(self, seconds: float) -> None:
+        """Wait until somebody sleeps for so long, and let that time pass."""
+        await self.until_asleep(seconds)
+        await self.advance(seconds)

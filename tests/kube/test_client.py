@@ -5,10 +5,11 @@ import asyncio
 import msgspec
 import pytest
 
-from tessera.kube.client import Client, PatchType, Timeouts, error_of
+from tessera.kube.client import Client, PatchType, Timeouts
 from tessera.kube.connection import Cluster, Credential, Endpoint
 from tessera.kube.errors import ApiError, BadResponse, Unreachable
 from tessera.kube.paths import path_of
+from tessera.kube.status import error_of
 from tessera.simulation.http import HangUp
 from tests.kube.apiserver import MisbehavingApiServer
 from tests.kube.clock import FakeClock
@@ -102,7 +103,7 @@ async def test_kept_connection():
     async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
         for _ in range(3):
             await client.get("/version")
-        assert len(server._http._connections) == 1
+        assert server.connections == 1
         await server.restart()
         assert decode(await client.get("/version"))["major"] == "1"
 

@@ -20,6 +20,13 @@ EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as shells report it
 # name → (module with a click command called `command`, one line of help)
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "admit": ("tessera.cli.admit", "Decide about pods offline, with the very code of the webhook."),
+    "device-plugin": (
+        "tessera.cli.device_plugin",
+        "Tell the kubelet of a node's devices, hand them to containers.",
+    ),
+    "webhook": ("tessera.cli.webhook", "Serve admission reviews over HTTPS."),
+    "certs": ("tessera.cli.certs", "Show, rotate and export the webhook's own certificate authority."),
+    "mig": ("tessera.cli.mig", "Check, convert, draw and plan MIG layouts."),
     "config": ("tessera.cli.config", "Check the configuration file, print an example or its schema."),
     "demo": ("tessera.cli.demo", "See what Tessera does, story by story."),
     "completion": ("tessera.cli.completion", "Print the shell completion script for bash, zsh or fish."),

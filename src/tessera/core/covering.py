@@ -2,7 +2,7 @@
 
 There are cards in groups (the cards of a group are alike), and for each group patterns, each a count of every
 profile that one card can hold. Wanted is how often to use which pattern, such that what stays unserved weighs
-least, then that by a second weight, then that fewest cards are used. Bounds come from the relaxation, which
+least, and then that what is used costs least, by one goal after the other. Bounds come from the relaxation, which
 `simplex` solves exactly. The work is bounded by a count of operations, not by a clock: the same question has the
 same answer on every machine.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from tessera.core.patterns import Pattern
+from tessera.core.patterns import Column
 from tessera.core.simplex import Tableau
 
 # Entries of the tableau that may be rewritten before the search settles for the best it has: a few seconds
@@ -20,19 +20,20 @@ _WORK: Final = 120_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A pattern that the cards of a group can be cut into."""
+class Unserved:
+    """A goal: that what stays unserved is little, by a weight for each profile."""
 
-    group: int
-    pattern: Pattern
+    weights: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
-    """What is to be small: a weight for each unserved device and for each card that is used."""
+class Used:
+    """A goal: that the columns that are used cost little, by a weight for each column."""
 
-    unserved: tuple[int, ...]
-    cards: tuple[int, ...]  # by group
+    weights: tuple[int, ...]
+
+
+Goal = Unserved | Used
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,8 @@ class Covering:
 
     def cost(self, uses: Sequence[int], goal: Goal) -> int:
         """How much of what the goal wants small there is."""
-        left = sum(weight * count for weight, count in zip(goal.unserved, self.unserved(uses), strict=True))
-        return left + sum(goal.cards[column.group] * n for column, n in zip(self.columns, uses, strict=True))
+        counts = self.unserved(uses) if isinstance(goal, Unserved) else uses
+        return sum(weight * count for weight, count in zip(goal.weights, counts, strict=True))
 
 
 def solve(question: Covering, start: Sequence[int]) -> Cover:
@@ -94,20 +95,26 @@ class _Search:
         self, question: Covering, number: int, reached: tuple[int, ...], best: tuple[int, ...], work: int
     ) -> None:
         self._question = question
-        self._goals = question.goals[: number + 1]
-        self._reached = reached
-        self._best = best
+        before = list(zip(question.goals, reached, strict=False))
+        # what was reached before holds: of the unserved there is no less, and of the used there may be no more
+        self._floors = [(goal.weights, least) for goal, least in before if isinstance(goal, Unserved)]
+        self._ceilings = [(goal, most) for goal, most in before if isinstance(goal, Used)]
+        goals = [goal for goal, _ in before if isinstance(goal, Unserved)] + [question.goals[number]]
+        # one number for these goals; each weighs more than the ones after it can ever add up to
+        scales = [1]
+        for goal in reversed(goals[1:]):
+            scales.insert(0, scales[0] * (self._most(goal) + 1))
+        self._goals = list(zip(scales, goals, strict=True))
         self._work = work
-        self._patterns = [column.pattern for column in question.columns]
-        self._groups = [column.group for column in question.columns]
-        # one number for all goals so far; each weighs more than the ones after it can ever add up to
-        self._scale = [1]
-        nothing = [0] * len(question.columns)
-        for goal in reversed(self._goals[1:]):
-            most = question.cost(nothing, goal) + sum(map(int.__mul__, goal.cards, question.cards))
-            self._scale.insert(0, self._scale[0] * (most + 1))
+        self._best = best
         self._bar = self._total(best)
         self.complete = True
+
+    def _most(self, goal: Goal) -> int:
+        """More than that no answer costs."""
+        amounts = self._question.demand if isinstance(goal, Unserved) else (sum(self._question.cards),)
+        weights = goal.weights if isinstance(goal, Unserved) else (max(goal.weights, default=0),)
+        return sum(weight * amount for weight, amount in zip(weights, amounts, strict=True))
 
     def run(self) -> tuple[tuple[int, ...], int]:
         """The best answer, and the work that is left."""
@@ -120,14 +127,15 @@ class _Search:
         return self._best, self._work
 
     def _total(self, uses: Sequence[int]) -> int:
-        costs = (self._question.cost(uses, goal) for goal in self._goals)
-        return sum(scale * cost for scale, cost in zip(self._scale, costs, strict=True))
+        return sum(scale * self._question.cost(uses, goal) for scale, goal in self._goals)
 
     def _expand(self, node: _Node) -> Iterator[_Node]:
         """Bound a node, try to round it to an answer, and split it; the more promising half comes last."""
         uses = [0] * len(self._question.columns)
         for index, count in node.used:
             uses[index] += count
+        if any(self._question.cost(uses, goal) > most for goal, most in self._ceilings):
+            return
         relaxed, bound, prices = self._relax(uses, node.limits)
         if bound >= self._bar:
             return
@@ -172,7 +180,7 @@ class _Search:
                 max(0, n - held) for n, held in zip(left, self._question.columns[index].pattern, strict=True)
             ]
         total = self._total(uses)
-        if total < self._bar:
+        if total < self._bar and all(self._question.cost(uses, g) <= most for g, most in self._ceilings):
             self._best, self._bar = tuple(uses), total
 
     def _relax(
@@ -184,20 +192,12 @@ class _Search:
         free = list(question.cards)
         for column, count in zip(question.columns, used, strict=True):
             free[column.group] -= count
-        weights = [
-            sum(scale * goal.unserved[i] for scale, goal in zip(self._scale, self._goals, strict=True))
-            for i in range(len(left))
-        ]
-        costs = [
-            sum(scale * goal.cards[c.group] for scale, goal in zip(self._scale, self._goals, strict=True))
-            for c in question.columns
-        ]
-        floors = [
-            (goal.unserved, reached)
-            for goal, reached in zip(self._goals, self._reached, strict=False)
-            if not any(goal.cards)
-        ]
-        tableau = Tableau(self._patterns, self._groups, left, free, limits, floors, weights, costs)
+        weights, costs = [0] * len(left), [0] * len(question.columns)
+        for scale, goal in self._goals:
+            into = weights if isinstance(goal, Unserved) else costs
+            into[:] = [entry + scale * weight for entry, weight in zip(into, goal.weights, strict=True)]
+        ceilings = [(goal.weights, most - question.cost(used, goal)) for goal, most in self._ceilings]
+        tableau = Tableau(question.columns, left, free, limits, self._floors, ceilings, weights, costs)
         self._work -= tableau.minimise()
         paid = sum(cost * count for cost, count in zip(costs, used, strict=True))
         return tableau.uses(), paid + tableau.bound(), tableau.prices()

@@ -57,7 +57,7 @@ def trials(pod: Pod, offers: Offers, policy: Policy) -> list[Trial]:
     found = []
     for resource, profile in fallback.asked_profiles(pod).items():
         for candidate in fallback.candidates(resource, profile, usable, policy.fallback, wishes):
-            fits = fallback.fits(pod, {resource: candidate.resource}, usable, wishes)
+            fits = fallback.fits(pod, resource, candidate.resource, usable, wishes)
             most = max((offer.count(candidate.resource) for offer in usable), default=0)
             step = fallback.step_to(profile, candidate.resource)
             found.append(Trial(resource, candidate.resource, step, fits, most))

@@ -24,7 +24,7 @@ GIB: Final = 2**30
 # A pod with more different profiles than any card has would make the search for a common node explode.
 MOST_PROFILES: Final = 8
 UNLIMITED: Final = 2**63 - 1
-_MOST_TRIALS: Final = 20_000  # combinations looked at for one pod, some ten milliseconds
+_MOST_TRIALS: Final = 10_000  # combinations looked at for one pod: some ten milliseconds
 
 
 class Permission(Enum):
@@ -120,13 +120,11 @@ def choose(pod: Pod, offers: Offers, policy: FallbackPolicy, wishes: Wishes) -> 
         return AsAsked()
     usable = usable_offers(pod, offers, policy)
     lists = [candidates(resource, asked[resource], usable, policy, wishes) for resource in asked]
-    search = _Search(pod, list(asked), lists, usable, wishes)
-    chosen = search.best() if len(asked) <= MOST_PROFILES else None
+    search = _Search(pod, list(asked), usable, wishes)
+    chosen = search.best(lists) if len(asked) <= MOST_PROFILES else None
     if chosen is None:
         return Unmatched(
-            asked=tuple(
-                (resource, _whole(search.need({resource: resource})[resource])) for resource in asked
-            ),
+            asked=tuple((resource, _whole(search.need((resource,)))) for resource in asked),
             tried=tuple(
                 dict.fromkeys(c.resource for one in lists for c in one if c.step is not Step.AS_ASKED)
             ),
@@ -147,9 +145,10 @@ def usable_offers(pod: Pod, offers: Offers, policy: FallbackPolicy) -> list[Offe
     return usable
 
 
-def fits(pod: Pod, chosen: Mapping[str, str], usable: Sequence[Offer], wishes: Wishes) -> bool:
-    """Whether one node has room for what was chosen, and for the GPUs asked for besides."""
-    return _Search(pod, list(chosen), [], usable, wishes).fits(chosen)
+def fits(pod: Pod, resource: str, by: str, usable: Sequence[Offer], wishes: Wishes) -> bool:
+    """Whether one node has room for one replacement, and for the whole GPUs asked for besides."""
+    search = _Search(pod, [resource], usable, wishes)
+    return bool(search.narrowed([by], search.usable))
 
 
 def candidates(
@@ -215,85 +214,76 @@ def _allowed(rung: _Rung, policy: FallbackPolicy, wishes: Wishes) -> bool:
 class _Search:
     """The search for candidates that fit together on one node."""
 
-    def __init__(
-        self,
-        pod: Pod,
-        asked: list[str],
-        lists: list[list[Candidate]],
-        usable: Sequence[Offer],
-        wishes: Wishes,
-    ) -> None:
-        self.pod, self.asked, self.lists, self.usable = pod, asked, lists, usable
-        self.min_memory = wishes.min_memory
+    def __init__(self, pod: Pod, asked: Sequence[str], usable: Sequence[Offer], wishes: Wishes) -> None:
+        self.pod, self.asked, self.min_memory = pod, asked, wishes.min_memory
         self.trials = 0
-        self._peaks: dict[tuple[str, ...], Number] = {}
-        self._fitting: dict[tuple[str, ...], bool] = {}
+        self._needs: dict[tuple[str, ...], Number] = {}
+        # the whole GPUs that the pod asks for besides must be there, whatever is chosen
+        self.usable = self._with_room(usable, WHOLE_GPU, ())
 
-    def best(self) -> dict[str, str] | None:
+    def best(self, lists: Sequence[Sequence[Candidate]]) -> dict[str, str] | None:
         """The first combination that fits, the mildest first."""
         for worst in Step:
             for changes in range(1, len(self.asked) + 1) if worst else (0,):
-                for chosen in self._combinations(worst, changes):
-                    return chosen
+                for chosen in self._combinations(lists, worst, changes, (), Step.AS_ASKED, self.usable):
+                    return dict(zip(self.asked, chosen, strict=True))
         return None
 
     def _combinations(
-        self, worst: Step, changes: int, chosen: tuple[str, ...] = (), used: Step = Step.AS_ASKED
-    ) -> Iterator[dict[str, str]]:
-        """Combinations whose worst step and number of changes are exactly these, in the candidates' order."""
-        at = len(chosen)
-        if at == len(self.asked):
+        self,
+        lists: Sequence[Sequence[Candidate]],
+        worst: Step,
+        changes: int,
+        chosen: tuple[str, ...],
+        used: Step,
+        fitting: Sequence[Offer],
+    ) -> Iterator[tuple[str, ...]]:
+        """Combinations whose worst step and number of changes are exactly these, in the candidates' order.
+
+        `fitting` are the offers with room for what was chosen so far: each choice only narrows them down.
+        """
+        if len(chosen) == len(self.asked):
             if used == worst and not changes:
-                yield dict(zip(self.asked, chosen, strict=True))
+                yield chosen
             return
-        for candidate in self.lists[at]:
+        for candidate in lists[len(chosen)]:
             changed = candidate.step is not Step.AS_ASKED
             if candidate.step > worst or changed > changes or self.trials > _MOST_TRIALS:
                 continue
             self.trials += 1
             more = (*chosen, candidate.resource)
-            fits = self._fitting.get(more)
-            if fits is None:
-                fits = self._fitting[more] = self.fits(dict(zip(self.asked, more, strict=False)))
-            if fits:
-                yield from self._combinations(worst, changes - changed, more, max(used, candidate.step))
+            if left := self.narrowed(more, fitting):
+                yield from self._combinations(
+                    lists, worst, changes - changed, more, max(used, candidate.step), left
+                )
 
-    def fits(self, chosen: Mapping[str, str]) -> bool:
-        """Whether one node has room for all that was chosen so far, and for the GPUs asked for besides."""
-        need = self.need(chosen).items()
-        return any(
-            all(offer.count(resource) >= amount for resource, amount in need)
-            and self._card_is_large_enough(offer, chosen)
-            for offer in self.usable
+    def narrowed(self, chosen: Sequence[str], fitting: Sequence[Offer]) -> list[Offer]:
+        """The offers that still have room now that the last one was chosen too."""
+        to = chosen[-1]
+        return self._with_room(
+            fitting, to, tuple(r for r, by in zip(self.asked, chosen, strict=False) if by == to)
         )
 
-    def _card_is_large_enough(self, offer: Offer, chosen: Mapping[str, str]) -> bool:
-        if self.min_memory is None or offer.card_memory_gb is None or WHOLE_GPU not in chosen.values():
+    def _with_room(self, offers: Sequence[Offer], to: str, sources: tuple[str, ...]) -> list[Offer]:
+        need = self.need((*sources, WHOLE_GPU) if to == WHOLE_GPU else sources)
+        return [
+            one for one in offers if one.count(to) >= need and (not sources or self._is_large_enough(one, to))
+        ]
+
+    def _is_large_enough(self, offer: Offer, to: str) -> bool:
+        if self.min_memory is None or to != WHOLE_GPU or offer.card_memory_gb is None:
             return True
         return offer.card_memory_gb * GIB >= self.min_memory.value
 
-    def need(self, chosen: Mapping[str, str]) -> dict[str, Number]:
-        """What the pod needs at most at one time of each GPU resource, its profiles replaced as chosen."""
-        needed: dict[str, Number] = {}
-        for to in (*chosen.values(), WHOLE_GPU):
-            if to in needed:
-                continue
-            sources = tuple([resource for resource, chosen_to in chosen.items() if chosen_to == to])
-            if to not in chosen and to not in self.asked:
-                sources += (to,)  # what the pod asks of it besides
-            needed[to] = self._peak(sources)
-        return {resource: amount for resource, amount in needed.items() if amount}
-
-    def _peak(self, sources: tuple[str, ...]) -> Number:
-        """What the pod needs at most at one time of some resources together."""
-        known = self._peaks.get(sources)
-        if known is None:
+    def need(self, sources: tuple[str, ...]) -> Number:
+        """How many the pod needs at most at one time of what takes the place of all these."""
+        if sources not in self._needs:
 
             def amount(container: Container) -> Number:
                 return sum(q.number for s in sources if (q := container.asked(s)) is not None)
 
-            known = self._peaks[sources] = peak(self.pod, amount)
-        return known
+            self._needs[sources] = peak(self.pod, amount)
+        return self._needs[sources]
 
 
 def apply(pod: Pod, by: Mapping[str, str]) -> Pod:

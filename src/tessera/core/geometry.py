@@ -7,7 +7,8 @@ and the double-memory slice of an A100-40GB), so geometry belongs to the product
 
 Where the numbers come from: H200 was read off real hardware through NVML; A100 agrees with NVIDIA's mock tables;
 names and counts of H100, Blackwell, A30 and RTX PRO 6000 are NVIDIA's, their placements follow the same scheme and
-were not seen on hardware. PCI ids are those that mig-parted's default configuration filters by.
+were not seen on hardware, and neither were the A30's profile ids. PCI ids are those by which mig-parted's default
+configuration chooses layouts; a board that is not among them matches no device filter.
 """
 
 from collections.abc import Iterable, Sequence

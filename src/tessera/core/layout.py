@@ -6,7 +6,7 @@ cards that are really there, or says for every card why not.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -189,11 +189,3 @@ def named_cards(numbers: Iterable[int]) -> str:
             spans.append([number, number])
     text = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in spans)
     return f"card {text}" if text.isdigit() else f"cards {text}"
-
-
-def counts_of(cards: Iterable[CardLayout]) -> Mapping[MigProfile, int]:
-    """Devices of each profile over several cards, smallest profile first."""
-    total: Counter[MigProfile] = Counter()
-    for card in cards:
-        total.update(card.counts)
-    return {profile: total[profile] for profile in sorted(total)}

@@ -44,7 +44,7 @@ def place(product: Product, wishes: Iterable[Wish]) -> tuple[Instance, ...] | No
     """A place for every wish, ordered by position; None when there is none.
 
     The same multiset of wishes always gets the same places: big ones first, each as high on the card as it goes.
-    That is how NVIDIA's driver fills a card too: low slices stay free longest, and only there does 4g fit.
+    Low slices thus stay free longest, and only there does 4g fit.
     """
     asked: list[tuple[Shape, int | None]] = []
     for wish in wishes:

@@ -7,18 +7,20 @@ from tessera.core.profile import MigProfile
 
 def explain_plan(plan: Plan) -> list[str]:
     """What fits, whether more could, what is left out and why, what is not needed."""
-    asked, served = sum(plan.demand.values()), sum(plan.served.values())
-    where = f"{len(plan.used)} of {_count(len(plan.cards), 'card')}"
+    asked, served, used = sum(plan.demand.values()), sum(plan.served.values()), set(plan.used)
+    where = f"{len(used)} of {_count(len(plan.cards), 'card')}"
     if plan.left_out:
         measure = "devices" if plan.objective is Objective.DEVICES else "memory"
         limit = f"no plan serves more {measure}" if plan.proven else f"others may serve more {measure}"
-        sentences = [f"{served} of {_count(asked, 'device')} fit, on {where}; {limit}"]
+        fit = "fits" if served == 1 else "fit"
+        sentences = [f"{served} of {_count(asked, 'device')} {fit}, on {where}; {limit}"]
     else:
-        sentences = [f"all {_count(asked, 'device')} fit on {where}; {_fewest(plan)}"]
+        what = "the one device fits" if asked == 1 else f"all {asked} devices fit"
+        sentences = [f"{what} on {where}; {_fewest(plan)}"]
     sentences += [
         f"left out: {profile} ×{count}, {_why(plan, profile)}" for profile, count in plan.left_out.items()
     ]
-    spare = [number for number in range(len(plan.cards)) if number not in plan.used and not plan.kept[number]]
+    spare = [number for number in range(len(plan.cards)) if number not in used and not plan.kept[number]]
     if spare:
         sentences.append(f"not needed: {named_cards(spare)}")
     return sentences

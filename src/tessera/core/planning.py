@@ -2,7 +2,8 @@
 
 Given counts of profiles and cards (empty, or with devices that must stay where they are), a plan says how to cut
 each card so that all of the demand is served on the fewest cards, or, where it does not all fit, so that the most
-of it is. Cards that hold devices already cost nothing extra: empty cards stay whole as long as they can.
+of it is. Cards that hold devices already cost nothing extra: empty cards stay whole as long as they can. Among
+plans that are as good, cards are filled to the brim one after the other, so that what is left free is in one piece.
 """
 
 from collections import Counter
@@ -11,14 +12,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from tessera.core.covering import Column, Covering, Goal, solve
+from tessera.core.covering import Covering, Unserved, Used, solve
 from tessera.core.geometry import Product
-from tessera.core.layout import CardLayout, NodeLayout
-from tessera.core.patterns import Pattern, maximal_patterns
+from tessera.core.layout import CardLayout
+from tessera.core.patterns import Column, Pattern, maximal_patterns
 from tessera.core.placement import Instance, Wish
 from tessera.core.profile import MigProfile
 
-_GOALS: Final = 3
+_PROMISED: Final = 3  # the goals that count; the last only chooses among plans that are as good
 
 
 class Objective(StrEnum):
@@ -50,12 +51,13 @@ class Plan:
     served: Mapping[MigProfile, int]
     left_out: Mapping[MigProfile, int]
     objective: Objective
-    proven: int  # of the goals, in order: most served by the objective, by the other one, fewest cards
+    # goals for which nothing better exists: most served by the objective, by the other one, fewest cards, tightest
+    proven: int
 
     @property
     def optimal(self) -> bool:
         """Whether nothing better exists; False when the search was given up for its length."""
-        return self.proven == _GOALS
+        return self.proven >= _PROMISED
 
     @property
     def used(self) -> tuple[int, ...]:
@@ -67,11 +69,6 @@ class Plan:
         """Those of them that were empty."""
         return tuple(number for number in self.used if not self.kept[number])
 
-    @property
-    def node(self) -> NodeLayout:
-        """The cards as those of one node."""
-        return NodeLayout(self.cards)
-
 
 def plan(
     demand: Mapping[MigProfile, int], cards: Sequence[Card], objective: Objective = Objective.DEVICES
@@ -81,7 +78,7 @@ def plan(
     profiles = tuple(sorted((p for p, count in demand.items() if count > 0), reverse=True))
     groups = list(dict.fromkeys(cards))
     question = _question(profiles, demand, cards, groups, objective)
-    cover = solve(question, _first_fit_decreasing(question))
+    cover = solve(question, _first_fit_decreasing(question, groups))
     added = _assign(question, cover.uses, cards, groups)
     layouts = tuple(_layout(card, profiles, pattern) for card, pattern in zip(cards, added, strict=True))
     served = {p: sum(pattern[i] for pattern in added) for i, p in enumerate(profiles)}
@@ -113,25 +110,34 @@ def _question(
             for pattern in maximal_patterns(card.product, card.kept, profiles, most)
             if any(pattern)
         ]
-    free = (0,) * len(groups)
-    devices = Goal((1,) * len(profiles), free)
-    memory = Goal(tuple(p.memory_gb for p in profiles), free)
-    fewest = Goal((0,) * len(profiles), tuple(int(not card.kept) for card in groups))
-    most_first = (devices, memory) if objective is Objective.DEVICES else (memory, devices)
+    devices = Unserved((1,) * len(profiles))
+    memory = Unserved(tuple(p.memory_gb for p in profiles))
+    fewest = Used(tuple(int(not groups[column.group].kept) for column in columns))
+    tightest = Used(tuple(_waste(groups[column.group], profiles, column.pattern) for column in columns))
+    served = (devices, memory) if objective is Objective.DEVICES else (memory, devices)
     return Covering(
         demand=tuple(demand[p] for p in profiles),
         cards=tuple(count[card] for card in groups),
         columns=tuple(columns),
-        goals=(*most_first, fewest),
+        goals=(*served, fewest, tightest),
     )
 
 
-def _first_fit_decreasing(question: Covering) -> tuple[int, ...]:
+def _waste(card: Card, profiles: Sequence[MigProfile], pattern: Pattern) -> int:
+    """Memory slices that a pattern leaves unused."""
+    taken = sum(instance.size for instance in card.kept)
+    for profile, count in zip(profiles, pattern, strict=True):
+        shape = card.product.shape(profile)
+        taken += shape.size * count if shape else 0
+    return card.product.memory_slices - taken
+
+
+def _first_fit_decreasing(question: Covering, groups: Sequence[Card]) -> tuple[int, ...]:
     """What a person would do: the biggest first, each on the first card that still takes it.
 
     Cards are taken group by group, those that hold something already first. Counted as uses of columns.
     """
-    order = sorted(range(len(question.cards)), key=lambda group: question.goals[-1].cards[group])
+    order = sorted(range(len(question.cards)), key=lambda group: not groups[group].kept)
     columns: list[list[tuple[int, Pattern]]] = [[] for _ in question.cards]
     for index, column in enumerate(question.columns):
         columns[column.group].append((index, column.pattern))
@@ -166,12 +172,15 @@ def _within(card: Sequence[int], pattern: Pattern, but: int | None) -> bool:
 def _assign(
     question: Covering, uses: Sequence[int], cards: Sequence[Card], groups: Sequence[Card]
 ) -> list[Pattern]:
-    """What each card gets: the fullest patterns on the first cards, and nothing beyond the demand."""
+    """What each card gets: the tightest patterns on the first cards, and nothing beyond the demand.
+
+    Holes are thus left on the last cards, where they are large.
+    """
     waiting: list[list[Pattern]] = [[] for _ in groups]
-    for column, count in zip(question.columns, uses, strict=True):
-        waiting[column.group] += [column.pattern] * count
-    for patterns in waiting:
-        patterns.sort()  # popped from the end: the most of the biggest profile first
+    waste = question.goals[-1].weights
+    # taken from the end: the tightest first, then those with the most of the biggest profile
+    for index in sorted(range(len(uses)), key=lambda i: (-waste[i], question.columns[i].pattern)):
+        waiting[question.columns[index].group] += [question.columns[index].pattern] * uses[index]
     left = list(question.demand)
     added = []
     for card in cards:

@@ -7,8 +7,10 @@ A wish, not a promise: whoever asked decides.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from tessera.core.devices import Card, Device, DeviceSet, Span
+from tessera.core.geometry import Product
 
 
 @dataclass(slots=True)
@@ -41,6 +43,13 @@ class _CardState:
     def take(self, device: Device) -> None:
         self.free.remove(device)
         self.taken += _span(device)
+
+
+@lru_cache(maxsize=64)
+def blocks_of(product: Product) -> tuple[Span, ...]:
+    """Every place where a profile of the product can lie, largest first."""
+    spans = {Span(start, shape.size) for shape in product.shapes for start in shape.starts}
+    return tuple(sorted(spans, key=lambda span: (-span.size, span.start)))
 
 
 def preferred(

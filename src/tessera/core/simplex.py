@@ -9,7 +9,7 @@ from fractions import Fraction
 from itertools import count
 from typing import Final
 
-from tessera.core.patterns import Pattern
+from tessera.core.patterns import Column
 
 _LITTLE: Final = 1_000_000  # against which one device more in a pattern is little
 
@@ -18,34 +18,34 @@ class Tableau:
     """The relaxation, as it is solved.
 
     Columns: one per pattern, then how much of each profile stays unserved, then how much is served beyond what
-    was asked, then one slack for each group, limit and floor. To begin with nothing is served.
+    was asked, then one slack for each group, limit, floor and ceiling. To begin with nothing is served.
     """
 
     def __init__(
         self,
-        patterns: Sequence[Pattern],
-        groups: Sequence[int],
+        columns: Sequence[Column],
         demand: Sequence[int],
         cards: Sequence[int],
         limits: Sequence[tuple[int, int]],
         floors: Sequence[tuple[Sequence[int], int]],
+        ceilings: Sequence[tuple[Sequence[int], int]],
         weights: Sequence[int],
         costs: Sequence[int],
     ) -> None:
-        self._patterns, self._profiles = len(patterns), len(demand)
+        self._patterns, self._profiles = len(columns), len(demand)
         uses, profiles = self._patterns, self._profiles
-        slacks = len(cards) + len(limits) + len(floors)
+        slacks = len(cards) + len(limits) + len(floors) + len(ceilings)
         width = uses + 2 * profiles + slacks + 1
         rows: list[list[int]] = []
         for i in range(profiles):
             row = [0] * width
-            row[:uses] = [pattern[i] for pattern in patterns]
+            row[:uses] = [column.pattern[i] for column in columns]
             row[uses + i], row[uses + profiles + i], row[-1] = 1, -1, demand[i]
             rows.append(row)
         served = list(rows)
         for group, there in enumerate(cards):
             row = [0] * width
-            row[:uses] = [int(of == group) for of in groups]
+            row[:uses] = [int(column.group == group) for column in columns]
             row[-1] = there
             rows.append(row)
         for index, most in limits:
@@ -56,6 +56,10 @@ class Tableau:
             row = _combined(served, by_profile, width)
             row[uses : uses + profiles] = [0] * profiles
             row[-1] -= least
+            rows.append(row)
+        for by_column, most in ceilings:
+            row = [0] * width
+            row[:uses], row[-1] = by_column, most
             rows.append(row)
         for number, row in enumerate(rows[profiles:]):
             row[uses + 2 * profiles + number] = 1

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 KUBELET_SOCKET: Final = "kubelet.sock"
 _REGISTER_TIMEOUT: Final = 5.0
-_STREAM_GRACE: Final = 5.0  # seconds without a listening kubelet after which it has forgotten us
+_STREAM_GRACE: Final = 10.0  # seconds without a listening kubelet after which it has forgotten us
 _STOP_GRACE: Final = 1.0  # seconds for answers under way when a server ends
 _LONGEST_RETRY: Final = 8.0
 
@@ -52,6 +52,7 @@ class Endpoint:
         self._socket_identity: _Identity | None = None
         self._kubelet: _Identity | None = None  # the one we registered with
         self._heard_at = 0.0  # when a kubelet last listened
+        self._waiting = False
         self._tried: _Identity | None = None
         self._retry_at = 0.0
         self._retry_delay = 1.0
@@ -68,6 +69,9 @@ class Endpoint:
         if reason:
             log.info("%s: %s: serving and registering anew", self.service.resource, reason)
             await self.close()
+        if kubelet is None and not self._waiting:
+            log.info("%s: waiting for a kubelet at %s", self.service.resource, self._folder / KUBELET_SOCKET)
+        self._waiting = kubelet is None
         if self._kubelet is None and kubelet is not None and self._may_try(kubelet):
             await self._serve_and_register(kubelet)
 

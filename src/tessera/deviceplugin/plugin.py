@@ -59,6 +59,7 @@ class Plugin:
         self._endpoints: dict[str, Endpoint] = {}
         self._devices: tuple[Device, ...] = ()
         self._published = False
+        self._answers: dict[Source, Sequence[Device]] = {}
         self._complaint = ""
         self._look = asyncio.Event()
         self._tend = asyncio.Event()
@@ -113,7 +114,9 @@ class Plugin:
     async def _refresh(self, executor: ThreadPoolExecutor) -> None:
         """Ask the sources; if the answer is news, write it to disk and then tell the kubelet."""
         try:
-            wanted = await asyncio.get_running_loop().run_in_executor(executor, self._ask)
+            wanted, failure = await asyncio.get_running_loop().run_in_executor(executor, self._ask)
+            if failure:
+                self._complain("source", failure)
             keys = {device.key for device in wanted}
             going = any(device.key not in keys for device in self._devices)
             if going:
@@ -127,15 +130,28 @@ class Plugin:
                 self._memory.save(change.devices)
                 self._publish(change.devices, sets)
             self._on_transition(change)
-            self._complaint = ""
+            self._complaint = str(failure or "")
         except (SourceFailed, InvalidInput, OSError) as error:
-            self._metrics.failed("source" if isinstance(error, SourceFailed) else "publish")
-            if str(error) != self._complaint:
-                log.error("devices stay as they were, will try again: %s", error)  # noqa: TRY400 # one line says it
-            self._complaint = str(error)
+            self._complain("source" if isinstance(error, SourceFailed) else "publish", error)
 
-    def _ask(self) -> list[Device]:
-        return [device for source in self._sources for device in source.devices()]
+    def _ask(self) -> tuple[list[Device], SourceFailed | None]:
+        """What all sources say; where one cannot, what it said before holds, and the failure comes along."""
+        failure = None
+        for source in self._sources:
+            try:
+                self._answers[source] = source.devices()
+            except SourceFailed as error:
+                if source not in self._answers:
+                    raise
+                failure = error
+        return [device for source in self._sources for device in self._answers[source]], failure
+
+    def _complain(self, what: str, error: Exception) -> None:
+        """Count every failure, and say it once."""
+        self._metrics.failed(what)
+        if str(error) != self._complaint:
+            log.warning("devices stay as they were, will try again: %s", error)
+        self._complaint = str(error)
 
     def _publish(self, devices: tuple[Device, ...], sets: Mapping[str, DeviceSet]) -> None:
         _log_health(self._devices if self._published else (), sets)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Final
 
+import grpc
 import grpc.aio
 
 from tessera.core.errors import TesseraError
@@ -16,9 +17,14 @@ _CHANNEL_OPTIONS: Final = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_
 class CallFailed(TesseraError):
     """The kubelet did not answer, or said no."""
 
-    def __init__(self, message: str, *, refused: bool) -> None:
+    def __init__(self, message: str, status: grpc.StatusCode) -> None:
         super().__init__(message)
-        self.refused = refused  # it answered, and the answer is no
+        self.status = status
+
+    @property
+    def refused(self) -> bool:
+        """Whether it answered, and the answer is no."""
+        return self.status not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 def address(socket: Path) -> str:
@@ -38,7 +44,6 @@ async def call(socket: Path, method: Method[Request, Response], request: Request
                 request, timeout=timeout
             )
         except grpc.aio.AioRpcError as error:
-            gone = error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
             details = (error.details() or error.code().name).strip()
-            raise CallFailed(f"{socket}: {method.name}: {details}", refused=not gone) from error
+            raise CallFailed(f"{socket}: {method.name}: {details}", error.code()) from error
         return answer

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+import grpc
+
 from tessera.deviceplugin.rpc import CallFailed, call
 from tessera.protocol.deviceplugin import messages
 from tessera.protocol.deviceplugin.podresources_pb2 import ListPodResourcesRequest
@@ -44,6 +46,8 @@ class Usage:
         try:
             answer = await call(self._socket, messages.LIST_PODS, ListPodResourcesRequest(), _TIMEOUT)
         except CallFailed as error:
+            if error.status is grpc.StatusCode.UNIMPLEMENTED:
+                self._listed = {}  # it never will say
             if not self._complained:
                 log.warning(
                     "cannot ask which devices are in use, what was handed out counts as used: %s", error

@@ -4,6 +4,7 @@ Short calls share kept-alive connections; a watch has a connection of its own. W
 caller's: a typed decoder that skips what nobody needs is many times cheaper than object trees.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,11 +19,12 @@ from tessera.kube.connection import Cluster, Credential
 from tessera.kube.dial import dial, proxy_headers
 from tessera.kube.errors import ApiError, BadResponse, Unreachable
 from tessera.kube.http import MAX_BODY, Connection, Lines
+from tessera.kube.status import NOT_JSON, error_of
 from tessera.kube.tls import Contexts
 
 Query = Mapping[str, str | int | bool | None]
 
-_MAX_IDLE: Final = 8
+_MAX_CALLS: Final = 32  # short calls at a time, each on a connection of its own; further ones wait
 _IDLE_SECONDS: Final = 60.0  # the API server closes idle connections after 90 s: leave first
 _MAX_ERROR: Final = 1024 * 1024
 _MOST_RETRIES: Final = 5
@@ -48,26 +50,6 @@ class Timeouts:
     answer: float = 35.0  # the API server itself gives up at 34 s for most requests, and says so
 
 
-class _Cause(msgspec.Struct):
-    reason: str = ""
-
-
-class _Details(msgspec.Struct):
-    causes: list[_Cause] | None = None
-    retryAfterSeconds: float | None = None  # noqa: N815 # as it is on the wire
-
-
-class _Status(msgspec.Struct):
-    kind: str = ""
-    message: str = ""
-    reason: str = ""
-    code: int = 0
-    details: _Details | None = None
-
-
-_STATUS: Final = msgspec.json.Decoder(_Status)
-
-
 class Client:
     """A client of one cluster; close it, or use it as an async context manager."""
 
@@ -84,6 +66,7 @@ class Client:
         self._clock = clock
         self._contexts = Contexts(cluster.tls)
         self._idle: list[Connection] = []
+        self._calls = asyncio.Semaphore(_MAX_CALLS)
         self._closed = False
         fixed = [
             f"Host: {cluster.endpoint.authority}",
@@ -157,7 +140,10 @@ class Client:
         attempt = 0
         while True:
             try:
-                async with self.stream(method, path, query, body=body, content_type=content_type) as answer:
+                async with (
+                    self._calls,
+                    self.stream(method, path, query, body=body, content_type=content_type) as answer,
+                ):
                     return await answer.read_all(most)
             except ApiError as error:
                 if error.retry_after is None or attempt >= _MOST_RETRIES:
@@ -270,7 +256,7 @@ class Client:
         return None
 
     def _give_back(self, connection: Connection) -> None:
-        if connection.reusable and not self._closed and len(self._idle) < _MAX_IDLE:
+        if connection.reusable and not self._closed and len(self._idle) < _MAX_CALLS:
             connection.idle_since = self._clock.now()
             self._idle.append(connection)
         else:
@@ -280,25 +266,6 @@ class Client:
 async def _read_error(connection: Connection) -> ApiError:
     body = await connection.read_all(_MAX_ERROR)
     return error_of(connection.status, body, connection.headers.get("retry-after"))
-
-
-def error_of(code: int, body: bytes, retry_after: str | None = None) -> ApiError:
-    """The error that a Status object, or a gateway's page of HTML, speaks of."""
-    try:
-        status = _STATUS.decode(body)
-    except msgspec.DecodeError:
-        status = _Status()
-    if status.kind != "Status":
-        text = " ".join(body[:200].decode("utf-8", "replace").split())
-        status = _Status(message=text or "no explanation", code=code)
-    details = status.details or _Details()
-    wait = None
-    if retry_after is not None and code >= 429:
-        wait = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 1.0
-    elif code == 429:
-        wait = details.retryAfterSeconds or 1.0
-    causes = tuple(cause.reason for cause in details.causes or ())
-    return ApiError(status.code or code, status.reason, status.message, causes=causes, retry_after=wait)
 
 
 def _encode_query(query: Query) -> str:
@@ -325,5 +292,5 @@ _PAGE: Final = msgspec.json.Decoder(_Page)
 def _decode_continue(page: bytes) -> str:
     try:
         return _PAGE.decode(page).metadata.token
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         raise BadResponse(f"a list that is none: {error}") from error

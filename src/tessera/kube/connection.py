@@ -1,5 +1,6 @@
 """Where a cluster is and how to get in: the values that configuration ends in and the client begins with."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -10,7 +11,25 @@ from tessera.kube.errors import InvalidKubeconfig
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _PROXY_PORTS: Final = {"http": 80, "https": 443}
 
+_HOST: Final = re.compile(
+    r"(?!\.)(?!.*\.\.)[\w.:%-]{1,253}"
+)  # a name or an address; more is the resolver's business
+
 Material = bytes | Path  # PEM given inline, or a file that may be renewed while we run
+
+
+def is_host(text: str) -> bool:
+    """Whether a text can be the name or the address of a machine."""
+    return _HOST.fullmatch(text) is not None
+
+
+def is_there(file: Path) -> bool:
+    """Whether there is a file; one in a folder that we may not look into is not there for us."""
+    try:
+        file.stat()
+    except OSError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +49,7 @@ class Endpoint:
             host, port = parts.hostname, parts.port
         except ValueError as error:
             raise InvalidKubeconfig(f'{where}: "{text}" is not a URL: {error}') from error
-        if parts.scheme not in _DEFAULT_PORTS or not host:
+        if parts.scheme not in _DEFAULT_PORTS or not host or not is_host(host):
             raise InvalidKubeconfig(f'{where}: "{text}" is not a URL such as https://10.0.0.1:6443')
         if parts.username or parts.query or parts.fragment:
             raise InvalidKubeconfig(f"{where}: a server is a host, a port and a path, nothing else")
@@ -63,7 +82,7 @@ class Proxy:
             host, port = parts.hostname, parts.port
         except ValueError as error:
             raise InvalidKubeconfig(f"{where}: not a URL: {error}") from error
-        if parts.scheme not in _PROXY_PORTS or not host:
+        if parts.scheme not in _PROXY_PORTS or not host or not is_host(host):
             raise InvalidKubeconfig(f"{where}: a proxy is http://host:port or https://host:port")
         user = None
         if parts.username:

@@ -39,6 +39,10 @@ async def dial(cluster: Cluster, context: ssl.SSLContext | None, timeout: float)
         ) from error
     except ConnectionRefusedError as error:
         raise Unreachable("refused", f"{cluster.proxy or peer} refused the connection") from error
+    except ValueError as error:  # a name that cannot be encoded, or that TLS takes for none
+        raise Unreachable(
+            "dns", f"{cluster.tls.server_name or cluster.proxy or peer} is no host name: {error}"
+        ) from error
     except OSError as error:
         raise Unreachable(
             "network", f"no connection to {cluster.proxy or peer}: {error.strerror or error}"

@@ -40,6 +40,7 @@ class Connection:
         self._headers: dict[str, str] = {}
         self._head_done = False
         self._complete = False
+        self._keep = False
         self._surplus = False
         self._body: list[bytes] = []
         self.status = 0
@@ -64,8 +65,11 @@ class Connection:
             self._body.append(body)
 
     def on_message_complete(self) -> None:
+        if self._complete:
+            return
         if self.status >= 200:
             self._complete = True
+            self._keep = self._parser.should_keep_alive()  # known only now: the parser forgets it
         else:
             self._headers.clear()  # 100 Continue and its kin: the real response follows
 
@@ -77,13 +81,7 @@ class Connection:
     @property
     def reusable(self) -> bool:
         """Whether the response was read whole and the connection may carry another."""
-        return (
-            self._complete
-            and not self._surplus
-            and not self._body
-            and self._parser.should_keep_alive()
-            and self.alive
-        )
+        return self._keep and not self._surplus and not self._body and self.alive
 
     @property
     def alive(self) -> bool:
@@ -187,6 +185,10 @@ class Lines:
         if self._rest:
             raise Unreachable("closed", f"{self._connection.peer} ended a stream in the middle of a line")
         return []
+
+    def abort(self) -> None:
+        """Cut the stream: whoever waits for its next line is told."""
+        self._connection.abort()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while lines := await self.batch():

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from tessera.kube.connection import Credential, Material, Tls
-from tessera.kube.errors import CredentialsFailed, InvalidKubeconfig
+from tessera.kube.errors import CredentialsFailed
 
 
 class Contexts:
@@ -43,9 +43,11 @@ def make_context(ca: bytes | None, *, insecure: bool, identity: Credential) -> s
         context.load_default_certs()
     else:
         try:
-            context.load_verify_locations(cadata=ca.decode("ascii"))
-        except (ssl.SSLError, UnicodeDecodeError) as error:
-            raise InvalidKubeconfig("certificate authority: no PEM certificate in it") from error
+            context.load_verify_locations(
+                cadata=ca.decode("ascii", "ignore")
+            )  # comments may be in any language
+        except (ssl.SSLError, ValueError) as error:
+            raise CredentialsFailed("certificate authority: there is no PEM certificate in it") from error
     if identity.certificate is not None and identity.key is not None:
         _load_identity(context, identity.certificate, identity.key)
     return context

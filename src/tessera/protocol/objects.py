@@ -149,6 +149,8 @@ def decoder(type_: type[_T]) -> Callable[[bytes | msgspec.Raw], _T]:
             raise InvalidObject("nested too deeply") from error
         except msgspec.MsgspecError as error:
             raise InvalidObject(complaint(error)) from error
+        except UnicodeDecodeError as error:
+            raise InvalidObject(f"not UTF-8 text (byte {error.start})") from error
 
     return checked
 

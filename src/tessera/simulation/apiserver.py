@@ -195,6 +195,8 @@ def _is_dry_run(request: Request) -> bool:
 
 
 def _document(request: Request) -> Document:
+    if "protobuf" in request.headers.get("content-type", ""):
+        raise StatusError(415, "UnsupportedMediaType", "this server speaks JSON only")
     try:
         document = msgspec.json.decode(request.body)
     except (msgspec.DecodeError, RecursionError) as error:

@@ -1,0 +1,207 @@
+"""The device plugin on a real kubelet, its devices in real containers."""
+
+import base64
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.cluster import BUSYBOX, ClusterWithNode, pods_path
+from e2e.cluster.api import Object
+from e2e.command import Running
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+GPU = "device.example.com/gpu"
+MIG = "nvidia.com/mig-"
+
+
+@pytest.fixture
+def mock_devices() -> Iterator[None]:
+    """Eight real device nodes and libraries, where the example says they are."""
+    folders = [Path("/dev/mock"), Path("/mock/lib")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    for n in range(8):
+        os.mknod(folders[0] / f"device_{n}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        (folders[1] / f"device_{n}.so").write_text(f"library {n}\n")
+    yield
+    shutil.rmtree("/dev/mock")
+    shutil.rmtree("/mock")
+
+
+def plugin(cluster: ClusterWithNode, tmp_path: Path, config: Path, *options: str | Path) -> Running:
+    """The device plugin of the cluster's node, as a process on this machine."""
+    return Running(
+        "device-plugin",
+        f"--config={config}",
+        f"--node-name={cluster.node_name}",
+        f"--kubelet-dir={cluster.kubelet_dir}",
+        f"--cdi-dir={cluster.cdi_dir}",
+        f"--state-dir={tmp_path / 'state'}",
+        f"--kubeconfig={cluster.kubeconfig}",
+        *options,
+        log=tmp_path / "device-plugin.log",
+    )
+
+
+def pod(name: str, resource: str, count: int, script: str = "exec sleep 1000") -> str:
+    """A busybox pod with devices."""
+    container = {
+        "name": "main",
+        "image": BUSYBOX,
+        "imagePullPolicy": "Never",
+        "command": ["sh", "-c", script],
+        "resources": {"limits": {resource: count}},
+    }
+    spec = {"terminationGracePeriodSeconds": 0, "restartPolicy": "Never", "containers": [container]}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+
+
+def wait_allocatable(cluster: ClusterWithNode, expected: dict[str, str], timeout: float = 30.0) -> Object:
+    """Wait until the node's allocatable shows exactly these (None: not there or "0")."""
+
+    def shows(node: Object) -> bool:
+        has: dict[str, Any] = node["status"]["allocatable"]
+        return all(has.get(resource, "0") == count for resource, count in expected.items())
+
+    return cluster.wait_for_node(cluster.node_name, shows, timeout=timeout)
+
+
+def annotate(cluster: ClusterWithNode, layout: str | None) -> None:
+    cluster.api.patch(
+        f"/api/v1/nodes/{cluster.node_name}", {"metadata": {"annotations": {"run.ai/mig.config": layout}}}
+    )
+
+
+def runai(devices: str, cards: str = "[0, 1, 2, 3]") -> str:
+    return f"version: v1\nmig-configs:\n  selected:\n  - devices: {cards}\n    mig-enabled: true\n    mig-devices: {devices}\n"
+
+
+def test_mock_devices_through_cdi(
+    cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path, mock_devices: None
+) -> None:
+    """Eight devices: pods with 4 and 3 see exactly their own, 2 more wait for room, and run once it is there."""
+    cluster, listing = cluster_with_node, "ls /dev/mock /mock/lib; exec sleep 1000"
+    with plugin(cluster, tmp_path, EXAMPLES / "mock-devices.yaml"):
+        wait_allocatable(cluster, {GPU: "8"})
+        seen: list[str] = []
+        for name, count in (("four", 4), ("three", 3)):
+            cluster.apply(pod(name, GPU, count, listing), namespace=node_namespace)
+            cluster.wait_for_pod_phase(name, "Running", namespace=node_namespace)
+            lines = cluster.wait(
+                lambda name=name: (
+                    log if len((log := logged(cluster, node_namespace, name)).split()) > 3 else None
+                ),  # type: ignore[misc]
+                what="the container's listing",
+            ).split()
+            devices = sorted(
+                line for line in lines if line.startswith("device_") and not line.endswith(".so")
+            )
+            libraries = sorted(line for line in lines if line.endswith(".so"))
+            assert len(devices) == count
+            assert libraries == [f"{device}.so" for device in devices]
+            content = cluster.kubectl(
+                "exec", name, "-n", node_namespace, "--", "cat", f"/mock/lib/{libraries[0]}"
+            )
+            assert content == f"library {devices[0].removeprefix('device_')}\n"
+            seen += devices
+        assert len(set(seen)) == 7, "no device is given twice"
+
+        cluster.apply(pod("two", GPU, 2), namespace=node_namespace)
+        assert f"Insufficient {GPU}" in cluster.wait_for_pod_unschedulable("two", namespace=node_namespace)
+        cluster.kubectl("delete", "pod", "three", "-n", node_namespace)
+        cluster.wait_for_pod_phase("two", "Running", namespace=node_namespace)
+    wait_allocatable(cluster, {GPU: "0"})
+
+
+def logged(cluster: ClusterWithNode, namespace: str, name: str) -> str:
+    return cluster.try_kubectl("logs", name, "-n", namespace).stdout
+
+
+def test_mig_layouts_become_resources(
+    cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path
+) -> None:
+    """Annotate the node and its resources follow; a bad layout fails with its reason and changes nothing."""
+    cluster = cluster_with_node
+    path = f"/api/v1/nodes/{cluster.node_name}"
+    annotate(cluster, None)
+    try:
+        with plugin(cluster, tmp_path, EXAMPLES / "simulated-h200.yaml"):
+            wait_allocatable(cluster, {MIG + "2g.20gb": "8", MIG + "3g.30gb": "4", MIG + "1g.10gb": "0"})
+            node = cluster.wait_for_node(
+                cluster.node_name, lambda one: one["metadata"]["labels"].get("nvidia.com/gpu.count") == "4"
+            )
+            assert node["metadata"]["labels"]["nvidia.com/mig.strategy"] == "mixed"
+
+            annotate(cluster, runai("[1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb]"))
+            wait_allocatable(cluster, {MIG + "1g.10gb": "28", MIG + "2g.20gb": "0", MIG + "3g.30gb": "0"})
+            node = cluster.wait_for_node(cluster.node_name, lambda one: mapped(one) == 28)
+            assert node["metadata"]["labels"]["nvidia.com/mig.config.state"] == "success"
+
+            # what a person sees inside: exactly the container's own devices
+            cluster.apply(pod("smi", MIG + "1g.10gb", 2, "nvidia-smi -L; env"), namespace=node_namespace)
+            cluster.wait_for_pod_phase("smi", "Succeeded", namespace=node_namespace)
+            log = cluster.kubectl("logs", "smi", "-n", node_namespace)
+            assert log.count("MIG 1g.10gb") == 2
+            assert "NVIDIA_VISIBLE_DEVICES=" in log
+
+            annotate(cluster, runai("[3g.30gb, 3g.30gb, 3g.30gb]"))
+            node = cluster.wait_for_node(
+                cluster.node_name,
+                lambda one: one["metadata"]["labels"].get("nvidia.com/mig.config.state") == "failed",
+            )
+            reasons = [value for key, value in node["metadata"]["annotations"].items() if "reason" in key]
+            assert any("3g.30gb" in reason for reason in reasons), node["metadata"]["annotations"]
+            wait_allocatable(cluster, {MIG + "1g.10gb": "28", MIG + "3g.30gb": "0"})
+    finally:
+        annotate(cluster, None)
+        cluster.api.patch(path, {"metadata": {"labels": {"nvidia.com/mig.config.state": None}}})
+    wait_allocatable(cluster, {MIG + "1g.10gb": "0"})
+
+
+def mapped(node: Object) -> int:
+    """How many devices the node's mapping names."""
+    mapping = node["metadata"]["annotations"].get("run.ai/mig-mapping", "")
+    return sum(len(devices) for devices in json.loads(base64.b64decode(mapping)).values()) if mapping else 0
+
+
+def test_fault_23_kubelet_restarts(
+    cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path, mock_devices: None
+) -> None:
+    """A kubelet that restarts gets its devices back within seconds, and the pod that holds some keeps them."""
+    cluster = cluster_with_node
+    with plugin(cluster, tmp_path, EXAMPLES / "mock-devices.yaml"):
+        wait_allocatable(cluster, {GPU: "8"})
+        cluster.apply(pod("holder", GPU, 5), namespace=node_namespace)
+        cluster.wait_for_pod_phase("holder", "Running", namespace=node_namespace)
+        cluster.restart_kubelet()
+        wait_allocatable(cluster, {GPU: "8"})
+        cluster.apply(pod("more", GPU, 3), namespace=node_namespace)
+        cluster.wait_for_pod_phase("more", "Running", namespace=node_namespace)
+        assert cluster.api.get(f"{pods_path(node_namespace)}/holder")["status"]["phase"] == "Running"
+
+
+def test_plugin_killed_and_back(
+    cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path, mock_devices: None
+) -> None:
+    """A plugin killed without warning leaves its pods running; its successor offers all devices again."""
+    cluster = cluster_with_node
+    first = plugin(cluster, tmp_path, EXAMPLES / "mock-devices.yaml")
+    try:
+        wait_allocatable(cluster, {GPU: "8"})
+        cluster.apply(pod("holder", GPU, 2), namespace=node_namespace)
+        cluster.wait_for_pod_phase("holder", "Running", namespace=node_namespace)
+    finally:
+        first.kill()
+    wait_allocatable(cluster, {GPU: "0"})
+    with plugin(cluster, tmp_path, EXAMPLES / "mock-devices.yaml"):
+        wait_allocatable(cluster, {GPU: "8"})
+        cluster.apply(pod("six", GPU, 6), namespace=node_namespace)
+        cluster.wait_for_pod_phase("six", "Running", namespace=node_namespace)
+        cluster.apply(pod("one", GPU, 1), namespace=node_namespace)
+        assert f"Insufficient {GPU}" in cluster.wait_for_pod_unschedulable("one", namespace=node_namespace)

@@ -1,0 +1,192 @@
+"""`tessera device-plugin`: a node's devices, told to the kubelet."""
+
+import asyncio
+import logging
+import signal
+import socket
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tessera.cli.terminal import read_file
+from tessera.core.errors import InvalidInput, InvalidInputs
+
+if TYPE_CHECKING:
+    from tessera.deviceplugin.assembly import NodePlugin, Settings
+    from tessera.kube.connection import Cluster
+    from tessera.protocol.device_config import DeviceConfiguration
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _folder(name: str, default: str, text: str) -> Callable[[_Function], _Function]:
+    variable = f"TESSERA_{name.upper().replace('-', '_')}"
+    return click.option(
+        f"--{name}", type=click.Path(path_type=Path), default=Path(default), envvar=variable, show_envvar=True,
+        show_default=True, metavar="DIR", help=text,
+    )  # fmt: skip
+
+
+@click.command()
+@click.option("--config", "config_file", required=True, metavar="FILE", envvar="TESSERA_CONFIG", show_envvar=True,
+              help="Which devices there are (`-`: standard input).")  # fmt: skip
+@click.option("--node-name", metavar="NAME", envvar=["TESSERA_NODE_NAME", "NODE_NAME"], show_envvar=True,
+              help="The node's name; default: the host's.")  # fmt: skip
+@_folder("kubelet-dir", "/var/lib/kubelet", "The kubelet's folder.")
+@_folder("cdi-dir", "/var/run/cdi", "Where CDI specs go.")
+@_folder("state-dir", "/var/lib/tessera", "What outlives a restart; the same path here and on the host.")
+@_folder("host-root", "/", "Where the host's files are seen.")
+@click.option("--layout", "layout_file", type=click.Path(path_type=Path), metavar="FILE", envvar="TESSERA_LAYOUT",
+              show_envvar=True, help="Follow the MIG layout in this file, not the node's annotation.")  # fmt: skip
+@click.option("--metrics-listen", metavar="[HOST]:PORT", envvar="TESSERA_METRICS_LISTEN", show_envvar=True,
+              help="Serve /metrics, /livez and /readyz there.")  # fmt: skip
+@click.option(
+    "--kubeconfig", metavar="FILE", help="Which cluster; default: as kubectl finds it, or the pod's own."
+)
+@click.option("--context", metavar="NAME", help="Which context of the kubeconfig.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", envvar="TESSERA_LOG_FORMAT",
+              show_envvar=True, show_default=True)  # fmt: skip
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
+              envvar="TESSERA_LOG_LEVEL", show_envvar=True, show_default=True)  # fmt: skip
+@click.option(
+    "--list", "list_only", is_flag=True, help="Print the devices there are, and how they are; then leave."
+)
+def command(
+    config_file: str,
+    node_name: str | None,
+    kubelet_dir: Path,
+    cdi_dir: Path,
+    state_dir: Path,
+    host_root: Path,
+    layout_file: Path | None,
+    metrics_listen: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    log_format: Any,
+    log_level: str,
+    list_only: bool,
+) -> int:
+    """Tell the kubelet of this node's devices and hand them to containers.
+
+    Devices come from the configuration: listed ones, simulated GPUs, or the GPUs that NVML finds. Simulated GPUs are
+    cut as the node's annotation run.ai/mig.config says, and again whenever it changes.
+    """
+    from tessera.deviceplugin import logs
+    from tessera.deviceplugin.assembly import Settings
+
+    address = _address(metrics_listen) if metrics_listen else None
+    configuration = _configuration(config_file)
+    settings = Settings(
+        node=node_name or socket.gethostname(),
+        kubelet_dir=kubelet_dir,
+        cdi_dir=cdi_dir,
+        state_dir=state_dir,
+        host_root=host_root,
+        layout_file=layout_file,
+    )
+    if list_only:
+        return _list(configuration, settings)
+    logs.set_up(log_format, log_level)
+    cluster = None
+    if configuration.simulated and layout_file is None:
+        cluster = _cluster(kubeconfig, context, settings.node)
+    return asyncio.run(_run(configuration, settings, cluster, address))
+
+
+def _configuration(file: str) -> "DeviceConfiguration":
+    from tessera.protocol import device_config
+
+    try:
+        return device_config.parse(read_file(file), file)
+    except InvalidInputs as error:
+        raise InvalidInputs(f"{file}: {complaint}" for complaint in error.complaints) from error
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise InvalidInput(f'--metrics-listen: "{text}" is not [HOST]:PORT, such as :9400 or 127.0.0.1:9400')
+    return (host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104 # without a host it is meant for everyone
+
+
+def _cluster(kubeconfig: str | None, context: str | None, node: str) -> "Cluster | None":
+    """The cluster whose node says which layout is wanted; none is fine, unless one was named."""
+    from tessera.kube.config import find_cluster
+    from tessera.kube.errors import InvalidKubeconfig
+
+    log = logging.getLogger("tessera.deviceplugin")
+    try:
+        cluster = find_cluster(kubeconfig, context)
+    except InvalidKubeconfig as error:
+        if kubeconfig or context:
+            raise
+        log.info("the layout of the configuration holds: %s", error)
+        return None
+    log.info("following node %s of %s (%s)", node, cluster.endpoint, cluster.source)
+    return cluster
+
+
+def _list(configuration: "DeviceConfiguration", settings: "Settings") -> int:
+    from tessera.deviceplugin.assembly import NodePlugin
+
+    with tempfile.TemporaryDirectory() as nowhere:  # a look leaves nothing behind
+        node = NodePlugin(configuration, replace(settings, state_dir=Path(nowhere)))
+        devices = [device for source in node.sources for device in source.devices()]
+    rows = [(d.resource, d.id, "healthy" if d.healthy else f"unhealthy: {d.problem}") for d in devices]
+    widths = [max(map(len, column), default=0) for column in zip(*rows, strict=True)] or [0, 0, 0]
+    for resource, name, health in rows:
+        click.echo(f"{resource:{widths[0]}}  {name:{widths[1]}}  {health}")
+    return 0
+
+
+async def _run(
+    configuration: "DeviceConfiguration",
+    settings: "Settings",
+    cluster: "Cluster | None",
+    address: tuple[str, int] | None,
+) -> int:
+    """Work until SIGTERM or SIGINT, and then leave in good order."""
+    from tessera.deviceplugin.assembly import NodePlugin
+    from tessera.kube.client import Client
+
+    client = Client(cluster, user_agent="tessera-device-plugin") if cluster else None
+    node = NodePlugin(configuration, settings, client)
+    work = asyncio.ensure_future(_serve(node, address))
+    loop = asyncio.get_running_loop()
+    stopping = []
+
+    def stop(name: str) -> None:
+        stopping.append(name)
+        work.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number.name)
+    try:
+        await work
+    except asyncio.CancelledError:
+        if not stopping:
+            raise
+    finally:
+        if client is not None:
+            client.close()
+    return 0
+
+
+async def _serve(node: "NodePlugin", address: tuple[str, int] | None) -> None:
+    from tessera.deviceplugin.health_server import HealthServer
+
+    server = HealthServer(
+        node.metrics.registry, alive=lambda: node.plugin.alive, ready=lambda: node.plugin.ready
+    )
+    if address:
+        port = await server.start(*address)
+        logging.getLogger("tessera.deviceplugin").info("probes and metrics at %s:%d", address[0], port)
+    try:
+        await node.run()
+    finally:
+        await server.stop()

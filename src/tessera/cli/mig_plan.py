@@ -1,0 +1,156 @@
+"""`tessera mig plan`: how to cut cards for a demand."""
+
+from dataclasses import replace
+from typing import Final
+
+import click
+
+from tessera.cli.mig_plan_output import OUTPUTS, Place, write_plan
+from tessera.cli.mig_sources import read_nodes, read_text
+from tessera.cli.terminal import read_documents
+from tessera.core.errors import InvalidInput, InvalidInputs
+from tessera.core.layout import CardLayout, NodeLayout, resolve
+from tessera.core.planning import Card, Objective, Plan, plan
+from tessera.core.products import product_named
+from tessera.core.profile import MigProfile
+from tessera.protocol import mig, yaml
+from tessera.protocol.mig_counts import looks_like_counts, read_counts
+
+_MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that nobody reads
+
+
+@click.command("plan")
+@click.argument("demand", metavar="COUNTS|FILE")
+@click.option(
+    "--product",
+    "products",
+    multiple=True,
+    metavar="NAME[=N]",
+    help="The cards' product, and how many there are. Repeatable.",
+)
+@click.option(
+    "--cards",
+    type=click.IntRange(1, 1024),
+    show_default="as many as are needed",
+    help="How many cards there are of the one product.",
+)
+@click.option(
+    "--nodes",
+    "node_files",
+    multiple=True,
+    metavar="FILE",
+    help="Take the cards of these Node objects, as their labels tell them. Repeatable.",
+)
+@click.option(
+    "--keep",
+    is_flag=True,
+    help="With --nodes: the devices of the nodes' present layouts stay, and serve others.",
+)
+@click.option(
+    "--objective",
+    type=click.Choice([o.value for o in Objective]),
+    default="devices",
+    show_default=True,
+    help="What counts where not all of it fits.",
+)
+@click.option("-o", "--output", type=click.Choice(list(OUTPUTS)), default="table", show_default=True)
+def command(
+    demand: str,
+    products: tuple[str, ...],
+    cards: int | None,
+    node_files: tuple[str, ...],
+    keep: bool,
+    objective: str,
+    output: str,
+) -> int:
+    """Plan how to cut cards, so that they serve a demand on the fewest of them, or the most of it.
+
+    The demand is counts of profiles, as an argument or in a file. Cards that hold devices already are filled before
+    empty ones are cut. The plan is the best there is, unless it says otherwise.
+
+    \b
+    tessera mig plan 2g.20gb=5,3g.30gb=2 --product H200-70GB --cards 4
+    tessera mig plan 1g.18gb=20,3g.71gb=6 --product H200
+    tessera mig plan demand.yaml --product H200=4 --product A30=8 -o json
+    kubectl get nodes -o json > nodes.json
+    tessera mig plan 2g.35gb=9 --nodes nodes.json --keep -o runai
+
+    \b
+    Exit codes: 0 all of it is served, 1 some is left out, 2 bad input.
+    """  # fmt: skip
+    wanted = _read_demand(demand)
+    places, given = _node_cards(node_files, keep=keep) if node_files else ([], [])
+    if products:
+        more = _product_cards(products, cards, sum(wanted.values()))
+        places.append(Place(None, range(len(given), len(given) + len(more))))
+        given += more
+    elif not node_files:
+        raise click.UsageError("say which cards there are: --product H200 --cards 4, or --nodes FILE")
+    found = plan(wanted, given, Objective(objective))
+    if products and cards is None and not any("=" in product for product in products):
+        places, found = _needed(places, found)
+    for line in write_plan(found, places, output):
+        click.echo(line)
+    return int(bool(found.left_out))
+
+
+def _read_demand(argument: str) -> dict[MigProfile, int]:
+    where, text = read_text(argument)
+    if looks_like_counts(text):
+        return read_counts(text, where, _MOST_DEMAND)
+    document = yaml.load(text, where)
+    if not isinstance(document, dict):
+        raise InvalidInput(f"{where}: expected counts such as 2g.20gb=5,3g.30gb=2, or a map of them")
+    return read_counts(" ".join(f"{name}={count}" for name, count in document.items()), where, _MOST_DEMAND)
+
+
+def _product_cards(products: tuple[str, ...], cards: int | None, enough: int) -> list[Card]:
+    found: list[Card] = []
+    for text in products:
+        name, separator, number = text.partition("=")
+        if separator and not (number.isascii() and number.isdigit() and 0 < int(number[:9]) <= 1024):
+            raise InvalidInput(
+                f"--product {text}: expected a number of cards from 1 to 1024, such as {name}=4"
+            )
+        if not separator and len(products) > 1:
+            raise InvalidInput(f"--product {text}: with several products say how many of each: {text}=4")
+        if separator and cards is not None:
+            raise InvalidInput(f"--product {text} and --cards {cards}: say the number once")
+        found += [Card(product_named(name))] * (int(number) if separator else cards or enough)
+    return found
+
+
+def _node_cards(files: tuple[str, ...], *, keep: bool) -> tuple[list[Place], list[Card]]:
+    """The cards of nodes; those of which nothing is known are complaints."""
+    places: list[Place] = []
+    cards: list[Card] = []
+    complaints = []
+    for file in files:
+        where = "standard input" if file == "-" else file
+        for node in read_nodes(read_documents(file), where):
+            if not node.label:
+                continue
+            if node.product is None or node.cards is None:
+                missing = "unknown product" if node.product is None else "no number of cards for"
+                complaints.append(f'{where}: node {node.name}: {missing} "{node.label}"')
+                continue
+            layout = NodeLayout((CardLayout(node.product),) * node.cards)
+            if keep and node.layout:
+                layout = resolve(
+                    mig.read(node.layout, f"node {node.name}").select(), [node.product] * node.cards
+                )
+            places.append(Place(node.name, range(len(cards), len(cards) + node.cards)))
+            cards += [Card(card.product, card.instances) for card in layout.cards]
+    if complaints:
+        raise InvalidInputs(complaints)
+    if not cards:
+        raise InvalidInput(f"{', '.join(files)}: no node with GPUs")
+    return places, cards
+
+
+def _needed(places: list[Place], found: Plan) -> tuple[list[Place], Plan]:
+    """The plan without the cards at its end that nobody counted and nobody needs."""
+    start = places[-1].cards.start
+    count = max((number + 1 for number in found.used if number >= start), default=start)
+    trimmed = replace(found, cards=found.cards[:count], kept=found.kept[:count])
+    return [*places[:-1], Place(None, range(start, count))], trimmed

@@ -1,0 +1,80 @@
+"""Cards drawn as tiles: as wide as their memory slices, coloured by profile or by use."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import click
+
+from tessera.cli.terminal import Style
+from tessera.core.layout import CardLayout, Slot, named_cards
+from tessera.core.placement import Instance
+
+_CELL = 8  # columns of a memory slice: `1g.10gb` and a border; eight slices are 65 columns
+
+# compute slices → background; black text reads well on all of them
+_COLOURS = {1: "cyan", 2: "green", 3: "yellow", 4: "magenta", 7: "bright_blue"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A stretch of memory slices and what stands on it."""
+
+    size: int
+    lines: tuple[str, str]
+    colour: str | None
+
+
+def draw_cards(
+    cards: Sequence[CardLayout], style: Style, used: frozenset[Slot] = frozenset()
+) -> Iterator[str]:
+    """The cards of a node, line by line; cards that are alike and used alike are drawn once."""
+    alike: dict[tuple[CardLayout, frozenset[Instance | None]], list[int]] = {}
+    for number, card in enumerate(cards):
+        taken = frozenset(slot.instance for slot in used if slot.card == number)
+        alike.setdefault((card, taken), []).append(number)
+    for (card, taken), numbers in alike.items():
+        yield f"{style.bold(named_cards(numbers))}  {card.product.short_name}, {_summary(card)}"
+        yield from _draw(_tiles(card, taken), card.product.memory_slices, style)
+
+
+def _summary(card: CardLayout) -> str:
+    if not card.mig_enabled:
+        return "MIG off"
+    return " + ".join(f"{n}×{profile}" for profile, n in card.counts.items()) or "MIG on, nothing cut"
+
+
+def _tiles(card: CardLayout, taken: frozenset[Instance | None]) -> list[Tile]:
+    if not card.mig_enabled:
+        return [Tile(card.product.memory_slices, ("whole GPU", _use(None, taken)), None)]
+    tiles = []
+    edge = 0
+    for instance in card.instances:
+        if instance.position > edge:
+            tiles.append(Tile(instance.position - edge, ("free", ""), None))
+        plain = str(instance.profile).removesuffix(instance.profile.extras)
+        below = " ".join(filter(None, (instance.profile.extras, _use(instance, taken))))
+        tiles.append(Tile(instance.size, (plain, below), _COLOURS.get(instance.profile.compute, "white")))
+        edge = instance.position + instance.size
+    if edge < card.product.memory_slices:
+        tiles.append(Tile(card.product.memory_slices - edge, ("free", ""), None))
+    return tiles
+
+
+def _use(instance: Instance | None, taken: frozenset[Instance | None]) -> str:
+    return "in use" if instance in taken else ""
+
+
+def _draw(tiles: list[Tile], slices: int, style: Style) -> Iterator[str]:
+    yield "┌" + "┬".join("─" * (tile.size * _CELL - 1) for tile in tiles) + "┐"
+    for row in (0, 1):
+        yield "│" + "│".join(_painted(tile, row, style) for tile in tiles) + "│"
+    yield "└" + "┴".join("─" * (tile.size * _CELL - 1) for tile in tiles) + "┘"
+    yield style.dim("".join(f" {number}".ljust(_CELL) for number in range(slices)).rstrip())
+
+
+def _painted(tile: Tile, row: int, style: Style) -> str:
+    width = tile.size * _CELL - 1
+    text = tile.lines[row][:width].ljust(width)
+    if not style.enabled:
+        return text
+    return click.style(text, fg="black", bg=tile.colour) if tile.colour else style.dim(text)

@@ -1,0 +1,47 @@
+"""What a simulated node says about itself: labels and annotations, computed from what the devices did."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tessera.core.layout import NodeLayout, Strategy
+from tessera.deviceplugin.layout import Outcome
+from tessera.protocol.gpu_labels import gpu_labels, stale_labels
+from tessera.protocol.mig import CONFIG_STATE
+from tessera.protocol.mig_mapping import MAPPING, encode_mapping, mapping_of
+
+REASON: Final = "nvidia.com/mig.config.reason"  # annotation: why the state is not success
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Labels and annotations as they ought to be; None: not there."""
+
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    annotations: Mapping[str, str | None] = field(default_factory=dict)
+
+    def patch(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, Any]:
+        """The merge patch that makes a node say this; empty when it does."""
+        gone: dict[str, str | None] = dict.fromkeys(stale_labels(labels, self.labels))
+        metadata = {
+            "labels": _changes({**gone, **self.labels}, labels),
+            "annotations": _changes(self.annotations, annotations),
+        }
+        changed = {name: changes for name, changes in metadata.items() if changes}
+        return {"metadata": changed} if changed else {}
+
+
+def report_of(node: str, layout: NodeLayout, strategy: Strategy, outcome: Outcome | None) -> Report:
+    """The report of a node with this layout; without an outcome, nobody asked for one."""
+    mapping = mapping_of(layout, node)
+    return Report(
+        labels={**gpu_labels(layout, strategy), CONFIG_STATE: str(outcome.state) if outcome else None},
+        annotations={
+            MAPPING: encode_mapping(mapping) if mapping else None,
+            REASON: (outcome.reason if outcome else "") or None,
+        },
+    )
+
+
+def _changes(wanted: Mapping[str, str | None], present: Mapping[str, str]) -> dict[str, str | None]:
+    return {name: value for name, value in wanted.items() if present.get(name) != value}

@@ -1,0 +1,340 @@
+"""`tessera mig` from the outside: what it prints, and how it exits."""
+
+import io
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from tessera.cli.app import run
+from tessera.cli.mig_tiles import draw_cards
+from tessera.cli.terminal import Style
+from tessera.core.layout import CardLayout, Slot
+from tessera.core.placement import Wish
+from tessera.core.products import product_named
+from tessera.core.profile import MigProfile
+from tessera.protocol import mig, yaml
+
+RUNAI = """\
+version: v1
+mig-configs:
+  selected:
+  - devices: [0, 1, 2, 3]
+    mig-enabled: true
+    mig-devices: [2g.20gb, 2g.20gb, 3g.30gb]
+"""
+PARTED = """\
+version: v1
+mig-configs:
+  all-3g:
+  - {devices: all, mig-enabled: true, mig-devices: {3g.71gb: 2}}
+  all-4g:
+  - {devices: all, mig-enabled: true, mig-devices: {4g.71gb: 2}}
+"""
+
+
+def node(name, layout=None, **labels):
+    known = {
+        "product": "nvidia.com/gpu.product",
+        "memory": "nvidia.com/gpu.memory",
+        "count": "nvidia.com/gpu.count",
+    }
+    known["strategy"] = "nvidia.com/mig.strategy"
+    metadata = {"name": name, "labels": {known[key]: value for key, value in labels.items()}}
+    if layout is not None:
+        metadata["annotations"] = {"run.ai/mig.config": layout}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+
+
+NODES = {
+    "apiVersion": "v1",
+    "kind": "List",
+    "items": [
+        node("sim", RUNAI, product="NVIDIA-H200", memory="71680", count="4", strategy="mixed"),
+        node("tight", "3g.71gb=2,1g.18gb=1", product="NVIDIA-H200", memory="143771", count="2"),
+        node("broken", "mig-configs: [", product="NVIDIA-H200", memory="143771", count="2"),
+        node("single", "3g.71gb=1,4g.71gb=1", product="NVIDIA-H200", count="1", strategy="single"),
+        node("strange", RUNAI, product="Tesla-T4", count="1"),
+        node("unlabelled", RUNAI),
+        node("plain"),
+    ],
+}
+
+
+@pytest.fixture
+def tessera(capsys, monkeypatch, tmp_path):
+    """Runs a command in an empty folder; returns exit code, standard output and error."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*args, stdin=""):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        code = run(["mig", *args])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    call.folder = tmp_path
+    return call
+
+
+@pytest.mark.parametrize(
+    ("args", "stdin", "code", "out"),
+    [
+        (["-", "--product", "H200-70GB"], RUNAI, 0, "standard input: fits: nvidia.com/mig-2g.20gb ×8, nvidia.com/mig-3g.30gb ×4\n"),
+        (["--product", "H200-70GB", "--cards", "5"], RUNAI, 0, "standard input: fits: nvidia.com/gpu ×1, nvidia.com/mig-2g.20gb ×8, nvidia.com/mig-3g.30gb ×4\n"),
+        (["--product", "H200"], RUNAI, 1, "standard input: does not fit: cards 0-3: unknown profiles 2g.20gb and 3g.30gb for NVIDIA H200; it has 1g.18gb, 1g.18gb+me, 1g.35gb, 2g.35gb, 3g.71gb, 4g.71gb, 7g.141gb\n"),
+        (["--product", "H200-70GB", "--cards", "2"], RUNAI, 1, "standard input: does not fit: cards 2-3: not there; the node has cards 0-1\n"),
+        ([], RUNAI, 0, "standard input: readable: to see whether it fits, say --product\n"),
+        (["3g.71gb=2", "--product", "H200"], "", 0, "counts: fits: nvidia.com/mig-3g.71gb ×2\n"),
+        (["3g.71gb=2,1g.18gb=1", "--product", "H200"], "", 1, "counts: does not fit: card 0: 3g.71gb ×2 + 1g.18gb need 9 memory slices, an H200 has 8\n"),
+        (["-", "--product", "H200"], PARTED, 1, "standard input: all-3g: fits: nvidia.com/mig-3g.71gb ×2\nstandard input: all-4g: does not fit: card 0: 4g.71gb ×2 is more than the 1 an H200 holds\n"),
+        (["-", "--product", "H200", "--config", "all-3g", "--cards", "8"], PARTED, 0, "standard input: all-3g: fits: nvidia.com/mig-3g.71gb ×16\n"),
+    ],
+)  # fmt: skip
+def test_validate(tessera, args, stdin, code, out):
+    """A layout fits, or the reason is told, and the exit code says which."""
+    assert tessera("validate", *args, stdin=stdin) == (code, out, "")
+
+
+@pytest.mark.parametrize("dump", [json.dumps, yaml.dump])
+def test_validate_nodes(tessera, dump):
+    """Annotations of nodes are checked against what the nodes' labels say of their cards."""
+    code, out, err = tessera("validate", stdin=dump(NODES))
+    assert (code, err) == (1, "")
+    assert out.splitlines() == [
+        "node sim: fits: nvidia.com/mig-2g.20gb ×8, nvidia.com/mig-3g.30gb ×4",
+        "node tight: does not fit: cards 0-1: 3g.71gb ×2 + 1g.18gb need 9 memory slices, an H200 has 8",
+        next(line for line in out.splitlines() if line.startswith("node broken: cannot be checked: run.ai/mig.config:")),
+        "node single: does not fit: MIG strategy single: one profile on all cards, not 3g.71gb and 4g.71gb; use strategy mixed",
+        'node strange: cannot be checked: unknown product "Tesla-T4"; say it with --product',
+        "node unlabelled: cannot be checked: no label nvidia.com/gpu.product; say it with --product",
+    ]  # fmt: skip
+
+
+def test_validate_as_json(tessera):
+    """Verdicts are there for scripts too."""
+    code, out, _ = tessera("validate", "3g.71gb=1", "4g.71gb=2", "--product", "H200", "-o", "json")
+    assert code == 1
+    assert json.loads(out) == [
+        {"layout": "counts", "outcome": "fits", "reasons": [], "resources": {"nvidia.com/mig-3g.71gb": 1}},
+        {
+            "layout": "counts",
+            "outcome": "does not fit",
+            "reasons": ["card 0: 4g.71gb ×2 is more than the 1 an H200 holds"],
+            "resources": {},
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "stdin", "err"),
+    [
+        (["validate", "nowhere.yaml"], "", "tessera: nowhere.yaml: no such file or directory\n"),
+        (["validate", "-", "-"], RUNAI, "tessera: standard input (-) can be read only once\n"),
+        (["validate"], "", "tessera: standard input: empty; expected a layout\n"),
+        (["validate"], "kind: Node\nmetadata: {name: a}\n", "tessera: standard input: no node with the annotation run.ai/mig.config\n"),
+        (["validate"], "kind: Node\nmetadata: 3\n", "tessera: standard input: metadata: expected object, got int\n"),
+        (["validate"], "x: 1", "tessera: standard input: x: unknown field; known are version, mig-configs\nstandard input: mig-configs: expected a map of configurations, at least one\n"),
+        (["validate", "3g.71gb=1", "--product", "V100"], "", None),
+        (["validate", "--config", "x"], PARTED, 'tessera: no configuration "x"; there are all-3g, all-4g\n'),
+        (["show", "3g.71gb=1"], "", "tessera: counts: which product are the cards? Say it with --product\n"),
+        (["convert", "--to", "runai", "3g.71gb=1"], "", "tessera: devices: all: run.ai's format names cards one by one; say how many cards there are\n"),
+        (["convert", "--to", "counts", "3g.71gb=1", "3g.71gb=1"], "", "tessera: 2 layouts; convert takes one at a time\n"),
+        (["plan", "1g.18gb=1"], "", "tessera mig plan: say which cards there are: --product H200 --cards 4, or --nodes FILE (see tessera mig plan --help)\n"),
+        (["plan", "-", "--product", "H200"], "[]", "tessera: standard input: expected counts such as 2g.20gb=5,3g.30gb=2, or a map of them\n"),
+        (["plan", "1g.18gb=1", "--product", "H200=0"], "", "tessera: --product H200=0: expected a number of cards from 1 to 1024, such as H200=4\n"),
+        (["plan", "1g.18gb=1", "--product", "H200", "--product", "A30=1"], "", "tessera: --product H200: with several products say how many of each: H200=4\n"),
+        (["plan", "1g.18gb=1", "--product", "H200=2", "--cards", "3"], "", "tessera: --product H200=2 and --cards 3: say the number once\n"),
+        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a", product="Tesla-T4")), 'tessera: standard input: node a: unknown product "Tesla-T4"\n'),
+        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a", product="NVIDIA-H200", count="9999")), 'tessera: standard input: node a: no number of cards for "NVIDIA-H200"\n'),
+        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a")), "tessera: -: no node with GPUs\n"),
+    ],
+)  # fmt: skip
+def test_bad_input(tessera, args, stdin, err):
+    """Bad input is one sentence each on standard error, and exit code 2."""
+    code, out, told = tessera(*args, stdin=stdin)
+    assert (code, out) == (2, "")
+    assert told == err or err is None
+    assert "Traceback" not in told
+
+
+def test_convert(tessera):
+    """A layout goes to another format, and what is lost on the way is told."""
+    (tessera.folder / "a.yaml").write_text(RUNAI)
+    assert tessera("convert", "a.yaml", "--to", "counts") == (0, "2g.20gb=2,3g.30gb=1\n", "")
+    code, out, _ = tessera("convert", "a.yaml", "--to", "mig-parted", "--name", "two-and-one")
+    assert code == 0
+    assert list(mig.read(out).configs) == ["two-and-one"]
+    code, out, _ = tessera(
+        "convert", "3g.71gb=1,4g.71gb=1", "--to", "runai", "--cards", "2", "--product", "H200"
+    )
+    assert "position: 4" in out
+    code, out, err = tessera("convert", "--to", "counts", stdin=out)
+    assert (code, out) == (0, "4g.71gb=1,3g.71gb=1\n")
+    assert err == "Warning: positions are left out: counts has none\n"
+    code, out, _ = tessera("convert", "--to", "counts", "--config", "all-4g", stdin=PARTED)
+    assert (code, out) == (0, "4g.71gb=2\n")
+    code, out, _ = tessera("convert", "--to", "counts", stdin=json.dumps(NODES["items"][0]))
+    assert (code, out) == (0, "2g.20gb=2,3g.30gb=1\n")
+
+
+def test_show(tessera):
+    """Cards are drawn to scale, those that are alike once, and without colour where nobody sees it."""
+    code, out, err = tessera("show", "--product", "H200-70GB", "--cards", "5", stdin=RUNAI)
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "cards 0-3  Simulated H200-70GB, 2×2g.20gb + 1×3g.30gb",
+        "┌───────────────┬───────────────┬───────────────────────┐",
+        "│2g.20gb        │2g.20gb        │3g.30gb                │",
+        "│               │               │                       │",
+        "└───────────────┴───────────────┴───────────────────────┘",
+        " 0       1       2       3       4       5       6",
+        "card 4  Simulated H200-70GB, MIG off",
+        "┌───────────────────────────────────────────────────────┐",
+        "│whole GPU                                              │",
+        "│                                                       │",
+        "└───────────────────────────────────────────────────────┘",
+        " 0       1       2       3       4       5       6",
+    ]
+
+
+def test_show_nodes(tessera):
+    """Nodes are drawn one after the other; one that cannot be drawn does not hide the others."""
+    code, out, err = tessera("show", stdin=json.dumps(NODES))
+    assert code == 1
+    assert out.startswith("node sim\ncards 0-3  Simulated H200-70GB")
+    assert "node single\ncard 0  H200, 1×3g.71gb + 1×4g.71gb" in out
+    assert 'node strange: unknown product "Tesla-T4"' in err
+
+
+def test_tiles_in_colour():
+    """On a terminal tiles have their profile's colour; use, extras and free slices are seen without it too."""
+    product = product_named("H200")
+    card = CardLayout.cut(product, [Wish(MigProfile.parse("1g.18gb+me"), 1), MigProfile(3, 71)])
+    used = frozenset({Slot(0, card.instances[1])})
+    plain = list(draw_cards([card], Style(enabled=False), used))
+    assert plain[2:4] == [
+        "│free   │1g.18gb│free           │3g.71gb                        │",
+        "│       │+me    │               │in use                         │",
+    ]
+    coloured = list(draw_cards([card], Style(enabled=True), used))
+    assert "\x1b[30m\x1b[46m1g.18gb\x1b[0m" in coloured[2]
+    assert not any("\x1b" in line for line in plain)
+
+
+def test_plan(tessera):
+    """A plan is told in sentences and a table; something left out is exit code 1."""
+    assert tessera("plan", "2g.20gb=5,3g.30gb=2", "--product", "H200-70GB", "--cards", "4") == (
+        0,
+        (
+            "all 7 devices fit on 3 of 4 cards; fewer cards do not suffice\n"
+            "not needed: card 3\n"
+            "\n"
+            "CARDS  PRODUCT              DEVICES\n"
+            "0-1    Simulated H200-70GB  2g.20gb ×2 + 3g.30gb ×1\n"
+            "2      Simulated H200-70GB  2g.20gb ×1\n"
+            "3      Simulated H200-70GB  -\n"
+        ),
+        "",
+    )
+    code, out, _ = tessera("plan", "3g.71gb=5,1g.6gb=3", "--product", "H200=2", "--product", "A30=1")
+    assert code == 1
+    assert out.splitlines()[:2] == [
+        "7 of 8 devices fit, on 3 of 3 cards; no plan serves more devices",
+        "left out: 3g.71gb ×1, no room is left for it",
+    ]
+
+
+def test_plan_on_as_many_cards_as_needed(tessera):
+    """Without a number of cards the plan says how many it takes."""
+    (tessera.folder / "demand.yaml").write_text("1g.18gb: 20\n3g.71gb: 6\n")
+    code, out, _ = tessera("plan", "demand.yaml", "--product", "H200")
+    assert code == 0
+    assert out.splitlines()[0] == "all 26 devices fit on 6 of 6 cards; fewer cards do not suffice"
+
+
+def test_plan_beside_what_is_there(tessera):
+    """Devices of present layouts can be kept; every node gets its own layout."""
+    nodes = {
+        "kind": "NodeList",
+        "items": [
+            node("a", "{mig-configs: {selected: [{devices: [0], mig-devices: [{name: 3g.71gb, position: 0}]}]}}", product="NVIDIA-H200", count="1"),
+            node("b", product="NVIDIA-H200", count="2"),
+            node("no-gpu"),
+        ],
+    }  # fmt: skip
+    (tessera.folder / "nodes.json").write_text(json.dumps(nodes))
+    code, out, _ = tessera("plan", "1g.18gb=3,7g.141gb=1", "--nodes", "nodes.json", "--keep")
+    assert code == 0
+    assert out.splitlines() == [
+        "all 4 devices fit on 2 of 3 cards; fewer empty cards do not suffice",
+        "not needed: card 2",
+        "",
+        "NODE  CARDS  PRODUCT  DEVICES",
+        "a     0      H200     3g.71gb ×1 (stays) + 1g.18gb ×3",
+        "b     0      H200     7g.141gb ×1",
+        "b     1      H200     -",
+    ]
+    code, out, _ = tessera("plan", "1g.18gb=3,7g.141gb=1", "--nodes", "nodes.json", "--keep", "-o", "runai")
+    documents = out.split("---\n")
+    assert [text.splitlines()[0] for text in documents] == ["# node a", "# node b"]
+    layout = mig.read_layout(documents[0], [product_named("H200")])
+    assert [str(i) for i in layout.cards[0].instances] == [
+        "3g.71gb at 0",
+        "1g.18gb at 4",
+        "1g.18gb at 5",
+        "1g.18gb at 6",
+    ]
+    code, out, _ = tessera("plan", "1g.18gb=3,7g.141gb=1", "--nodes", "nodes.json", "-o", "mig-parted")
+    assert list(mig.read(out).configs) == ["a", "b"]
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_plan_as_document(tessera, output):
+    """A plan is there for scripts too."""
+    code, out, _ = tessera(
+        "plan", "3g.71gb=1,9g.99gb=1", "--product", "H200", "--objective", "memory", "-o", output
+    )
+    assert code == 1
+    assert yaml.load(out) == {
+        "demand": {"3g.71gb": 1, "9g.99gb": 1},
+        "served": {"3g.71gb": 1},
+        "leftOut": {"9g.99gb": 1},
+        "objective": "memory",
+        "optimal": True,
+        "explanation": [
+            "1 of 2 devices fits, on 1 of 1 card; no plan serves more memory",
+            "left out: 9g.99gb ×1, no H200 has it",
+        ],
+        "cards": [
+            {
+                "card": 0,
+                "product": "NVIDIA H200",
+                "migEnabled": True,
+                "devices": [{"profile": "3g.71gb", "position": 4, "size": 4}],
+            }
+        ],
+    }
+
+
+def sessions(path):
+    """Commands of a page's console blocks, each with what it prints."""
+    blocks = re.findall(r"```console\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
+    return [
+        pytest.param(command, printed, id=command)
+        for block in blocks
+        for command, printed in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "printed"), sessions(Path(__file__).parents[2] / "docs" / "mig-layouts.md")
+)
+def test_the_page_tells_the_truth(tessera, command, printed):
+    """Every command on the page prints what the page says."""
+    words = shlex.split(command)
+    assert words[:2] == ["tessera", "mig"]
+    _, out, err = tessera(*words[2:])
+    assert out + err == printed
