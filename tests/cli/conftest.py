@@ -7,6 +7,7 @@ import pytest
 
 from tessera.cli.app import run
 from tests.cli.cluster import ServedCluster
+from tests.kube.conftest import pytest_pyfunc_call  # noqa: F401 # a hook: tests may be coroutines
 
 
 @pytest.fixture

@@ -68,6 +68,12 @@ def is_gpu_resource(resource: str) -> bool:
     )
 
 
+def is_extended(resource: str) -> bool:
+    """Whether somebody outside Kubernetes defined it: those come in whole numbers, and limits equal requests."""
+    domain, slash, _ = resource.partition("/")
+    return bool(slash) and not domain.endswith("kubernetes.io")
+
+
 def why_excluded(pod: Pod, node: Node) -> str | None:
     """Why a pod could never be placed on a node, in words; None when it could."""
     if pod.node_name and pod.node_name != node.name:
