@@ -57,7 +57,7 @@ class Survey:
     def put(self, one: SurveyedNode) -> None:
         """Take a node in."""
         self.capacity.put_node(one.node)
-        if one.gpus.label or one.gpus.layout is not None:
+        if one.gpus.label or one.gpus.layout is not None or one.gpus.mapping is not None:
             self.gpus[one.node.name] = one.gpus
         else:
             self.gpus.pop(one.node.name, None)
