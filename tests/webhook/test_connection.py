@@ -283,6 +283,21 @@ def test_client_that_does_not_read():
         live.until(lambda: not live.site.connections)
 
 
+def test_client_that_reads_late():
+    """Answers that wait to be read arrive whole, and then the connection may idle as long as any."""
+    body = bytes(MIB)
+    with Live() as live, live.connect() as client:
+        sender = threading.Thread(target=client.send, args=(request(body) * 20,))
+        sender.start()
+        (connection,) = live.site.connections
+        live.until(lambda: connection._transport.get_write_buffer_size() > 0)
+        for _ in range(20):
+            assert client.answer().body == body
+        sender.join()
+        live.until(lambda: connection.deadline > live.site.now + 100)
+        assert client.post(b"next").body == b"next"
+
+
 def test_connection_limit():
     """At the limit a new connection takes the place of the one that has been idle longest."""
     with Live(limits=Limits(connections=3)) as live:

@@ -13,9 +13,8 @@ import httptools
 
 from tessera.webhook.http import CONTINUE, JSON, TEXT, Answer, Limits, Route, Tally, message, path_of
 
-_HEADER_OVERHEAD: Final = (
-    32  # per header, as HTTP/2 counts a header list: it limits the number along with the size
-)
+# Added for each header, as HTTP/2 counts a header list: it limits the number along with the size.
+_HEADER_OVERHEAD: Final = 32
 
 
 class Site:
@@ -124,6 +123,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._transport.resume_reading()
+        if not self.busy and not self._ended:
+            self.deadline = self._site.now + self._site.limits.idle_seconds
 
     # The sweeper's side
 
