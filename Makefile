@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format e2e cluster-up cluster-down image bench lock proto clean
+.PHONY: help demo test check format e2e cluster-up cluster-down deploy image bench lock proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ cluster-up: $(READY) ## Start a real Kubernetes with one node, and leave it runn
 
 cluster-down: $(READY) ## Stop it, and remove whatever a crash left behind
 	@$(BIN)/python -m e2e.cluster down
+
+deploy: $(READY) ## Render the chart anew (deploy/tessera.yaml)
+	@$(BIN)/python -m tools.chart
 
 image: $(READY) ## Make the container image as an archive (out/tessera-image.tar), without Docker
 	@$(BIN)/python -m tools.image
