@@ -23,7 +23,7 @@ from tessera.protocol.deviceplugin import v1beta1_pb2 as v1beta1
 Grant: TypeAlias = v1beta1.ContainerAllocateResponse
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
-_TIMEOUT: Final = 10.0
+_TIMEOUT: Final = 30.0  # seconds that something may take to come about, on a machine that is busy
 
 
 class AdmissionFailed(TesseraError):
