@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format e2e cluster-up cluster-down bench lock proto clean
+.PHONY: help demo test check format e2e cluster-up cluster-down deploy image bench lock proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,12 @@ cluster-up: $(READY) ## Start a real Kubernetes with one node, and leave it runn
 cluster-down: $(READY) ## Stop it, and remove whatever a crash left behind
 	@$(BIN)/python -m e2e.cluster down
 
+deploy: $(READY) ## Render the chart anew (deploy/tessera.yaml)
+	@$(BIN)/python -m tools.chart
+
+image: $(READY) ## Make the container image as an archive (out/tessera-image.tar), without Docker
+	@$(BIN)/python -m tools.image
+
 check: $(READY) ## Format, lint, types and import contracts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
@@ -47,10 +53,12 @@ format: $(READY) ## Format the code and mend what the linter can mend
 bench: $(READY) ## Measure, beside peers in the same run
 	@$(BIN)/python -m benchmarks
 
-lock: $(READY) ## Pin the versions that development uses (requirements/dev.txt)
+lock: $(READY) ## Pin the versions that development and the image use (requirements)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
 		--python-version 3.11 --upgrade pyproject.toml requirements/dev.in -o requirements/dev.txt
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
+		--python-version 3.11 --constraint requirements/dev.txt pyproject.toml -o requirements/runtime.txt
 
 proto: $(READY) ## Generate the kubelet's messages anew (src/tessera/protocol/deviceplugin)
 	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tessera/protocol/deviceplugin/*.proto

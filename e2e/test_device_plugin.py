@@ -1,220 +1,207 @@
-"""`tessera device-plugin` with a real kubelet and containerd."""
+"""The device plugin on a real kubelet, its devices in real containers."""
 
-import contextlib
+import base64
 import json
 import os
-import signal
+import shutil
 import stat
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from e2e.cluster import BUSYBOX, ClusterWithNode, pods_path, schedulable
-from tessera.protocol.mig_mapping import decode_mapping
+from e2e.cluster import BUSYBOX, ClusterWithNode, pods_path
+from e2e.cluster.api import Object
+from e2e.command import Running
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 GPU = "device.example.com/gpu"
-ONE, TWO, THREE = (f"nvidia.com/mig-{profile}" for profile in ("1g.10gb", "2g.20gb", "3g.30gb"))
-STATE = "nvidia.com/mig.config.state"
+MIG = "nvidia.com/mig-"
 
 
-@contextlib.contextmanager
-def device_plugin(cluster: ClusterWithNode, config: Path, *arguments: str) -> Iterator[Path]:
-    """The plugin as a process beside the kubelet; gives its log, and is ended in good order."""
-    folder = cluster.folder.path
-    log = cluster.folder.logs / "tessera-device-plugin.log"
-    command = [
-        sys.executable, "-m", "tessera", "device-plugin", "--config", str(config), "--log-level", "debug",
-        "--kubelet-dir", str(cluster.kubelet_dir), "--cdi-dir", str(cluster.cdi_dir),
-        "--state-dir", str(folder / "tessera"), "--node-name", cluster.node_name,
-        "--kubeconfig", str(cluster.folder.kubeconfig), *arguments,
-    ]  # fmt: skip
-    with log.open("ab") as output:
-        process = subprocess.Popen(command, stderr=output)
-    try:
-        yield log
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
-    finally:
-        process.kill()
-        process.wait()
-    assert "Traceback" not in log.read_text()
+@pytest.fixture
+def mock_devices() -> Iterator[None]:
+    """Eight real device nodes and libraries, where the example says they are."""
+    folders = [Path("/dev/mock"), Path("/mock/lib")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    for n in range(8):
+        os.mknod(folders[0] / f"device_{n}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        (folders[1] / f"device_{n}.so").write_text(f"library {n}\n")
+    yield
+    shutil.rmtree("/dev/mock")
+    shutil.rmtree("/mock")
 
 
-def pod(name: str, resources: Mapping[str, int], command: str = "exec sleep 1000") -> str:
+def plugin(cluster: ClusterWithNode, tmp_path: Path, config: Path, *options: str | Path) -> Running:
+    """The device plugin of the cluster's node, as a process on this machine."""
+    return Running(
+        "device-plugin",
+        f"--config={config}",
+        f"--node-name={cluster.node_name}",
+        f"--kubelet-dir={cluster.kubelet_dir}",
+        f"--cdi-dir={cluster.cdi_dir}",
+        f"--state-dir={tmp_path / 'state'}",
+        f"--kubeconfig={cluster.kubeconfig}",
+        *options,
+        log=tmp_path / "device-plugin.log",
+    )
+
+
+def pod(name: str, resource: str, count: int, script: str = "exec sleep 1000") -> str:
+    """A busybox pod with devices."""
     container = {
         "name": "main",
         "image": BUSYBOX,
         "imagePullPolicy": "Never",
-        "command": ["sh", "-c", command],
-        "resources": {"limits": dict(resources)},
+        "command": ["sh", "-c", script],
+        "resources": {"limits": {resource: count}},
     }
-    spec = {"terminationGracePeriodSeconds": 0, "containers": [container]}
+    spec = {"terminationGracePeriodSeconds": 0, "restartPolicy": "Never", "containers": [container]}
     return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
 
 
-def wait_for_allocatable(cluster: ClusterWithNode, expected: Mapping[str, int]) -> None:
-    def matches(node: dict[str, Any]) -> bool:
-        allocatable = node["status"]["allocatable"]
-        return all(allocatable.get(name, "0") == str(count) for name, count in expected.items())
+def wait_allocatable(cluster: ClusterWithNode, expected: dict[str, str], timeout: float = 30.0) -> Object:
+    """Wait until the node's allocatable shows exactly these (None: not there or "0")."""
 
-    cluster.wait_for_node(cluster.node_name, matches)
+    def shows(node: Object) -> bool:
+        has: dict[str, Any] = node["status"]["allocatable"]
+        return all(has.get(resource, "0") == count for resource, count in expected.items())
 
-
-def annotate(cluster: ClusterWithNode, layout: str) -> None:
-    cluster.kubectl("annotate", "--overwrite", "node", cluster.node_name, f"run.ai/mig.config={layout}")
+    return cluster.wait_for_node(cluster.node_name, shows, timeout=timeout)
 
 
-def layout(*devices: str) -> str:
-    entry = {"devices": [0, 1, 2, 3], "mig-enabled": True, "mig-devices": list(devices)}
-    return json.dumps({"version": "v1", "mig-configs": {"selected": [entry]}})
+def annotate(cluster: ClusterWithNode, layout: str | None) -> None:
+    cluster.api.patch(
+        f"/api/v1/nodes/{cluster.node_name}", {"metadata": {"annotations": {"run.ai/mig.config": layout}}}
+    )
 
 
-@pytest.fixture
-def mock_config(cluster_with_node: ClusterWithNode, tmp_path: Path) -> Path:
-    """The example, with the host's files in a folder of our own."""
-    host = cluster_with_node.folder.path / "mock"
-    (host / "dev").mkdir(parents=True, exist_ok=True)
-    (host / "lib").mkdir(exist_ok=True)
-    for number in range(8):
-        node = host / "dev" / f"device_{number}"
-        if not node.exists():
-            os.mknod(node, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
-        (host / "lib" / f"device_{number}.so").write_text(f"library {number}\n")
-    text = (EXAMPLES / "mock-devices.yaml").read_text()
-    text = text.replace("hostPath: /dev/mock/", f"hostPath: {host}/dev/")
-    text = text.replace("hostPath: /mock/lib/", f"hostPath: {host}/lib/")
-    config = tmp_path / "mock-devices.yaml"
-    config.write_text(text)
-    return config
+def runai(devices: str, cards: str = "[0, 1, 2, 3]") -> str:
+    return f"version: v1\nmig-configs:\n  selected:\n  - devices: {cards}\n    mig-enabled: true\n    mig-devices: {devices}\n"
 
 
-def test_mock_devices(cluster_with_node: ClusterWithNode, node_namespace: str, mock_config: Path) -> None:
-    """Eight devices; pods with 4 and 3 run and see exactly theirs; a third asking for 2 waits; health is followed."""
-    cluster = cluster_with_node
-    with device_plugin(cluster, mock_config):
-        wait_for_allocatable(cluster, {GPU: 8})
-        for name, count in (("four", 4), ("three", 3)):
-            cluster.apply(pod(name, {GPU: count}), namespace=node_namespace)
+def test_mock_devices_through_cdi(
+    cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path, mock_devices: None
+) -> None:
+    """Eight devices: pods with 4 and 3 see exactly their own, 2 more wait for room, and run once it is there."""
+    cluster, listing = cluster_with_node, "ls /dev/mock /mock/lib; exec sleep 1000"
+    with plugin(cluster, tmp_path, EXAMPLES / "mock-devices.yaml"):
+        wait_allocatable(cluster, {GPU: "8"})
         seen: list[str] = []
         for name, count in (("four", 4), ("three", 3)):
+            cluster.apply(pod(name, GPU, count, listing), namespace=node_namespace)
             cluster.wait_for_pod_phase(name, "Running", namespace=node_namespace)
-            inside = ("exec", name, "-n", node_namespace, "--", "sh", "-c")
-            devices = cluster.kubectl(*inside, "ls /dev/mock").split()
+            lines = cluster.wait(
+                lambda name=name: (
+                    log if len((log := logged(cluster, node_namespace, name)).split()) > 3 else None
+                ),  # type: ignore[misc]
+                what="the container's listing",
+            ).split()
+            devices = sorted(
+                line for line in lines if line.startswith("device_") and not line.endswith(".so")
+            )
+            libraries = sorted(line for line in lines if line.endswith(".so"))
             assert len(devices) == count
-            libraries = cluster.kubectl(*inside, "cat /mock/lib/*.so").splitlines()
-            assert libraries == [f"library {device.removeprefix('device_')}" for device in devices]
-            assert cluster.kubectl(*inside, f"test -c /dev/mock/{devices[0]} && echo device") == "device\n"
+            assert libraries == [f"{device}.so" for device in devices]
+            content = cluster.kubectl(
+                "exec", name, "-n", node_namespace, "--", "cat", f"/mock/lib/{libraries[0]}"
+            )
+            assert content == f"library {devices[0].removeprefix('device_')}\n"
             seen += devices
-        assert len(set(seen)) == 7
-        cluster.apply(pod("two", {GPU: 2}), namespace=node_namespace)
-        reason = cluster.wait_for_pod_unschedulable("two", namespace=node_namespace)
-        assert f"Insufficient {GPU}" in reason
-        spare = (
-            cluster.folder.path
-            / "mock"
-            / "lib"
-            / f"{({f'device_{n}' for n in range(8)} - set(seen)).pop()}.so"
-        )
-        spare.unlink()
-        wait_for_allocatable(cluster, {GPU: 7})
-        spare.write_text("back\n")
-        wait_for_allocatable(cluster, {GPU: 8})
-        for name in ("four", "three", "two"):
-            cluster.kubectl("delete", "pod", name, "-n", node_namespace)
-            cluster.wait_gone(pods_path(node_namespace), name)
-    wait_for_allocatable(cluster, {GPU: 0})
+        assert len(set(seen)) == 7, "no device is given twice"
+
+        cluster.apply(pod("two", GPU, 2), namespace=node_namespace)
+        assert f"Insufficient {GPU}" in cluster.wait_for_pod_unschedulable("two", namespace=node_namespace)
+        cluster.kubectl("delete", "pod", "three", "-n", node_namespace)
+        cluster.wait_for_pod_phase("two", "Running", namespace=node_namespace)
+    wait_allocatable(cluster, {GPU: "0"})
 
 
-def test_fault_23_the_real_kubelet_restarts(
-    cluster_with_node: ClusterWithNode, node_namespace: str, mock_config: Path
+def logged(cluster: ClusterWithNode, namespace: str, name: str) -> str:
+    return cluster.try_kubectl("logs", name, "-n", namespace).stdout
+
+
+def test_mig_layouts_become_resources(
+    cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path
 ) -> None:
-    """After a restart of the kubelet the devices are back, and a running pod keeps its own."""
+    """Annotate the node and its resources follow; a bad layout fails with its reason and changes nothing."""
     cluster = cluster_with_node
-    with device_plugin(cluster, mock_config):
-        wait_for_allocatable(cluster, {GPU: 8})
-        cluster.apply(pod("keeper", {GPU: 6}), namespace=node_namespace)
-        before = cluster.wait_for_pod_phase("keeper", "Running", namespace=node_namespace)
+    path = f"/api/v1/nodes/{cluster.node_name}"
+    annotate(cluster, None)
+    try:
+        with plugin(cluster, tmp_path, EXAMPLES / "simulated-h200.yaml"):
+            wait_allocatable(cluster, {MIG + "2g.20gb": "8", MIG + "3g.30gb": "4", MIG + "1g.10gb": "0"})
+            node = cluster.wait_for_node(
+                cluster.node_name, lambda one: one["metadata"]["labels"].get("nvidia.com/gpu.count") == "4"
+            )
+            assert node["metadata"]["labels"]["nvidia.com/mig.strategy"] == "mixed"
+
+            annotate(cluster, runai("[1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb]"))
+            wait_allocatable(cluster, {MIG + "1g.10gb": "28", MIG + "2g.20gb": "0", MIG + "3g.30gb": "0"})
+            node = cluster.wait_for_node(cluster.node_name, lambda one: mapped(one) == 28)
+            assert node["metadata"]["labels"]["nvidia.com/mig.config.state"] == "success"
+
+            # what a person sees inside: exactly the container's own devices
+            cluster.apply(pod("smi", MIG + "1g.10gb", 2, "nvidia-smi -L; env"), namespace=node_namespace)
+            cluster.wait_for_pod_phase("smi", "Succeeded", namespace=node_namespace)
+            log = cluster.kubectl("logs", "smi", "-n", node_namespace)
+            assert log.count("MIG 1g.10gb") == 2
+            assert "NVIDIA_VISIBLE_DEVICES=" in log
+
+            annotate(cluster, runai("[3g.30gb, 3g.30gb, 3g.30gb]"))
+            node = cluster.wait_for_node(
+                cluster.node_name,
+                lambda one: one["metadata"]["labels"].get("nvidia.com/mig.config.state") == "failed",
+            )
+            reasons = [value for key, value in node["metadata"]["annotations"].items() if "reason" in key]
+            assert any("3g.30gb" in reason for reason in reasons), node["metadata"]["annotations"]
+            wait_allocatable(cluster, {MIG + "1g.10gb": "28", MIG + "3g.30gb": "0"})
+    finally:
+        annotate(cluster, None)
+        cluster.api.patch(path, {"metadata": {"labels": {"nvidia.com/mig.config.state": None}}})
+    wait_allocatable(cluster, {MIG + "1g.10gb": "0"})
+
+
+def mapped(node: Object) -> int:
+    """How many devices the node's mapping names."""
+    mapping = node["metadata"]["annotations"].get("run.ai/mig-mapping", "")
+    return sum(len(devices) for devices in json.loads(base64.b64decode(mapping)).values()) if mapping else 0
+
+
+def test_fault_23_kubelet_restarts(
+    cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path, mock_devices: None
+) -> None:
+    """A kubelet that restarts gets its devices back within seconds, and the pod that holds some keeps them."""
+    cluster = cluster_with_node
+    with plugin(cluster, tmp_path, EXAMPLES / "mock-devices.yaml"):
+        wait_allocatable(cluster, {GPU: "8"})
+        cluster.apply(pod("holder", GPU, 5), namespace=node_namespace)
+        cluster.wait_for_pod_phase("holder", "Running", namespace=node_namespace)
         cluster.restart_kubelet()
-        cluster.wait_for_node(cluster.node_name, schedulable)
-        wait_for_allocatable(cluster, {GPU: 8})
-        cluster.apply(pod("newcomer", {GPU: 2}), namespace=node_namespace)
-        cluster.wait_for_pod_phase("newcomer", "Running", namespace=node_namespace)
-        after = cluster.wait_for_pod_phase("keeper", "Running", namespace=node_namespace)
-        started = [seen["status"]["containerStatuses"][0]["containerID"] for seen in (before, after)]
-        assert started[0] == started[1]
-        listed = [
-            cluster.kubectl("exec", name, "-n", node_namespace, "--", "ls", "/dev/mock").split()
-            for name in ("keeper", "newcomer")
-        ]
-        assert not set(listed[0]) & set(listed[1])
-        for name in ("keeper", "newcomer"):
-            cluster.kubectl("delete", "pod", name, "-n", node_namespace)
-            cluster.wait_gone(pods_path(node_namespace), name)
+        wait_allocatable(cluster, {GPU: "8"})
+        cluster.apply(pod("more", GPU, 3), namespace=node_namespace)
+        cluster.wait_for_pod_phase("more", "Running", namespace=node_namespace)
+        assert cluster.api.get(f"{pods_path(node_namespace)}/holder")["status"]["phase"] == "Running"
 
 
-def test_simulated_layouts(cluster_with_node: ClusterWithNode, node_namespace: str) -> None:
-    """The node's annotation becomes resources; a container sees its slices; a change waits for the pod in its way."""
+def test_plugin_killed_and_back(
+    cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path, mock_devices: None
+) -> None:
+    """A plugin killed without warning leaves its pods running; its successor offers all devices again."""
     cluster = cluster_with_node
-    with device_plugin(cluster, EXAMPLES / "simulated-h200.yaml"):
-        annotate(cluster, layout("2g.20gb", "2g.20gb", "3g.30gb"))
-        wait_for_allocatable(cluster, {TWO: 8, THREE: 4})
-        node = cluster.wait_for_node(
-            cluster.node_name, lambda node: node["metadata"]["labels"].get(STATE) == "success"
-        )
-        assert node["metadata"]["labels"]["nvidia.com/gpu.product"] == "NVIDIA-H200-70GB"
-        uuids = {
-            device.device_uuid
-            for devices in decode_mapping(node["metadata"]["annotations"]["run.ai/mig-mapping"]).values()
-            for device in devices
-        }
-        assert len(uuids) == 12
-
-        mortal = "trap 'exit 3' TERM; while :; do sleep 0.2; done"
-        cluster.apply(pod("train", {TWO: 2, THREE: 1}, mortal), namespace=node_namespace)
-        cluster.wait_for_pod_phase("train", "Running", namespace=node_namespace)
-        in_pod = ("exec", "train", "-n", node_namespace, "--")
-        listed = cluster.kubectl(*in_pod, "nvidia-smi", "-L")
-        mine = {word.rstrip(")") for word in listed.split() if word.startswith("MIG-")}
-        assert len(mine) == 3
-        assert mine <= uuids
-        assert listed.count("GPU ") == 1, f"one card has room for all of it:\n{listed}"
-        assert "simulated by Tessera" in cluster.kubectl(*in_pod, "nvidia-smi")
-
-        # no pod loses a device: what is in use stays, the rest changes at once
-        annotate(cluster, layout(*["1g.10gb"] * 7))
-        wait_for_allocatable(cluster, {TWO: 0, THREE: 0, ONE: 21})
-        node = cluster.wait_for_node(
-            cluster.node_name, lambda node: node["metadata"]["labels"][STATE] == "pending"
-        )
-        assert (
-            f"stays for {node_namespace}/train"
-            in node["metadata"]["annotations"]["nvidia.com/mig.config.reason"]
-        )
-        cluster.kubectl(*in_pod, "kill", "1")  # a container that restarts gets the same devices
-        cluster.wait_for(
-            pods_path(node_namespace),
-            "train",
-            lambda item: (
-                item["status"]["containerStatuses"][0]["restartCount"] == 1
-                and bool(item["status"]["containerStatuses"][0]["state"].get("running"))
-            ),
-        )
-        assert cluster.kubectl(*in_pod, "nvidia-smi", "-L") == listed
-        cluster.kubectl("delete", "pod", "train", "-n", node_namespace)
-        cluster.wait_gone(pods_path(node_namespace), "train")
-        wait_for_allocatable(cluster, {ONE: 28})
-        cluster.wait_for_node(cluster.node_name, lambda node: node["metadata"]["labels"][STATE] == "success")
-
-        annotate(cluster, "not a layout")
-        node = cluster.wait_for_node(
-            cluster.node_name, lambda node: node["metadata"]["labels"][STATE] == "failed"
-        )
-        assert node["metadata"]["annotations"]["nvidia.com/mig.config.reason"]
-        wait_for_allocatable(cluster, {ONE: 28})
-        cluster.kubectl("annotate", "node", cluster.node_name, "run.ai/mig.config-")
-        wait_for_allocatable(cluster, {TWO: 8, THREE: 4, ONE: 0})
+    first = plugin(cluster, tmp_path, EXAMPLES / "mock-devices.yaml")
+    try:
+        wait_allocatable(cluster, {GPU: "8"})
+        cluster.apply(pod("holder", GPU, 2), namespace=node_namespace)
+        cluster.wait_for_pod_phase("holder", "Running", namespace=node_namespace)
+    finally:
+        first.kill()
+    wait_allocatable(cluster, {GPU: "0"})
+    with plugin(cluster, tmp_path, EXAMPLES / "mock-devices.yaml"):
+        wait_allocatable(cluster, {GPU: "8"})
+        cluster.apply(pod("six", GPU, 6), namespace=node_namespace)
+        cluster.wait_for_pod_phase("six", "Running", namespace=node_namespace)
+        cluster.apply(pod("one", GPU, 1), namespace=node_namespace)
+        assert f"Insufficient {GPU}" in cluster.wait_for_pod_unschedulable("one", namespace=node_namespace)

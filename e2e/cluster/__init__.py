@@ -15,8 +15,9 @@ from e2e.cluster.client import (
     schedulable,
     unschedulable_message,
 )
-from e2e.cluster.cluster import Cluster, ClusterWithNode, ExistingCluster
+from e2e.cluster.cluster import Cluster, ClusterWithNode
 from e2e.cluster.errors import ClusterError, Unavailable
+from e2e.cluster.existing import ExistingCluster
 from e2e.cluster.folder import Folder
 from e2e.cluster.images import BUSYBOX
 from e2e.cluster.programs import program

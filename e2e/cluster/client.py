@@ -14,6 +14,9 @@ from e2e.cluster.processes import until
 
 T = TypeVar("T")
 
+#: Seconds that waits and commands may take, unless told otherwise: most take one or two, but a machine may be busy.
+PATIENCE = 60.0
+
 _NODES = "/api/v1/nodes"
 #: What an extra node has unless it is told otherwise: never the reason why a pod does not fit.
 _PLENTY = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "250"}
@@ -45,7 +48,7 @@ class Client:
 
     # kubectl
 
-    def kubectl(self, *arguments: str, stdin: str | None = None, timeout: float = 60.0) -> str:
+    def kubectl(self, *arguments: str, stdin: str | None = None, timeout: float = PATIENCE) -> str:
         """Run kubectl and return what it prints; an exit status other than 0 raises `KubectlError`."""
         done = self.try_kubectl(*arguments, stdin=stdin, timeout=timeout)
         if done.returncode:
@@ -53,7 +56,7 @@ class Client:
         return done.stdout
 
     def try_kubectl(
-        self, *arguments: str, stdin: str | None = None, timeout: float = 60.0
+        self, *arguments: str, stdin: str | None = None, timeout: float = PATIENCE
     ) -> subprocess.CompletedProcess[str]:
         """Run kubectl and return all of it: exit status, stdout, and stderr, where it prints warnings."""
         return subprocess.run(
@@ -70,15 +73,13 @@ class Client:
             check=False,
         )
 
-    def apply(self, manifest: str, *, namespace: str = "default") -> str:
-        """`kubectl apply -f -`."""
-        return self.kubectl("apply", f"--namespace={namespace}", "--filename=-", stdin=manifest)
+    def apply(self, manifest: str, *, namespace: str | None = None) -> str:
+        """`kubectl apply -f -`; without a namespace, objects go where they say, else into `default`."""
+        return self.kubectl("apply", "--filename=-", *_in(namespace), stdin=manifest)
 
-    def get(self, *arguments: str, namespace: str = "default") -> Object:
+    def get(self, *arguments: str, namespace: str | None = None) -> Object:
         """`kubectl get … -o json`, decoded."""
-        answer: Object = json.loads(
-            self.kubectl("get", f"--namespace={namespace}", "--output=json", *arguments)
-        )
+        answer: Object = json.loads(self.kubectl("get", "--output=json", *_in(namespace), *arguments))
         return answer
 
     # objects
@@ -134,7 +135,7 @@ class Client:
     # waiting
 
     def wait(
-        self, condition: Callable[[], T | None], timeout: float = 30.0, *, what: str = "the condition"
+        self, condition: Callable[[], T | None], timeout: float = PATIENCE, *, what: str = "the condition"
     ) -> T:
         """Ask until the answer is neither None nor False. For what cannot be watched; else use `wait_for`."""
         return until(condition, timeout=timeout, what=what)
@@ -144,7 +145,7 @@ class Client:
         collection: str,
         name: str,
         condition: Callable[[Object], object],
-        timeout: float = 30.0,
+        timeout: float = PATIENCE,
         *,
         what: str = "",
     ) -> Object:
@@ -159,14 +160,14 @@ class Client:
         assert found is not None
         return found
 
-    def wait_gone(self, collection: str, name: str, timeout: float = 30.0) -> None:
+    def wait_gone(self, collection: str, name: str, timeout: float = PATIENCE) -> None:
         """Watch until there is no such object."""
         self.api.wait_for(
             collection, name, lambda seen: seen is None, timeout=timeout, what=f"{collection}/{name} gone"
         )
 
     def wait_for_node(
-        self, name: str, condition: Callable[[Object], object], timeout: float = 30.0, *, what: str = ""
+        self, name: str, condition: Callable[[Object], object], timeout: float = PATIENCE, *, what: str = ""
     ) -> Object:
         """Watch a node until the condition holds."""
         return self.wait_for(_NODES, name, condition, timeout, what=what or f"node {name} as wanted")
@@ -175,7 +176,7 @@ class Client:
         self,
         name: str,
         condition: Callable[[Object], object],
-        timeout: float = 30.0,
+        timeout: float = PATIENCE,
         *,
         namespace: str = "default",
         what: str = "",
@@ -186,7 +187,7 @@ class Client:
         )
 
     def wait_for_pod_phase(
-        self, name: str, *phases: str, namespace: str = "default", timeout: float = 30.0
+        self, name: str, *phases: str, namespace: str = "default", timeout: float = PATIENCE
     ) -> Object:
         """Watch a pod until it is in one of the phases."""
         return self.wait_for_pod(
@@ -197,7 +198,7 @@ class Client:
             what=f"pod {name} {' or '.join(phases)}",
         )
 
-    def wait_for_pod_bound(self, name: str, *, namespace: str = "default", timeout: float = 30.0) -> str:
+    def wait_for_pod_bound(self, name: str, *, namespace: str = "default", timeout: float = PATIENCE) -> str:
         """Watch a pod until the scheduler has bound it; the node's name."""
         pod = self.wait_for_pod(
             name,
@@ -209,7 +210,7 @@ class Client:
         return str(pod["spec"]["nodeName"])
 
     def wait_for_pod_unschedulable(
-        self, name: str, *, namespace: str = "default", timeout: float = 30.0
+        self, name: str, *, namespace: str = "default", timeout: float = PATIENCE
     ) -> str:
         """Watch a pod until the scheduler has given its reason for not binding it; the reason."""
         pod = self.wait_for_pod(
@@ -217,7 +218,7 @@ class Client:
         )
         return unschedulable_message(pod) or ""
 
-    def wait_for_service_account(self, *, namespace: str = "default", timeout: float = 30.0) -> None:
+    def wait_for_service_account(self, *, namespace: str = "default", timeout: float = PATIENCE) -> None:
         """Watch until pods can be created in a namespace: its default account and the authority's certificate are there."""
         for kind, name in (("serviceaccounts", "default"), ("configmaps", "kube-root-ca.crt")):
             self.wait_for(f"/api/v1/namespaces/{namespace}/{kind}", name, lambda _: True, timeout)
@@ -238,6 +239,10 @@ class Client:
             for sample in family.samples
             if sample.name == name and labels.items() <= sample.labels.items()
         )
+
+
+def _in(namespace: str | None) -> list[str]:
+    return [] if namespace is None else [f"--namespace={namespace}"]
 
 
 def condition_of(item: Object, kind: str) -> Object:

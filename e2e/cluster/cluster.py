@@ -1,18 +1,17 @@
 """A cluster of one's own, in two sizes: what is started, in which order, and what tests may do to it."""
 
 import os
-import random
 import shutil
 import socket
 import ssl
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
 from e2e.cluster import versions
 from e2e.cluster.api import Api, ApiError
-from e2e.cluster.client import Client, schedulable
+from e2e.cluster.client import PATIENCE, Client, schedulable
 from e2e.cluster.control_plane import Addresses, ControlPlane
 from e2e.cluster.errors import ClusterError, Unavailable
 from e2e.cluster.folder import Folder
@@ -20,7 +19,7 @@ from e2e.cluster.images import write_busybox_images
 from e2e.cluster.network import Network
 from e2e.cluster.node import ANCHOR, Node, check_possible
 from e2e.cluster.processes import Process, start, until
-from e2e.cluster.programs import install_debian_packages, programs
+from e2e.cluster.programs import SYSTEM_PATH, install_debian_packages, programs
 
 _CNI_PLUGINS = Path("/usr/lib/cni")  # where Debian has them
 #: Below the range from which the kernel takes ports for outgoing connections: nobody gets one by accident.
@@ -76,7 +75,7 @@ class Cluster(Client):
 
         It answers what it was asked, but would wait a minute for the watches that others hold: that is cut short.
         """
-        self._running["kube-apiserver"].stop(grace=1)
+        self._running.pop("kube-apiserver").stop(grace=1)
 
     def start_apiserver(self) -> None:
         """Start the API server, and wait until it is ready."""
@@ -100,7 +99,7 @@ class Cluster(Client):
         self.wait_for_service_account()
 
     def _addresses(self) -> Addresses:
-        return _addresses("127.0.0.1", next(ports := _free_ports()), ports, "10.96.0.0/24")
+        return Addresses.choose("10.96.0.0/24")
 
     def _while_apiserver_starts(self) -> None:
         """Room for what needs no API server yet."""
@@ -109,33 +108,37 @@ class Cluster(Client):
         """Room for what does."""
 
     def _spawn(self, name: str, command: Sequence[str | Path]) -> None:
-        folders = dict.fromkeys(
-            str(path.parent) for path in self._programs.values()
-        )  # containerd's shim is in one
+        # containerd looks for its shim in the PATH.
+        folders = dict.fromkeys(str(path.parent) for path in self._programs.values())
         self._running[name] = start(
             name,
             command,
             folder=self.folder.path,
             log=self.folder.logs / f"{name}.log",
             # Nothing else of the caller's environment: a proxy in it is not meant for these addresses.
-            environment={"PATH": ":".join([*folders, "/usr/sbin", "/usr/bin", "/sbin", "/bin"]), "HOME": "/"},
+            environment={"PATH": ":".join([*folders, SYSTEM_PATH]), "HOME": "/"},
             die_with_parent=self._owned,
         )
 
     def _wait_for_apiserver(self) -> None:
         def ready() -> bool:
-            self._check_running()
             try:
                 return self.api.text("/readyz") == "ok"
             except (OSError, ApiError):
                 return False
 
-        until(ready, timeout=60, what="the API server is ready")
+        self._until(ready, "the API server is ready")
 
-    def _check_running(self) -> None:
-        for name, process in self._running.items():
-            if not process.alive:
-                raise ClusterError(f"{name} has ended")
+    def _until(self, condition: Callable[[], object], what: str) -> None:
+        """Ask until the condition holds, but not if a program that should run has ended."""
+
+        def holds() -> bool:
+            for name, process in self._running.items():
+                if not process.alive:
+                    raise ClusterError(f"{name} has ended")
+            return bool(condition())
+
+        until(holds, timeout=PATIENCE, what=what)
 
 
 class ClusterWithNode(Cluster):
@@ -172,7 +175,7 @@ class ClusterWithNode(Cluster):
 
     def stop_kubelet(self) -> None:
         """Stop the kubelet; containers go on."""
-        self._running["kubelet"].stop()
+        self._running.pop("kubelet").stop()
 
     def start_kubelet(self) -> None:
         """Start the kubelet."""
@@ -186,7 +189,7 @@ class ClusterWithNode(Cluster):
         }
         self.stop_kubelet()
         self.start_kubelet()
-        until(lambda: self._kubelet_knows(pods), timeout=30, what="the kubelet knows its pods again")
+        self._until(lambda: self._kubelet_knows(pods), "the kubelet knows its pods again")
 
     def load_image(self, archive: Path) -> None:
         """Make a docker-archive's images known on the node; pods use them with `imagePullPolicy: Never`."""
@@ -204,7 +207,7 @@ class ClusterWithNode(Cluster):
     def _addresses(self) -> Addresses:
         network = Network.claim(self.folder.path)
         self._node = Node(self.folder.path, f"node-{self.folder.name}", network)
-        return _addresses(network.api_address, 443, _free_ports(), network.service_range)
+        return Addresses.choose(network.service_range, api=(network.api_address, 443))
 
     def _while_apiserver_starts(self) -> None:
         node = self._node
@@ -215,81 +218,26 @@ class ClusterWithNode(Cluster):
             "kubelet-client", f"system:node:{node.name}", group="system:nodes"
         )
         self._kubelet_kubeconfig = self._plane.write_kubeconfig("kubelet.kubeconfig", client)
-        runc = shutil.which("runc") or "/usr/sbin/runc"
-        node.prepare(serving, self._plane.authority.files.certificate, runc=Path(runc), cni=_CNI_PLUGINS)
+        runc = Path(shutil.which("runc", path=SYSTEM_PATH) or "runc")
+        node.prepare(serving, self._plane.authority.files.certificate, runc=runc, cni=_CNI_PLUGINS)
         self._spawn(ANCHOR, node.anchor())
-        until(lambda: self._alive_and(node.anchor_pid()), timeout=10, what="the node's namespaces are set up")
+        self._until(node.anchor_pid, "the node's namespaces are set up")
         self._spawn("containerd", node.containerd(self._programs["containerd"]))
         archives = write_busybox_images(node.images)
-        until(
-            lambda: self._alive_and(_accepts(node.socket)), timeout=30, what="containerd accepts connections"
-        )
+        self._until(lambda: _accepts(node.socket), "containerd accepts connections")
         for archive in archives:
             self.load_image(archive)
 
     def _when_apiserver_is_ready(self) -> None:
         self.start_kubelet()
-        self.wait_for_node(self.node_name, schedulable, 60, what="the node is ready")
-
-    def _alive_and(self, answer: int | bool | None) -> int | bool | None:
-        self._check_running()
-        return answer
+        self.wait_for_node(self.node_name, schedulable, what="the node is ready")
 
     def _kubelet_knows(self, pods: set[str]) -> bool:
-        self._check_running()
         try:
             listed = self.api.get(f"/api/v1/nodes/{self.node_name}/proxy/pods")
         except ApiError:
             return False
         return pods <= {pod["metadata"]["uid"] for pod in listed.get("items") or []}
-
-
-class ExistingCluster(Client):
-    """Somebody else's cluster: used, never started or stopped."""
-
-    def __init__(self, kubeconfig: Path) -> None:
-        found = shutil.which("kubectl")
-        kubectl = Path(found) if found else programs(["kubectl"])["kubectl"]
-        # kubectl knows every way to log in; its proxy lends us that.
-        self._proxy = subprocess.Popen(
-            [kubectl, f"--kubeconfig={kubeconfig}", "proxy", "--port=0"], stdout=subprocess.PIPE, text=True
-        )
-        assert self._proxy.stdout is not None
-        address = self._proxy.stdout.readline().rpartition(" ")[2].strip()
-        if not address:
-            self._proxy.communicate()
-            raise ClusterError(f"`kubectl proxy` with {kubeconfig} does not start")
-        cache = Path.home() / ".kube" / "cache"  # kubectl's own
-        super().__init__(kubeconfig, kubectl, cache, Api(f"http://{address}", None))
-
-    def close(self) -> None:
-        """End the proxy."""
-        self.api.close()
-        self._proxy.terminate()
-        self._proxy.communicate(timeout=10)
-
-
-def _addresses(host: str, port: int, ports: Iterator[int], service_range: str) -> Addresses:
-    return Addresses(
-        api_host=host,
-        api_port=port,
-        etcd_port=next(ports),
-        etcd_peer_port=next(ports),
-        controller_manager_port=next(ports),
-        scheduler_port=next(ports),
-        service_range=service_range,
-    )
-
-
-def _free_ports() -> Iterator[int]:
-    for port in random.sample(_PORTS, k=len(_PORTS)):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        yield port
-    raise ClusterError(f"no port of {_PORTS.start} to {_PORTS.stop} is free")
 
 
 def _accepts(path: Path) -> bool:

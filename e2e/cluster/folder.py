@@ -14,8 +14,11 @@ from e2e.cluster.network import Network
 from e2e.cluster.node import ANCHOR, cgroup_of
 from e2e.cluster.processes import Process, processes_of, stop_all, this_process
 
-#: Names become folder, node and control group names, and stand in socket paths, which end at 108 characters.
+#: Names become folder, node and control group names.
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
+#: Sockets lie below a cluster's folder (kubelet/device-plugins/…), and their paths end at 108 characters.
+_LONGEST_PATH = 60
+_PLAIN = re.compile(r"[A-Za-z0-9_./-]+")  # it stands in shell scripts and configuration files
 _LONGEST_LINE = 600  # the API server logs whole objects now and then
 
 
@@ -46,17 +49,34 @@ class Folder:
 
     def create(self, *, owned: bool) -> None:
         """Make the folder; an owned cluster is meant to end with this process."""
-        base_dir().mkdir(mode=0o700, exist_ok=True)
+        if len(os.fsencode(self.path)) > _LONGEST_PATH:
+            raise ClusterError(
+                f"{self.path} is too long for sockets in it; set TESSERA_E2E_RUN to a shorter folder"
+            )
         try:
-            self.path.mkdir(mode=0o700)
+            self._make()
         except FileExistsError:
             raise ClusterError(
                 f"there is a cluster {self.name!r} already, or what a crash left of it:"
                 f" `python -m e2e.cluster down {self.name}` removes it"
             ) from None
-        if owned:
-            self._owner.write_text(json.dumps(this_process().as_json()))
         self.logs.mkdir()
+        if owned:
+            unfinished = self._owner.with_suffix(".new")
+            unfinished.write_text(json.dumps(this_process().as_json()))
+            unfinished.rename(self._owner)
+
+    def _make(self) -> None:
+        while True:
+            base_dir().mkdir(mode=0o700, exist_ok=True)
+            if base_dir().stat().st_uid != os.geteuid():
+                raise ClusterError(
+                    f"{base_dir()} belongs to somebody else; set TESSERA_E2E_RUN to a folder of your own"
+                )
+            with contextlib.suppress(
+                FileNotFoundError
+            ):  # the last of the other clusters has just taken it away
+                return self.path.mkdir(mode=0o700)
 
     @property
     def owner(self) -> Process | None:
@@ -72,19 +92,21 @@ class Folder:
 
     def log_sizes(self) -> dict[Path, int]:
         """Every log, of programs and of containers, and how long it is now."""
-        found = [*sorted(self.logs.glob("*.log")), *sorted(self.path.glob("pod-logs/*/*/*.log"))]
-        return {path: path.stat().st_size for path in found}
+        sizes = {}
+        for path in [*sorted(self.logs.glob("*.log")), *sorted(self.path.glob("pod-logs/*/*/*.log"))]:
+            with contextlib.suppress(FileNotFoundError):  # a container's, just removed
+                sizes[path] = path.stat().st_size
+        return sizes
 
     def log_tails(self, since: Mapping[Path, int] | None = None, *, lines: int = 15) -> str:
         """The last lines of every log, of what was written since it had the given size."""
         tails = []
         for path in self.log_sizes():
-            with path.open("rb") as file:
+            with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
                 file.seek((since or {}).get(path, 0))
-                written = file.read().decode(errors="replace").splitlines()
-            if written:
-                tails.append(f"--- {path.relative_to(self.path)} ---")
-                tails += [line[:_LONGEST_LINE] for line in written[-lines:]]
+                if written := file.read().decode(errors="replace").splitlines():
+                    tails.append(f"--- {path.relative_to(self.path)} ---")
+                    tails += [line[:_LONGEST_LINE] for line in written[-lines:]]
         return "\n".join(tails)
 
     def keep_logs(self, target: Path) -> None:
@@ -92,7 +114,8 @@ class Folder:
         for path in self.log_sizes():
             copy = target / path.relative_to(self.path)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, copy)
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(path, copy)
 
     def processes(self) -> list[Process]:
         """Every process of the cluster that runs."""

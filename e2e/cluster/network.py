@@ -1,11 +1,13 @@
 """The network of a cluster with a node: a bridge in the machine's own network namespace."""
 
+import contextlib
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from e2e.cluster.errors import ClusterError, Unavailable
+from e2e.cluster.programs import SYSTEM_PATH
 
 _DEVICES = Path("/sys/class/net")
 
@@ -57,8 +59,9 @@ class Network:
     def of(cls, folder: Path) -> Self | None:
         """The network of the cluster in a folder, if it has one: the bridge says whose it is."""
         for device in _DEVICES.glob("tessera*"):
-            if (device / "ifalias").read_text().strip() == str(folder):
-                return cls(int(device.name.removeprefix("tessera")))
+            with contextlib.suppress(FileNotFoundError):  # another cluster's, on its way out
+                if (device / "ifalias").read_text().strip() == str(folder):
+                    return cls(int(device.name.removeprefix("tessera")))
         return None
 
     def release(self) -> None:
@@ -78,4 +81,5 @@ class Network:
 
 
 def _ip(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    environment = {"PATH": SYSTEM_PATH}
+    return subprocess.run(["ip", *arguments], env=environment, capture_output=True, text=True, check=False)

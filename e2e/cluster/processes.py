@@ -49,7 +49,7 @@ class Process:
 
     def stop(self, *, grace: float = 10.0) -> None:
         """End it: politely, and after the grace period for certain."""
-        for number, timeout in ((signal.SIGTERM, grace), (signal.SIGKILL, 10.0)):
+        for number, timeout in ((signal.SIGTERM, grace), (signal.SIGKILL, 60.0)):
             if timeout:
                 deadline = time.monotonic() + timeout
                 self.signal(number)

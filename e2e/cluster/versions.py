@@ -1,10 +1,19 @@
 """What a cluster is made of: every program, where it comes from, and its version, in one table."""
 
 import os
-from dataclasses import dataclass, field
+import re
+import sys
+from dataclasses import dataclass
 
 # The release that the tests run on; another one can be tried without an edit (it is built beside the first).
 KUBERNETES = os.environ.get("TESSERA_E2E_KUBERNETES", "v1.36.3")
+_ETCD = "v3.6.16"
+_CONTAINERD = "v2.3.7"
+_HELM = "v4.3.1"
+_PROMETHEUS = "v0.315.0"  # Prometheus 3.15.0: its Go module counts apart
+
+if not re.fullmatch(r"v1\.\d+\.\d+", KUBERNETES):
+    sys.exit(f"TESSERA_E2E_KUBERNETES={KUBERNETES}: a release is meant, such as v1.36.3")
 _MAJOR, _MINOR, _PATCH = KUBERNETES.removeprefix("v").split(".", 2)
 _STAMP = " ".join(
     f"-X k8s.io/{package}.{variable}={value}"
@@ -29,10 +38,10 @@ class GoModule:
 
 @dataclass(frozen=True, slots=True)
 class DebianPackage:
-    """A Debian package and the files by which one sees that it is installed."""
+    """A Debian package and the programs by which one sees that it, or something as good, is installed."""
 
     name: str
-    provides: tuple[str, ...] = field(default=())
+    provides: tuple[str, ...]
 
 
 _KUBERNETES_PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
@@ -50,33 +59,35 @@ GO_MODULES = (
     GoModule(
         name="etcd",
         path="go.etcd.io/etcd/server/v3",
-        version="v3.6.16",
+        version=_ETCD,
         programs={"etcd": "go.etcd.io/etcd/server/v3"},
     ),
     GoModule(
         name="containerd",
         path="github.com/containerd/containerd/v2",
-        version="v2.3.7",
+        version=_CONTAINERD,
         programs={
             program: f"github.com/containerd/containerd/v2/cmd/{program}" for program in _CONTAINERD_PROGRAMS
         },
-        ldflags="-s -w -X github.com/containerd/containerd/v2/version.Version=v2.3.7",
+        ldflags=f"-s -w -X github.com/containerd/containerd/v2/version.Version={_CONTAINERD}",
     ),
     GoModule(
         name="helm",
         path="helm.sh/helm/v4",
-        version="v4.3.1",
+        version=_HELM,
         programs={"helm": "helm.sh/helm/v4/cmd/helm"},
+        ldflags=f"-s -w -X helm.sh/helm/v4/internal/version.version={_HELM}",
     ),
     GoModule(
         name="prometheus",
         path="github.com/prometheus/prometheus",
-        version="v0.315.0",  # Prometheus 3.15.0: its Go module counts apart
+        version=_PROMETHEUS,
         programs={
             program: f"github.com/prometheus/prometheus/cmd/{program}"
             for program in ("prometheus", "promtool")
         },
-        tags="netgo,remove_all_sd",  # scrape targets come from the file: no cloud's discovery is needed
+        ldflags=f"-s -w -X github.com/prometheus/common/version.Version=3.{_PROMETHEUS.removeprefix('v0.3')}",
+        tags="remove_all_sd,enable_kubernetes_sd",  # no cloud's service discovery: half the build
     ),
 )
 
@@ -89,11 +100,11 @@ OPTIONAL = ("helm", "prometheus", "promtool")
 #: What a node needs from the distribution. bookworm's versions (runc 1.1.5, plugins 1.1.1) are new enough;
 #: its etcd (3.4) and containerd (1.6) are not, hence the modules above.
 DEBIAN_PACKAGES = (
-    DebianPackage("runc", ("/usr/sbin/runc",)),
+    DebianPackage("runc", ("runc",)),
     DebianPackage("busybox-static", ("/bin/busybox",)),
     DebianPackage("containernetworking-plugins", ("/usr/lib/cni/bridge", "/usr/lib/cni/host-local")),
-    DebianPackage("iproute2", ("/usr/sbin/ip",)),
-    DebianPackage("util-linux", ("/usr/bin/nsenter", "/usr/bin/setpriv", "/usr/bin/unshare")),
+    DebianPackage("iproute2", ("ip",)),
+    DebianPackage("util-linux", ("nsenter", "setpriv", "unshare")),
 )
 
 

@@ -30,7 +30,6 @@ class MisbehavingApiServer(ApiServer):
         self.watch_list = "serve"  # or "refuse" (422), or "ignore" (as servers do that never heard of it)
         self._watches: dict[asyncio.Queue[bytes | Exception | None], Target] = {}
         self._changed = asyncio.Event()
-        self.most_connections = 0  # at one time
 
     @property
     def cluster(self) -> Cluster:
@@ -64,7 +63,6 @@ class MisbehavingApiServer(ApiServer):
 
     async def answer(self, request: Request) -> Response | Stream:
         self.requests.append(request)
-        self.most_connections = max(self.most_connections, len(self._http._connections))
         self._changed.set()
         if self.seconds_per_answer:
             await asyncio.sleep(self.seconds_per_answer)

@@ -10,7 +10,7 @@ from tessera.core.errors import InvalidInput
 from tessera.kube.client import Client
 from tessera.kube.reflector import Reflector
 from tessera.kube.resource import Key, Resource
-from tessera.simulation.http import Response
+from tessera.simulation.http import Request, Response
 from tessera.simulation.kinds import NODES
 from tessera.simulation.reading import event
 from tessera.simulation.store import StatusError, expired
@@ -300,7 +300,7 @@ async def test_fault_21_restored_etcd_without_a_word(watch_list):
             setup.put("c", str(value))
         await setup.sink.until(a="", c="4")
         setup.server.store = backup
-        setup.server.intercept = too_large(backup.version)
+        setup.server.intercept = lambda request: too_large(request, backup.version)
         await setup.clock.advance(65)
         await setup.clock.pass_sleep(0.8)
         await setup.clock.pass_sleep(65)
@@ -311,18 +311,14 @@ async def test_fault_21_restored_etcd_without_a_word(watch_list):
         assert setup.lists()[-1] == ""
 
 
-def too_large(version: int):
+def too_large(request: Request, version: int) -> Response | None:
     """Lists of a version that does not exist yet are refused, streamed or not."""
-
-    def intercept(request):
-        wanted = request.query.get("resourceVersion", "")
-        plain_watch = "watch" in request.query and "sendInitialEvents" not in request.query
-        if plain_watch or not wanted.isdigit() or int(wanted) <= version:
-            return None
-        message = f"Timeout: Too large resource version: {wanted}, current: {version}"
-        return status(StatusError(504, "Timeout", message, "ResourceVersionTooLarge"))
-
-    return intercept
+    wanted = request.query.get("resourceVersion", "")
+    plain_watch = "watch" in request.query and "sendInitialEvents" not in request.query
+    if plain_watch or not wanted.isdigit() or int(wanted) <= version:
+        return None
+    message = f"Timeout: Too large resource version: {wanted}, current: {version}"
+    return status(StatusError(504, "Timeout", message, "ResourceVersionTooLarge"))
 
 
 @both

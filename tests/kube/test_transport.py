@@ -387,4 +387,4 @@ async def test_many_calls_at_once():
     """A crowd of calls shares a bounded number of connections."""
     async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
         await asyncio.gather(*(client.get("/version") for _ in range(200)))
-        assert server.most_connections <= 32
+        assert server.connections <= 32

@@ -24,7 +24,6 @@ from tessera.kube.tls import Contexts
 
 Query = Mapping[str, str | int | bool | None]
 
-_MAX_IDLE: Final = 8
 _MAX_CALLS: Final = 32  # short calls at a time, each on a connection of its own; further ones wait
 _IDLE_SECONDS: Final = 60.0  # the API server closes idle connections after 90 s: leave first
 _MAX_ERROR: Final = 1024 * 1024
@@ -257,7 +256,7 @@ class Client:
         return None
 
     def _give_back(self, connection: Connection) -> None:
-        if connection.reusable and not self._closed and len(self._idle) < _MAX_IDLE:
+        if connection.reusable and not self._closed and len(self._idle) < _MAX_CALLS:
             connection.idle_since = self._clock.now()
             self._idle.append(connection)
         else:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
-from tessera.kube.connection import Cluster, Endpoint, Tls, is_host
+from tessera.kube.connection import Cluster, Endpoint, Tls, is_host, is_there
 from tessera.kube.credentials import StoredCredentials
 from tessera.kube.errors import InvalidKubeconfig
 from tessera.kube.proxies import proxy_from_environment
@@ -30,7 +30,7 @@ def find_cluster(
     environ = os.environ if environ is None else environ
     if not kubeconfig and not context and not environ.get("KUBECONFIG") and _is_pod(environ):
         default = _default_file(environ)
-        if default is None or not default.exists():
+        if default is None or not is_there(default):
             return in_cluster(environ, service_account)  # without reading YAML, for small processes
     from tessera.kube.contexts import cluster_of
     from tessera.kube.kubeconfig import Kubeconfig, existing
@@ -65,7 +65,7 @@ def in_cluster(
         )
     token, ca = service_account / "token", service_account / "ca.crt"
     for file in (token, ca):
-        if not file.exists():
+        if not is_there(file):
             raise InvalidKubeconfig(f"{file} is missing: is automountServiceAccountToken switched off?")
     endpoint = Endpoint("https", host, int(port))
     return Cluster(

@@ -23,6 +23,15 @@ def is_host(text: str) -> bool:
     return _HOST.fullmatch(text) is not None
 
 
+def is_there(file: Path) -> bool:
+    """Whether there is a file; one in a folder that we may not look into is not there for us."""
+    try:
+        file.stat()
+    except OSError:
+        return False
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """An API server's address; `prefix` is what gateways put before `/api`."""

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from tessera.kube.connection import Material
+from tessera.kube.connection import Material, is_there
 from tessera.kube.errors import InvalidKubeconfig
 from tessera.protocol import yaml
 from tessera.protocol.objects import complaint
@@ -202,4 +202,4 @@ def _without_nulls(value: Any) -> Any:
 
 def existing(files: Iterable[Path]) -> list[Path]:
     """Those that are there, each once: of several files kubectl leaves out the missing ones."""
-    return [file for file in dict.fromkeys(files) if file.exists()]
+    return [file for file in dict.fromkeys(files) if is_there(file)]

@@ -29,9 +29,8 @@ INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 _SERVER_TIMEOUT: Final = (300, 600)  # seconds; random, so that watches do not all end at once
 _SHORT_LIFE: Final = 1.0  # seconds; a watch that ends sooner is waited for before the next
 _UNREADABLE: Final = (InvalidInput, UnicodeDecodeError)  # of one object: the others are still good
-_SILENT_WATCHES: Final = (
-    2  # in a row, then the list is read again: the watch may hang on a version that never comes
-)
+# in a row; then the list is read again, for a watch may wait for a version that never comes
+_SILENT_WATCHES: Final = 2
 
 
 class _Meta(msgspec.Struct, frozen=True, gc=False, rename={"version": "resourceVersion"}):
@@ -280,7 +279,7 @@ class _SilenceGuard:
         self._lines = lines
         self._clock = clock
         self.patience = patience
-        self.began = self._last = clock.now()
+        self._last = clock.now()
         self.silent = False
 
     def heard(self, patience: float) -> None:

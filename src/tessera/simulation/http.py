@@ -5,6 +5,7 @@ nothing behind. It faces programs on the same machine, not the world.
 """
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -17,6 +18,7 @@ import httptools
 
 _MAX_BODY: Final = 8 * 1024 * 1024  # the API server takes 3 MiB; reviews for webhooks are larger
 _READ: Final = 256 * 1024
+_BACKLOG: Final = 128
 
 
 class HangUp(Exception):  # not an error: what a server does that dies
@@ -86,8 +88,8 @@ class HttpServer:
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
-        self._server: asyncio.Server | None = None
-        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._listener: socket.socket | None = None
+        self._connections: dict[asyncio.Task[None], socket.socket] = {}
         self._tls: ssl.SSLContext | None = None
         self.host = "127.0.0.1"
         self.port = 0
@@ -96,44 +98,65 @@ class HttpServer:
     @property
     def url(self) -> str:
         """`https://127.0.0.1:40123`."""
-        return f"{'https' if self._tls else 'http'}://{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self._tls else 'http'}://{host}:{self.port}"
 
     async def start(self, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         """Listen; port 0 picks a free one."""
-        self._tls, self.host = tls, host
-        self._server = await asyncio.start_server(self._connected, host, port, ssl=tls)
-        self.port = self._server.sockets[0].getsockname()[1]
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        self._listener.settimeout(0)
+        self._tls, self.host, self.port = tls, host, self._listener.getsockname()[1]
+        # not asyncio's server: that one loses connections which are on their way when it is closed
+        asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
 
     async def stop(self) -> None:
         """Close the listener and cut every connection."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
         await self.hang_up()
 
     async def hang_up(self) -> None:
         """Cut every connection, but go on listening."""
-        tasks = list(self._connections.items())
-        for task, writer in tasks:
-            writer.transport.abort()
+        connections = dict(self._connections)
+        for task in connections:
             task.cancel()
-        await asyncio.gather(*(task for task, _ in tasks), return_exceptions=True)
+        await asyncio.gather(*connections, return_exceptions=True)
+        for connection in connections.values():
+            connection.close()  # of those whose task had not begun
 
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # the task is ours, not asyncio's: a cancelled one must not be reported as a failure
-        task = asyncio.create_task(self._serve(reader, writer))
-        self._connections[task] = writer
-        self.taken += 1
-        task.add_done_callback(lambda done: self._connections.pop(done, None))
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(_BACKLOG):
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return  # none left, or gone again already
+            connection.settimeout(0)
+            task = asyncio.create_task(self._serve(connection))
+            self._connections[task] = connection
+            self.taken += 1
+            task.add_done_callback(lambda done: self._connections.pop(done, None))
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        try:
+            transport, _ = await loop.connect_accepted_socket(lambda: protocol, connection, ssl=self._tls)
+        except OSError:
+            connection.close()  # TLS that did not come about
+            return
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         try:
             while await self._serve_one(reader, writer):
                 pass
         except (HangUp, OSError, httptools.HttpParserError):
             pass  # gone, or never spoke HTTP: there is nobody left to answer
         finally:
-            writer.transport.abort() if not writer.is_closing() else writer.close()
+            if not writer.is_closing():
+                transport.abort()
 
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         parsed = _Parsed()

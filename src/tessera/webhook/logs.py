@@ -5,9 +5,11 @@ slow reader of the log never holds up an admission. If the reader stops altogeth
 """
 
 import asyncio
+import logging
 import os
 import re
 import time
+from traceback import format_exception
 from typing import Final, Literal
 
 import msgspec
@@ -18,6 +20,7 @@ LEVELS: Final = {"debug": 0, "info": 1, "warning": 2, "error": 3}
 _FLUSH_SECONDS: Final = 0.1
 _MOST_PENDING: Final = 4 * 1024 * 1024  # bytes that wait for a reader before lines are dropped
 _LONGEST_VALUE: Final = 1000  # characters; an annotation may have 256 KiB
+_LONGEST_TRACEBACK: Final = 8000  # from its end
 # What a terminal or a log viewer may act on, and JSON does not escape: delete and C1 controls, line and paragraph
 # separators, marks that reverse the direction of text, byte order mark.
 _UNSAFE: Final = re.compile("[\x7f-\x9f\u2028\u2029\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
@@ -91,6 +94,14 @@ class Log:
         """Something went wrong that a person has to mend."""
         self.event("error", message, fields)
 
+    def trouble(self, message: str, error: BaseException) -> None:
+        """Something happened that should be impossible: here, and only here, with a traceback."""
+        self.event(
+            "error",
+            message,
+            {"error": repr(error), "traceback": "".join(format_exception(error))[-_LONGEST_TRACEBACK:]},
+        )
+
     def event(self, level: str, message: str, fields: dict[str, Value]) -> None:
         """One line. Fields that are None are left out."""
         if LEVELS[level] < self._least:
@@ -143,6 +154,19 @@ class Log:
             self.dropped += bytes(rest).count(b"\n")
 
 
+class Forward(logging.Handler):
+    """Takes what libraries say through the standard library's logging."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line for one record."""
+        level = "error" if record.levelno >= logging.ERROR else record.levelname.lower()
+        self._log.event(level if level in LEVELS else "info", record.getMessage(), {"logger": record.name})
+
+
 def choose(form: str, fd: int = 2) -> Format:
     """`auto` is text for a person at a terminal and JSON for everything else."""
     text = form == "text" or (form == "auto" and os.isatty(fd))
@@ -153,7 +177,7 @@ def _json_line(when: str, level: str, message: str, fields: dict[str, Value]) ->
     record: dict[str, Value] = {"time": when, "level": level, "message": message}
     for name, value in fields.items():
         if value is not None:
-            record[name] = _short(value) if type(value) is str else value
+            record[name] = _short(value) if type(value) is str and name != "traceback" else value
     try:
         line = _encode(record)
     except UnicodeEncodeError:  # half a surrogate pair: file names may have that

@@ -38,6 +38,7 @@ class Policy:
         2.0  # the same where waiting longer costs more than it saves: before being ready for the first time
     )
     skew: float = 3600.0  # by how much any two clocks may differ
+    look: float = 15.0  # how often each replica looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,8 @@ def _leaf_needed(at: Situation, current: Authority, policy: Policy) -> bool:
         return True
     if leaf.issuer == current.name:
         return at.now >= leaf.made + policy.renew_after
-    return not at.published(leaf.issuer) or at.seen.get(current.name, 0.0) >= policy.settle
+    nothing_to_lose = not at.published(leaf.issuer) or at.now >= leaf.not_after - policy.settle
+    return nothing_to_lose or at.seen.get(current.name, 0.0) >= policy.settle
 
 
 def _rotation(at: Situation, vault: Vault, policy: Policy) -> Move:
@@ -245,13 +247,19 @@ class Sightings:
         self._last: float | None = None
         self.found: frozenset[str] = frozenset()  # were there when counting began, and ever since
 
-    def look(self, bundles: tuple[frozenset[str], ...] | None, now: float) -> Mapping[str, float]:
-        """Note what is there now. After a gap that something could have happened in, counting begins again."""
+    def look(
+        self, bundles: tuple[frozenset[str], ...] | None, asked: float, answered: float
+    ) -> Mapping[str, float]:
+        """Note what is there. After a gap that something could have happened in, counting begins again.
+
+        The answer is of some moment between `asked` and `answered`, and the process may have slept there: gaps are
+        taken as long as they may have been, and times as short.
+        """
         names = frozenset.intersection(*bundles) if bundles else frozenset()
-        if self._last is None or now - self._last > self._longest_gap:
+        if self._last is None or answered - self._last > self._longest_gap:
             self._since = {}
             self.found = names
         self.found &= names
-        self._last = now
-        self._since = {name: self._since.get(name, now) for name in names}
-        return {name: now - since for name, since in self._since.items()}
+        self._last = asked
+        self._since = {name: self._since.get(name, answered) for name in names}
+        return {name: answered - since for name, since in self._since.items()}

@@ -4,6 +4,7 @@ A pair that is loaded into a context in use changes what is served even when it 
 is never changed: there is a new one for every pair, and `Identity` holds the one that new connections take.
 """
 
+import asyncio
 import os
 import ssl
 
@@ -17,15 +18,21 @@ class InvalidCertificate(InvalidInput):
 class Identity:
     """What the server shows to whoever connects next."""
 
-    __slots__ = ("_context",)
+    __slots__ = ("_context", "_present")
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self._context = context
+        self._present = asyncio.Event()
 
     @property
     def present(self) -> bool:
         """Whether there is anything to show yet."""
         return self._context is not None
+
+    async def wait(self) -> None:
+        """Come back when there is."""
+        if not self.present:
+            await self._present.wait()
 
     def context(self) -> ssl.SSLContext:
         """The context for a new connection."""
@@ -36,6 +43,7 @@ class Identity:
     def change(self, context: ssl.SSLContext) -> None:
         """Serve this from the next connection on; those that are open stay as they are."""
         self._context = context
+        self._present.set()
 
 
 def server_context(certificate: bytes, key: bytes) -> ssl.SSLContext:

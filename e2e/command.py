@@ -1,0 +1,91 @@
+"""Tessera's own commands, as processes beside a cluster."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.processes import until
+
+TESSERA = (sys.executable, "-m", "tessera")
+
+
+def tessera(
+    *arguments: str | Path, stdin: str | None = None, timeout: float = 60.0
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        [*TESSERA, *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+class Running:
+    """A command that runs until the test is done with it; what it logged is shown when it fails."""
+
+    def __init__(
+        self, *arguments: str | Path, log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.log = log
+        self._output = log.open("ab")
+        self.process = subprocess.Popen(
+            [*TESSERA, *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
+
+    def wait_for_log(self, text: str, *, timeout: float = 30.0) -> None:
+        """Wait until it says so."""
+        self.until(lambda: text in self.log.read_text(), what=f"{text!r} in the log", timeout=timeout)
+
+    def until(self, condition: object, *, what: str, timeout: float = 30.0) -> None:
+        """Wait for a condition for as long as the process lives."""
+        assert callable(condition)
+
+        def alive_and_true() -> bool:
+            if self.process.poll() is not None:
+                raise ClusterError(
+                    f"ended with {self.process.returncode}; its log:\n{self.log.read_text()[-4000:]}"
+                )
+            return bool(condition())
+
+        until(alive_and_true, timeout=timeout, what=what)
+
+    def stop(self, timeout: float = 30.0) -> int:
+        """End it politely; its exit status."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            return self.process.wait(timeout)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._output.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.stop()
+        finally:
+            if error is not None:
+                print(
+                    f"--- {self.log.name}\n{self.log.read_text()[-4000:]}"
+                )  # pytest shows it with the failure

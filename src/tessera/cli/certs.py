@@ -1,0 +1,193 @@
+"""`tessera certs`: the webhook's own certificate authority."""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from tessera.cli.terminal import Style, table
+from tessera.core.errors import TesseraError
+
+if TYPE_CHECKING:
+    from tessera.webhook.rotation import Vault
+    from tessera.webhook.store import KubeStore
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_TRIES: Final = 5  # when somebody else changes the Secret at the same moment
+
+_WHERE: Final[tuple[Callable[[Any], Any], ...]] = (
+    click.option("--kubeconfig", metavar="FILE", help="Which cluster; else KUBECONFIG, ~/.kube/config."),
+    click.option("--context", metavar="NAME", help="Which of the kubeconfig's contexts."),
+    click.option(
+        "-n", "--namespace", default="gpu-webhook", show_default=True, help="The webhook's own namespace."
+    ),
+    click.option(
+        "--ca-secret", default="gpu-webhook-ca", show_default=True, help="The Secret that keeps it."
+    ),
+    click.option(
+        "--webhook-configuration",
+        default="gpu-allocation-webhook",
+        show_default=True,
+        help="The MutatingWebhookConfiguration that trusts it.",
+    ),
+)
+
+
+def _where(function: F) -> F:
+    """The options that say which cluster, and which objects in it."""
+    for option in reversed(_WHERE):
+        function = option(function)
+    return function
+
+
+@click.group()
+def command() -> None:
+    """Show, rotate and export the webhook's own certificate authority.
+
+    The webhook makes it, renews it and publishes it by itself; these commands look at it, or make it change now.
+    """
+
+
+@command.command()
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@_where
+def show(output: str, **where: str) -> int:
+    """Show the authorities, and which of them the API servers trust.
+
+    Exit code 0 when the one that signs is trusted, 1 when it is not.
+    """
+    found = _call(where, _describe)
+    if output == "json":
+        click.echo(json.dumps(found, indent=2))
+    else:
+        style = Style.of(sys.stdout)
+        rows: list[tuple[str, ...]] = [("ROLE", "FINGERPRINT", "VALID FROM", "VALID UNTIL", "PUBLISHED", "")]
+        for one in found:
+            published = "yes" if one["published"] else "no"
+            note = f"until {one['retiresAt']}" if one["retiresAt"] else ""
+            rows.append((one["role"], one["sha256"][:16], one["notBefore"], one["notAfter"], published, note))
+        heading, *lines = table(rows)
+        click.echo(style.bold(heading))
+        for line in lines:
+            click.echo(line)
+    return 0 if found[0]["published"] else 1
+
+
+@command.command()
+@_where
+def rotate(**where: str) -> None:
+    """Begin a rotation now.
+
+    A new authority is made and put into the Secret. The replicas publish it beside the one in use, sign with it when
+    every API server has surely seen it, and drop the old one when nothing it signed can be valid any more.
+    """
+    click.echo(_call(where, _introduce))
+
+
+@command.command()
+@click.option("-o", "--output", "file", metavar="FILE", default="-", help="Where to; else standard output.")
+@_where
+def export(file: str, **where: str) -> None:
+    """Write the certificates that the API servers should trust, as PEM. Private keys never leave the Secret."""
+    from tessera.webhook.rotation import Policy
+    from tessera.webhook.vault import bundle_of
+
+    vault = _call(where, _vault)
+    bundle = bundle_of(vault.trusted(time.time(), Policy()))
+    if file == "-":
+        click.echo(bundle.decode(), nl=False)
+    else:
+        Path(file).write_bytes(bundle)
+
+
+def _call(where: dict[str, str], function: Callable[["KubeStore"], Awaitable[T]]) -> T:
+    from tessera.kube.client import Client
+    from tessera.kube.config import find_cluster
+    from tessera.webhook.store import KubeStore
+
+    async def call() -> T:
+        async with Client(find_cluster(where["kubeconfig"], where["context"])) as client:
+            store = KubeStore(client, where["namespace"], where["ca_secret"], where["webhook_configuration"])
+            return await function(store)
+
+    return asyncio.run(call())
+
+
+async def _vault(store: "KubeStore") -> "Vault":
+    return (await _versioned(store))[1]
+
+
+async def _versioned(store: "KubeStore") -> tuple[str, "Vault"]:
+    from tessera.webhook.vault import read_vault
+
+    secret = await store.read_secret()
+    vault = read_vault(secret.data, store.secret_name) if secret else None
+    if secret is None or vault is None:
+        raise TesseraError(
+            f"{store.secret_name} {'is empty' if secret else 'does not exist'}: "
+            "a webhook without --tls-cert makes the authority when it starts"
+        )
+    return secret.version, vault
+
+
+async def _describe(store: "KubeStore") -> list[dict[str, Any]]:
+    from tessera.webhook.rotation import Policy
+    from tessera.webhook.vault import names_in
+
+    vault, found, policy = await _vault(store), await store.read_bundles(), Policy()
+    bundles = [names_in(pem) for pem in found.bundles.values()] if found else []
+    roles = [("current", vault.current)]
+    roles += [("next", vault.following)] if vault.following else []
+    roles += [("retiring", one) for one in vault.retiring]
+    retires = vault.retiring_since + policy.leaf_life + 2 * policy.skew
+    return [
+        {
+            "role": role,
+            "sha256": one.name,
+            "notBefore": _date(one.not_before),
+            "notAfter": _date(one.not_after),
+            "published": bool(bundles) and all(one.name in names for names in bundles),
+            "retiresAt": _date(retires) if role == "retiring" else None,
+        }
+        for role, one in roles
+    ]
+
+
+async def _introduce(store: "KubeStore") -> str:
+    from tessera.webhook import pki, rotation
+    from tessera.webhook.certificates import Conflict
+    from tessera.webhook.signer import Made, Question, Signer
+    from tessera.webhook.vault import write_vault
+
+    async def ask(question: Question) -> Made:
+        return pki.answer(question)
+
+    policy = rotation.Policy()
+    for _ in range(_TRIES):
+        version, vault = await _versioned(store)
+        if vault.following is not None:
+            return f"a rotation is under way: {vault.following.name[:16]} follows {vault.current.name[:16]}"
+        now = time.time()
+        fresh = await Signer(ask).authority(now - policy.skew, now + policy.authority_life)
+        try:
+            await store.write_secret(version, write_vault(rotation.introduce(vault, fresh, now)))
+        except Conflict:
+            continue
+        return (
+            f"{fresh.name[:16]} follows {vault.current.name[:16]}: published by the replicas within seconds, "
+            f"in use about {policy.settle / 60:.0f} minutes later, alone after {policy.leaf_life / 86400:.0f} days"
+        )
+    raise TesseraError(f"{store.secret_name} keeps changing: try again")
+
+
+def _date(seconds: float) -> str:
+    if not 0 <= seconds < 253402300800:  # year 10000
+        return "-"
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

@@ -1,0 +1,146 @@
+"""`tessera webhook`: serve admission reviews over HTTPS."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+def _option(*names: str, **settings: Any) -> Callable[[F], F]:
+    """An option that can also be given in the environment: `--tls-cert` as `TESSERA_TLS_CERT`."""
+    variable = "TESSERA_" + names[0].removeprefix("--").replace("-", "_").upper()
+    return click.option(*names, envvar=variable, show_envvar=True, show_default=True, **settings)
+
+
+@click.command()
+@_option("--listen", default=":8443", metavar="HOST:PORT", help="Where to serve HTTPS.")
+@_option(
+    "--metrics-listen",
+    default=":8080",
+    metavar="HOST:PORT",
+    help="Where to serve /metrics and probes over plain HTTP; `none` serves them with the rest.",
+)
+@_option("--config", type=_FILE, help="Tessera's configuration, followed for changes.")
+@_option(
+    "--nodes",
+    type=_FILE,
+    multiple=True,
+    help="Nodes (and namespaces) from files in place of a cluster, followed for changes. Repeatable.",
+)
+@_option(
+    "--tls-cert",
+    type=_FILE,
+    help="Certificate chain in PEM, followed for changes. Without it, the webhook makes and publishes its own.",
+)
+@_option("--tls-key", type=_FILE, help="The certificate's private key in PEM.")
+@_option(
+    "--kubeconfig", metavar="FILE", help="Which cluster; else KUBECONFIG, ~/.kube/config, or the pod's own."
+)
+@_option("--context", metavar="NAME", help="Which of the kubeconfig's contexts.")
+@_option(
+    "--namespace", "-n", metavar="NAME", help="The webhook's own namespace; else the context's or the pod's."
+)
+@_option("--service", default="gpu-webhook", metavar="NAME", help="The Service that the certificate is for.")
+@_option(
+    "--dns-name",
+    "dns_names",
+    multiple=True,
+    metavar="NAME",
+    help="One more name that the certificate is for. Repeatable.",
+)
+@_option(
+    "--ca-secret",
+    default="gpu-webhook-ca",
+    metavar="NAME",
+    help="The Secret that keeps the certificate authority.",
+)
+@_option(
+    "--webhook-configuration",
+    default="gpu-allocation-webhook",
+    metavar="NAME",
+    help="The MutatingWebhookConfiguration whose caBundle is kept right.",
+)
+@_option(
+    "--log-format",
+    type=click.Choice(["auto", "json", "text"]),
+    default="auto",
+    help="`auto`: text on a terminal, JSON elsewhere.",
+)
+@_option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    help="The least that is logged.",
+)
+@_option(
+    "--shutdown-delay",
+    type=click.FloatRange(0),
+    default=5.0,
+    metavar="SECONDS",
+    help="From being told to stop (and not ready) to accepting no more connections.",
+)
+@_option(
+    "--drain-timeout",
+    type=click.FloatRange(0),
+    default=20.0,
+    metavar="SECONDS",
+    help="Then, how long open requests may take.",
+)
+@_option(
+    "--max-connections",
+    type=click.IntRange(1),
+    default=1024,
+    metavar="N",
+    help="Beyond this, the connection idle longest makes room.",
+)
+@click.option(
+    "--certificate-policy", hidden=True, default="{}", help="How long certificates last, as JSON; for tests."
+)
+def command(
+    listen: str,
+    metrics_listen: str,
+    log_format: str,
+    log_level: str,
+    max_connections: int,
+    certificate_policy: str,
+    **rest: Any,
+) -> int:
+    """Serve admission reviews over HTTPS.
+
+    Nodes come from the cluster by list and watch, or from files. The certificate is the webhook's own, published in
+    the webhook configuration and renewed by itself; or it comes from files, which may be cert-manager's. Stops on
+    SIGTERM and SIGINT when everything accepted is answered; at once on the second.
+    """
+    if bool(rest["tls_cert"]) != bool(rest["tls_key"]):
+        raise click.UsageError("--tls-cert and --tls-key come together")
+    import json
+
+    import uvloop
+
+    from tessera.cli.serving import Settings, Webhook
+    from tessera.webhook.http import Limits
+    from tessera.webhook.logs import Log, choose
+    from tessera.webhook.rotation import Policy
+    from tessera.webhook.server import Address
+
+    settings = Settings(
+        listen=Address.parse(listen),
+        metrics_listen=None if metrics_listen == "none" else Address.parse(metrics_listen),
+        limits=Limits(connections=max_connections),
+        certificate_policy=Policy(**json.loads(certificate_policy)),
+        **rest,
+    )
+    log = Log(choose(log_format), log_level)
+
+    async def serve() -> int:
+        return await Webhook(settings, log).run()
+
+    try:
+        return uvloop.run(serve())
+    finally:
+        log.close()
