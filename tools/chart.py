@@ -42,7 +42,8 @@ def helm() -> Path:
 
 def render(*arguments: str, namespace: str = NAMESPACE) -> str:
     """The chart's objects as YAML, without its tests."""
-    command = [helm(), "template", "tessera", CHART, f"--namespace={namespace}", "--no-hooks", *arguments]
+    options = [f"--namespace={namespace}", "--no-hooks", *arguments]
+    command: list[str | Path] = [helm(), "template", "tessera", CHART, *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"helm template failed: {done.stderr.strip()}")

@@ -24,7 +24,7 @@ def test_the_kubelet_knows() -> None:
         clock = Clock()
         usage = Usage(root / "pod-resources" / "kubelet.sock", clock)
         async with started(Kubelet(root)) as kubelet:
-            kubelet.pods = {"ml/train": {"example.com/x": ["a"]}}
+            kubelet.pods = {"ml/train": {"main": {"example.com/x": ["a"]}}}
             assert usage.held([A, B]) == {A: "a pod", B: "a pod"}, (
                 "nobody has been asked yet: take nothing away"
             )
@@ -36,7 +36,7 @@ def test_the_kubelet_knows() -> None:
             assert await usage.refresh()
             assert usage.held([A, B]) == {A: "ml/train"}, "that pod never came about"
             usage.grant([B])
-            kubelet.pods["ml/other"] = {"example.com/x": ["b"]}
+            kubelet.pods["ml/other"] = {"main": {"example.com/x": ["b"]}}
             assert await usage.refresh()
             del kubelet.pods["ml/other"]
             assert await usage.refresh()
@@ -51,7 +51,7 @@ def test_a_kubelet_that_is_away() -> None:
     async def story(root: Path) -> None:
         usage = Usage(root / "pod-resources" / "kubelet.sock")
         async with started(Kubelet(root)) as kubelet:
-            kubelet.pods = {"ml/train": {"example.com/x": ["a"]}}
+            kubelet.pods = {"ml/train": {"main": {"example.com/x": ["a"]}}}
             assert await usage.refresh()
         usage.grant([B])
         assert not await usage.refresh()

@@ -1,7 +1,7 @@
 """The root command: which commands there are, and how every one of them ends.
 
 Commands are imported when they are used, so that `tessera --help` and shell completion stay quick.
-Exit codes: 0 done, 1 failed, 2 bad input, 3 a pod was rejected, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 bad input, 3 a pod was rejected, 4 less is available than asked for, 130 interrupted.
 """
 
 import importlib
@@ -26,6 +26,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "webhook": ("tessera.cli.webhook", "Serve admission reviews over HTTPS."),
     "certs": ("tessera.cli.certs", "Show, rotate and export the webhook's own certificate authority."),
+    "capacity": ("tessera.cli.capacity", "Show what nodes have, what pods hold of it, and what is left."),
     "mig": ("tessera.cli.mig", "Check, convert, draw and plan MIG layouts."),
     "config": ("tessera.cli.config", "Check the configuration file, print an example or its schema."),
     "doctor": ("tessera.cli.doctor", "Look at a cluster and say what is wrong and what to type."),

@@ -1,122 +1,134 @@
-"""`tessera demo`: what Tessera does, story by story."""
+"""`tessera demo`: what Tessera does, story by story, on an embedded cluster."""
 
+import asyncio
+import shutil
 import sys
 import textwrap
+import time
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from tessera.cli.terminal import Style
 
+if TYPE_CHECKING:
+    from tessera.simulation.stage import Stage
+    from tessera.simulation.story import Story
+
+_STEP_SECONDS: Final = 0.35  # for a person to read; a whole run takes half a minute
+_STORY_SECONDS: Final = 1.2
+_WIDEST: Final = 100  # columns
+
+_OPENING: Final = (
+    "An embedded cluster. Its API server, scheduler and kubelets are stand-ins; between them runs what a real cluster would "
+    "run: the webhook over HTTPS, a device plugin per node over gRPC, CDI specs in files."
+)
+
 
 @dataclass(frozen=True, slots=True)
-class Story:
-    """A cluster, a pod, and how it must end."""
+class Pace:
+    """How long to wait for the person who reads."""
 
-    name: str
-    title: str
-    told: str
-    nodes: dict[str, dict[str, int]]  # node → what it offers
-    resources: list[dict[str, Any]]  # of each container
-    ends: str  # the record of the fallback, "as asked", "rejected", or the CPUs that were injected
-    gpu_type: str = ""
-
-
-H200_SMALL = {"h200-small": {"nvidia.com/mig-1g.10gb": 28}}
-H200_MEDIUM = {"h200-medium": {"nvidia.com/mig-2g.20gb": 8, "nvidia.com/mig-3g.30gb": 4}}
-A100 = {"a100": {"nvidia.com/mig-1g.10gb": 4, "nvidia.com/mig-2g.20gb": 4}}
-V100 = {"v100": {"nvidia.com/gpu": 8}, "cpu": {}}
-THREE_CENTRES = "One YAML for three data centres: the pod asks for 3g.30gb."
-
-
-def _asks(profile: str) -> list[dict[str, Any]]:
-    return [{"limits": {f"nvidia.com/mig-{profile}": 1}}]
-
-
-STORIES = (
-    Story("smaller", "A smaller slice", "The cluster's four cards are cut into 28 × 1g.10gb; 2g.20gb is nowhere.", H200_SMALL, _asks("2g.20gb"), "2g.20gb->1g.10gb"),
-    Story("larger", "A larger slice", "Nothing as small as 1g.10gb is left, and nothing smaller: the pod is upgraded.", H200_MEDIUM, _asks("1g.10gb"), "1g.10gb->2g.20gb"),
-    Story("h200", "The H200 data centre", THREE_CENTRES + " Here it is offered.", H200_MEDIUM, _asks("3g.30gb"), "as asked"),
-    Story("a100", "The A100 data centre", THREE_CENTRES + " Here the next smaller one is.", A100, _asks("3g.30gb"), "3g.30gb->2g.20gb"),
-    Story("v100", "The V100 data centre", THREE_CENTRES + " Here there is no MIG at all: it gets a whole GPU.", V100, _asks("3g.30gb"), "3g.30gb->gpu"),
-    Story("rejected", "Nothing fits", "No node has a GPU. Today such a pod hangs in Pending; here its owner is told at once.", {"cpu": {}}, _asks("2g.20gb"), "rejected"),
-    Story("injection", "CPU and memory for its GPUs", "2 GPUs at 4 CPUs and 8Gi each, less what the side container takes.", V100, [{"requests": {"nvidia.com/gpu": 2}}, {"requests": {"cpu": "1000m", "memory": "2Gi"}}], "7", "V100"),
-)  # fmt: skip
+    step: float = 0.0
+    story: float = 0.0
+    pause: bool = False  # until Enter is pressed
 
 
 @click.command()
 @click.option("--story", "names", multiple=True, metavar="NAME", help="Tell only this story. Repeatable.")
 @click.option("--list", "list_only", is_flag=True, help="List the stories.")
-def command(names: tuple[str, ...], list_only: bool) -> int:
+@click.option("--pause", is_flag=True, help="Wait for Enter after each story.")
+@click.option("--fast", is_flag=True, help="Do not wait for the reader at all.")
+def command(names: tuple[str, ...], list_only: bool, pause: bool, fast: bool) -> int:
     """See what Tessera does, story by story.
 
-    Each story admits a pod with the code of the webhook. Exit code 0 only if every story ended as told.
+    An embedded cluster is started in this process: stand-ins for API server, scheduler and kubelets, and between them
+    the webhook and the device plugins as a real cluster would run them. Nothing outside is touched, and nothing is left.
+    Exit code 0 only if every story ended as told.
     """
+    from tessera.simulation.stories import STORIES
+
     known = {story.name: story for story in STORIES}
     if list_only:
         for story in STORIES:
-            click.echo(f"{story.name:<10} {story.title}")
+            click.echo(f"{story.name:<12} {story.title}")
         return 0
     unknown = [name for name in names if name not in known]
     if unknown:
         raise click.UsageError(f"no story is called {unknown[0]}; they are {', '.join(known)}")
-    style = Style.of(sys.stdout)
-    chosen = [known[name] for name in names] or list(STORIES)
-    ended = [_tell(story, style) for story in chosen]
-    good = sum(ended)
-    click.echo(style.bold(f"{good} of {len(ended)} stories ended as told."))
-    return 0 if good == len(ended) else 1
+    if pause and not sys.stdin.isatty():
+        raise click.UsageError("--pause waits for Enter, and there is no terminal to press it at")
+    slow = sys.stdout.isatty() and not fast
+    pace = Pace(_STEP_SECONDS if slow else 0.0, _STORY_SECONDS if slow and not pause else 0.0, pause)
+    return _run([known[name] for name in names] or list(STORIES), pace)
 
 
-def _tell(story: Story, style: Style) -> bool:
-    from tessera.cli.admit import admit
-    from tessera.cli.explanation import explain
-    from tessera.core.admission import Reject
-    from tessera.core.node import Node
-    from tessera.core.offers import Offers
-    from tessera.core.quantity import Quantity
+def _run(stories: "list[Story]", pace: Pace) -> int:
+    from tessera.cli.ending import run_until_told
+
+    return run_until_told(_demo(stories, pace))
+
+
+async def _demo(stories: "list[Story]", pace: Pace) -> int:
+    from tessera.cli.embedded import embedded
     from tessera.protocol import config
+    from tessera.simulation.nodes import known_nodes
+    from tessera.simulation.stage import Stage
 
-    policy = config.parse(config.EXAMPLE).policy
-    offers = Offers(
-        Node(name, {}, (), {resource: Quantity.parse(count) for resource, count in has.items()})
-        for name, has in story.nodes.items()
-    )
-    annotations = (
-        {"annotations": {"task.bkbcs.tencent.com/gpu-type": story.gpu_type}} if story.gpu_type else {}
-    )
-    containers = [
-        {"name": "main" if index == 0 else "side", "image": "busybox", "resources": resources}
-        for index, resources in enumerate(story.resources)
-    ]
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": story.name, **annotations},
-        "spec": {"containers": containers},
-    }
-    result = admit(pod, offers, policy, "default")
-    assert result.judgement is not None  # noqa: S101 # a pod has one
-    after = result.after
-    limits = after["spec"]["containers"][0]["resources"].get("limits", {})
-    record = after["metadata"].get("annotations", {}).get("gpu-webhook.k8s.io/fallback", "as asked")
-    ended = (
-        "rejected"
-        if isinstance(result.judgement.decision, Reject)
-        else limits["cpu"]
-        if story.gpu_type
-        else record
-    )
-    click.echo(style.bold(f"── {story.title} " + "─" * (70 - len(story.title))))
-    click.echo(textwrap.fill(story.told, 100))
-    click.echo()
-    click.echo(explain(result, offers, policy, style), color=style.enabled)
-    right = ended == story.ends
-    click.echo(
-        style.good("  ✓ as told")
-        if right
-        else style.bad(f"  ✗ told to end in {story.ends}, ended in {ended}")
-    )
-    click.echo()
+    style, width = Style.of(sys.stdout), min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns)
+    began = time.monotonic()
+    async with (
+        embedded(known_nodes(), config.parse(config.EXAMPLE)) as cluster,
+        cluster.cluster.client() as client,
+    ):
+        _say(*textwrap.wrap(_OPENING, width), "", style=style)
+        stage = Stage(client, cluster)
+        good = 0
+        for number, story in enumerate(stories):
+            good += await _tell(story, stage, pace, style, width)
+            if number + 1 < len(stories):
+                await _wait(pace, style)
+        last = f"{good} of {len(stories)} stories ended as told, in {time.monotonic() - began:.0f} s."
+        _say((style.good if good == len(stories) else style.bad)(last), style=style)
+    return 0 if good == len(stories) else 1
+
+
+async def _tell(story: "Story", stage: "Stage", pace: Pace, style: Style, width: int) -> bool:
+    from tessera.cli.telling import heading, tell
+    from tessera.simulation.playing import play
+    from tessera.simulation.scenes import NodesCame
+
+    _say(*heading(story, style, width), style=style)
+    right, first = True, True
+    async with aclosing(play(story, stage)) as scenes:
+        async for _, scene in scenes:
+            if isinstance(scene, NodesCame) and not first:
+                _say("", style=style)  # another cluster
+            _say(*tell(scene, style, width), style=style)
+            right, first = right and not scene.wrong, False
+            await asyncio.sleep(pace.step)
+    _say(style.good("  ✓ as told") if right else style.bad("  ✗ not as told"), "", style=style)
     return right
+
+
+async def _wait(pace: Pace, style: Style) -> None:
+    if not pace.pause:
+        await asyncio.sleep(pace.story)
+        return
+    _say(style.dim("Enter: the next story"), style=style)
+    loop = asyncio.get_running_loop()
+    pressed = asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), pressed.set)  # the cluster goes on running meanwhile
+    try:
+        await pressed.wait()
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
+    if not sys.stdin.readline():
+        raise KeyboardInterrupt  # ^D means the same here
+
+
+def _say(*lines: str, style: Style) -> None:
+    for line in lines:
+        click.echo(line, color=style.enabled)

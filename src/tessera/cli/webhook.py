@@ -47,6 +47,13 @@ def _option(*names: str, **settings: Any) -> Callable[[F], F]:
 )
 @_option("--service", default="gpu-webhook", metavar="NAME", help="The Service that the certificate is for.")
 @_option(
+    "--dns-name",
+    "dns_names",
+    multiple=True,
+    metavar="NAME",
+    help="One more name that the certificate is for. Repeatable.",
+)
+@_option(
     "--ca-secret",
     default="gpu-webhook-ca",
     metavar="NAME",
@@ -91,12 +98,16 @@ def _option(*names: str, **settings: Any) -> Callable[[F], F]:
     metavar="N",
     help="Beyond this, the connection idle longest makes room.",
 )
+@click.option(
+    "--certificate-policy", hidden=True, default="{}", help="How long certificates last, as JSON; for tests."
+)
 def command(
     listen: str,
     metrics_listen: str,
     log_format: str,
     log_level: str,
     max_connections: int,
+    certificate_policy: str,
     **rest: Any,
 ) -> int:
     """Serve admission reviews over HTTPS.
@@ -107,17 +118,21 @@ def command(
     """
     if bool(rest["tls_cert"]) != bool(rest["tls_key"]):
         raise click.UsageError("--tls-cert and --tls-key come together")
+    import json
+
     import uvloop
 
     from tessera.cli.serving import Settings, Webhook
     from tessera.webhook.http import Limits
     from tessera.webhook.logs import Log, choose
+    from tessera.webhook.rotation import Policy
     from tessera.webhook.server import Address
 
     settings = Settings(
         listen=Address.parse(listen),
         metrics_listen=None if metrics_listen == "none" else Address.parse(metrics_listen),
         limits=Limits(connections=max_connections),
+        certificate_policy=Policy(**json.loads(certificate_policy)),
         **rest,
     )
     log = Log(choose(log_format), log_level)

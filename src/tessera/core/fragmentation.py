@@ -1,10 +1,11 @@
 """How much more the cards could hold: as they are cut, beside that, and if empty ones were cut anew."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tessera.core.geometry import Product
-from tessera.core.layout import CardLayout
+from tessera.core.geometry import MAX_SLICES, Product
+from tessera.core.layout import CardLayout, NodeLayout, Slot, Strategy
 from tessera.core.patterns import maximal_patterns
 from tessera.core.placement import Instance
 from tessera.core.profile import MigProfile
@@ -16,7 +17,7 @@ class CardUse:
 
     layout: CardLayout
     used: tuple[Instance, ...] = ()
-    whole_in_use: bool = False  # a card with MIG off that somebody has
+    whole_in_use: bool = False  # somebody has all of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +37,24 @@ class Room:
 def rooms(cards: Iterable[CardUse]) -> dict[MigProfile, Room]:
     """Room for every profile that the cards' products have, smallest profile first."""
     found: dict[MigProfile, Room] = {}
-    for card in cards:
+    for card, number in Counter(cards).items():  # thousands of cards are cut and used in a few ways
         for profile in card.layout.product.profiles:
             before = found.get(profile, Room(0, 0, 0))
             here = _room(card, profile)
             found[profile] = Room(
-                before.free + here.free, before.beside + here.beside, before.recut + here.recut
+                before.free + number * here.free,
+                before.beside + number * here.beside,
+                before.recut + number * here.recut,
             )
     return {profile: found[profile] for profile in sorted(found)}
 
 
 def _room(card: CardUse, profile: MigProfile) -> Room:
     product, layout = card.layout.product, card.layout
+    if card.whole_in_use:
+        return Room(0, 0, 0)
     if not layout.mig_enabled:
-        return Room(0, 0, 0 if card.whole_in_use else _most(product, (), profile))
+        return Room(0, 0, _most(product, (), profile))
     free = sum(i.profile == profile for i in layout.instances) - sum(i.profile == profile for i in card.used)
     beside = _most(product, layout.instances, profile)
     return Room(free, beside, free + beside if card.used else _most(product, (), profile))
@@ -58,3 +63,44 @@ def _room(card: CardUse, profile: MigProfile) -> Room:
 def _most(product: Product, kept: Sequence[Instance], profile: MigProfile) -> int:
     patterns = maximal_patterns(product, tuple(kept), (profile,), (product.memory_slices,))
     return max(pattern[0] for pattern in patterns)
+
+
+def packed(
+    layout: NodeLayout, used: Mapping[str, int], strategy: Strategy = Strategy.MIXED
+) -> tuple[CardUse, ...]:
+    """The cards of a node of which only is known how many devices of each resource somebody uses.
+
+    Which ones they are, the node's kubelet alone knows. They are taken to lie together on as few cards as possible,
+    so what could be cut anew is the most there can be.
+    """
+    slots = layout.slots(strategy)
+    left = {resource: min(used.get(resource, 0), len(slots[resource])) for resource in slots}
+    offered: list[dict[str, list[Slot]]] = [{} for _ in layout.cards]
+    for resource, some in slots.items():
+        for slot in some:
+            offered[slot.card].setdefault(resource, []).append(slot)
+    taken: list[list[Slot]] = [[] for _ in layout.cards]
+    while any(left.values()):
+        # the card that takes the most of what is left; of those alike, the first
+        card = max(range(len(offered)), key=lambda number: _takes(offered[number], left))
+        for resource, here in offered[card].items():
+            taken[card] += here[: left[resource]]
+            left[resource] -= min(left[resource], len(here))
+        offered[card] = {}
+    return tuple(
+        CardUse(
+            card,
+            tuple(slot.instance for slot in some if slot.instance is not None),
+            whole_in_use=any(slot.instance is None for slot in some),
+        )
+        for card, some in zip(layout.cards, taken, strict=True)
+    )
+
+
+def _takes(offered: Mapping[str, Sequence[Slot]], left: Mapping[str, int]) -> int:
+    """How many memory slices of what is left a card would take; a whole card is worth all it could have."""
+    return sum(
+        slot.instance.size if slot.instance else MAX_SLICES
+        for resource, some in offered.items()
+        for slot in some[: left[resource]]
+    )

@@ -8,7 +8,9 @@ from tessera.core.pod import Amounts, Pod
 from tessera.core.profile import MIG_PREFIX, WHOLE_GPU, MigProfile
 from tessera.core.scheduling import Taint, untolerated
 
-GPU_MEMORY_LABEL: Final = "nvidia.com/gpu.memory"  # MiB of one card, set by GPU feature discovery
+# labels that GPU feature discovery sets
+GPU_PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
+GPU_MEMORY_LABEL: Final = "nvidia.com/gpu.memory"  # MiB of one card
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,12 @@ def is_gpu_resource(resource: str) -> bool:
     return resource == WHOLE_GPU or (
         resource.startswith(MIG_PREFIX) and MigProfile.of_resource(resource) is not None
     )
+
+
+def is_extended(resource: str) -> bool:
+    """Whether somebody outside Kubernetes defined it: those come in whole numbers, and limits equal requests."""
+    domain, slash, _ = resource.partition("/")
+    return bool(slash) and not domain.endswith("kubernetes.io")
 
 
 def why_excluded(pod: Pod, node: Node) -> str | None:

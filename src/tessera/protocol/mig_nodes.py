@@ -1,18 +1,27 @@
 """What a Node object says about its GPUs: labels of GPU feature discovery, and the layout in its annotation."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
+from tessera.core.errors import InvalidInput
 from tessera.core.geometry import Product
-from tessera.core.layout import Strategy
+from tessera.core.layout import CardLayout, NodeLayout, Strategy, named_cards, resolve
+from tessera.core.node import GPU_MEMORY_LABEL, GPU_PRODUCT_LABEL
+from tessera.core.placement import Wish
 from tessera.core.products import find_product
-from tessera.protocol.mig import RUNAI_CONFIG
+from tessera.protocol import mig
+from tessera.protocol.mig import CONFIG_STATE, RUNAI_CONFIG
+from tessera.protocol.mig_mapping import MAPPING, decode_mapping
 from tessera.protocol.objects import NodeIn
 
-PRODUCT: Final = "nvidia.com/gpu.product"
-MEMORY: Final = "nvidia.com/gpu.memory"  # MiB
+PRODUCT: Final = GPU_PRODUCT_LABEL
+MEMORY: Final = GPU_MEMORY_LABEL
 COUNT: Final = "nvidia.com/gpu.count"
 STRATEGY: Final = "nvidia.com/mig.strategy"
+CONFIG_REASON: Final = (
+    "nvidia.com/mig.config.reason"  # an annotation beside the state, where that is not success
+)
 
 _MOST_CARDS: Final = 1024  # of one node: labels are written by people too
 _MOST_MIB: Final = 1 << 24  # 16 TiB on one card
@@ -29,11 +38,14 @@ class GpuNode:
     cards: int | None  # None: the node does not say
     layout: str | None  # the text of its layout annotation
     strategy: Strategy
+    mapping: str | None = None  # what became of it
+    state: str = ""
+    reason: str = ""  # why the state is not success
 
 
 def gpu_node(node: NodeIn) -> GpuNode:
     """The GPU side of a node."""
-    labels = node.metadata.labels or {}
+    labels, annotations = node.metadata.labels or {}, node.metadata.annotations or {}
     label = labels.get(PRODUCT, "")
     # under the single strategy the product says `-MIG-`, and the count is of MIG devices
     cards = None if "-MIG-" in label else _number(labels.get(COUNT), _MOST_CARDS)
@@ -42,9 +54,46 @@ def gpu_node(node: NodeIn) -> GpuNode:
         label=label,
         product=find_product(label, _number(labels.get(MEMORY), _MOST_MIB)) if label else None,
         cards=cards,
-        layout=(node.metadata.annotations or {}).get(RUNAI_CONFIG),
+        layout=annotations.get(RUNAI_CONFIG),
         strategy=_STRATEGIES.get(labels.get(STRATEGY, ""), Strategy.MIXED),
+        mapping=annotations.get(MAPPING),
+        state=labels.get(CONFIG_STATE, ""),
+        reason=annotations.get(CONFIG_REASON, ""),
     )
+
+
+def present_layout(node: GpuNode) -> NodeLayout | None:
+    """How a node's cards are cut: as it says they are, else as somebody wished; None when nothing tells.
+
+    `InvalidInput` when what it says cannot be.
+    """
+    if node.product is None or (node.mapping is None and node.layout is None):
+        return None
+    if node.mapping is None:
+        entries = mig.read(node.layout or "", RUNAI_CONFIG).select()
+        named = [number for entry in entries for number in entry.cards or ()]
+        return resolve(entries, [node.product] * (node.cards or max(named, default=0) + 1))
+    mapping = decode_mapping(node.mapping)
+    number = node.cards or max(mapping, default=-1) + 1
+    if any(card >= number for card in mapping):
+        raise InvalidInput(f"{MAPPING}: {named_cards(mapping)}, but the node has {number}")
+    return NodeLayout(
+        tuple(
+            _mapped_card(node.product, tuple((d.position, d.gpu_instance_id) for d in mapping[card]))
+            if card in mapping
+            else CardLayout(node.product)
+            for card in range(number)
+        )
+    )
+
+
+@lru_cache(maxsize=1024)
+def _mapped_card(product: Product, devices: tuple[tuple[int, int], ...]) -> CardLayout:
+    profiles = {shape.profile_id: shape.profile for shape in reversed(product.shapes)}
+    unknown = sorted({number for _, number in devices if number not in profiles})
+    if unknown:
+        raise InvalidInput(f"{MAPPING}: no profile of {product.name} has the id {unknown[0]}")
+    return CardLayout.cut(product, [Wish(profiles[number], position) for position, number in devices])
 
 
 def _number(text: str | None, most: int) -> int | None:

@@ -18,7 +18,7 @@ from tessera.core.scheduling import NodeSelectorTerm, Requirement, Taint, Tolera
 
 _T = TypeVar("_T")
 _Texts = dict[str, str] | None
-_AmountsIn = dict[str, str | int | float] | None
+AmountsIn = dict[str, str | int | float] | None
 _ABSENT: Final = msgspec.Raw(b"")
 
 
@@ -29,8 +29,8 @@ class InvalidObject(InvalidInput):
 class ResourcesIn(msgspec.Struct, gc=False):
     """`resources` of a container or of a pod."""
 
-    requests: _AmountsIn = None
-    limits: _AmountsIn = None
+    requests: AmountsIn = None
+    limits: AmountsIn = None
 
 
 class ContainerIn(msgspec.Struct, gc=False):
@@ -121,7 +121,7 @@ class _NodeSpecIn(msgspec.Struct, gc=False):
 
 
 class _NodeStatusIn(msgspec.Struct, gc=False):
-    allocatable: _AmountsIn = None
+    allocatable: AmountsIn = None
 
 
 class NodeIn(msgspec.Struct, gc=False):
@@ -226,7 +226,6 @@ def pod_of(
         and affinity.nodeAffinity
         and affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution
     )
-    whole = read(spec.resources, _resources_of, ResourcesIn(), "spec.resources")
     return Pod(
         namespace=namespace,
         name=metadata.name or metadata.generateName or "",
@@ -239,12 +238,22 @@ def pod_of(
         tolerations=tuple(
             Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "") for t in tolerations
         ),
-        overhead=amounts_of(read(spec.overhead, _overhead_of, None, "spec.overhead"), "spec.overhead"),
-        pod_requests=amounts_of(whole.requests, "spec.resources.requests"),
+        overhead=overhead_of(spec),
+        pod_requests=amounts_of(pod_resources_of(spec).requests, "spec.resources.requests"),
     )
 
 
-def amounts_of(amounts: _AmountsIn, where: str) -> Amounts:
+def overhead_of(spec: PodSpecIn) -> Amounts:
+    """What a pod costs beside its containers."""
+    return amounts_of(read(spec.overhead, _overhead_of, None, "spec.overhead"), "spec.overhead")
+
+
+def pod_resources_of(spec: PodSpecIn) -> ResourcesIn:
+    """The resources of a pod as a whole."""
+    return read(spec.resources, _resources_of, ResourcesIn(), "spec.resources")
+
+
+def amounts_of(amounts: AmountsIn, where: str) -> Amounts:
     """A map of quantities, each parsed."""
     if not amounts:
         return NOTHING

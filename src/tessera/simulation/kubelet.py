@@ -21,6 +21,7 @@ from tessera.protocol.deviceplugin import podresources_pb2 as podresources
 from tessera.protocol.deviceplugin import v1beta1_pb2 as v1beta1
 
 Grant: TypeAlias = v1beta1.ContainerAllocateResponse
+Held: TypeAlias = dict[str, list[str]]  # resource → ids
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 _TIMEOUT: Final = 10.0
@@ -51,7 +52,7 @@ class Kubelet:
         self.folder = root / "device-plugins"
         self.plugins: dict[str, Plugin] = {}
         self.devices: dict[str, dict[str, bool]] = {}  # resource → id → healthy
-        self.pods: dict[str, dict[str, list[str]]] = {}  # namespace/name → resource → ids
+        self.pods: dict[str, dict[str, Held]] = {}  # namespace/name → container → what it holds
         self.registrations: list[str] = []  # resources, in the order they came
         self._pod_resources = root / "pod-resources" if pod_resources else None
         self._on_change = on_change
@@ -115,25 +116,30 @@ class Kubelet:
     # pods
 
     async def admit(
-        self, pod: str, wanted: Mapping[str, int], ids: Mapping[str, list[str]] | None = None
+        self,
+        pod: str,
+        wanted: Mapping[str, int],
+        ids: Mapping[str, list[str]] | None = None,
+        *,
+        container: str = "main",
     ) -> dict[str, Grant]:
-        """Give a pod (`namespace/name`) of one container its devices; `ids` overrides the choice."""
+        """Give a container of a pod (`namespace/name`) its devices; `ids` overrides the choice."""
         chosen = {
             resource: (ids or {}).get(resource) or await self._choose(resource, count)
             for resource, count in wanted.items()
         }
         grants = {resource: await self._allocate(resource, those) for resource, those in chosen.items()}
-        self.pods[pod] = chosen
+        self.pods.setdefault(pod, {})[container] = chosen
         for resource in chosen:
-            await self.pre_start(pod, resource)
+            await self.pre_start(pod, resource, container=container)
         await self._changed()
         return grants
 
-    async def pre_start(self, pod: str, resource: str) -> None:
+    async def pre_start(self, pod: str, resource: str, *, container: str = "main") -> None:
         """Ask the plugin whether a container of the pod may start (again)."""
         plugin = self.plugins[resource]
         if plugin.options.pre_start_required:
-            request = v1beta1.PreStartContainerRequest(devices_ids=self.pods[pod][resource])
+            request = v1beta1.PreStartContainerRequest(devices_ids=self.pods[pod][container][resource])
             await self._call(plugin, messages.PRE_START, request)
 
     async def remove(self, pod: str) -> None:
@@ -142,7 +148,12 @@ class Kubelet:
         await self._changed()
 
     async def _choose(self, resource: str, count: int) -> list[str]:
-        taken = {device for held in self.pods.values() for device in held.get(resource, ())}
+        taken = {
+            device
+            for containers in self.pods.values()
+            for held in containers.values()
+            for device in held.get(resource, ())
+        }
         healthy = [device for device, well in self.devices.get(resource, {}).items() if well]
         free = [device for device in healthy if device not in taken]
         if len(free) < count:
@@ -254,15 +265,16 @@ class Kubelet:
                     name=pod.partition("/")[2],
                     containers=[
                         podresources.ContainerResources(
-                            name="main",
+                            name=container,
                             devices=[
                                 podresources.ContainerDevices(resource_name=resource, device_ids=ids)
                                 for resource, ids in held.items()
                             ],
                         )
+                        for container, held in containers.items()
                     ],
                 )
-                for pod, held in self.pods.items()
+                for pod, containers in self.pods.items()
             ]
         )
 

@@ -20,7 +20,6 @@ from tessera.webhook.signer import Signer
 from tessera.webhook.tls import Identity, server_context
 from tessera.webhook.vault import authorities_in, bundle_of, names_in, read_vault, write_vault
 
-_LOOK_SECONDS: Final = 15.0
 _SOON_SECONDS: Final = 1.0  # while something is missing
 _MOST_MISSED: Final = 4  # looks; with more than that missing, nobody was watching
 _MOST_STEPS: Final = 20  # in a row; a rotation takes five
@@ -98,7 +97,6 @@ class Keeper:
         log: Log,
         policy: Policy = Policy(),  # noqa: B008 # frozen
         clock: Clock = SYSTEM_CLOCK,
-        look_seconds: float = _LOOK_SECONDS,
     ) -> None:
         self.doings = Doings()
         self._store = store
@@ -108,8 +106,7 @@ class Keeper:
         self._log = log
         self._policy = policy
         self._clock = clock
-        self._look_seconds = look_seconds
-        self._sightings = Sightings(_MOST_MISSED * look_seconds)
+        self._sightings = Sightings(_MOST_MISSED * policy.look)
         self._leaf: Leaf | None = None
         self._known: Situation | None = None
         self._told: tuple[str, float] = ("", 0.0)
@@ -135,15 +132,15 @@ class Keeper:
                     break
         except Conflict:
             self.doings.conflicts += 1
-            return min(0.2, self._look_seconds)
+            return min(0.2, self._policy.look)
         except TesseraError as error:
             self._failed(str(error))
-            return self._look_seconds
+            return self._policy.look
         except Exception as error:  # noqa: BLE001 # whatever it is, the certificate in use goes on being served
             self._failed(f"unexpected: {error!r}")
-            return self._look_seconds
+            return self._policy.look
         self._told = ("", 0.0)
-        return min(_SOON_SECONDS, self._look_seconds) if self.not_ready() else self._look_seconds
+        return min(_SOON_SECONDS, self._policy.look) if self.not_ready() else self._policy.look
 
     async def look(self) -> Move:
         """Look, and take one step."""

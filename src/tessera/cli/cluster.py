@@ -1,0 +1,57 @@
+"""The cluster that a command talks to: the options that say which, and the way there."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from tessera.kube.client import Client
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterChoice:
+    """Which cluster a person means; without a word, the one that kubectl would take."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+
+    def run(self, work: "Callable[[Client], Awaitable[T]]") -> T:
+        """Do some work with a client of that cluster, from beginning to end."""
+        from tessera.kube.client import Client
+        from tessera.kube.config import find_cluster
+        from tessera.kube.errors import Unreachable
+
+        cluster = find_cluster(self.kubeconfig, self.context)
+
+        async def connected() -> T:
+            async with Client(cluster) as client:
+                try:
+                    return await work(client)
+                except Unreachable as error:
+                    raise Unreachable(
+                        error.kind, f"cannot reach the cluster ({cluster.source}): {error}"
+                    ) from error
+
+        return asyncio.run(connected())
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--kubeconfig` and `--context`; it gets a `ClusterChoice` called `cluster`."""
+
+    @click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="The kubeconfig.  [default: $KUBECONFIG, ~/.kube/config, or the pod's own cluster]",
+    )
+    @click.option("--context", metavar="NAME", help="The kubeconfig's context.  [default: the current one]")
+    @wraps(command)
+    def with_cluster(*args: Any, kubeconfig: str | None, context: str | None, **more: Any) -> Any:
+        return command(*args, cluster=ClusterChoice(kubeconfig, context), **more)
+
+    return with_cluster

@@ -1,0 +1,136 @@
+"""A cluster in this process: API server, scheduler, and nodes that come and go.
+
+What runs on it is not part of it: a webhook is reached through `services`, and a node's daemons (its device plugin) are
+started by whoever puts the cluster together.
+"""
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from tessera.kube.client import Client
+from tessera.kube.connection import Cluster, Endpoint
+from tessera.protocol import yaml
+from tessera.simulation.apiserver import ApiServer
+from tessera.simulation.events import Events
+from tessera.simulation.kinds import NAMESPACES
+from tessera.simulation.node import SimulatedNode
+from tessera.simulation.nodes import NodeSpec
+from tessera.simulation.scheduler import Scheduler
+from tessera.simulation.store import StatusError, Store
+from tessera.simulation.webhooks import Called, Webhooks
+
+Daemon = Callable[[SimulatedNode], Awaitable[None]]  # runs on a node until it is cancelled
+
+_NAMESPACES: Final = ("default", "kube-system")
+
+
+class EmbeddedCluster:
+    """Everything but what Tessera itself does. Use it inside a task group: what fails there ends everything."""
+
+    def __init__(
+        self,
+        folder: Path,
+        tasks: asyncio.TaskGroup,
+        *,
+        daemons: Iterable[Daemon] = (),
+        on_call: Callable[[Called], None] = lambda _: None,
+    ) -> None:
+        self.store = Store()
+        self.services: dict[tuple[str, str], tuple[str, int]] = {}
+        self.nodes: dict[str, SimulatedNode] = {}
+        self._folder = folder
+        self._tasks = tasks
+        self._daemons = tuple(daemons)
+        self._events = Events(self.store)
+        self._webhooks = Webhooks(self.store, self.services, on_call)
+        self._server = ApiServer(self.store, self._webhooks.admit)
+        self._scheduling: asyncio.Task[None] | None = None
+        self._working: dict[str, list[asyncio.Future[None]]] = {}
+        self._made = 0
+
+    @property
+    def url(self) -> str:
+        """Where its API server listens."""
+        return self._server.url
+
+    async def start(self, port: int = 0) -> None:
+        """Start the control plane; there are no nodes yet."""
+        await self._server.start(port=port)
+        for name in _NAMESPACES:
+            self.make_namespace(name)
+        self._scheduling = self._tasks.create_task(Scheduler(self.store, self._events).run())
+
+    async def stop(self) -> None:
+        """Stop nodes first, the API server last."""
+        for name in tuple(self.nodes):
+            await self.remove(name)
+        if self._scheduling is not None:
+            await _end(self._scheduling)
+        self._webhooks.close()
+        await self._server.stop()
+
+    def make_namespace(self, name: str) -> None:
+        """Make a namespace, unless it is there."""
+        with contextlib.suppress(StatusError):
+            labels = {"kubernetes.io/metadata.name": name}
+            self.store.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}})
+
+    def client(self) -> Client:
+        """A client of its API server."""
+        return Client(Cluster(Endpoint.parse(self.url, where="embedded cluster")))
+
+    def kubeconfig(self) -> str:
+        """A kubeconfig that leads here, for kubectl and for `tessera`."""
+        entry = {"name": "embedded"}
+        return yaml.dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "embedded",
+                "clusters": [{**entry, "cluster": {"server": self.url}}],
+                "users": [{**entry, "user": {}}],
+                "contexts": [{**entry, "context": {"cluster": "embedded", "user": "embedded"}}],
+            }
+        )
+
+    async def have(self, specs: Iterable[NodeSpec]) -> None:
+        """Have exactly these nodes; those that are there already stay as they are."""
+        wanted = {spec.name: spec for spec in specs}
+        for name in [name for name, node in self.nodes.items() if wanted.get(name) != node.spec]:
+            await self.remove(name)
+        for name in [name for name in wanted if name not in self.nodes]:
+            await self.add(wanted[name])
+
+    async def add(self, spec: NodeSpec) -> SimulatedNode:
+        """A node joins."""
+        self._made += 1
+        folder = self._folder / str(self._made)  # short: the paths of unix sockets have 107 bytes
+        node = SimulatedNode(spec, self.store, self._events, folder)
+        await node.start()
+        self.nodes[spec.name] = node
+        work = [self._tasks.create_task(node.run())]
+        work += [self._tasks.create_task(_run(daemon, node)) for daemon in self._daemons]
+        self._working[spec.name] = [*work]
+        return node
+
+    async def remove(self, name: str) -> None:
+        """A node leaves, with its pods."""
+        node = self.nodes.pop(name)
+        kubelet, *daemons = self._working.pop(name)
+        for task in (*daemons, kubelet):
+            await _end(task)
+        await node.stop()
+        shutil.rmtree(node.folder, ignore_errors=True)
+
+
+async def _run(daemon: Daemon, node: SimulatedNode) -> None:
+    await daemon(node)
+
+
+async def _end(task: "asyncio.Future[None]") -> None:
+    task.cancel()
+    await asyncio.wait((task,))  # what it died of, if it did, is the task group's business

@@ -1,0 +1,56 @@
+"""Events: what happened to an object, told as `kubectl describe` shows it."""
+
+import secrets
+from datetime import UTC, datetime
+from typing import Final
+
+from tessera.simulation.kinds import EVENTS
+from tessera.simulation.store import Document, Store
+
+_MOST: Final = 1000  # kept; a real cluster keeps them for an hour
+
+
+class Events:
+    """Writes events; the same thing said again is counted, not repeated."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._names: dict[tuple[str, str, str], tuple[str, str]] = {}  # uid, reason, message → the event
+
+    def tell(
+        self, component: str, about: Document, reason: str, message: str, *, warning: bool = False
+    ) -> None:
+        """Something happened to an object."""
+        metadata = about["metadata"]
+        namespace = metadata.get("namespace") or "default"
+        moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        key = (str(metadata.get("uid")), reason, message)
+        if (known := self._names.get(key)) is not None:
+            event = self._store.get(EVENTS, known[1], known[0]).document
+            event |= {"count": event["count"] + 1, "lastTimestamp": moment}
+            self._store.update(EVENTS, known[1], event, known[0])
+            return
+        name = f"{metadata['name']}.{secrets.token_hex(8)}"
+        event = {
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": {
+                "kind": about.get("kind"),
+                "apiVersion": about.get("apiVersion"),
+                "namespace": metadata.get("namespace"),
+                "name": metadata["name"],
+                "uid": metadata.get("uid"),
+            },
+            "type": "Warning" if warning else "Normal",
+            "reason": reason,
+            "message": message,
+            "source": {"component": component},
+            "reportingComponent": component,
+            "count": 1,
+            "firstTimestamp": moment,
+            "lastTimestamp": moment,
+        }
+        self._store.create(EVENTS, event, namespace)
+        self._names[key] = (namespace, name)
+        while len(self._names) > _MOST:
+            old = self._names.pop(next(iter(self._names)))
+            self._store.delete(EVENTS, old[1], old[0])

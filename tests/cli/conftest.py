@@ -1,0 +1,33 @@
+"""What tests of commands share."""
+
+import io
+import sys
+
+import pytest
+
+from tessera.cli.app import run
+from tests.cli.cluster import ServedCluster
+from tests.kube.conftest import pytest_pyfunc_call  # noqa: F401 # a hook: tests may be coroutines
+
+
+@pytest.fixture
+def served(tmp_path):
+    """A cluster that commands can talk to."""
+    cluster = ServedCluster(tmp_path)
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def command(capsys, monkeypatch, tmp_path):
+    """Runs a command in an empty folder; returns exit code, standard output and error."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*args, stdin=""):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        code = run(list(args))
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    call.folder = tmp_path
+    return call

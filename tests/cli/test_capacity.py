@@ -1,0 +1,421 @@
+"""`tessera capacity` from the outside: what it prints, and how it exits."""
+
+import asyncio
+import csv
+import io
+import json
+
+import pytest
+
+from tessera.cli.capacity_documents import as_json
+from tessera.cli.capacity_report import report_of
+from tessera.cli.capacity_watch import ChangedLines, Documents, Picture, following
+from tessera.cli.survey import Survey
+from tessera.core.capacity import is_gpu
+from tessera.core.quantity import Quantity
+from tessera.kube.client import Client
+from tessera.protocol import yaml
+from tessera.protocol.selector import LabelSelector
+from tessera.simulation.kinds import NODES, PODS
+from tests.build import GPU, MIG, pod_document
+from tests.kube.apiserver import MisbehavingApiServer
+
+LAYOUT = """\
+version: v1
+mig-configs:
+  selected:
+  - devices: [0, 1]
+    mig-enabled: true
+    mig-devices: [2g.20gb, 2g.20gb, 3g.30gb]
+"""
+
+
+def node(name, allocatable, product="", taint="", layout=None, **labels):
+    metadata = {"name": name, "labels": {f"nvidia.com/{key}": value for key, value in labels.items()}}
+    if product:
+        metadata["labels"]["nvidia.com/gpu.product"] = product
+    if layout:
+        metadata["labels"] |= {"nvidia.com/gpu.memory": "71680", "nvidia.com/gpu.count": "2"}
+        metadata["labels"]["nvidia.com/mig.config.state"] = "success"
+        metadata["annotations"] = {"run.ai/mig.config": layout}
+    spec = {"taints": [{"key": f"node.kubernetes.io/{taint}", "effect": "NoSchedule"}]} if taint else {}
+    status = {"allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110", **allocatable}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": status}
+
+
+def pod(name, where, resource, amount=1, phase="Running", **metadata):
+    requests = {resource: str(amount), "cpu": "500m"}
+    one = pod_document({"requests": requests, "limits": {resource: str(amount)}}, **metadata)
+    one["metadata"] |= {"name": name, "namespace": metadata.get("namespace", "default")}
+    one["status"] = {"phase": phase}
+    if where:
+        one["spec"]["nodeName"] = where
+    return one
+
+
+OBJECTS = [
+    node("sim-0", {MIG + "2g.20gb": "4", MIG + "3g.30gb": "2", GPU: "0"}, "NVIDIA-H200", layout=LAYOUT),
+    node("sim-1", {MIG + "2g.20gb": "4", MIG + "3g.30gb": "2"}, "NVIDIA-H200", "unschedulable", LAYOUT),
+    node("v100", {GPU: "8"}, "Tesla-V100", zone="a"),
+    node("plain", {}),
+    pod("a", "sim-0", MIG + "2g.20gb", 2),
+    pod("b", "sim-0", MIG + "3g.30gb"),
+    pod("c", "v100", GPU, 4, namespace="ml"),
+    pod("done", "sim-1", MIG + "2g.20gb", 1, "Succeeded"),
+    pod("going", "sim-1", MIG + "2g.20gb", 1, deletionTimestamp="2026-11-15T09:00:00Z"),
+    pod("waits", "", MIG + "2g.20gb", 3, "Pending"),
+    pod("nowhere", "", MIG + "1g.10gb", 1, "Pending", namespace="ml"),
+    {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}},
+]
+SAVED = json.dumps({"apiVersion": "v1", "kind": "List", "items": OBJECTS})
+
+TABLE = """\
+NODE   PRODUCT      RESOURCE                ALLOCATABLE  ALLOCATED  AVAILABLE
+sim-0  NVIDIA-H200  nvidia.com/mig-2g.20gb  4            2          2
+sim-0  NVIDIA-H200  nvidia.com/mig-3g.30gb  2            1          1
+sim-1  NVIDIA-H200  nvidia.com/mig-2g.20gb  4            1          3
+sim-1  NVIDIA-H200  nvidia.com/mig-3g.30gb  2            0          2
+v100   Tesla-V100   nvidia.com/gpu          8            4          4
+
+TOTAL        RESOURCE                ALLOCATABLE  ALLOCATED  AVAILABLE  ASKED FOR
+NVIDIA-H200  nvidia.com/mig-2g.20gb  8            3          5
+NVIDIA-H200  nvidia.com/mig-3g.30gb  4            1          3
+Tesla-V100   nvidia.com/gpu          8            4          4
+all          nvidia.com/gpu          8            4          4          0
+all          nvidia.com/mig-1g.10gb  0            0          0          1
+all          nvidia.com/mig-2g.20gb  8            3          5          3
+all          nvidia.com/mig-3g.30gb  4            1          3          0
+"""
+WIDE = """\
+NODE   PRODUCT      RESOURCE                ALLOCATABLE  ALLOCATED  AVAILABLE  USED  STATE     LAYOUT
+sim-0  NVIDIA-H200  nvidia.com/gpu          0            0          0          -     ready     success
+sim-0  NVIDIA-H200  nvidia.com/mig-2g.20gb  4            2          2          50%   ready     success
+sim-0  NVIDIA-H200  nvidia.com/mig-3g.30gb  2            1          1          50%   ready     success
+sim-1  NVIDIA-H200  nvidia.com/mig-2g.20gb  4            1          3          25%   cordoned  success
+sim-1  NVIDIA-H200  nvidia.com/mig-3g.30gb  2            0          2          0%    cordoned  success"""
+
+
+@pytest.fixture
+def saved(command):
+    """Runs the command on the objects above."""
+    (command.folder / "saved.json").write_text(SAVED)
+    return lambda *args: command("capacity", "--from", "saved.json", *args)
+
+
+def test_table(saved):
+    """Nodes, products and the whole, with what waiting pods ask for."""
+    assert saved() == (0, TABLE, "")
+
+
+def test_cluster_is_as_files(served, command):
+    """A cluster's answer is the same as that of files, to the letter."""
+    served.add(*OBJECTS[:-1])
+    assert command("capacity", "--kubeconfig", served.kubeconfig) == (0, TABLE, "")
+    pods = served.server.asked("/api/v1/pods")
+    assert len(pods) == 1
+    assert pods[0].query["fieldSelector"] == "status.phase!=Succeeded,status.phase!=Failed"
+
+
+def test_pages(served, command, monkeypatch):
+    """A large cluster is read page by page, and from the beginning when its pages expire half-way."""
+    monkeypatch.setattr("tessera.kube.listing.PAGE", 3)
+    served.add(*OBJECTS[:-1])
+    assert command("capacity", "--kubeconfig", served.kubeconfig) == (0, TABLE, "")
+    assert len(served.server.asked("/api/v1/pods")) == 2
+    served.server.requests.clear()
+
+    def forget_pages(request):
+        if request.path == "/api/v1/pods" and "continue" in request.query:
+            served.server._lists.forget()
+
+    served.server.intercept = forget_pages
+    assert command("capacity", "--kubeconfig", served.kubeconfig) == (0, TABLE, "")
+    assert len(served.server.asked("/api/v1/pods")) == 3
+
+
+def test_wide(saved):
+    """Wide adds how nodes are, and how many more devices their cards could hold."""
+    code, out, _ = saved("-o", "wide", "-l", "nvidia.com/gpu.product=NVIDIA-H200")
+    nodes, _, room = out.split("\n\n")
+    assert (code, nodes) == (0, WIDE)
+    assert room.splitlines() == [
+        "ROOM FOR  CUT AND FREE  BESIDE  CUT ANEW  LOST",
+        "1g.10gb   0             0       14        14",
+        "2g.20gb   5             0       7         2",
+        "3g.30gb   3             0       5         2",
+        "7g.70gb   0             0       2         2",
+    ]
+
+
+def test_pods(saved):
+    """Who holds what and who waits; of one namespace, if that is asked for."""
+    code, out, _ = saved("--pods")
+    assert code == 0
+    assert out.startswith(TABLE)
+    assert out.removeprefix(TABLE).strip().splitlines() == [
+        "NAMESPACE  POD      NODE   RESOURCE                AMOUNT  STATE",
+        "default    waits    -      nvidia.com/mig-2g.20gb  3       waits",
+        "ml         nowhere  -      nvidia.com/mig-1g.10gb  1       waits",
+        "default    a        sim-0  nvidia.com/mig-2g.20gb  2       holds",
+        "default    b        sim-0  nvidia.com/mig-3g.30gb  1       holds",
+        "default    going    sim-1  nvidia.com/mig-2g.20gb  1       ending",
+        "ml         c        v100   nvidia.com/gpu          4       holds",
+    ]
+    code, out, _ = saved("--pods", "-n", "ml", "-l", "nvidia.com/zone=a", "-o", "csv")
+    assert out.splitlines() == [
+        "namespace,pod,node,resource,amount,state",
+        "ml,nowhere,,nvidia.com/mig-1g.10gb,1,waits",
+        "ml,c,v100,nvidia.com/gpu,4,holds",
+    ]
+
+
+def test_documents(saved):
+    """JSON and YAML say the same, and all of it; CSV has plain numbers."""
+    code, out, _ = saved("-o", "json", "--pods", "--resource", "3g.30gb", "--resource", "cpu")
+    found = json.loads(out)
+    assert code == 0
+    assert (
+        yaml.load(saved("-o", "yaml", "--pods", "--resource", "mig-3g.30gb", "--resource", "cpu")[1]) == found
+    )
+    sim = next(one for one in found["nodes"] if one["name"] == "sim-0")
+    assert sim == {
+        "name": "sim-0",
+        "product": "NVIDIA-H200",
+        "state": "ready",
+        "layoutState": "success",
+        "resources": {
+            MIG + "3g.30gb": {"allocatable": "2", "allocated": "1", "available": "1"},
+            "cpu": {"allocatable": "64", "allocated": "1", "available": "63"},
+        },
+    }
+    assert found["total"]["cpu"] == {"allocatable": "256", "allocated": "2", "available": "254", "asked": "1"}
+    assert found["products"][1]["nodes"] == 2
+    assert found["room"]["2g.20gb"] == {"free": 5, "beside": 0, "recut": 7, "lost": 2}
+    assert found["pods"][0] == {"namespace": "default", "name": "waits", "node": "", "state": "waits", "resources": {"cpu": "500m"}}  # fmt: skip
+    rows = list(
+        csv.DictReader(io.StringIO(saved("-o", "csv", "--resource", "cpu", "--resource", "memory")[1]))
+    )
+    assert rows[2] == {"node": "sim-0", "product": "NVIDIA-H200", "resource": "cpu", "allocatable": "64", "allocated": "1", "available": "63", "asked": ""}  # fmt: skip
+    assert rows[4]["available"] == "63.5"
+    assert rows[1]["allocatable"] == str(256 * 2**30)
+    assert rows[-1] == {"node": "", "product": "", "resource": "cpu", "allocatable": "", "allocated": "", "available": "", "asked": "1"}  # fmt: skip
+
+
+def test_all(saved):
+    """All resources of all nodes; a pod takes one of its node's places for pods."""
+    found = json.loads(saved("--all", "-o", "json")[1])
+    assert [one["name"] for one in found["nodes"]] == ["plain", "sim-0", "sim-1", "v100"]
+    assert found["nodes"][1]["resources"]["pods"] == {
+        "allocatable": "110",
+        "allocated": "2",
+        "available": "108",
+    }
+    for one in found["nodes"]:
+        for usage in one["resources"].values():
+            values = {name: Quantity.parse(text).value for name, text in usage.items()}
+            assert values["allocated"] + values["available"] == values["allocatable"]
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "err"),
+    [
+        (["--fail-below", "2g.20gb=5"], 0, ""),
+        (["--fail-below", "2g.20gb=6"], 4, "nvidia.com/mig-2g.20gb: 5 available, less than 6\n"),
+        (["--fail-below", "nvidia.com/gpu=1", "--resource", "3g.30gb"], 0, ""),
+        (["--fail-below", "1g.10gb=1", "--fail-below", "gpu=5", "--fail-below", "cpu=1"], 4, "nvidia.com/mig-1g.10gb: 0 available, less than 1\nnvidia.com/gpu: 4 available, less than 5\n"),
+        (["--fail-below", "memory=1025Gi"], 4, "memory: 1Ti available, less than 1025Gi\n"),
+        (["--fail-below", "gpu=1", "-l", "!nvidia.com/zone"], 4, "nvidia.com/gpu: 0 available, less than 1\n"),
+    ],
+)  # fmt: skip
+def test_fail_below(saved, args, code, err):
+    """Scripts see from the exit code whether enough is available, whatever else is shown."""
+    found, out, told = saved(*args)
+    assert (found, told) == (code, err)
+    assert out
+
+
+def test_folders_and_several_files(command):
+    """Folders as `kubectl cluster-info dump` writes them, YAML and JSON; an object counts once."""
+    dump = command.folder / "dump"
+    (dump / "default").mkdir(parents=True)
+    nodes = [
+        {key: value for key, value in one.items() if key not in ("kind", "apiVersion")} for one in OBJECTS[:4]
+    ]
+    (dump / "nodes.json").write_text(json.dumps({"kind": "NodeList", "apiVersion": "v1", "items": nodes}))
+    (dump / "default" / "pods.yaml").write_text("---\n".join(yaml.dump(one) for one in OBJECTS[4:]))
+    (dump / "default" / "logs.txt").write_text("[[[ not an object")
+    (command.folder / "again.json").write_text(json.dumps(OBJECTS[4]))
+    assert command("capacity", "--from", "dump", "--from", "again.json") == (0, TABLE, "")
+    assert command("capacity", "--from", "-", stdin=SAVED) == (0, TABLE, "")
+
+
+@pytest.mark.parametrize(
+    ("args", "stdin", "code", "out", "err"),
+    [
+        (["-l", "a=b"], SAVED, 0, None, 'standard input: no nodes that match "a=b"\n'),
+        ([], json.dumps(OBJECTS[3]), 0, "", "no GPUs on the one node; --all shows every resource\n"),
+        (["--resource", "7g.70gb"], SAVED, 0, "", "no nvidia.com/mig-7g.70gb on any of 4 nodes; --all shows every resource\n"),
+        ([], json.dumps(OBJECTS[-1]), 2, "", "tessera: standard input: no nodes and no pods\n"),
+        ([], "kind: 3", 2, "", "tessera: standard input: no nodes and no pods\n"),
+        ([], "[]", 2, "", "tessera: standard input: expected a Kubernetes object, got a list\n"),
+        ([], '{"kind":"List","items":[3]}', 2, "", "tessera: standard input: items[0]: expected object, got int\n"),
+        ([], '{"kind":"Node","metadata":{"name":"a"},"status":{"allocatable":{"cpu":"x"}}}', 0, "", "no GPUs on the one node; --all shows every resource\n"),
+        (["--all"], '{"kind":"Node","metadata":{"name":"a"},"status":{"allocatable":{"cpu":"x"}}}', 2, "", 'tessera: standard input: Node: node a, status.allocatable[cpu]: "x" is not a Kubernetes quantity such as 2, 500m or 8Gi\n'),
+        ([], '{"kind":"Pod","metadata":[]}', 2, "", "tessera: standard input: Pod: metadata: expected object, got array\n"),
+        (["--from", "nowhere"], SAVED, 2, "", "tessera: nowhere: no such file or directory\n"),
+        (["--resource", "nonsense"], SAVED, 2, "", "tessera: --resource nonsense: not a resource such as gpu, 2g.20gb, nvidia.com/gpu or cpu\n"),
+        (["--fail-below", "gpu"], SAVED, 2, "", "tessera: --fail-below gpu: expected a resource and a number, such as 2g.20gb=4\n"),
+        (["--fail-below", "gpu=many"], SAVED, 2, "", 'tessera: --fail-below gpu=many: "many" is not a Kubernetes quantity such as 2, 500m or 8Gi\n'),
+        (["-l", "a in b"], SAVED, 2, "", None),
+        (["-n", "ml"], SAVED, 2, "", "tessera capacity: -n says whose pods to list: it goes with --pods (see tessera capacity --help)\n"),
+        (["--all", "--resource", "cpu"], SAVED, 2, "", "tessera capacity: --all and --resource: say one of them (see tessera capacity --help)\n"),
+        (["--watch"], SAVED, 2, "", "tessera capacity: --watch follows a cluster: it goes neither with --from nor with --fail-below (see tessera capacity --help)\n"),
+    ],
+)  # fmt: skip
+def test_nothing_and_bad_input(command, args, stdin, code, out, err):
+    """Nothing to see is told, and bad input is one sentence; never a traceback."""
+    found, printed, told = command("capacity", "--from", "-", *args, stdin=stdin)
+    assert found == code
+    assert out is None or printed == out
+    assert err is None or told == err
+    assert "Traceback" not in told
+
+
+def test_cluster_that_cannot_be_asked(served, command):
+    """Who cannot reach the cluster, or may not ask it, is told so; exit code 1."""
+    served.server.tokens = {"secret"}
+    code, out, err = command("capacity", "--kubeconfig", served.kubeconfig)
+    assert (code, out, err) == (1, "", "tessera: the API server answered 401 Unauthorized: Unauthorized\n")
+    served._await(served.server.stop())
+    code, out, err = command("capacity", "--kubeconfig", served.kubeconfig, "--watch")
+    where = served.server.url.removeprefix("http://")
+    assert (code, out) == (1, "")
+    assert err == (
+        f'tessera: cannot reach the cluster (context "test" of {served.kubeconfig}): {where} refused the connection\n'
+    )
+    served._await(served.server.start())
+
+
+def test_progress(served, command, monkeypatch):
+    """On a terminal a large cluster shows how far it is, on standard error."""
+    monkeypatch.setattr("tessera.cli.survey._Bar._WORTH_SHOWING", 3)
+    monkeypatch.setattr("tessera.cli.survey._Bar._STEP", 1)
+    served.add(*OBJECTS[:-1])
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stderr", terminal)
+    code, out, _ = command("capacity", "--kubeconfig", served.kubeconfig)
+    assert (code, out) == (0, TABLE)
+    assert "Reading nodes" in terminal.getvalue()
+    assert "Reading pods" in terminal.getvalue()
+    assert "6/7" in terminal.getvalue()  # one of the seven has ended, and is not read
+
+
+# watching
+
+
+def report(survey, pods=False):
+    return report_of(survey, is_gpu, pods=pods, with_rooms=False)
+
+
+async def changes(cluster, work):
+    """Do something, and wait until the survey has heard of it."""
+    cluster.changed.clear()
+    work()
+    await cluster.changed.wait()
+    cluster.now()
+
+
+def test_watch_follows():
+    """Whatever happens to nodes and pods, the survey is what a fresh one would be; rows that changed are told."""
+
+    async def run():
+        async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
+            store = server.store
+            for one in OBJECTS[:-1]:
+                kind = NODES if one["kind"] == "Node" else PODS
+                store.create(kind, one, one["metadata"].get("namespace", ""))
+            survey = Survey(is_gpu, LabelSelector.parse("nvidia.com/gpu.product"), holds=lambda _: True)
+
+            async def agrees(cluster):
+                fresh = Survey(is_gpu, LabelSelector.parse("nvidia.com/gpu.product"), holds=lambda _: True)
+                await fresh.read_cluster(client)
+                cluster.now()
+                assert as_json(report(survey, pods=True)) == as_json(report(fresh, pods=True))
+
+            lines, documents = ChangedLines(wide=False), Documents(as_json)
+            async with following(client, survey) as cluster:
+                await agrees(cluster)
+                assert "\n".join(lines.news(report(survey))) == TABLE.replace("\n\n", "\n").rstrip("\n")
+                assert lines.news(report(survey)) == []
+                assert len(documents.news(report(survey))) == 1
+                assert documents.news(report(survey)) == []
+
+                def bind():
+                    document = store.get(PODS, "waits", "default").document
+                    document["spec"]["nodeName"] = "sim-1"
+                    store.update(PODS, "waits", document, "default", status=None)
+
+                await changes(cluster, bind)
+                await agrees(cluster)
+                assert lines.news(report(survey)) == [
+                    "sim-1  NVIDIA-H200  nvidia.com/mig-2g.20gb  4            4          0",
+                    "NVIDIA-H200  nvidia.com/mig-2g.20gb  8            6          2",
+                    "all          nvidia.com/mig-2g.20gb  8            6          2          0",
+                ]
+                await changes(cluster, lambda: store.delete(PODS, "waits", "default"))
+                await changes(cluster, lambda: store.delete(NODES, "v100"))
+                await agrees(cluster)
+                assert "v100   Tesla-V100   nvidia.com/gpu          gone         gone       gone" in lines.news(report(survey))  # fmt: skip
+
+                def finish():
+                    document = store.get(PODS, "a", "default").document
+                    document["status"]["phase"] = "Succeeded"
+                    store.update(PODS, "a", document, "default", status=None)
+
+                await changes(cluster, finish)
+                await agrees(cluster)
+                server.gone_mid_stream()
+                await changes(cluster, lambda: store.delete(PODS, "b", "default"))
+                await agrees(cluster)
+                assert cluster.trouble == ""
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_picture(capsys, monkeypatch):
+    """A terminal is drawn anew: the sum first, no more lines than it has, and what is wrong below."""
+    monkeypatch.setenv("LINES", "6")
+    monkeypatch.setenv("COLUMNS", "200")
+    survey = Survey(is_gpu)
+    for one in OBJECTS[:4]:
+        survey.put(survey.decode_node(json.dumps(one).encode()))
+    Picture(wide=False).show(report(survey), "nodes: nothing heard for 99 s: refused")
+    assert capsys.readouterr().out.split("\n") == [
+        "\x1b[H\x1b[JTOTAL        RESOURCE                ALLOCATABLE  ALLOCATED  AVAILABLE  ASKED FOR",
+        "NVIDIA-H200  nvidia.com/mig-2g.20gb  8            0          8",
+        "… 12 more lines",
+        "",
+        "nodes: nothing heard for 99 s: refused",
+        "",
+    ]
+    Picture(wide=False).show(report(Survey(is_gpu)), "")
+    assert "nothing to see yet" in capsys.readouterr().out
+
+
+def test_watch_command(served, command, monkeypatch):
+    """The command itself goes on until it is interrupted, and exits as shells expect."""
+    served.add(*OBJECTS[:-1])
+    shown = []
+
+    def news(self, report):
+        shown.append(report)
+        if len(shown) == 2:
+            raise KeyboardInterrupt
+        served.change_pod("a", lambda one: one["status"].update(phase="Failed"))
+        return []
+
+    monkeypatch.setattr(ChangedLines, "news", news)
+    assert command("capacity", "--kubeconfig", served.kubeconfig, "--watch") == (130, "", "\ninterrupted\n")
+    totals = [str(one.total[MIG + "2g.20gb"].allocated) for one in shown]
+    assert totals == ["3", "1"]

@@ -1,0 +1,108 @@
+"""The demo: every story on the embedded cluster, and how the command ends."""
+
+import io
+import os
+import pty
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tessera.cli.app import run
+from tessera.simulation import stories
+from tessera.simulation.story import Runs, Submit
+
+TESSERA = [sys.executable, "-m", "tessera"]
+
+
+def left_behind() -> set[str]:
+    return {path.name for path in Path(tempfile.gettempdir()).glob("tessera-????????")}
+
+
+def test_every_story_ends_as_told(capsys):
+    """All of them, webhook and device plugins included, in a few seconds; plain text in a file."""
+    before = left_behind()
+    assert run(["demo"]) == 0
+    text = capsys.readouterr().out
+    assert f"{len(stories.STORIES)} of {len(stories.STORIES)} stories ended as told" in text
+    assert "\x1b" not in text
+    for line in (
+        "decided   2g.20gb → 1g.10gb: 2g.20gb is not offered, 1g.10gb is the first that is",
+        "waits     Pending: 0/1 nodes are available: 1 Insufficient device.example.com/gpu.",
+        "given     train: cpu: 7, memory: 14Gi, nvidia.com/shm: 2Gi",
+        "offers    1g.10gb 0 → 25, 2g.20gb 8 → 0, 3g.30gb 4 → 0",
+        "sees      /dev/mock/device_0, /dev/mock/device_1, /dev/mock/device_2, /dev/mock/device_3",
+        "h200-medium  nvidia.com/mig-2g.20gb  8            2          6",
+    ):
+        assert line in text
+    assert left_behind() == before
+
+
+def test_a_story_that_ends_otherwise(capsys, monkeypatch):
+    """The exit code says so, and what was told is set against what happened."""
+    (nodes, submit) = stories.STORIES[0].steps
+    told = replace(submit, ends=Runs("elsewhere", "", {"main": {"nvidia.com/mig-2g.20gb": 1}}))
+    assert isinstance(submit, Submit)
+    wrong = replace(stories.STORIES[0], steps=(nodes, told))
+    monkeypatch.setattr(stories, "STORIES", (wrong,))
+    monkeypatch.setattr("tessera.simulation.stage.PATIENCE", 0.3)
+    assert run(["demo"]) == 1
+    text = capsys.readouterr().out
+    assert "✗         fallback was to be none, and is 2g.20gb->1g.10gb" in text
+    assert "✗         it was to run on elsewhere, and is Running on h200-small" in text
+    assert "0 of 1 stories ended as told" in text
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (["--story", "nope"], "no story is called nope; they are smaller, larger"),
+        (["--pause"], "--pause waits for Enter, and there is no terminal to press it at"),
+    ],
+)
+def test_bad_options(capsys, monkeypatch, args, complaint):
+    """One sentence, exit 2, and nothing is started."""
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert run(["demo", *args]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_list(capsys):
+    """The stories by name."""
+    assert run(["demo", "--list"]) == 0
+    assert capsys.readouterr().out.startswith("smaller      A smaller slice\n")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_at_a_terminal(number, code):
+    """Whoever leaves between two stories gets the prompt back at once, and nothing is left behind."""
+    before = left_behind()
+    controller, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [*TESSERA, "demo", "--fast", "--pause"],
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if line.startswith("Enter"):
+                break
+        assert left_behind() - before, "it runs, in a folder of its own"
+        process.send_signal(number)
+        rest, complaint = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(controller)
+        os.close(terminal)
+    assert process.returncode == code
+    assert "Traceback" not in rest + complaint
+    assert left_behind() == before
