@@ -103,7 +103,7 @@ def kinds(control_plane: Client) -> Iterator[Kinds]:
         control_plane.api.create(path, one)
         made.append(one["metadata"]["name"])
     for name in made:
-        control_plane.wait_for(path, name, lambda seen: _established(seen), what=f"definition {name}")
+        control_plane.wait_for(path, name, _established, what=f"definition {name}")
     control_plane.api.create("/api/v1/namespaces", {"metadata": {"name": _DRY}})
     # a dry run leaves no account for the pod that comes after it
     account = {"metadata": {"name": "gpu-webhook-test"}}
