@@ -29,6 +29,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "capacity": ("tessera.cli.capacity", "Show what nodes have, what pods hold of it, and what is left."),
     "mig": ("tessera.cli.mig", "Check, convert, draw and plan MIG layouts."),
     "config": ("tessera.cli.config", "Check the configuration file, print an example or its schema."),
+    "dashboard": ("tessera.cli.dashboard", "Show a cluster's GPUs on a page, live."),
     "demo": ("tessera.cli.demo", "See what Tessera does, story by story."),
     "completion": ("tessera.cli.completion", "Print the shell completion script for bash, zsh or fish."),
 }
