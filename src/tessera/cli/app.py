@@ -27,7 +27,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "webhook": ("tessera.cli.webhook", "Serve admission reviews over HTTPS."),
     "certs": ("tessera.cli.certs", "Show, rotate and export the webhook's own certificate authority."),
     "capacity": ("tessera.cli.capacity", "Show what nodes have, what pods hold of it, and what is left."),
-    "mig": ("tessera.cli.mig", "Check, convert, draw and plan MIG layouts."),
+    "mig": ("tessera.cli.mig", "Check, convert, draw, plan and apply MIG layouts."),
     "config": ("tessera.cli.config", "Check the configuration file, print an example or its schema."),
     "doctor": ("tessera.cli.doctor", "Look at a cluster and say what is wrong and what to type."),
     "demo": ("tessera.cli.demo", "See what Tessera does, story by story."),
