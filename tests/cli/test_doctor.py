@@ -76,7 +76,7 @@ def test_problem_is_told_with_what_to_type(bundle: bytes, tmp_path: Path, capsys
         assert run(["doctor", "--kubeconfig", str(kubeconfig)]) == 1
     out = capsys.readouterr().out
     assert "PROBLEM  Nodes offer what their layouts say: node cut has a MIG layout" in out
-    assert "\n         $ kubectl get pods -n gpu-webhook --field-selector spec.nodeName=cut\n" in out
+    assert "\n         $ kubectl get pods -A --field-selector spec.nodeName=cut\n" in out
     assert out.endswith("\n1 problem.\n")
 
 
@@ -129,3 +129,13 @@ def test_missing_folder_is_bad_input(bundle: bytes, tmp_path: Path, capsys):
     with serving(healthy(bundle), tmp_path) as kubeconfig:
         assert run(["doctor", "--kubeconfig", str(kubeconfig), "--cdi-dir", str(tmp_path / "no")]) == 2
     assert "no such file or directory" in capsys.readouterr().err
+
+
+def test_single_checks(bundle: bytes, tmp_path: Path, capsys):
+    """A script asks for the checks that it wants; one that does not exist is bad input."""
+    with serving(healthy(bundle), tmp_path) as kubeconfig:
+        arguments = ["doctor", "--kubeconfig", str(kubeconfig)]
+        assert run([*arguments, "--check", "trial", "--check", "version"]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == 4
+        assert run([*arguments, "--check", "luck"]) == 2
+    assert "no check luck; there are version, installed, running" in capsys.readouterr().err

@@ -167,8 +167,8 @@ def test_api_server_down():
         replica.clock.ahead += 10
         await replica.moves()
         store.down = True
-        assert await replica.keeper.settle() == 15.0
-        assert replica.keeper.doings.errors == 1
+        assert [await replica.keeper.settle() for _ in range(6)] == [1.0, 2.0, 4.0, 8.0, 15.0, 15.0]
+        assert replica.keeper.doings.errors == 6
         assert replica.keeper.not_ready() is None
         store.down = False
         assert await replica.keeper.settle() == 15.0
@@ -346,7 +346,7 @@ def test_fault_14_rotation_under_load():
         for future in keeping:
             future.cancel()
         assert api.failures == []
-        assert api.calls > 50
+        assert api.calls > 10
         assert [replica.keeper.doings.errors for replica in replicas] == [0, 0, 0]
     finally:
         for live in lives:

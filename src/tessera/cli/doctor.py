@@ -39,6 +39,8 @@ _EXIT_PROBLEMS: Final = 1
               help="On a node: also look at the CDI specs there, such as /var/run/cdi.")  # fmt: skip
 @click.option("--state-dir", type=click.Path(path_type=Path), metavar="DIR", default=Path("/var/lib/tessera"),
               show_default=True, help="On a node: what its device plugin told the kubelet.")  # fmt: skip
+@click.option("--check", "only", multiple=True, metavar="NAME",
+              help="Make only this check, by its name in -o json. Repeatable.")  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(
     kubeconfig: str | None,
@@ -49,6 +51,7 @@ def command(
     try_namespace: str,
     cdi_dir: Path | None,
     state_dir: Path,
+    only: tuple[str, ...],
     output: str,
 ) -> int:
     """Look at a cluster and say what is wrong and what to type, in the order that matters.
@@ -56,12 +59,15 @@ def command(
     Nothing is changed: the one pod that is tried is created with a dry run. Exit code 0 when nothing is wrong, 1 when
     something does not work.
     """
-    from tessera.doctor.checks import examine
+    from tessera.doctor.checks import CHECKS, examine
     from tessera.doctor.evidence import Names
 
+    if unknown := set(only) - {check.name for check in CHECKS}:
+        known = ", ".join(check.name for check in CHECKS)
+        raise click.UsageError(f"no check {', '.join(sorted(unknown))}; there are {known}")
     names = Names(namespace, name, configuration, try_namespace)
     seen = asyncio.run(_gather(kubeconfig, context, names))
-    answers = list(examine(_with_cdi(seen, cdi_dir, state_dir)))
+    answers = list(examine(_with_cdi(seen, cdi_dir, state_dir), only))
     if output == "json":
         click.echo(json.dumps([_document(answer) for answer in answers], indent=2))
     else:

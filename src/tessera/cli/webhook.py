@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from tessera.webhook.rotation import Policy
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -15,6 +18,17 @@ def _option(*names: str, **settings: Any) -> Callable[[F], F]:
     """An option that can also be given in the environment: `--tls-cert` as `TESSERA_TLS_CERT`."""
     variable = "TESSERA_" + names[0].removeprefix("--").replace("-", "_").upper()
     return click.option(*names, envvar=variable, show_envvar=True, show_default=True, **settings)
+
+
+def _policy(_: click.Context, __: click.Parameter, text: str) -> "Policy":
+    import json
+
+    from tessera.webhook.rotation import Policy
+
+    try:
+        return Policy(**json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise click.BadParameter(str(error)) from error
 
 
 @click.command()
@@ -98,16 +112,13 @@ def _option(*names: str, **settings: Any) -> Callable[[F], F]:
     metavar="N",
     help="Beyond this, the connection idle longest makes room.",
 )
-@click.option(
-    "--certificate-policy", hidden=True, default="{}", help="How long certificates last, as JSON; for tests."
-)
+@click.option("--certificate-policy", hidden=True, default="{}", callback=_policy)  # JSON; for tests
 def command(
     listen: str,
     metrics_listen: str,
     log_format: str,
     log_level: str,
     max_connections: int,
-    certificate_policy: str,
     **rest: Any,
 ) -> int:
     """Serve admission reviews over HTTPS.
@@ -118,21 +129,17 @@ def command(
     """
     if bool(rest["tls_cert"]) != bool(rest["tls_key"]):
         raise click.UsageError("--tls-cert and --tls-key come together")
-    import json
-
     import uvloop
 
     from tessera.cli.serving import Settings, Webhook
     from tessera.webhook.http import Limits
     from tessera.webhook.logs import Log, choose
-    from tessera.webhook.rotation import Policy
     from tessera.webhook.server import Address
 
     settings = Settings(
         listen=Address.parse(listen),
         metrics_listen=None if metrics_listen == "none" else Address.parse(metrics_listen),
         limits=Limits(connections=max_connections),
-        certificate_policy=Policy(**json.loads(certificate_policy)),
         **rest,
     )
     log = Log(choose(log_format), log_level)

@@ -42,9 +42,7 @@ class Gatherer:
         names = self._names
         version = _decode(await self._client.get("/version"), wire.Version)
         deployment = await self._one("deployment", wire.Workload, _APPS, "deployments", names.webhook)
-        plugins = await self._listed(
-            "plugins", wire.Workload, path_of(_APPS, "daemonsets", namespace=names.namespace), _PLUGINS
-        )
+        plugins = await self._listed("plugins", wire.Workload, path_of(_APPS, "daemonsets"), _PLUGINS)
         return Evidence(
             names=names,
             now=self._clock.wall(),
@@ -52,7 +50,12 @@ class Gatherer:
             configuration=await self._configuration(),
             deployment=deployment,
             service=await self._one("service", wire.Service, "v1", "services", names.webhook),
-            webhook_pods=await self._own_pods("webhook_pods", f"app={names.webhook}"),
+            webhook_pods=await self._listed(
+                "webhook_pods",
+                wire.PodState,
+                path_of("v1", "pods", namespace=names.namespace),
+                f"app={names.webhook}",
+            ),
             secret=await self._one("secret", wire.Secret, "v1", "secrets", names.secret),
             config=await self._config(deployment),
             trial=await self._try(),
@@ -64,7 +67,9 @@ class Gatherer:
             pods=await self._gpu_pods(),
             refusals=await self._refusals(),
             plugins=plugins,
-            plugin_pods=await self._own_pods("plugin_pods", _PLUGINS) if plugins else (),
+            plugin_pods=await self._listed("plugin_pods", wire.PodState, path_of("v1", "pods"), _PLUGINS)
+            if plugins
+            else (),
             plugin_configs=await self._plugin_configs(plugins),
             unseen=dict(self._unseen),
         )
@@ -72,10 +77,6 @@ class Gatherer:
     async def _configuration(self) -> wire.WebhookConfiguration | None:
         path = path_of(*_CONFIGURATIONS, name=self._names.configuration)
         return await self._object("configuration", wire.WebhookConfiguration, path)
-
-    async def _own_pods(self, field: str, labels: str) -> tuple[wire.PodState, ...]:
-        path = path_of("v1", "pods", namespace=self._names.namespace)
-        return await self._listed(field, wire.PodState, path, labels)
 
     async def _config(self, deployment: wire.Workload | None) -> str | None:
         name = deployment.config_map() if deployment else None
@@ -88,7 +89,8 @@ class Gatherer:
         configs = {}
         for plugin in plugins:
             if name := plugin.config_map():
-                found = await self._one("plugin_configs", wire.ConfigMap, "v1", "configmaps", name)
+                path = path_of("v1", "configmaps", namespace=plugin.metadata.namespace, name=name)
+                found = await self._object("plugin_configs", wire.ConfigMap, path)
                 if text := (found.data or {}).get("devices.yaml") if found else None:
                     configs[plugin.metadata.name] = text
         return configs

@@ -18,13 +18,12 @@ REASON = "nvidia.com/mig.config.reason"  # the annotation in which the plugin sa
 
 def plugin(seen: Evidence) -> Iterator[Finding]:
     """Where the device plugin is installed it runs, and its resources are on its nodes."""
-    names = seen.names
     for one in seen.plugins:
         wanted, ready = one.status.desired_number_scheduled, one.status.number_ready
         if wanted == 0:
             yield warning(
                 f"DaemonSet {one.metadata.name} has no node to run on: its nodeSelector and tolerations fit none",
-                f"kubectl describe daemonset -n {names.namespace} {one.metadata.name}",
+                f"kubectl describe daemonset -n {one.metadata.namespace} {one.metadata.name}",
             )
         elif ready < wanted:
             yield from _unready(one, seen)
@@ -37,7 +36,7 @@ def _unready(one: wire.Workload, seen: Evidence) -> Iterator[Finding]:
     wanted, ready = one.status.desired_number_scheduled, one.status.number_ready
     pods = [pod for pod in _pods_of(one, seen) if not pod.ready]
     for pod in pods:
-        reason, command = why_not_ready(pod, seen.names.namespace)
+        reason, command = why_not_ready(pod, pod.metadata.namespace)
         yield problem(
             f"{one.metadata.name}: {ready} of {wanted} are registered with their kubelet; on node "
             f"{pod.spec.node_name or '(none)'}: {reason}",
@@ -46,7 +45,7 @@ def _unready(one: wire.Workload, seen: Evidence) -> Iterator[Finding]:
     if not pods:
         yield problem(
             f"{one.metadata.name}: {ready} of {wanted} are registered with their kubelet, and the others have no pod",
-            f"kubectl describe daemonset -n {seen.names.namespace} {one.metadata.name}",
+            f"kubectl describe daemonset -n {one.metadata.namespace} {one.metadata.name}",
         )
 
 
@@ -57,7 +56,7 @@ def _registered(one: wire.Workload, text: str, seen: Evidence) -> Iterator[Findi
     except InvalidInput as error:
         yield problem(
             f"{one.metadata.name}: its configuration has a mistake: {short(str(error))}",
-            f"kubectl edit configmap -n {seen.names.namespace} {one.config_map()}",
+            f"kubectl edit configmap -n {one.metadata.namespace} {one.config_map()}",
         )
         return
     by_name = {node.metadata.name: node for node in seen.nodes}
@@ -65,7 +64,7 @@ def _registered(one: wire.Workload, text: str, seen: Evidence) -> Iterator[Findi
         node = by_name.get(pod.spec.node_name)
         if node is None or not pod.ready:
             continue
-        logs = f"kubectl logs -n {seen.names.namespace} {pod.metadata.name}"
+        logs = f"kubectl logs -n {pod.metadata.namespace} {pod.metadata.name}"
         for resource, count in devices.items():
             has = _allocatable(node).get(resource)
             if has is None:
@@ -102,7 +101,7 @@ def layouts(seen: Evidence) -> Iterator[Finding]:
             yield problem(
                 f"node {name} has a MIG layout ({mig.RUNAI_CONFIG}), and no device plugin says what became of it: "
                 "none runs there, or not one that follows the annotation",
-                f"kubectl get pods -n {seen.names.namespace} --field-selector spec.nodeName={name}",
+                f"kubectl get pods -A --field-selector spec.nodeName={name}",
             )
         else:
             yield from _compared(node, text)
