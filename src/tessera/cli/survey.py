@@ -144,7 +144,7 @@ class _Counted(msgspec.Struct):
 
 
 async def _how_many(client: "Client", path: str) -> int:
-    """How many objects a collection has, or a few more; 1 when the server does not say."""
+    """How many objects a collection has; few when the server does not say."""
     page = await client.get(path, {"limit": 1})
     try:
         return 1 + msgspec.json.decode(page, type=_Counted).metadata.remainingItemCount
