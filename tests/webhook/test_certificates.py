@@ -346,7 +346,7 @@ def test_fault_14_rotation_under_load():
         for future in keeping:
             future.cancel()
         assert api.failures == []
-        assert api.calls > 50
+        assert api.calls > 10
         assert [replica.keeper.doings.errors for replica in replicas] == [0, 0, 0]
     finally:
         for live in lives:

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from tessera.cli.terminal import Style
+from tessera.cli.dashboard import PORT
+from tessera.cli.terminal import Style, read_file
+from tessera.core.errors import InvalidInputs
 
 if TYPE_CHECKING:
+    from tessera.simulation.nodes import NodeSpec
     from tessera.simulation.stage import Stage
     from tessera.simulation.story import Story
 
@@ -41,7 +44,29 @@ class Pace:
 @click.option("--list", "list_only", is_flag=True, help="List the stories.")
 @click.option("--pause", is_flag=True, help="Wait for Enter after each story.")
 @click.option("--fast", is_flag=True, help="Do not wait for the reader at all.")
-def command(names: tuple[str, ...], list_only: bool, pause: bool, fast: bool) -> int:
+@click.option("--serve", is_flag=True, help="Show the cluster on a page, and keep it until ^C.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="Where to serve the page on 127.0.0.1; 0 takes any free port.",
+)
+@click.option(
+    "--nodes",
+    "nodes_file",
+    metavar="FILE",
+    help="With --serve: nodes of your own, and no stories unless named.",
+)
+def command(
+    names: tuple[str, ...],
+    list_only: bool,
+    pause: bool,
+    fast: bool,
+    serve: bool,
+    port: int,
+    nodes_file: str | None,
+) -> int:
     """See what Tessera does, story by story.
 
     An embedded cluster is started in this process: stand-ins for API server, scheduler and kubelets, and between them
@@ -60,15 +85,28 @@ def command(names: tuple[str, ...], list_only: bool, pause: bool, fast: bool) ->
         raise click.UsageError(f"no story is called {unknown[0]}; they are {', '.join(known)}")
     if pause and not sys.stdin.isatty():
         raise click.UsageError("--pause waits for Enter, and there is no terminal to press it at")
+    if nodes_file and not serve:
+        raise click.UsageError("--nodes is for --serve: stories have nodes of their own")
+    own = _read_nodes(nodes_file) if nodes_file else None
     slow = sys.stdout.isatty() and not fast
     pace = Pace(_STEP_SECONDS if slow else 0.0, _STORY_SECONDS if slow and not pause else 0.0, pause)
-    return _run([known[name] for name in names] or list(STORIES), pace)
-
-
-def _run(stories: "list[Story]", pace: Pace) -> int:
     from tessera.cli.ending import run_until_told
 
-    return run_until_told(_demo(stories, pace))
+    chosen = [known[name] for name in names] or ([] if own else list(STORIES))
+    if not serve:
+        return run_until_told(_demo(chosen, pace))
+    from tessera.cli.demo_serving import serve_demo
+
+    return run_until_told(serve_demo(chosen, pace, port, own))
+
+
+def _read_nodes(file: str) -> "dict[str, NodeSpec]":
+    from tessera.simulation.nodes import parse
+
+    try:
+        return parse(read_file(file), file)
+    except InvalidInputs as error:
+        raise InvalidInputs(f"{file}: {complaint}" for complaint in error.complaints) from error
 
 
 async def _demo(stories: "list[Story]", pace: Pace) -> int:
@@ -77,21 +115,25 @@ async def _demo(stories: "list[Story]", pace: Pace) -> int:
     from tessera.simulation.nodes import known_nodes
     from tessera.simulation.stage import Stage
 
-    style, width = Style.of(sys.stdout), min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns)
-    began = time.monotonic()
     async with (
         embedded(known_nodes(), config.parse(config.EXAMPLE)) as cluster,
         cluster.cluster.client() as client,
     ):
-        _say(*textwrap.wrap(_OPENING, width), "", style=style)
-        stage = Stage(client, cluster)
-        good = 0
-        for number, story in enumerate(stories):
-            good += await _tell(story, stage, pace, style, width)
-            if number + 1 < len(stories):
-                await _wait(pace, style)
-        last = f"{good} of {len(stories)} stories ended as told, in {time.monotonic() - began:.0f} s."
-        _say((style.good if good == len(stories) else style.bad)(last), style=style)
+        return await tell_all(stories, Stage(client, cluster), pace)
+
+
+async def tell_all(stories: "list[Story]", stage: "Stage", pace: Pace) -> int:
+    """Tell stories, one after the other; the exit code."""
+    style, width = Style.of(sys.stdout), min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns)
+    began = time.monotonic()
+    _say(*textwrap.wrap(_OPENING, width), "", style=style)
+    good = 0
+    for number, story in enumerate(stories):
+        good += await _tell(story, stage, pace, style, width)
+        if number + 1 < len(stories):
+            await _wait(pace, style)
+    last = f"{good} of {len(stories)} stories ended as told, in {time.monotonic() - began:.0f} s."
+    _say((style.good if good == len(stories) else style.bad)(last), style=style)
     return 0 if good == len(stories) else 1
 
 

@@ -20,11 +20,13 @@ from tessera.deviceplugin.sources.simulated import SMI_IN_CONTAINER
 from tessera.kube.client import Client
 from tessera.kube.view import LiveView
 from tessera.protocol.config import Configuration
+from tessera.protocol.mig import RUNAI_CONFIG
 from tessera.simulation.cluster import EmbeddedCluster
 from tessera.simulation.kinds import MUTATING_WEBHOOKS, NODES
 from tessera.simulation.node import SimulatedNode
 from tessera.simulation.nodes import NodeSpec
 from tessera.simulation.runtime import Container
+from tessera.simulation.webhooks import Called
 from tessera.webhook import pki
 from tessera.webhook.certificates import Keeper, names_of_service
 from tessera.webhook.connection import Site
@@ -43,46 +45,64 @@ _NAMESPACE, _SERVICE, _SECRET = "gpu-webhook", "gpu-webhook", "gpu-webhook-ca"
 _CONFIGURATION: Final = "gpu-allocation-webhook"
 _TICK: Final = 0.2  # seconds between two looks of a device plugin; people are watching
 _CATCH_UP_SECONDS: Final = 10.0
+_MOST_REASONS: Final = 1000  # kept
 _ROOM_FOR_SOCKETS: Final = 40  # characters of a folder's path that leave room for the names of unix sockets
 _SMALL: Final = Limits(connections=16)
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionSeen:
-    """One line of the webhook's log about a pod."""
+    """What the webhook decided about a pod."""
 
     namespace: str
     pod: str
-    decision: str  # patched, unchanged, rejected
+    decision: str  # fallback, changed, as asked, rejected
+    record: str
     reason: str
 
 
-class _Recorder(Log):
-    """A log that is kept, not written."""
+class _Reasons(Log):
+    """The webhook's log: why pods were admitted as they were; nothing is written."""
 
-    def __init__(self, on_admission: Callable[[AdmissionSeen], None]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._on_admission = on_admission
+        self.of: dict[tuple[str, str], str] = {}  # namespace, pod
 
     def event(self, level: str, message: str, fields: dict[str, Value]) -> None:
         """Keep what was decided about pods."""
         if message == "admission":
-            texts = (str(fields.get(name) or "") for name in ("namespace", "pod", "decision", "reason"))
-            self._on_admission(AdmissionSeen(*texts))
+            self.of[str(fields.get("namespace")), str(fields.get("pod"))] = str(fields.get("reason") or "")
+            if len(self.of) > _MOST_REASONS:
+                del self.of[next(iter(self.of))]
 
 
 class Embedded:
     """A cluster to tell stories on (`simulation.stage.Backstage`)."""
 
-    def __init__(self, cluster: EmbeddedCluster, view: LiveView, nodes: Mapping[str, NodeSpec]) -> None:
+    def __init__(
+        self,
+        cluster: EmbeddedCluster,
+        view: LiveView,
+        nodes: Mapping[str, NodeSpec],
+        reasons: _Reasons,
+        kubeconfig: Path,
+    ) -> None:
         self.cluster = cluster
         self.view = view
-        self.reasons: dict[tuple[str, str], str] = {}
+        self.kubeconfig = kubeconfig
         self._nodes = nodes
+        self._reasons = reasons
 
     async def have(self, nodes: Sequence[str]) -> None:
-        """Have exactly these nodes."""
+        """Have exactly these nodes, as they are described: one that somebody has changed is made anew."""
+        for stored in self.cluster.store.list(NODES):
+            name, annotations = stored.key[1], stored.document["metadata"].get("annotations") or {}
+            if name in self.cluster.nodes and annotations.get(RUNAI_CONFIG) != self._wanted_layout(name):
+                await self.cluster.remove(name)
         await self.cluster.have(self._nodes[name] for name in nodes)
+
+    def _wanted_layout(self, node: str) -> str | None:
+        return self.cluster.nodes[node].spec.annotations.get(RUNAI_CONFIG)
 
     async def settled(self) -> None:
         """Return when the webhook knows every node as the API server does."""
@@ -106,7 +126,7 @@ class Embedded:
 
     def reason(self, namespace: str, pod: str) -> str:
         """What the webhook's log says."""
-        return self.reasons.get((namespace, pod), "")
+        return self._reasons.of.get((namespace, pod), "")
 
 
 async def _look_inside(container: Container) -> list[str]:
@@ -125,25 +145,33 @@ async def embedded(
     on_admission: Callable[[AdmissionSeen], None] = lambda _: None,
 ) -> AsyncIterator[Embedded]:
     """A running cluster, with no nodes yet; at the end nothing of it is left."""
+    reasons, plugins = _Reasons(), _Plugins()
+
+    def called(call: Called) -> None:
+        if not call.dry_run:
+            on_admission(_seen(call, reasons.of.get((call.namespace, call.name), "")))
+
     with _quiet(), _folder() as folder:
-        plugins = _Plugins()
         async with asyncio.TaskGroup() as tasks:
-            cluster = EmbeddedCluster(folder, tasks, daemons=[plugins.run])
+            cluster = EmbeddedCluster(folder, tasks, daemons=[plugins.run], on_call=called)
             await cluster.start(port)
             try:
+                kubeconfig = folder / "kubeconfig"
+                kubeconfig.write_text(cluster.kubeconfig())
                 async with cluster.client() as client:
                     plugins.client = client
                     view = LiveView(client)
-                    one = Embedded(cluster, view, nodes)
-
-                    def record(seen: AdmissionSeen) -> None:
-                        one.reasons[seen.namespace, seen.pod] = seen.reason
-                        on_admission(seen)
-
-                    async with _webhook(cluster, client, view, configuration, _Recorder(record)):
-                        yield one
+                    async with _webhook(cluster, client, view, configuration, reasons):
+                        yield Embedded(cluster, view, nodes, reasons, kubeconfig)
             finally:
                 await cluster.stop()
+
+
+def _seen(call: Called, reason: str) -> AdmissionSeen:
+    record = call.annotations.get("fallback", "")
+    changed = "fallback" if record else "changed" if call.annotations else "as asked"
+    decision = changed if call.allowed else "rejected"
+    return AdmissionSeen(call.namespace, call.name, decision, record, call.message or reason)
 
 
 @dataclass(slots=True)

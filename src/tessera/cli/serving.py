@@ -5,9 +5,9 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -79,6 +79,7 @@ class Webhook:
         """Serve until told to stop; answers the exit code."""
         self._attach(asyncio.get_running_loop())
         async with AsyncExitStack() as stack:
+            stack.enter_context(_library_log(self._log))
             client = self._client()
             if client is not None:
                 await stack.enter_async_context(client)
@@ -105,10 +106,6 @@ class Webhook:
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, self._stop, name.name)
         self._log.attach(loop)
-        library = logging.getLogger("tessera")
-        library.addHandler(Forward(self._log))
-        library.setLevel(logging.INFO)
-        library.propagate = False
 
     # What there is to serve with
 
@@ -236,6 +233,20 @@ class Webhook:
         yield gauge(
             "gpu_webhook_ready", "1 while the webhook calls itself ready.", int(not self._health.missing())
         )
+
+
+@contextmanager
+def _library_log(log: Log) -> Iterator[None]:
+    """Take what the packages below say through the standard library's logging."""
+    library, forward = logging.getLogger("tessera"), Forward(log)
+    level = library.level
+    library.addHandler(forward)
+    library.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        library.removeHandler(forward)
+        library.setLevel(level)
 
 
 async def _freeze_when_complete(view: LiveView | FileView) -> None:

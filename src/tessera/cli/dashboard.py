@@ -1,0 +1,71 @@
+"""`tessera dashboard`: a cluster's GPUs on a page."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from tessera.cli.cluster import ClusterChoice, cluster_options
+
+if TYPE_CHECKING:
+    from tessera.core.admission import Policy
+
+PORT = 8765  # where nothing usual listens
+
+
+@click.command()
+@cluster_options
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    envvar="TESSERA_PORT",
+    show_envvar=True,
+    help="Where to serve the page on 127.0.0.1; 0 takes any free port.",
+)
+@click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    envvar="TESSERA_CONFIG",
+    show_envvar=True,
+    help="Tessera's configuration, for explanations of pods.",
+)
+def command(cluster: ClusterChoice, port: int, config_file: str | None) -> int:
+    """Show a cluster's GPUs on a page, live.
+
+    Every node's cards as a mosaic of tiles and the pods that hold them, capacity, admissions, pending pods and why,
+    layout changes; and a form that explains what would be decided about a pod. The page is served on 127.0.0.1 only, needs
+    nothing from elsewhere, and changes nothing in the cluster. ^C ends it.
+    """
+    from tessera.cli.admit import read_policy
+    from tessera.cli.ending import run_until_told
+
+    return run_until_told(_serve(cluster, port, read_policy(config_file)))
+
+
+async def _serve(choice: ClusterChoice, port: int, policy: "Policy") -> int:
+    from tessera.cli.page import explainer, serving
+    from tessera.dashboard.board import Board
+    from tessera.kube.client import Client
+    from tessera.kube.config import find_cluster
+    from tessera.kube.errors import Unreachable
+    from tessera.kube.view import LiveView
+
+    cluster = find_cluster(choice.kubeconfig, choice.context)
+    board = Board(f"{cluster.endpoint} ({cluster.source})" if cluster.source else str(cluster.endpoint))
+    async with Client(cluster, user_agent="tessera-dashboard") as client:
+        view = LiveView(client)
+        try:
+            async with (
+                serving(client, board, explainer(view.offers, policy), port) as url,
+                asyncio.TaskGroup() as tasks,
+            ):
+                tasks.create_task(view.run())
+                await view.synced()
+                click.echo(f"{url}  shows {cluster.endpoint}; ^C ends it")
+                await asyncio.Event().wait()
+        except Unreachable as error:
+            raise Unreachable(error.kind, f"cannot reach the cluster ({cluster.source}): {error}") from error
+    return 0

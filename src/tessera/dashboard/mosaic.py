@@ -1,0 +1,248 @@
+"""A node's cards as tiles: where each slice lies, how large it is, and which pod holds it.
+
+Where a kubelet writes device ids into the status of pods (Kubernetes 1.36 and later) every pod is on its very tile.
+Elsewhere only the numbers are known: tiles of a profile are then taken in order, and say that they are a guess.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tessera.core.capacity import in_order
+from tessera.core.device_ids import gpu_uuid, mig_uuid
+from tessera.core.errors import InvalidInput
+from tessera.core.geometry import Product
+from tessera.core.layout import CardLayout, NodeLayout
+from tessera.core.node import is_gpu_resource
+from tessera.core.placement import Instance
+from tessera.core.profile import WHOLE_GPU, MigProfile
+from tessera.dashboard.observed import SeenNode, SeenPod
+from tessera.protocol.mig_mapping import decode_mapping
+from tessera.protocol.mig_nodes import GpuNode, present_layout
+
+_MOST_LOOSE: Final = 64  # tiles of one resource; of what comes in larger numbers only the numbers are shown
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A stretch of a card's memory slices, or a device that lies nowhere in particular."""
+
+    what: str  # a profile, `gpu`, a resource; empty: memory that is cut into nothing
+    start: int
+    size: int
+    resource: str = ""
+    id: str = ""
+    pod: str = ""
+    guessed: bool = False  # some pod holds it; which one is not known
+    leaving: bool = False  # no longer wanted, and stays for its pod
+    out: bool = False  # the node does not offer it: it is unhealthy, or nobody has made it yet
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One card."""
+
+    number: int
+    name: str
+    slices: int
+    tiles: tuple[Tile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mosaic:
+    """All that a node has to hand out."""
+
+    cards: tuple[Card, ...]
+    loose: Mapping[str, tuple[Tile, ...]]  # devices of cards that nobody describes, by resource
+    trouble: str = ""  # why the cards cannot be drawn
+
+
+def mosaic_of(node: SeenNode, pods: Iterable[SeenPod]) -> Mosaic:
+    """Lay out a node's devices, and put its pods onto them."""
+    holders = _Holders(pods)
+    trouble = ""
+    try:
+        layout = present_layout(node.gpus) or _whole_cards(node)
+    except InvalidInput as error:
+        layout, trouble = None, str(error)
+    cards = tuple(_cards(node, layout, holders)) if layout is not None else ()
+    drawn = {tile.resource for card in cards for tile in card.tiles}
+    counts = {
+        resource: int(amount.value)
+        for resource, amount in node.node.allocatable.items()
+        if resource not in drawn
+    }
+    for resource in holders.resources():
+        counts.setdefault(resource, 0)
+    loose = {
+        resource: tiles
+        for resource, count in in_order(counts).items()
+        if (tiles := tuple(_loose(resource, count, holders)))
+    }
+    return Mosaic(cards, loose, trouble)
+
+
+def _whole_cards(node: SeenNode) -> NodeLayout | None:
+    """The layout of a node that says nothing about one, and offers no slices."""
+    gpus = node.gpus
+    if gpus.product is None or gpus.cards is None or any(map(MigProfile.of_resource, node.node.allocatable)):
+        return None
+    return NodeLayout((CardLayout(gpus.product),) * gpus.cards)
+
+
+class _Holders:
+    """Who holds what on a node, and has not been put onto a tile yet."""
+
+    def __init__(self, pods: Iterable[SeenPod]) -> None:
+        self._by_id: dict[tuple[str, str], str] = {}
+        self._somewhere: dict[str, list[str]] = {}  # resource → pods, as often as they hold one
+        for pod in pods:
+            name = f"{pod.claim.namespace}/{pod.claim.name}"
+            for key in pod.held:
+                self._by_id[key] = name
+            for resource, amount in pod.claim.amounts.items():
+                told = sum(one == resource for one, _ in pod.held)
+                unknown = min(int(amount.value), _MOST_LOOSE) - told
+                self._somewhere.setdefault(resource, []).extend([name] * unknown)
+
+    def resources(self) -> set[str]:
+        """What is held and not on a tile yet."""
+        return {resource for resource, _ in self._by_id} | {r for r, pods in self._somewhere.items() if pods}
+
+    def on(self, resource: str, device: str) -> str:
+        """The pod that holds this very device."""
+        return self._by_id.pop((resource, device), "")
+
+    def some(self, resource: str) -> str:
+        """A pod that holds one of these, nobody knows which."""
+        pods = self._somewhere.get(resource)
+        return pods.pop(0) if pods else ""
+
+    def ids(self, resources: Iterable[str]) -> list[tuple[str, str]]:
+        """Devices of these resources that are held and not on a tile yet."""
+        wanted = set(resources)
+        return [key for key in self._by_id if key[0] in wanted]
+
+
+def _cards(node: SeenNode, layout: NodeLayout, holders: _Holders) -> Iterator[Card]:
+    planned = _planned(node.gpus, layout, holders)
+    staying = _leaving(node.gpus.name, layout, holders)
+    for number, stays in staying.items():
+        planned[number] = [tile for tile in planned[number] if not any(_overlap(tile, one) for one in stays)]
+    _mark_unoffered(planned, node)
+    for number, card in enumerate(layout.cards):
+        tiles = [_guess(tile, holders) for tile in planned[number]] + staying.get(number, [])
+        slices = card.product.memory_slices
+        yield Card(number, card.product.short_name, slices, tuple(_with_gaps(tiles, slices)))
+
+
+def _planned(gpus: GpuNode, layout: NodeLayout, holders: _Holders) -> dict[int, list[Tile]]:
+    """The tiles of a layout, by card; on those whose ids are known, the pods that hold them."""
+    ids = _mapped_ids(gpus)
+    planned: dict[int, list[Tile]] = {number: [] for number in range(len(layout.cards))}
+    for resource, slots in layout.slots(gpus.strategy).items():
+        for slot in slots:
+            instance = slot.instance
+            start = instance.position if instance else 0
+            size = instance.size if instance else layout.cards[slot.card].product.memory_slices
+            device = ids.get((slot.card, start)) or slot.uuid(gpus.name)
+            what = str(instance.profile) if instance else "gpu"
+            tile = Tile(what, start, size, resource, device, holders.on(resource, device))
+            planned[slot.card].append(tile)
+    return planned
+
+
+def _leaving(node: str, layout: NodeLayout, holders: _Holders) -> dict[int, list[Tile]]:
+    """Devices of an earlier layout that pods still hold. Simulated devices say by their ids where they lay."""
+    found: dict[int, list[Tile]] = {}
+    resources = {resource for card in layout.cards for resource in _profiles(card.product)}
+    held = holders.ids(resources)
+    places = _every_place(node, layout) if held else {}
+    for resource, device in held:
+        if device in places:
+            number, start, size, what = places[device]
+            tile = Tile(what, start, size, resource, device, holders.on(resource, device), leaving=True)
+            found.setdefault(number, []).append(tile)
+    return found
+
+
+def _mark_unoffered(planned: dict[int, list[Tile]], node: SeenNode) -> None:
+    """Where a node has fewer devices than tiles, the last free ones are not there; which ones, only it knows."""
+    counts = Counter(tile.resource for tiles in planned.values() for tile in tiles)
+    for resource, count in counts.items():
+        amount = node.node.allocatable.get(resource)
+        missing = count - (int(amount.value) if amount else 0)
+        for tiles in reversed(planned.values()):
+            for at in reversed(range(len(tiles))):
+                if missing > 0 and tiles[at].resource == resource and not tiles[at].pod:
+                    tiles[at] = replace(tiles[at], out=True)
+                    missing -= 1
+
+
+def _profiles(product: Product) -> list[str]:
+    return [WHOLE_GPU, *(profile.resource for profile in product.profiles)]
+
+
+def _every_place(node: str, layout: NodeLayout) -> dict[str, tuple[int, int, int, str]]:
+    """Where every device that these cards could ever have would lie."""
+    places: dict[str, tuple[int, int, int, str]] = {}
+    for number, card in enumerate(layout.cards):
+        product = card.product
+        places[gpu_uuid(node, number)] = (number, 0, product.memory_slices, "gpu")
+        for shape in product.shapes:
+            for start in shape.starts:
+                instance = Instance(shape.profile, start, shape.size)
+                places[mig_uuid(node, number, instance)] = (number, start, shape.size, str(shape.profile))
+    return places
+
+
+def _mapped_ids(gpus: GpuNode) -> dict[tuple[int, int], str]:
+    """Card and position → the device's id, as the node tells it."""
+    try:
+        mapping = decode_mapping(gpus.mapping) if gpus.mapping else {}
+    except InvalidInput:
+        return {}
+    return {(card, one.position): one.device_uuid for card, devices in mapping.items() for one in devices}
+
+
+def _guess(tile: Tile, holders: _Holders) -> Tile:
+    if tile.pod or tile.out or not (pod := holders.some(tile.resource)):
+        return tile
+    return replace(tile, pod=pod, guessed=True)
+
+
+def _overlap(one: Tile, other: Tile) -> bool:
+    return one.start < other.start + other.size and other.start < one.start + one.size
+
+
+def _with_gaps(tiles: Sequence[Tile], slices: int) -> Iterator[Tile]:
+    edge = 0
+    for tile in sorted(tiles, key=lambda tile: tile.start):
+        if tile.start > edge:
+            yield Tile("", edge, tile.start - edge)
+        yield tile
+        edge = tile.start + tile.size
+    if edge < slices:
+        yield Tile("", edge, slices - edge)
+
+
+def _loose(resource: str, count: int, holders: _Holders) -> Iterator[Tile]:
+    """Devices without a place: those whose holder is known, then the others."""
+    if count > _MOST_LOOSE:
+        return
+    what, size = _called(resource)
+    known = [(device, holders.on(key, device)) for key, device in holders.ids([resource])]
+    for at, (device, pod) in enumerate(known):
+        yield Tile(what, at, size, resource, device, pod, leaving=at >= count)
+    for at in range(len(known), count):
+        pod = holders.some(resource)
+        yield Tile(what, at, size, resource, pod=pod, guessed=bool(pod))
+
+
+def _called(resource: str) -> tuple[str, int]:
+    """A device's name on its tile, and how wide that is."""
+    profile = MigProfile.of_resource(resource)
+    if profile is not None:
+        return str(profile), profile.compute
+    return ("gpu", 7) if is_gpu_resource(resource) else (resource.rpartition("/")[2], 1)

@@ -1,0 +1,147 @@
+"""`tessera dashboard` on a cluster: the command, from its first line to its end."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tessera.cli.app import run
+from tests.cli.test_demo import left_behind
+
+TESSERA = [sys.executable, "-m", "tessera"]
+MIG = "nvidia.com/mig-"
+DEADLINE = 20.0
+
+
+@contextmanager
+def serving(*args, ready):
+    """A command that serves: its page's address, and all it printed until it was ready."""
+    process = subprocess.Popen(
+        [*TESSERA, *args],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
+    assert process.stdout is not None
+    try:
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if ready in line:
+                break
+        address = next(line for line in lines if line.startswith("http://")).split()[0]
+        yield address, lines
+        process.send_signal(signal.SIGINT)
+        _, complaint = process.communicate(timeout=DEADLINE)
+        assert (process.returncode, complaint.strip()) == (130, "interrupted")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def state(address):
+    with urllib.request.urlopen(f"{address}state", timeout=DEADLINE) as answer:  # noqa: S310 # our own
+        return json.load(answer)
+
+
+def explained(address, text):
+    headers = {"Content-Type": "application/yaml"}
+    request = urllib.request.Request(f"{address}explain", text.encode(), headers)  # noqa: S310 # our own
+    with urllib.request.urlopen(request, timeout=DEADLINE) as answer:  # noqa: S310
+        return answer.read().decode()
+
+
+def node(name, **has):
+    allocatable = {f"{MIG}{key[1:].replace('_', '.')}": str(count) for key, count in has.items()}
+    return {"kind": "Node", "metadata": {"name": name}, "spec": {}, "status": {"allocatable": allocatable}}
+
+
+def pod(name, on, **asks):
+    limits = {f"{MIG}{key[1:].replace('_', '.')}": str(count) for key, count in asks.items()}
+    spec = {
+        "nodeName": on,
+        "containers": [{"name": "main", "resources": {"limits": limits, "requests": limits}}],
+    }
+    return {"kind": "Pod", "metadata": {"name": name}, "spec": spec, "status": {"phase": "Running"}}
+
+
+def test_a_cluster(served):
+    """It shows what the API says, explains pods against it, writes nothing, and ends on ^C."""
+    served.add(node("a", p2g_20gb=4), pod("train", "a", p2g_20gb=1))
+    version = served.server.store.version
+    with serving("dashboard", "--kubeconfig", served.kubeconfig, "--port", "0", ready="^C") as (
+        address,
+        lines,
+    ):
+        assert f"shows {served.server.url}; ^C ends it" in lines[-1]
+        shown = state(address)
+        (row,) = shown["totals"]
+        assert (row["allocatable"], row["allocated"], row["available"]) == ("4", "1", "3")
+        (tiles,) = shown["node/a"]["loose"].values()
+        assert [tile["pod"] for tile in tiles] == ["default/train", "", "", ""]
+        text = Path("examples/pods/3g.yaml").read_text()
+        assert "3g.30gb is not offered, 2g.20gb is the first that is" in explained(address, text)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            explained(address, "a: [")
+        assert refused.value.code == 400
+        assert refused.value.read().decode().count("\n") == 1
+    assert served.server.store.version == version, "the cluster is only read"
+
+
+def test_a_port_in_use(served, command):
+    """One sentence, exit 1."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, _, complaint = command("dashboard", "--kubeconfig", served.kubeconfig, "--port", str(port))
+    what = "something else listens there; choose another with --port, or 0 for any"
+    assert (code, complaint) == (1, f"tessera: cannot listen on 127.0.0.1:{port}: {what}\n")
+
+
+def test_no_cluster(command):
+    """A cluster that does not answer is named; one that nobody named is bad input."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    config = {"clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}]}
+    config |= {"contexts": [{"name": "x", "context": {"cluster": "c", "user": ""}}], "current-context": "x"}
+    (command.folder / "config").write_text(json.dumps(config))
+    for args, expected, words in (
+        (["--kubeconfig", "config"], 1, "tessera: cannot reach the cluster"),
+        (["--kubeconfig", "nope"], 2, "nope"),
+        (["--config", "nope.yaml"], 2, "nope.yaml: no such file or directory"),
+    ):
+        code, _, complaint = command("dashboard", "--port", "0", *args)
+        assert (code, words in complaint, complaint.count("\n")) == (expected, True, 1), complaint
+
+
+def test_the_embedded_cluster(tmp_path, capsys):
+    """`tessera demo --serve` with nodes of one's own: the page, the kubeconfig, and nothing left after ^C."""
+    before = left_behind()
+    file = tmp_path / "nodes.yaml"
+    file.write_text("mine:\n  layout: 1g.10gb=7\n  devices: {simulated: {product: H200-70GB, cards: 1}}\n")
+    with serving("demo", "--serve", "--port", "0", "--nodes", str(file), ready="export KUBECONFIG=") as (
+        address,
+        lines,
+    ):
+        kubeconfig = lines[-1].split()[1].removeprefix("KUBECONFIG=")
+        assert run(["capacity", "--kubeconfig", kubeconfig, "-o", "json"]) == 0
+        assert "mine" in capsys.readouterr().out
+        assert "node/mine" in state(address)
+    assert left_behind() == before
+
+
+def test_bad_nodes(command):
+    """Every mistake in the file, exit 2."""
+    (command.folder / "nodes.yaml").write_text("a: {cpus: 1}\nb: {memory: much}\n")
+    code, _, complaint = command("demo", "--serve", "--nodes", "nodes.yaml")
+    assert (code, complaint.count("nodes.yaml: ")) == (2, 2)
+    code, _, complaint = command("demo", "--nodes", "nodes.yaml")
+    assert (code, "--nodes is for --serve" in complaint) == (2, True)

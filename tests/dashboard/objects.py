@@ -1,0 +1,87 @@
+"""Nodes and pods as an API server would send them, for what the page makes of them."""
+
+import json
+from typing import Any
+
+from tessera.core.device_ids import gpu_uuid, mig_uuid
+from tessera.core.geometry import SIMULATED_H200_70GB
+from tessera.core.layout import NodeLayout
+from tessera.dashboard.observed import SeenNode, SeenPod, see_node, see_pod
+from tessera.protocol.mig import read_layout
+from tessera.protocol.mig_mapping import MAPPING, encode_mapping, mapping_of
+
+MIG = "nvidia.com/mig-"
+
+
+def layout(text: str, cards: int = 1) -> NodeLayout:
+    return read_layout(text, [SIMULATED_H200_70GB] * cards)
+
+
+def node(
+    name: str = "n",
+    cut: str | None = None,
+    cards: int = 1,
+    allocatable: dict[str, Any] | None = None,
+    **more: Any,
+) -> SeenNode:
+    """A node of 70 GB cards, cut as told, which offers what that makes unless told otherwise."""
+    labels = {"nvidia.com/gpu.product": "NVIDIA-H200-70GB", "nvidia.com/gpu.memory": "71680"}
+    labels |= {"nvidia.com/gpu.count": str(cards)} | more.get("labels", {})
+    annotations = more.get("annotations", {})
+    has = {}
+    if cut is not None:
+        one = layout(cut, cards)
+        has = one.resources()
+        annotations = {MAPPING: encode_mapping(mapping_of(one, name)), **annotations}
+    has = has if allocatable is None else allocatable
+    document = {
+        "metadata": {"name": name, "labels": labels, "annotations": annotations},
+        "spec": more.get("spec", {}),
+        "status": {
+            "allocatable": has,
+            "capacity": more.get("capacity", has),
+            "conditions": more.get("conditions", []),
+        },
+    }
+    return see_node(json.dumps(document).encode())
+
+
+def pod(
+    name: str, on: str = "", held: dict[str, list[str]] | None = None, record: str = "", **asks: Any
+) -> SeenPod:
+    """A pod that asks, and maybe holds devices by their ids; `asks` by short names, dots as underscores."""
+    resources = {
+        (f"{MIG}{key[1:].replace('_', '.')}" if key[0] == "p" else key): n for key, n in asks.items()
+    }
+    resources |= {key: len(ids) for key, ids in (held or {}).items() if key not in resources}
+    allocated = [
+        {"name": k, "resources": [{"resourceID": i} for i in ids]} for k, ids in (held or {}).items()
+    ]
+    document = {
+        "metadata": {
+            "name": name,
+            "namespace": "ml",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": {"gpu-webhook.k8s.io/fallback": record} if record else {},
+        },
+        "spec": {
+            "nodeName": on,
+            "containers": [{"name": "main", "resources": {"limits": resources, "requests": resources}}],
+        },
+        "status": {
+            "phase": "Running" if on else "Pending",
+            "conditions": []
+            if on
+            else [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available."}],
+            "containerStatuses": [{"name": "main", "allocatedResourcesStatus": allocated}],
+        },
+    }
+    return see_pod(json.dumps(document).encode())
+
+
+def ids(cut: str, profile: str, cards: int = 1, name: str = "n") -> list[str]:
+    """The devices of a profile in a layout, in order."""
+    return [slot.uuid(name) for slot in layout(cut, cards).slots()[f"{MIG}{profile}"]]
+
+
+__all__ = ["MIG", "gpu_uuid", "ids", "layout", "mig_uuid", "node", "pod"]

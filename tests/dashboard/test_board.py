@@ -1,0 +1,178 @@
+"""The board: what the page is told, and when."""
+
+import json
+
+from tessera.dashboard.board import Admission, Board
+from tessera.dashboard.observed import Denial, see_event
+from tessera.kube.resource import Key
+from tests.dashboard.objects import MIG, ids, node, pod
+
+MEDIUM = "2g.20gb=2,3g.30gb=1"
+
+
+class Clock:
+    now = 1_000_000_000.0
+
+    def __call__(self):
+        return self.now
+
+
+def board(**more):
+    return Board("a test", clock=Clock(), **more)
+
+
+def news(one):
+    """The parts that changed, decoded, and the names of those that went."""
+    changed, gone = one.changes()
+    return {name: json.loads(part) for name, part in changed.items()}, gone
+
+
+def test_only_what_changed():
+    """At first everything, then parts that are different, then nothing."""
+    one = board()
+    first, gone = news(one)
+    assert sorted(first) == ["about", "admissions", "layouts", "pending", "totals"]
+    assert gone == []
+    one.put_node(node("a", MEDIUM))
+    one.put_node(node("b", MEDIUM))
+    changed, _ = news(one)
+    assert sorted(changed) == ["node/a", "node/b", "totals"]
+    assert news(one) == ({}, [])
+    one.put_node(node("a", MEDIUM))
+    assert news(one) == ({}, []), "the same again is no news"
+    one.remove_node("b")
+    changed, gone = news(one)
+    assert (sorted(changed), gone) == (["totals"], ["node/b"])
+    assert sorted(one.parts()) == ["about", "admissions", "layouts", "node/a", "pending", "totals"]
+
+
+def test_capacity():
+    """Allocatable, allocated, available, and what is asked for; on the node and in total."""
+    one = board()
+    one.put_node(node("n", MEDIUM))
+    one.put_pod(pod("a", "n", p2g_20gb=1))
+    one.put_pod(pod("b", p2g_20gb=2))
+    parts, _ = news(one)
+    two, three = parts["totals"]
+    assert [two[key] for key in ("name", "allocatable", "allocated", "available", "asked", "lacking")] == [
+        "2g.20gb", "2", "1", "1", "2", True,
+    ]  # fmt: skip
+    assert (three["allocated"], three["share"]) == ("0", 0.0)
+    assert [row["allocated"] for row in parts["node/n"]["resources"]] == ["1", "0"]
+
+
+def test_pending():
+    """Pods without a node, with what they ask for and the scheduler's words; no more once they have one."""
+    one = board()
+    one.put_pod(pod("b", record="3g.30gb->2g.20gb", p2g_20gb=2))
+    parts, _ = news(one)
+    (row,) = parts["pending"]
+    assert row == {
+        "namespace": "ml", "pod": "b", "asks": "2g.20gb ×2", "record": "3g.30gb->2g.20gb",
+        "why": "0/1 nodes are available.", "since": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    one.put_pod(pod("b", "n", p2g_20gb=2))
+    assert news(one)[0]["pending"] == []
+    one.remove_pod(Key("ml", "b"))
+    assert json.loads(one.parts()["totals"]) == []
+
+
+def test_admissions_of_pods():
+    """Without anybody who tells of admissions, pods do: by their record, once each."""
+    one = board()
+    one.put_pod(pod("a", record="3g.30gb->2g.20gb", p2g_20gb=1))
+    one.put_pod(pod("a", "n", record="3g.30gb->2g.20gb", p2g_20gb=1))
+    one.put_pod(pod("b", p2g_20gb=1))
+    one.put_pod(pod("c", **{"example.com/x": 1}))
+    parts, _ = news(one)
+    assert [(row["pod"], row["decision"], row["record"]) for row in parts["admissions"]] == [
+        ("b", "as asked", ""),
+        ("a", "fallback", "3g.30gb->2g.20gb"),
+    ]
+    assert parts["admissions"][1]["reason"] == "no node that this pod could use offered 3g.30gb as asked"
+
+
+def test_admissions_that_are_told():
+    """With somebody who tells, pods are not asked."""
+    one = board(told_admissions=True)
+    one.put_pod(pod("a", p2g_20gb=1))
+    one.admitted(Admission("now", "ml", "x", "rejected", "", "nothing fits"))
+    (row,) = news(one)[0]["admissions"]
+    assert (row["pod"], row["decision"], row["reason"]) == ("x", "rejected", "nothing fits")
+
+
+def test_denials():
+    """A controller's event tells of pods that were never made; other events do not."""
+    denied = (
+        'Error creating: admission webhook "gpu-allocation.k8s.io" denied the request: asked for too much'
+    )
+    event = {
+        "metadata": {"name": "e1", "namespace": "ml"},
+        "involvedObject": {"kind": "ReplicaSet", "name": "web-1"},
+        "message": denied,
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+    }
+    found = see_event(json.dumps(event).encode())
+    assert found == Denial("e1", "ml", "ReplicaSet web-1", "asked for too much", "2026-01-01T00:00:00Z")
+    assert see_event(json.dumps({**event, "message": "exceeded quota"}).encode()) is None
+    one = board()
+    one.denied(found)
+    one.denied(found)
+    (row,) = news(one)[0]["admissions"]
+    assert (row["pod"], row["decision"]) == ("ReplicaSet web-1", "rejected")
+
+
+def test_layout_changes():
+    """What a layout did is one entry, however many steps the kubelet takes to tell of it."""
+    clock = Clock()
+    one = Board("a test", clock=clock)
+    state = "nvidia.com/mig.config.state"
+    two, three = f"{MIG}2g.20gb", f"{MIG}3g.30gb"
+    one.put_node(node("n", MEDIUM, labels={state: "success"}))
+    one.put_node(node("n", "1g.10gb=7", labels={state: "pending"}, allocatable={two: 2, three: 1}))
+    one.put_node(node("n", "1g.10gb=7", labels={state: "pending"}, allocatable={two: 0, three: 0}))
+    one.put_node(node("n", "1g.10gb=7", labels={state: "pending"}, allocatable={f"{MIG}1g.10gb": 7}))
+    one.put_node(node("n", "1g.10gb=7", labels={state: "success"}))
+    clock.now += 60
+    one.put_node(node("n", "1g.10gb=7", labels={state: "success"}, allocatable={f"{MIG}1g.10gb": 6}))
+    rows = [(row["state"], row["offers"]) for row in news(one)[0]["layouts"]]
+    assert rows == [
+        ("success", "1g.10gb 7 → 6"),
+        ("success", ""),
+        ("pending", "1g.10gb 0 → 7, 2g.20gb 2 → 0, 3g.30gb 1 → 0"),
+    ]
+
+
+def test_a_node():
+    """Readiness, cordons, unhealthy devices and the layout's state are told with the tiles."""
+    (device,) = ids(MEDIUM, "3g.30gb")
+    one = board()
+    one.put_node(
+        node(
+            "n",
+            MEDIUM,
+            allocatable={f"{MIG}2g.20gb": 1, f"{MIG}3g.30gb": 1},
+            capacity={f"{MIG}2g.20gb": 2, f"{MIG}3g.30gb": 1, "cpu": 8},
+            spec={"unschedulable": True},
+            conditions=[{"type": "Ready", "status": "False"}],
+            labels={"nvidia.com/mig.config.state": "failed"},
+            annotations={"nvidia.com/mig.config.reason": "why"},
+        )
+    )
+    one.put_pod(pod("a", "n", {f"{MIG}3g.30gb": [device]}))
+    part = news(one)[0]["node/n"]
+    assert (part["ready"], part["cordoned"], part["unhealthy"]) == (False, True, {"2g.20gb": 1})
+    assert (part["state"], part["reason"], part["product"]) == ("failed", "why", "Simulated H200-70GB")
+    assert [(tile["id"], tile["pod"]) for tile in part["cards"][0]["tiles"] if tile["pod"]] == [
+        (device, "ml/a")
+    ]
+
+
+def test_trouble():
+    """Silence of the API server is told once."""
+    one = board()
+    news(one)
+    one.trouble("nodes: nothing heard")
+    assert news(one)[0] == {"about": {"cluster": "a test", "trouble": "nodes: nothing heard"}}
+    one.trouble("nodes: nothing heard")
+    assert news(one) == ({}, [])

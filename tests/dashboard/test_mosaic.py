@@ -1,0 +1,84 @@
+"""Cards as tiles: where slices lie, and whose they are."""
+
+from tessera.core.device_ids import gpu_uuid
+from tessera.dashboard.mosaic import mosaic_of
+from tests.dashboard.objects import MIG, ids, node, pod
+
+MEDIUM = "2g.20gb=2,3g.30gb=1"
+
+
+def drawn(mosaic):
+    """Cards as texts: `2g.20gb@0+2 pod`, with a mark for what is special."""
+
+    def one(tile):
+        marks = "?" * tile.guessed + "~" * tile.leaving + "!" * tile.out
+        return f"{tile.what or '-'}@{tile.start}+{tile.size}{marks} {tile.pod}".strip()
+
+    return [[one(tile) for tile in card.tiles] for card in mosaic.cards]
+
+
+def test_a_layout():
+    """Tiles are as wide as their slices, and cover the card."""
+    assert (
+        drawn(mosaic_of(node(cut=MEDIUM, cards=2), [])) == [["2g.20gb@0+2", "2g.20gb@2+2", "3g.30gb@4+3"]] * 2
+    )
+    assert drawn(mosaic_of(node(cut="2g.20gb=1"), [])) == [["-@0+5", "2g.20gb@5+2"]]
+
+
+def test_pods_on_their_very_tiles():
+    """Where the status of a pod names its devices, that is where it is."""
+    second = ids(MEDIUM, "2g.20gb", cards=2)[2]
+    held = [pod("train", "n", {f"{MIG}2g.20gb": [second]})]
+    (first, card) = drawn(mosaic_of(node(cut=MEDIUM, cards=2), held))
+    assert not any("train" in tile for tile in first)
+    assert card == ["2g.20gb@0+2 ml/train", "2g.20gb@2+2", "3g.30gb@4+3"]
+
+
+def test_pods_whose_devices_nobody_names():
+    """The first tiles of their kind are taken, and say that this is a guess."""
+    (card,) = drawn(mosaic_of(node(cut=MEDIUM), [pod("a", "n", p2g_20gb=1), pod("b", "n", p3g_30gb=1)]))
+    assert card == ["2g.20gb@0+2? ml/a", "2g.20gb@2+2", "3g.30gb@4+3? ml/b"]
+
+
+def test_devices_that_are_leaving():
+    """A device of an earlier layout stays where it lay, in place of what is to come there."""
+    (old,) = ids(MEDIUM, "3g.30gb")
+    offered = {f"{MIG}1g.10gb": 4, f"{MIG}3g.30gb": 0}
+    mosaic = mosaic_of(
+        node(cut="1g.10gb=7", allocatable=offered), [pod("train", "n", {f"{MIG}3g.30gb": [old]})]
+    )
+    assert drawn(mosaic) == [[*(f"1g.10gb@{at}+1" for at in range(4)), "3g.30gb@4+3~ ml/train"]]
+    assert not mosaic.loose
+
+
+def test_what_the_node_does_not_offer():
+    """A layout that is only a wish, or unhealthy devices: fewer are offered than there are tiles."""
+    (card,) = drawn(mosaic_of(node(cut=MEDIUM, allocatable={f"{MIG}2g.20gb": 1, f"{MIG}3g.30gb": 1}), []))
+    assert card == ["2g.20gb@0+2", "2g.20gb@2+2!", "3g.30gb@4+3"]
+
+
+def test_whole_cards():
+    """Cards that are not cut are one tile each."""
+    held = [pod("a", "n", {"nvidia.com/gpu": [gpu_uuid("n", 1)]})]
+    mosaic = mosaic_of(node(cards=2, allocatable={"nvidia.com/gpu": 2}), held)
+    assert drawn(mosaic) == [["gpu@0+7"], ["gpu@0+7 ml/a"]]
+
+
+def test_devices_without_a_place():
+    """A node that says nothing about its cards has its devices side by side."""
+    one = node(cards=2, allocatable={f"{MIG}2g.20gb": 3, "example.com/x": 2, "nvidia.com/shm": 10**9})
+    mosaic = mosaic_of(one, [pod("a", "n", p2g_20gb=1), pod("b", "n", {"example.com/x": ["x-1"]})])
+    assert mosaic.cards == ()
+    tiles = {name: [(tile.what, tile.id, tile.pod) for tile in those] for name, those in mosaic.loose.items()}
+    assert tiles == {
+        f"{MIG}2g.20gb": [("2g.20gb", "", "ml/a"), ("2g.20gb", "", ""), ("2g.20gb", "", "")],
+        "example.com/x": [("x", "x-1", "ml/b"), ("x", "", "")],
+    }
+
+
+def test_a_node_that_says_what_cannot_be():
+    """Its devices are shown anyway, with the complaint."""
+    one = node(allocatable={f"{MIG}2g.20gb": 1}, annotations={"run.ai/mig.config": "3g.30gb=9"})
+    mosaic = mosaic_of(one, [])
+    assert "3g.30gb" in mosaic.trouble
+    assert len(mosaic.loose[f"{MIG}2g.20gb"]) == 1
