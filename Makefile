@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format e2e cluster-up cluster-down image bench lock proto clean
+.PHONY: help demo test soak fuzz check format e2e cluster-up cluster-down deploy image bench lock proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ cluster-up: $(READY) ## Start a real Kubernetes with one node, and leave it runn
 cluster-down: $(READY) ## Stop it, and remove whatever a crash left behind
 	@$(BIN)/python -m e2e.cluster down
 
+deploy: $(READY) ## Render the chart anew (deploy/tessera.yaml)
+	@$(BIN)/python -m tools.chart
+
 image: $(READY) ## Make the container image as an archive (out/tessera-image.tar), without Docker
 	@$(BIN)/python -m tools.image
 
@@ -46,6 +49,13 @@ check: $(READY) ## Format, lint, types and import contracts
 format: $(READY) ## Format the code and mend what the linter can mend
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
+
+soak: $(READY) ## 200,000 reviews over TLS while nodes change, every answer checked
+	@$(BIN)/python -m stress.soak
+
+fuzz: $(READY) ## A minute of coverage-guided fuzzing of the review path
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris==3.0.0
+	@$(BIN)/python -m stress.fuzz_review -max_total_time=60 -max_len=4096
 
 bench: $(READY) ## Measure, beside peers in the same run
 	@$(BIN)/python -m benchmarks

@@ -4,6 +4,7 @@ Where the machine cannot, a test is skipped with the reason; with `CI=true` in t
 `TESSERA_E2E_KUBECONFIG` (`make e2e KUBECONFIG=…`) names a cluster to use instead of a control plane of our own.
 """
 
+import contextlib
 import os
 import signal
 from collections.abc import Generator, Iterator
@@ -16,6 +17,7 @@ from e2e.cluster import Client, Cluster, ClusterWithNode, ExistingCluster, Folde
 
 _EXISTING = os.environ.get("TESSERA_E2E_KUBECONFIG", "")
 _SKIPPED_IS_FAILED = os.environ.get("CI") == "true" and not _EXISTING
+_TEST_SECONDS = 180
 _LOGS = Path(__file__).parent.parent / "out" / "e2e-logs"
 
 C = TypeVar("C", bound=Cluster)
@@ -28,9 +30,8 @@ _log_sizes = pytest.StashKey[dict[Path, int]]()
 def control_plane(pytestconfig: pytest.Config) -> Iterator[Client]:
     """API server, controllers and scheduler; nodes are objects: `control_plane.add_node(…)`."""
     if _EXISTING:
-        existing = ExistingCluster(Path(_EXISTING))
-        yield existing
-        existing.close()
+        with contextlib.closing(ExistingCluster(Path(_EXISTING))) as existing:
+            yield existing
     else:
         yield from _started(Cluster, f"t{os.getpid()}", pytestconfig)
 
@@ -85,6 +86,13 @@ def pytest_configure() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background job has the first one ignored
         signal.signal(number, signal.default_int_handler)
     os.environ.pop("KUBECONFIG", None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give these tests more time, and count only their own: the first one may wait for programs to be built."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_TEST_SECONDS, func_only=True))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -35,7 +35,7 @@ def webhook(own_control_plane: Client, tmp_path_factory: pytest.TempPathFactory)
     folder = tmp_path_factory.mktemp("webhook")
     with (
         Webhook(own_control_plane, folder, config=INJECTION) as running,
-        registered(own_control_plane, running.client, failurePolicy="Fail"),
+        registered(own_control_plane, running, failurePolicy="Fail"),
     ):
         yield running
 
@@ -61,7 +61,7 @@ class Nodes:
     def _settle(self) -> None:
         nodes = len(self._cluster.api.get("/api/v1/nodes")["items"])
         self._webhook.until(
-            lambda: self._webhook.metric('gpu_webhook_view_objects{resource="nodes"}') == nodes,
+            lambda: self._webhook.metric("gpu_webhook_node_view_nodes") == nodes,
             what=f"{nodes} nodes in the view",
         )
 
@@ -138,10 +138,15 @@ def test_fallback(
             f'gpu_webhook_fallback_total{{from="{asked}",to="{record.partition("->")[2]}"}}'
         )
         assert after == before + 1
-        told = [line for line in webhook.lines() if line.get("namespace") == namespace]
-        assert told[-1]["pod"] == "p"
-        assert asked in told[-1]["reason"]
+        webhook.until(lambda: told(webhook, namespace), what="a line about the pod in the log")
+        assert told(webhook, namespace)[-1]["pod"] == "p"
+        assert asked in told(webhook, namespace)[-1]["reason"]
     assert own_control_plane.wait_for_pod_bound("p", namespace=namespace) == "story"
+
+
+def told(webhook: Webhook, namespace: str) -> list[dict[str, Any]]:
+    """What the webhook logged about a namespace's pods."""
+    return [line for line in webhook.lines() if line.get("namespace") == namespace]
 
 
 def test_rejection(own_control_plane: Client, namespace: str, nodes: Nodes) -> None:
@@ -297,12 +302,7 @@ def test_injection_errors(
 def test_only_gpu_pods_are_sent(own_control_plane: Client, namespace: str, webhook: Webhook) -> None:
     """The match conditions keep every other pod away from the webhook, by its own counter; exempt namespaces too."""
 
-    def requests() -> float:
-        lines = webhook.fetch("/metrics").splitlines()
-        return sum(
-            float(line.rpartition(" ")[2]) for line in lines if line.startswith("gpu_webhook_requests_total{")
-        )
-
+    requests = webhook.requests
     before = requests()
     apply(own_control_plane, namespace, pod("plain", {"limits": {"cpu": 1}}))
     with own_control_plane.namespace(labels={"gpu-webhook": "disabled"}) as exempt:

@@ -164,6 +164,52 @@ def test_mig_layouts_become_resources(
     wait_allocatable(cluster, {MIG + "1g.10gb": "0"})
 
 
+def test_fault_28_layout_changed_under_a_pod(
+    cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path
+) -> None:
+    """A pod's devices stay until it ends, its container can restart; the rest of the layout comes at once."""
+    cluster = cluster_with_node
+    one, two, three = (MIG + profile for profile in ("1g.10gb", "2g.20gb", "3g.30gb"))
+    mortal = json.loads(pod("train", two, 2, "trap 'exit 3' TERM; while :; do sleep 0.2; done"))
+    mortal["spec"]["restartPolicy"] = "Always"
+    mortal["spec"]["containers"][0]["resources"]["limits"][three] = 1
+    in_pod = ("exec", "train", "-n", node_namespace, "--")
+
+    def state(node: Object) -> str:
+        return str(node["metadata"]["labels"].get("nvidia.com/mig.config.state"))
+
+    try:
+        with plugin(cluster, tmp_path, EXAMPLES / "simulated-h200.yaml"):
+            annotate(cluster, runai("[2g.20gb, 2g.20gb, 3g.30gb]"))
+            wait_allocatable(cluster, {two: "8", three: "4"})
+            cluster.apply(json.dumps(mortal), namespace=node_namespace)
+            cluster.wait_for_pod_phase("train", "Running", namespace=node_namespace)
+            listed = cluster.kubectl(*in_pod, "nvidia-smi", "-L")
+            assert (listed.count("GPU "), listed.count("MIG ")) == (1, 3), "all of it on one card"
+
+            annotate(cluster, runai("[1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb]"))
+            wait_allocatable(cluster, {two: "0", three: "0", one: "21"})
+            node = cluster.wait_for_node(cluster.node_name, lambda node: state(node) == "pending")
+            reason = node["metadata"]["annotations"]["nvidia.com/mig.config.reason"]
+            assert f"stays for {node_namespace}/train" in reason
+            cluster.kubectl(*in_pod, "kill", "1")
+            cluster.wait_for(
+                pods_path(node_namespace),
+                "train",
+                lambda item: (
+                    item["status"]["containerStatuses"][0]["restartCount"] == 1
+                    and bool(item["status"]["containerStatuses"][0]["state"].get("running"))
+                ),
+            )
+            assert cluster.kubectl(*in_pod, "nvidia-smi", "-L") == listed
+
+            cluster.kubectl("delete", "pod", "train", "-n", node_namespace)
+            wait_allocatable(cluster, {one: "28"})
+            cluster.wait_for_node(cluster.node_name, lambda node: state(node) == "success")
+    finally:
+        annotate(cluster, None)
+
+
 def mapped(node: Object) -> int:
     """How many devices the node's mapping names."""
     mapping = node["metadata"]["annotations"].get("run.ai/mig-mapping", "")

@@ -76,12 +76,20 @@ def random_pod(dice: random.Random, name: str) -> Object:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
+def as_sent(document: Object) -> Object:
+    """As the API server writes it: the keys of every map in order."""
+    sent: Object = json.loads(json.dumps(document, sort_keys=True))
+    return sent
+
+
 def defaulted(document: Object) -> Object:
     """As the API server defaults it before webhooks are called: a limit without a request is a request."""
     for one in every_container(document):
         resources = one.get("resources")
         if resources and "limits" in resources:
-            resources["requests"] = {**resources["limits"], **resources.get("requests", {})}
+            resources["requests"] = dict(
+                sorted({**resources["limits"], **resources.get("requests", {})}.items())
+            )
     return document
 
 
@@ -109,7 +117,7 @@ def test_a_patch_always_applies(own_control_plane: Client, namespace: str, tmp_p
     try:
         with (
             Webhook(cluster, tmp_path, config=CONFIG) as webhook,
-            registered(cluster, webhook.client, failurePolicy="Fail"),
+            registered(cluster, webhook, failurePolicy="Fail"),
         ):
             listed = cluster.api.get("/api/v1/nodes")["items"]
             offers = Offers(objects.node_of(objects.decode_node(json.dumps(one).encode())) for one in listed)
@@ -130,7 +138,7 @@ def check(
     cluster: Client, namespace: str, document: Object, offers: Offers, policy: Policy, counted: dict[str, int]
 ) -> None:
     """One pod: what the API server says to it is what the pure decision says."""
-    ours = admit(defaulted(json.loads(json.dumps(document))), offers, policy, namespace)
+    ours = admit(defaulted(as_sent(document)), offers, policy, namespace)
     assert ours.judgement is not None
     decision = ours.judgement.decision
     if isinstance(decision, Reject):

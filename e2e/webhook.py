@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from e2e.cluster import Client
+from e2e.cluster import ApiError, Client, pods_path
 from e2e.cluster.api import Object
 from e2e.cluster.pki import Authority
 from e2e.command import Running
@@ -29,13 +29,31 @@ def configuration(client: Mapping[str, Any], **changes: Any) -> Object:
 
 
 @contextlib.contextmanager
-def registered(cluster: Client, client: Mapping[str, Any], **changes: Any) -> Iterator[None]:
-    """Register the webhook with the API server, and take it away again."""
-    cluster.api.create(CONFIGURATIONS, configuration(client, **changes))
+def registered(cluster: Client, webhook: "Webhook", **changes: Any) -> Iterator[None]:
+    """Register a webhook with the API server, and take it away again; both times until the API server knows."""
+    cluster.api.create(CONFIGURATIONS, configuration(webhook.client, **changes))
     try:
+        cluster.wait(lambda: _is_called(cluster, webhook), what="the API server calling the webhook")
         yield
     finally:
         cluster.api.delete(f"{CONFIGURATIONS}/{CONFIGURATION}")
+        if webhook.process.poll() is None:
+            cluster.wait(
+                lambda: not _is_called(cluster, webhook), what="the API server forgetting the webhook"
+            )
+
+
+def _is_called(cluster: Client, webhook: "Webhook") -> bool:
+    """Whether the API server sends GPU pods to the webhook, seen by the webhook's own counter."""
+    before = webhook.requests()
+    container = {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    with contextlib.suppress(ApiError):
+        cluster.api.create(
+            pods_path("default"),
+            {"metadata": {"name": "probe"}, "spec": {"containers": [container]}},
+            dryRun="All",
+        )
+    return webhook.requests() > before
 
 
 class Webhook(Running):
@@ -44,6 +62,7 @@ class Webhook(Running):
     def __init__(
         self, cluster: Client, folder: Path, *options: str, config: str = "", name: str = "webhook"
     ) -> None:
+        folder.mkdir(exist_ok=True)
         self.authority = Authority(folder / "pki")
         pair = self.authority.issue("webhook", "webhook", hosts=["127.0.0.1"])
         self.config = folder / "config.yaml"
@@ -89,6 +108,13 @@ class Webhook(Running):
             if one.startswith(line + " "):
                 return float(one.rpartition(" ")[2])
         return 0.0
+
+    def requests(self) -> float:
+        """How many reviews it has answered."""
+        lines = self.fetch("/metrics").splitlines()
+        return sum(
+            float(line.rpartition(" ")[2]) for line in lines if line.startswith("gpu_webhook_requests_total{")
+        )
 
     def lines(self) -> list[dict[str, Any]]:
         """What it logged, line by line."""

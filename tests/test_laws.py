@@ -21,6 +21,7 @@ from tessera.core.quantity import Quantity
 from tessera.core.scheduling import Taint
 from tessera.protocol import patch
 from tessera.protocol import review as reviews
+from tessera.webhook.handler import Admission
 from tests.build import node, policy, resource, respond, review
 
 PROFILES = ["1g.10gb", "1g.10gb.me", "1g.20gb", "2g.20gb", "3g.30gb", "7g.80gb"]
@@ -175,6 +176,21 @@ def test_admission(document, cluster, rules):
     assert again["allowed"]
     assert again.get("patch", []) == [], "admitting the result again changes nothing"
     assert_counts_stay(pod, result)
+
+
+@given(st.lists(pods(), min_size=2, max_size=4), nodes, policies)
+@settings(max_examples=100)
+def test_memory_changes_no_answer(documents, cluster, rules):
+    """Whatever was answered before, a pod gets the answer that it would get first, its own annotations or not."""
+    offers = Offers(cluster)
+    admission = Admission(offers, rules)
+    for document in documents:
+        twin = copy.deepcopy(document)
+        annotations = twin.get("metadata", {}).get("annotations")
+        if annotations is not None:
+            annotations["example.com/run"] = "its own"
+        for body in (review(document), review(twin)):
+            assert admission.answer(body).body == Admission(offers, rules).answer(body).body
 
 
 def assert_counts_stay(before, after):

@@ -19,7 +19,7 @@ from e2e.cluster.images import write_busybox_images
 from e2e.cluster.network import Network
 from e2e.cluster.node import ANCHOR, Node, check_possible
 from e2e.cluster.processes import Process, start, until
-from e2e.cluster.programs import install_debian_packages, programs
+from e2e.cluster.programs import SYSTEM_PATH, install_debian_packages, programs
 
 _CNI_PLUGINS = Path("/usr/lib/cni")  # where Debian has them
 #: Below the range from which the kernel takes ports for outgoing connections: nobody gets one by accident.
@@ -116,7 +116,7 @@ class Cluster(Client):
             folder=self.folder.path,
             log=self.folder.logs / f"{name}.log",
             # Nothing else of the caller's environment: a proxy in it is not meant for these addresses.
-            environment={"PATH": ":".join([*folders, "/usr/sbin", "/usr/bin", "/sbin", "/bin"]), "HOME": "/"},
+            environment={"PATH": ":".join([*folders, SYSTEM_PATH]), "HOME": "/"},
             die_with_parent=self._owned,
         )
 
@@ -218,8 +218,8 @@ class ClusterWithNode(Cluster):
             "kubelet-client", f"system:node:{node.name}", group="system:nodes"
         )
         self._kubelet_kubeconfig = self._plane.write_kubeconfig("kubelet.kubeconfig", client)
-        runc = shutil.which("runc") or "/usr/sbin/runc"
-        node.prepare(serving, self._plane.authority.files.certificate, runc=Path(runc), cni=_CNI_PLUGINS)
+        runc = Path(shutil.which("runc", path=SYSTEM_PATH) or "runc")
+        node.prepare(serving, self._plane.authority.files.certificate, runc=runc, cni=_CNI_PLUGINS)
         self._spawn(ANCHOR, node.anchor())
         self._until(node.anchor_pid, "the node's namespaces are set up")
         self._spawn("containerd", node.containerd(self._programs["containerd"]))

@@ -18,6 +18,7 @@ from e2e.cluster.processes import Process, processes_of, stop_all, this_process
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
 #: Sockets lie below a cluster's folder (kubelet/device-plugins/…), and their paths end at 108 characters.
 _LONGEST_PATH = 60
+_PLAIN = re.compile(r"[A-Za-z0-9_./-]+")  # it stands in shell scripts and configuration files
 _LONGEST_LINE = 600  # the API server logs whole objects now and then
 
 
@@ -91,19 +92,21 @@ class Folder:
 
     def log_sizes(self) -> dict[Path, int]:
         """Every log, of programs and of containers, and how long it is now."""
-        found = [*sorted(self.logs.glob("*.log")), *sorted(self.path.glob("pod-logs/*/*/*.log"))]
-        return {path: path.stat().st_size for path in found}
+        sizes = {}
+        for path in [*sorted(self.logs.glob("*.log")), *sorted(self.path.glob("pod-logs/*/*/*.log"))]:
+            with contextlib.suppress(FileNotFoundError):  # a container's, just removed
+                sizes[path] = path.stat().st_size
+        return sizes
 
     def log_tails(self, since: Mapping[Path, int] | None = None, *, lines: int = 15) -> str:
         """The last lines of every log, of what was written since it had the given size."""
         tails = []
         for path in self.log_sizes():
-            with path.open("rb") as file:
+            with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
                 file.seek((since or {}).get(path, 0))
-                written = file.read().decode(errors="replace").splitlines()
-            if written:
-                tails.append(f"--- {path.relative_to(self.path)} ---")
-                tails += [line[:_LONGEST_LINE] for line in written[-lines:]]
+                if written := file.read().decode(errors="replace").splitlines():
+                    tails.append(f"--- {path.relative_to(self.path)} ---")
+                    tails += [line[:_LONGEST_LINE] for line in written[-lines:]]
         return "\n".join(tails)
 
     def keep_logs(self, target: Path) -> None:
@@ -111,7 +114,8 @@ class Folder:
         for path in self.log_sizes():
             copy = target / path.relative_to(self.path)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, copy)
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(path, copy)
 
     def processes(self) -> list[Process]:
         """Every process of the cluster that runs."""

@@ -9,6 +9,8 @@ import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from e2e.cluster.errors import Unavailable
+
 BUSYBOX = "localhost/busybox:1"
 PAUSE = "localhost/pause:1"
 
@@ -44,6 +46,10 @@ def write_image(path: Path, name: str, layer: bytes, *, command: Sequence[str]) 
 def write_busybox_images(folder: Path) -> list[Path]:
     """The two images that every node has: busybox to run things in, and the pod sandbox, which only waits."""
     busybox = Path("/bin/busybox")
+    if b"/ld-linux" in busybox.read_bytes():
+        raise Unavailable(
+            "the busybox here needs libraries, which an image of it would lack: install busybox-static"
+        )
     applets = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split()
     links = {f"bin/{applet}": "busybox" for applet in applets if applet != "busybox"}
     files = {"bin/busybox": busybox.read_bytes(), "etc/passwd": b"root:x:0:0:root:/:/bin/sh\n"}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from e2e.cluster.errors import ClusterError, Unavailable
+from e2e.cluster.programs import SYSTEM_PATH
 
 _DEVICES = Path("/sys/class/net")
 
@@ -80,4 +81,5 @@ class Network:
 
 
 def _ip(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    environment = {"PATH": SYSTEM_PATH}
+    return subprocess.run(["ip", *arguments], env=environment, capture_output=True, text=True, check=False)

@@ -125,11 +125,9 @@ class Node:
 
     def image_import(self, ctr: Path, archive: Path) -> list[str | Path]:
         """The command that makes a docker-archive's images known to the kubelet."""
-        address = f"--address={self.socket}"
-        platform = f"--platform=linux/{architecture()}"
-        return self.inside(
-            ctr, address, "--namespace=k8s.io", "images", "import", "--local", platform, archive
-        )
+        options = (f"--platform=linux/{architecture()}", f"--snapshotter={self._snapshotter()}")
+        into = (f"--address={self.socket}", "--namespace=k8s.io")
+        return self.inside(ctr, *into, "images", "import", "--local", *options, archive)
 
     def _snapshotter(self) -> str:
         """How images are kept; inside a container there is no overlay on the container's own overlay."""

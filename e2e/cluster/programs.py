@@ -17,6 +17,9 @@ from pathlib import Path
 from e2e.cluster.errors import ClusterError, Unavailable
 from e2e.cluster.versions import DEBIAN_PACKAGES, GoModule, module_of
 
+#: Where the distribution's programs are looked for; the PATH of a user who became root often lacks the second half.
+SYSTEM_PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 _PROGRESS_EVERY = 15.0  # seconds between two lines when nobody watches on a terminal
 
 
@@ -43,11 +46,7 @@ def programs(names: Iterable[str]) -> dict[str, Path]:
 
 def install_debian_packages() -> None:
     """Install what a node needs from the distribution, if anything is missing."""
-    missing = [
-        package.name
-        for package in DEBIAN_PACKAGES
-        if not all(Path(path).exists() for path in package.provides)
-    ]
+    missing = [package.name for package in DEBIAN_PACKAGES if not all(map(shutil.which, package.provides))]
     if not missing:
         return
     if os.geteuid() != 0:
@@ -58,7 +57,7 @@ def install_debian_packages() -> None:
         raise Unavailable(f"a node needs {', '.join(missing)}, and there is no apt-get to install them with")
     _say(f"Installing {', '.join(missing)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    install = ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *missing]
+    install = ["apt-get", "install", "--yes", "--quiet", "--no-remove", "--no-install-recommends", *missing]
     first = subprocess.run(install, env=environment, capture_output=True, check=False)
     if first.returncode == 0:
         return
@@ -100,7 +99,7 @@ def _build(module: GoModule, names: list[str], title: str) -> None:
     go = shutil.which("go")
     if go is None:
         raise Unavailable(
-            f"Go is needed to build {', '.join(names)}; install Go 1.26 or newer,"
+            f"Go is needed to build {', '.join(names)}; install Go (1.21 or newer),"
             " or name a folder that has the programs in KUBEBUILDER_ASSETS"
         )
     target = _cached(names[0]).parent

@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 # The release that the tests run on; another one can be tried without an edit (it is built beside the first).
 KUBERNETES = os.environ.get("TESSERA_E2E_KUBERNETES", "v1.36.3")
@@ -38,10 +38,10 @@ class GoModule:
 
 @dataclass(frozen=True, slots=True)
 class DebianPackage:
-    """A Debian package and the files by which one sees that it is installed."""
+    """A Debian package and the programs by which one sees that it, or something as good, is installed."""
 
     name: str
-    provides: tuple[str, ...] = field(default=())
+    provides: tuple[str, ...]
 
 
 _KUBERNETES_PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
@@ -100,11 +100,11 @@ OPTIONAL = ("helm", "prometheus", "promtool")
 #: What a node needs from the distribution. bookworm's versions (runc 1.1.5, plugins 1.1.1) are new enough;
 #: its etcd (3.4) and containerd (1.6) are not, hence the modules above.
 DEBIAN_PACKAGES = (
-    DebianPackage("runc", ("/usr/sbin/runc",)),
+    DebianPackage("runc", ("runc",)),
     DebianPackage("busybox-static", ("/bin/busybox",)),
     DebianPackage("containernetworking-plugins", ("/usr/lib/cni/bridge", "/usr/lib/cni/host-local")),
-    DebianPackage("iproute2", ("/usr/sbin/ip",)),
-    DebianPackage("util-linux", ("/usr/bin/nsenter", "/usr/bin/setpriv", "/usr/bin/unshare")),
+    DebianPackage("iproute2", ("ip",)),
+    DebianPackage("util-linux", ("nsenter", "setpriv", "unshare")),
 )
 
 

@@ -20,8 +20,8 @@ class ServedCluster:
 
     def __init__(self, folder: Path) -> None:
         self.server = MisbehavingApiServer()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
         self._await(self.server.start())
         self.kubeconfig = str(folder / "kubeconfig")
@@ -40,12 +40,12 @@ class ServedCluster:
 
     def stop(self) -> None:
         self._await(self.server.stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(SECONDS)
-        self._loop.close()
+        self.loop.close()
 
     def _await(self, coroutine: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(SECONDS)
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(SECONDS)
 
     def call(self, work: Callable[[], T]) -> T:
         """Do something in the server's thread."""
@@ -57,7 +57,7 @@ class ServedCluster:
             except Exception as error:  # noqa: BLE001 # raised again where it was asked for
                 done.set_exception(error)
 
-        self._loop.call_soon_threadsafe(run)
+        self.loop.call_soon_threadsafe(run)
         return done.result(SECONDS)
 
     def until(self, condition: Callable[[], bool]) -> None:
@@ -77,13 +77,13 @@ class ServedCluster:
 
     def change_node(self, name: str, change: Callable[[dict[str, Any]], object]) -> None:
         """Change a node, its status too."""
+        self.call(lambda: self.changing_node(name, change))
 
-        def work() -> None:
-            document = self.server.store.get(NODES, name).document
-            change(document)
-            self.server.store.update(NODES, name, document, status=None)
-
-        self.call(work)
+    def changing_node(self, name: str, change: Callable[[dict[str, Any]], object]) -> None:
+        """The same, for whoever is in the server's thread already."""
+        document = self.server.store.get(NODES, name).document
+        change(document)
+        self.server.store.update(NODES, name, document, status=None)
 
     def change_pod(self, name: str, change: Callable[[dict[str, Any]], object]) -> None:
         """Change a pod of namespace default, its status too."""

@@ -149,7 +149,7 @@ def test_validate_as_json(tessera):
         (["plan", "1g.18gb=1", "--product", "H200=2", "--cards", "3"], "", "tessera: --product H200=2 and --cards 3: say the number once\n"),
         (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a", product="Tesla-T4")), 'tessera: standard input: node a: unknown product "Tesla-T4"\n'),
         (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a", product="NVIDIA-H200", count="9999")), 'tessera: standard input: node a: no number of cards for "NVIDIA-H200"\n'),
-        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a")), "tessera: -: no node with GPUs\n"),
+        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a")), "tessera: standard input: no node with GPUs\n"),
     ],
 )  # fmt: skip
 def test_bad_input(tessera, args, stdin, err):
@@ -210,7 +210,7 @@ def test_show_nodes(tessera):
 
 
 def test_tiles_in_colour():
-    """On a terminal tiles have their profile's colour; use, extras and free slices are seen without it too."""
+    """Tiles have the colour of their profile, or of their use where it is known; all of it is seen without, too."""
     product = product_named("H200")
     card = CardLayout.cut(product, [Wish(MigProfile.parse("1g.18gb+me"), 1), MigProfile(3, 71)])
     used = frozenset({Slot(0, card.instances[1])})
@@ -219,9 +219,12 @@ def test_tiles_in_colour():
         "│free   │1g.18gb│free           │3g.71gb                        │",
         "│       │+me    │               │in use                         │",
     ]
-    coloured = list(draw_cards([card], Style(enabled=True), used))
+    coloured = list(draw_cards([card], Style(enabled=True)))
     assert "\x1b[30m\x1b[46m1g.18gb\x1b[0m" in coloured[2]
-    assert not any("\x1b" in line for line in plain)
+    assert "in use" not in coloured[3]
+    in_use = list(draw_cards([card], Style(enabled=True), used))
+    assert "\x1b[30m\x1b[42m1g.18gb\x1b[0m" in in_use[2]
+    assert f"\x1b[30m\x1b[43m{'3g.71gb':<31}\x1b[0m" in in_use[2]
 
 
 def test_plan(tessera):

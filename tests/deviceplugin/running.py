@@ -95,7 +95,7 @@ class Running:
     def metric(self, name: str, **labels: str) -> float | None:
         return self.metrics.registry.get_sample_value(f"tessera_device_plugin_{name}", labels)
 
-    async def until(self, condition: Callable[[], bool], timeout: float = 10.0) -> None:
+    async def until(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
         """Wait for something that nobody announces."""
         async with asyncio.timeout(timeout):
             while not condition():

@@ -60,7 +60,7 @@ class Cluster:
         return dict(self.server.store.get(NODES, "node-1").document["metadata"].get("annotations") or {})
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(30):
             while not condition():
                 await asyncio.sleep(0.01)
 
@@ -159,6 +159,7 @@ def test_fault_27_a_bad_annotation() -> None:
     async def story(root: Path) -> None:
         async with cluster(root, annotation("2g.20gb", "2g.20gb", "3g.30gb")) as it:
             await it.until(lambda: it.labels.get(STATE) == "success")
+            await it.kubelet.until(lambda kubelet: kubelet.allocatable == {TWO: 8, THREE: 4})
             for bad, reason in (
                 ("{[", "run.ai/mig.config"),
                 (annotation("4g.80gb"), "4g.80gb"),

@@ -89,7 +89,7 @@ def test_fault_23_kubelet_restarts() -> None:
             for _ in range(3):
                 await node.kubelet.restart()
                 assert node.kubelet.allocatable == {}
-                await node.kubelet.until(lambda kubelet: kubelet.allocatable == expected, timeout=5)
+                await node.kubelet.until(lambda kubelet: kubelet.allocatable == expected)
                 endpoints = {plugin.endpoint for plugin in node.kubelet.plugins.values()}
                 assert not endpoints & before, "a new socket name per start"
                 before |= endpoints
@@ -107,7 +107,7 @@ def test_fault_23_socket_deleted() -> None:
             await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
             endpoint = node.kubelet.plugins[GPU].endpoint
             (node.kubelet.folder / endpoint).unlink()
-            await node.kubelet.until(lambda kubelet: len(kubelet.registrations) == 2, timeout=5)
+            await node.kubelet.until(lambda kubelet: len(kubelet.registrations) == 2)
             await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
             assert node.kubelet.plugins[GPU].endpoint != endpoint
 
@@ -124,7 +124,7 @@ def test_fault_23_kubelet_hangs_up(monkeypatch: pytest.MonkeyPatch) -> None:
             await node.kubelet.hang_up(GPU)
             assert node.kubelet.allocatable == {GPU: 0}
             await node.until(lambda: not node.plugin.ready)
-            await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8}, timeout=5)
+            await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
 
     run(story)
 
@@ -138,11 +138,11 @@ def test_fault_23_the_kubelet_comes_later() -> None:
             await node.until(lambda: len(node.plugin.devices) == 8)
             assert not node.plugin.ready
             await kubelet.start()
-            await kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8}, timeout=5)
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
             await kubelet.stop()
             await node.until(lambda: not node.plugin.ready)
             await kubelet.start()
-            await kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8}, timeout=5)
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
             await kubelet.stop()
 
     run(story)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tessera.core.admission import Policy
+from tessera.core.admission import RECORD_ANNOTATION, Policy
 from tessera.core.errors import InvalidInput
 from tessera.core.node import Namespace
 from tessera.webhook.handler import Admission
@@ -183,6 +183,15 @@ def test_the_namespace_comes_from_the_request():
     assert not respond(review(pod_document(ASKS), namespace="other"), cluster)["allowed"]
 
 
+def test_annotations_that_nobody_reads_cost_nothing():
+    """Pods of one template with an annotation of their own each are one question, and it is answered once."""
+    admission = Admission(offers(SMALL), Policy())
+    one, other = (
+        admission.answer(review(pod_document(ASKS, annotations={"example.com/run": run}))) for run in "12"
+    )
+    assert other.decision is one.decision, "the very same decision, remembered"
+
+
 def test_answers_are_remembered_no_longer_than_they_hold():
     """The same pod is answered anew when a node, a namespace or the configuration changes."""
     cluster = offers(SMALL)
@@ -210,8 +219,8 @@ def test_remembered_answers_are_bounded(monkeypatch):
     monkeypatch.setattr("tessera.webhook.handler._MOST_ANSWERS", 50)
     admission = Admission(offers(SMALL), Policy())
     for i in range(100):
-        admission.answer(review(pod_document(ASKS, annotations={"i": str(i)})))
-    admission.answer(review(pod_document(ASKS, annotations={"i": "x" * 200_000})))
+        admission.answer(review(pod_document(ASKS, annotations={RECORD_ANNOTATION: str(i)})))
+    admission.answer(review(pod_document(ASKS, annotations={RECORD_ANNOTATION: "x" * 200_000})))
     assert len(admission._answers) == 50
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import os
 import threading
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.webhook.logs import Format, Log, choose
+from tessera.webhook.logs import Format, Forward, Log, choose
 
 HOSTILE = [
     "../../etc/passwd",
@@ -96,6 +97,36 @@ def test_any_value_is_one_line(value, form):
     assert len(line.splitlines()) == 1
     if form == "json":
         assert json.loads(line)["said"] == value
+
+
+def test_trouble():
+    """What should be impossible is told with its traceback, in one line."""
+    pipe = Pipe()
+    with pytest.raises(ZeroDivisionError) as caught:
+        1 / 0  # noqa: B018
+    pipe.log.trouble("decision failed", caught.value)
+    (line,) = pipe.lines()
+    record = json.loads(line)
+    assert record["error"] == "ZeroDivisionError('division by zero')"
+    assert "test_logs.py" in record["traceback"]
+
+
+def test_forward():
+    """What libraries say through the standard library's logging is told, too."""
+    pipe = Pipe()
+    logger = logging.getLogger("tessera.test")
+    forward = Forward(pipe.log)
+    logger.addHandler(forward)
+    logger.warning("%d nodes\nlost", 3)
+    logger.debug("not this")
+    logger.removeHandler(forward)
+    (line,) = pipe.lines()
+    record = json.loads(line)
+    assert (record["level"], record["message"], record["logger"]) == (
+        "warning",
+        "3 nodes\nlost",
+        "tessera.test",
+    )
 
 
 def test_least_level():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tessera.core.errors import InvalidInput
+from tessera.protocol import config
 from tessera.webhook.reload import Followed
 
 
@@ -78,6 +79,15 @@ def test_fault_26_broken_while_running(tmp_path):
         1,
         True,
     )
+
+
+def test_every_complaint(tmp_path):
+    """A file with several mistakes is refused with all of them, each with the path."""
+    path = tmp_path / "config"
+    path.write_text("a: 1\nb: 2\n")
+    with pytest.raises(InvalidInput) as caught:
+        Followed("configuration", [path], config.parse, lambda _: None, lambda *_: None).load()
+    assert str(caught.value) == f"{path}: a: unknown field\n{path}: b: unknown field"
 
 
 def test_mounted_config_map(tmp_path):

@@ -338,7 +338,7 @@ _EVENTS = st.one_of(
 
 
 @given(st.integers(0, 2**32), st.lists(_EVENTS, max_size=12))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_fault_14_three_replicas(seed, events):
     """Rotations, restarts and pauses at any moment: no call to a ready replica ever fails, and it ends."""
     cluster = Cluster(seed)
@@ -362,7 +362,7 @@ def test_fault_14_three_replicas(seed, events):
 
 
 @given(st.integers(0, 2**32), st.sampled_from(["delete", "restore"]), st.integers(0, 30), st.booleans())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_secret_deleted_or_restored(seed, fault, later, paused):
     """A Secret that is deleted, or put back as it was before a rotation, costs no call either."""
     cluster = Cluster(seed)
@@ -379,7 +379,7 @@ def test_secret_deleted_or_restored(seed, fault, later, paused):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 3000))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_fault_16_clock_jumps(seed, jump):
     """After every clock has jumped, by however much, all replicas have what they need again soon."""
     cluster = Cluster(seed)
@@ -392,7 +392,7 @@ def test_fault_16_clock_jumps(seed, jump):
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_bundle_wiped(seed):
     """A bundle that somebody emptied is put back, and nobody calls itself ready meanwhile."""
     cluster = Cluster(seed)
@@ -406,7 +406,7 @@ def test_bundle_wiped(seed):
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_fault_15_one_authority(seed):
     """Replicas that start together end up with one authority, and all use it."""
     cluster = Cluster(seed)

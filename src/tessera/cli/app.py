@@ -20,17 +20,15 @@ EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as shells report it
 # name → (module with a click command called `command`, one line of help)
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "admit": ("tessera.cli.admit", "Decide about pods offline, with the very code of the webhook."),
-    "device-plugin": (
-        "tessera.cli.device_plugin",
-        "Tell the kubelet of a node's devices, hand them to containers.",
-    ),
+    "capacity": ("tessera.cli.capacity", "Show what nodes have, what pods hold of it, and what is left."),
+    "mig": ("tessera.cli.mig", "Check, convert, draw, plan and apply MIG layouts."),
+    "doctor": ("tessera.cli.doctor", "Look at a cluster and say what is wrong and what to type."),
     "webhook": ("tessera.cli.webhook", "Serve admission reviews over HTTPS."),
     "certs": ("tessera.cli.certs", "Show, rotate and export the webhook's own certificate authority."),
-    "capacity": ("tessera.cli.capacity", "Show what nodes have, what pods hold of it, and what is left."),
-    "mig": ("tessera.cli.mig", "Check, convert, draw and plan MIG layouts."),
-    "config": ("tessera.cli.config", "Check the configuration file, print an example or its schema."),
-    "dashboard": ("tessera.cli.dashboard", "Show a cluster's GPUs on a page, live."),
+    "device-plugin": ("tessera.cli.device_plugin", "Tell the kubelet of a node's devices, hand them to containers."),
+    "dashboard": ("tessera.cli.dashboard", "Show a cluster"s GPUs on a page, live."),
     "demo": ("tessera.cli.demo", "See what Tessera does, story by story."),
+    "config": ("tessera.cli.config", "Check the configuration file, print an example or its schema."),
     "completion": ("tessera.cli.completion", "Print the shell completion script for bash, zsh or fish."),
 }
 

@@ -81,11 +81,7 @@ def _cards(survey: Survey) -> Iterator[CardUse]:
             layout = present_layout(gpus)
             if layout is None:
                 continue
-            used = {
-                resource: int(usage.allocated.value)
-                for resource, usage in survey.capacity.usage(name).items()
-            }
-            yield from packed(layout, used, gpus.strategy)
+            yield from packed(layout, survey.used(name), gpus.strategy)
         except InvalidInput:
             continue
 

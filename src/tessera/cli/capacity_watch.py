@@ -1,7 +1,6 @@
 """`tessera capacity --watch`: the same, kept up to date."""
 
 import asyncio
-import logging
 import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -140,9 +139,6 @@ async def following(client: Client, survey: Survey) -> AsyncIterator[Following]:
 
 async def follow(client: Client, survey: Survey, report: Callable[[], Report], output: str) -> None:
     """Show a cluster as it is and as it changes, until somebody has seen enough."""
-    logging.getLogger("tessera.kube").addHandler(
-        logging.NullHandler()
-    )  # what matters is shown with the table
     screen = _screen(output)
     async with following(client, survey) as cluster:
         while True:

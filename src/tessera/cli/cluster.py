@@ -1,6 +1,7 @@
 """The cluster that a command talks to: the options that say which, and the way there."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -28,6 +29,10 @@ class ClusterChoice:
         from tessera.kube.errors import Unreachable
 
         cluster = find_cluster(self.kubeconfig, self.context)
+        # what a person should know the commands say themselves; without a handler warnings would go to the terminal
+        logger = logging.getLogger("tessera.kube")
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
 
         async def connected() -> T:
             async with Client(cluster) as client:
@@ -39,6 +44,21 @@ class ClusterChoice:
                     ) from error
 
         return asyncio.run(connected())
+
+
+async def listed(client: "Client", plural: str, decode: Callable[[bytes], T], **query: str | None) -> list[T]:
+    """All objects of a kind that a query selects; for kinds or queries of which there are few."""
+    from tessera.kube.listing import PAGE, read_list
+    from tessera.kube.paths import path_of
+
+    found: list[T] = []
+
+    def begin() -> Callable[[bytes], None]:
+        found.clear()
+        return lambda raw: found.append(decode(raw))
+
+    await read_list(client, path_of("v1", plural), {**query, "limit": PAGE}, begin)
+    return found
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,9 +2,8 @@
 
 import click
 
-from tessera.cli.mig_sources import Unreadable, read_sources, source_options
+from tessera.cli.mig_sources import Given, Unreadable, read_sources, source_options
 from tessera.core.errors import InvalidInput
-from tessera.core.geometry import Product
 from tessera.protocol.mig import Format, MigDocument, write
 from tessera.protocol.mig_convert import convert
 
@@ -19,14 +18,7 @@ from tessera.protocol.mig_convert import convert
     help="The format to write.",
 )
 @click.option("--name", metavar="NAME", help="What to call the configuration.  [default: as it is called]")
-def command(
-    layouts: tuple[str, ...],
-    product: Product | None,
-    cards: int | None,
-    config: str | None,
-    to: str,
-    name: str | None,
-) -> None:
+def command(given: Given, config: str | None, to: str, name: str | None) -> None:
     """Write a layout as a run.ai annotation, a mig-parted file or plain counts.
 
     run.ai's format names cards one by one: say --cards where the layout is for all of them. With --product devices get
@@ -36,9 +28,9 @@ def command(
     tessera mig convert 2g.20gb=2,3g.30gb=1 --to runai --cards 4
     tessera mig convert annotation.yaml --to mig-parted --name two-and-one
     tessera mig convert mig-parted.yaml --config all-balanced --to runai --product H200 --cards 8
-    kubectl get node gpu-1 -o yaml | tessera mig convert --to counts
+    tessera mig convert --cluster gpu-1 --to counts
     """  # fmt: skip
-    sources = read_sources(layouts, product, cards)
+    sources = read_sources(given)
     if len(sources) != 1:
         raise InvalidInput(f"{len(sources)} layouts; convert takes one at a time")
     source = sources[0]
@@ -49,7 +41,7 @@ def command(
         chosen = next(iter(document.configs)) if len(document.configs) == 1 else config
         document = MigDocument(document.format, {name or chosen or "selected": document.select(config)})
     # a product that only the node's labels tell is no request for positions
-    conversion = convert(document, Format(to), cards or source.cards, product)
+    conversion = convert(document, Format(to), given.cards or source.cards, given.product)
     for loss in conversion.losses:
         click.echo(f"Warning: {loss}", err=True)
     click.echo(write(conversion.document), nl=False)

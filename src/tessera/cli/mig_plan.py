@@ -5,9 +5,14 @@ from typing import Final
 
 import click
 
+from tessera.cli.cluster import ClusterChoice, cluster_options
+from tessera.cli.duration import Duration
+from tessera.cli.mig_pending import Pending
 from tessera.cli.mig_plan_output import OUTPUTS, Place, write_plan
-from tessera.cli.mig_sources import read_nodes, read_text
-from tessera.cli.terminal import read_documents
+from tessera.cli.mig_sources import read_text
+from tessera.cli.saved import named, saved_objects
+from tessera.cli.survey import Survey
+from tessera.core.capacity import is_gpu
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.layout import CardLayout, NodeLayout, resolve
 from tessera.core.planning import Card, Objective, Plan, plan
@@ -20,7 +25,7 @@ _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that nobody reads
 
 
 @click.command("plan")
-@click.argument("demand", metavar="COUNTS|FILE")
+@click.argument("demand", metavar="[COUNTS|FILE]", required=False)
 @click.option(
     "--product",
     "products",
@@ -47,6 +52,32 @@ _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that nobody reads
     help="With --nodes: the devices of the nodes' present layouts stay, and serve others.",
 )
 @click.option(
+    "--from-pending",
+    is_flag=True,
+    help="Take the demand from pods that wait for a node, and from those that fell back to something else.",
+)
+@click.option(
+    "--since",
+    type=Duration(),
+    default="24h",
+    show_default=True,
+    help="With --from-pending: count fallbacks of pods that were made within that time.",
+)
+@click.option(
+    "--from",
+    "sources",
+    multiple=True,
+    metavar="DIR|FILE",
+    help="With --from-pending: nodes and pods saved with kubectl, instead of a cluster. Repeatable.",
+)
+@click.option(
+    "-l",
+    "--selector",
+    default="",
+    metavar="SELECTOR",
+    help="With --from-pending: only nodes with such labels.",
+)
+@click.option(
     "--objective",
     type=click.Choice([o.value for o in Objective]),
     default="devices",
@@ -54,44 +85,84 @@ _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that nobody reads
     help="What counts where not all of it fits.",
 )
 @click.option("-o", "--output", type=click.Choice(list(OUTPUTS)), default="table", show_default=True)
+@cluster_options
 def command(
-    demand: str,
+    demand: str | None,
     products: tuple[str, ...],
     cards: int | None,
     node_files: tuple[str, ...],
     keep: bool,
+    from_pending: bool,
+    since: float,
+    sources: tuple[str, ...],
+    selector: str,
     objective: str,
     output: str,
+    cluster: ClusterChoice,
 ) -> int:
     """Plan how to cut cards, so that they serve a demand on the fewest of them, or the most of it.
 
-    The demand is counts of profiles, as an argument or in a file. Cards that hold devices already are filled before
-    empty ones are cut. The plan is the best there is, unless it says otherwise.
+    The demand is counts of profiles, as an argument or in a file, or what a cluster's pods wait for. Cards that hold
+    devices already are filled before empty ones are cut. The plan is the best there is, unless it says otherwise.
+
+    With --from-pending the cards are the cluster's, unless --product or --nodes says otherwise. Cards of nodes where no
+    pod holds a GPU are cut anew; elsewhere every device stays, since only the node knows which ones are in use.
 
     \b
     tessera mig plan 2g.20gb=5,3g.30gb=2 --product H200-70GB --cards 4
     tessera mig plan 1g.18gb=20,3g.71gb=6 --product H200
     tessera mig plan demand.yaml --product H200=4 --product A30=8 -o json
+    tessera mig plan --from-pending
     kubectl get nodes -o json > nodes.json
     tessera mig plan 2g.35gb=9 --nodes nodes.json --keep -o runai
 
     \b
     Exit codes: 0 all of it is served, 1 some is left out, 2 bad input.
     """  # fmt: skip
-    wanted = _read_demand(demand)
+    if from_pending == (demand is not None):
+        raise click.UsageError("say what is wanted: counts such as 2g.20gb=5, a file, or --from-pending")
+    if not from_pending and (sources or selector or cluster != ClusterChoice()):
+        raise click.UsageError("--from, -l, --kubeconfig and --context go with --from-pending")
+    pending = Pending.read(cluster, sources, selector, since) if from_pending else None
+    wanted = pending.demand.all if pending else _read_demand(demand or "")
+    if pending:
+        for line in pending.words():
+            click.echo(line, err=True)
+        if not wanted:
+            return 0
     places, given = _node_cards(node_files, keep=keep) if node_files else ([], [])
     if products:
         more = _product_cards(products, cards, sum(wanted.values()))
         places.append(Place(None, range(len(given), len(given) + len(more))))
         given += more
+    elif pending and not node_files:
+        return _print_pending(pending, wanted, Objective(objective), output)
     elif not node_files:
         raise click.UsageError("say which cards there are: --product H200 --cards 4, or --nodes FILE")
     found = plan(wanted, given, Objective(objective))
     if products and cards is None and not any("=" in product for product in products):
         places, found = _needed(places, found)
+    return _print(found, places, output)
+
+
+def _print(found: Plan, places: list[Place], output: str) -> int:
     for line in write_plan(found, places, output):
         click.echo(line)
     return int(bool(found.left_out))
+
+
+def _print_pending(pending: Pending, wanted: dict[MigProfile, int], objective: Objective, output: str) -> int:
+    """A plan for the cluster's own cards; nodes that have nothing to do with it are left out of it."""
+    cards = pending.cards()
+    for line in cards.passed_over:
+        click.echo(line, err=True)
+    if not cards.cards:
+        raise InvalidInput(
+            "no node has cards that could be cut; say which cards there are: --product H200 --cards 4"
+        )
+    found = cards.undisturbed(plan(wanted, cards.cards, objective))
+    places = [place for place in cards.places if any(number in found.used for number in place.cards)]
+    return _print(found, places, output)
 
 
 def _read_demand(argument: str) -> dict[MigProfile, int]:
@@ -126,13 +197,14 @@ def _node_cards(files: tuple[str, ...], *, keep: bool) -> tuple[list[Place], lis
     cards: list[Card] = []
     complaints = []
     for file in files:
-        where = "standard input" if file == "-" else file
-        for node in read_nodes(read_documents(file), where):
+        survey = Survey(is_gpu)
+        survey.read_saved(saved_objects([file]))
+        for node in survey.gpus.values():
             if not node.label:
                 continue
             if node.product is None or node.cards is None:
                 missing = "unknown product" if node.product is None else "no number of cards for"
-                complaints.append(f'{where}: node {node.name}: {missing} "{node.label}"')
+                complaints.append(f'{named([file])}: node {node.name}: {missing} "{node.label}"')
                 continue
             layout = NodeLayout((CardLayout(node.product),) * node.cards)
             if keep and node.layout:
@@ -144,7 +216,7 @@ def _node_cards(files: tuple[str, ...], *, keep: bool) -> tuple[list[Place], lis
     if complaints:
         raise InvalidInputs(complaints)
     if not cards:
-        raise InvalidInput(f"{', '.join(files)}: no node with GPUs")
+        raise InvalidInput(f"{named(files)}: no node with GPUs")
     return places, cards
 
 

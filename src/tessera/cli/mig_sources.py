@@ -1,21 +1,37 @@
 """Where `tessera mig` gets layouts from: files of any format, standard input, Node objects, counts as they are typed."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
+from tessera.cli.cluster import ClusterChoice, cluster_options
+from tessera.cli.saved import documents
+from tessera.cli.survey import Survey
 from tessera.cli.terminal import read_file
+from tessera.core.capacity import is_gpu
 from tessera.core.errors import InvalidInput
 from tessera.core.geometry import Product
 from tessera.core.layout import Entry, NodeLayout, Strategy, resolve
 from tessera.core.products import product_named
-from tessera.protocol import mig, mig_nodes, objects, yaml
+from tessera.protocol import mig, mig_nodes, yaml
 from tessera.protocol.mig_counts import looks_like_counts
+from tessera.protocol.selector import EVERYTHING, LabelSelector
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a person said about where layouts are."""
+
+    names: tuple[str, ...]  # files, counts, `-`; of a cluster its nodes
+    product: Product | None = None
+    cards: int | None = None
+    cluster: ClusterChoice | None = None
+    selector: LabelSelector = EVERYTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +43,8 @@ class Source:
     product: Product | None = None
     cards: int | None = None
     strategy: Strategy = Strategy.MIXED
+    present: NodeLayout | None = None  # how a node's cards are cut, whatever somebody wished
+    used: Mapping[str, int] | None = None  # devices that pods hold, by resource; None: nobody knows
 
     def configs(self, name: str | None) -> dict[str, tuple[Entry, ...]]:
         """The configuration of that name, or all there are."""
@@ -54,38 +72,70 @@ def product_option(_ctx: click.Context, _param: click.Parameter, value: str | No
 
 
 def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The arguments and options of every command that reads layouts."""
-    for decorate in (
-        click.option("--config", "config", metavar="NAME", help="The configuration to take, where there are several."),
-        click.option("--cards", type=click.IntRange(1, 1024), show_default="as many as the layout names", help="How many cards the node has."),
-        click.option("--product", callback=product_option, metavar="NAME", help="The cards' product, such as H200, A100-40GB or H200-70GB."),
-        click.argument("layouts", nargs=-1, metavar="[FILE|COUNTS]..."),
-    ):  # fmt: skip
-        command = decorate(command)
-    return command
+    """The arguments and options of every command that reads layouts; it gets them as `given`."""
+
+    @click.argument("names", nargs=-1, metavar="[FILE|COUNTS|NODE]...")
+    @click.option(
+        "--product",
+        callback=product_option,
+        metavar="NAME",
+        help="The cards' product, such as H200, A100-40GB or H200-70GB.",
+    )
+    @click.option(
+        "--cards",
+        type=click.IntRange(1, 1024),
+        show_default="as many as the layout names",
+        help="How many cards the node has.",
+    )
+    @click.option(
+        "--config", "config", metavar="NAME", help="The configuration to take, where there are several."
+    )
+    @click.option(
+        "--cluster",
+        "in_cluster",
+        is_flag=True,
+        help="Take the layouts of a cluster's nodes: of those that are named, or of all.",
+    )
+    @click.option(
+        "-l",
+        "--selector",
+        default="",
+        metavar="SELECTOR",
+        help="With --cluster: only nodes with such labels.",
+    )
+    @cluster_options
+    @wraps(command)
+    def with_sources(
+        names: tuple[str, ...],
+        product: Product | None,
+        cards: int | None,
+        in_cluster: bool,
+        selector: str,
+        cluster: ClusterChoice,
+        **more: Any,
+    ) -> Any:
+        if not in_cluster and (selector or cluster != ClusterChoice()):
+            raise click.UsageError("-l, --kubeconfig and --context go with --cluster")
+        given = Given(names, product, cards, cluster if in_cluster else None, LabelSelector.parse(selector))
+        return command(given=given, **more)
+
+    return with_sources
 
 
-def read_sources(
-    arguments: tuple[str, ...], product: Product | None = None, cards: int | None = None
-) -> list[Source | Unreadable]:
-    """Everything that the arguments name: files, `-` for standard input, counts such as 2g.20gb=2.
+def read_sources(given: Given, *, with_pods: bool = False) -> list[Source | Unreadable]:
+    """Everything that a person named: files, `-` for standard input, counts such as 2g.20gb=2, nodes of a cluster.
 
     What a person says about the cards goes before what a node says.
     """
-    if not arguments and sys.stdin.isatty():
-        raise click.UsageError("name a file, counts such as 2g.20gb=2,3g.30gb=1, or - for standard input")
-    if arguments.count("-") > 1:
+    if given.cluster is not None:
+        return _of_cluster(given.cluster, given, with_pods=with_pods)
+    if not given.names and sys.stdin.isatty():
+        raise click.UsageError(
+            "name a file, counts such as 2g.20gb=2,3g.30gb=1, or - for standard input; or say --cluster"
+        )
+    if given.names.count("-") > 1:
         raise InvalidInput("standard input (-) can be read only once")
-    return [source for argument in arguments or ("-",) for source in _read(argument, product, cards)]
-
-
-def read_nodes(documents: list[Any], where: str) -> list[mig_nodes.GpuNode]:
-    """The nodes among some objects."""
-    try:
-        given = [one for one in objects.items(documents) if one.get("kind") == "Node"]
-        return [mig_nodes.gpu_node(objects.decode_node(msgspec.json.encode(one))) for one in given]
-    except objects.InvalidObject as error:
-        raise InvalidInput(f"{where}: {error}") from error
+    return [source for name in given.names or ("-",) for source in _read(name, given)]
 
 
 def read_text(argument: str) -> tuple[str, str]:
@@ -99,23 +149,40 @@ def read_text(argument: str) -> tuple[str, str]:
         raise InvalidInput(f"{where}: not UTF-8 text (byte {error.start})") from error
 
 
-def _read(argument: str, product: Product | None, cards: int | None) -> list[Source | Unreadable]:
+def _read(argument: str, given: Given) -> list[Source | Unreadable]:
     where, text = read_text(argument)
     if looks_like_counts(text):
-        return [Source(where, mig.read(text, where), product, cards)]
-    documents = yaml.load_all(text, where)
-    if any(isinstance(document, dict) and "kind" in document for document in documents):
-        nodes = [node for node in read_nodes(documents, where) if node.layout is not None]
+        return [Source(where, mig.read(text, where), given.product, given.cards)]
+    found = yaml.load_all(text, where)
+    if any(isinstance(document, dict) and "kind" in document for document in found):
+        survey = Survey(is_gpu)
+        pods = "Pod" in survey.read_saved(documents(found, where))
+        nodes = [node for node in survey.gpus.values() if node.layout is not None]
         if not nodes:
             raise InvalidInput(f"{where}: no node with the annotation {mig.RUNAI_CONFIG}")
-        return [_of_node(node, product, cards) for node in nodes]
-    if len(documents) < 2:
-        return [Source(where, mig.read(text, where), product, cards)]
-    return [Source(where, mig.read_object(document, where), product, cards) for document in documents]
+        return [_of_node(node, given, survey.used(node.name) if pods else None) for node in nodes]
+    if len(found) < 2:
+        return [Source(where, mig.read(text, where), given.product, given.cards)]
+    return [Source(where, mig.read_object(document, where), given.product, given.cards) for document in found]
 
 
-def _of_node(node: mig_nodes.GpuNode, product: Product | None, cards: int | None) -> Source | Unreadable:
-    where, known = f"node {node.name}", product or node.product
+def _of_cluster(cluster: ClusterChoice, given: Given, *, with_pods: bool) -> list[Source | Unreadable]:
+    survey = Survey(is_gpu, given.selector)
+    cluster.run(lambda client: survey.read_cluster(client, pods=with_pods))
+    missing = [name for name in given.names if name not in survey.capacity]
+    if missing:
+        raise InvalidInput(f"the cluster has no node {', '.join(missing)}")
+    nodes = [survey.gpus[name] for name in sorted(survey.gpus) if survey.gpus[name].layout is not None]
+    if given.names:
+        nodes = [node for node in nodes if node.name in given.names]
+    if not nodes:
+        which = f"node {', '.join(given.names)}: no" if given.names else "no node of the cluster has an"
+        raise InvalidInput(f"{which} annotation {mig.RUNAI_CONFIG}")
+    return [_of_node(node, given, survey.used(node.name) if with_pods else None) for node in nodes]
+
+
+def _of_node(node: mig_nodes.GpuNode, given: Given, used: Mapping[str, int] | None) -> Source | Unreadable:
+    where, known = f"node {node.name}", given.product or node.product
     if known is None:
         called = f'unknown product "{node.label}"' if node.label else f"no label {mig_nodes.PRODUCT}"
         return Unreadable(where, f"{called}; say it with --product")
@@ -123,4 +190,12 @@ def _of_node(node: mig_nodes.GpuNode, product: Product | None, cards: int | None
         document = mig.read(node.layout or "", mig.RUNAI_CONFIG)
     except InvalidInput as error:
         return Unreadable(where, str(error))
-    return Source(where, document, known, cards or node.cards, node.strategy)
+    return Source(where, document, known, given.cards or node.cards, node.strategy, _present(node), used)
+
+
+def _present(node: mig_nodes.GpuNode) -> NodeLayout | None:
+    """What a node says its layout became; what cannot be is passed over, since nothing depends on it."""
+    try:
+        return mig_nodes.present_layout(node) if node.mapping is not None else None
+    except InvalidInput:
+        return None

@@ -13,6 +13,12 @@ _CELL = 8  # columns of a memory slice: `1g.10gb` and a border; eight slices are
 
 # compute slices → background; black text reads well on all of them
 _COLOURS = {1: "cyan", 2: "green", 3: "yellow", 4: "magenta", 7: "bright_blue"}
+_IN_USE, _FREE = "yellow", "green"  # where it is known what is in use, that is what colours tell
+
+
+Taken = (
+    frozenset[Instance | None] | None
+)  # devices of a card that are in use, None the whole one; None: nobody knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +31,12 @@ class Tile:
 
 
 def draw_cards(
-    cards: Sequence[CardLayout], style: Style, used: frozenset[Slot] = frozenset()
+    cards: Sequence[CardLayout], style: Style, used: frozenset[Slot] | None = None
 ) -> Iterator[str]:
     """The cards of a node, line by line; cards that are alike and used alike are drawn once."""
-    alike: dict[tuple[CardLayout, frozenset[Instance | None]], list[int]] = {}
+    alike: dict[tuple[CardLayout, Taken], list[int]] = {}
     for number, card in enumerate(cards):
-        taken = frozenset(slot.instance for slot in used if slot.card == number)
+        taken = None if used is None else frozenset(slot.instance for slot in used if slot.card == number)
         alike.setdefault((card, taken), []).append(number)
     for (card, taken), numbers in alike.items():
         yield f"{style.bold(named_cards(numbers))}  {card.product.short_name}, {_summary(card)}"
@@ -43,9 +49,9 @@ def _summary(card: CardLayout) -> str:
     return " + ".join(f"{n}×{profile}" for profile, n in card.counts.items()) or "MIG on, nothing cut"
 
 
-def _tiles(card: CardLayout, taken: frozenset[Instance | None]) -> list[Tile]:
+def _tiles(card: CardLayout, taken: Taken) -> list[Tile]:
     if not card.mig_enabled:
-        return [Tile(card.product.memory_slices, ("whole GPU", _use(None, taken)), None)]
+        return [Tile(card.product.memory_slices, ("whole GPU", _use(None, taken)), _colour(None, taken))]
     tiles = []
     edge = 0
     for instance in card.instances:
@@ -53,15 +59,21 @@ def _tiles(card: CardLayout, taken: frozenset[Instance | None]) -> list[Tile]:
             tiles.append(Tile(instance.position - edge, ("free", ""), None))
         plain = str(instance.profile).removesuffix(instance.profile.extras)
         below = " ".join(filter(None, (instance.profile.extras, _use(instance, taken))))
-        tiles.append(Tile(instance.size, (plain, below), _COLOURS.get(instance.profile.compute, "white")))
+        tiles.append(Tile(instance.size, (plain, below), _colour(instance, taken)))
         edge = instance.position + instance.size
     if edge < card.product.memory_slices:
         tiles.append(Tile(card.product.memory_slices - edge, ("free", ""), None))
     return tiles
 
 
-def _use(instance: Instance | None, taken: frozenset[Instance | None]) -> str:
-    return "in use" if instance in taken else ""
+def _use(instance: Instance | None, taken: Taken) -> str:
+    return "in use" if taken is not None and instance in taken else ""
+
+
+def _colour(instance: Instance | None, taken: Taken) -> str | None:
+    if taken is not None:
+        return _IN_USE if instance in taken else _FREE
+    return _COLOURS.get(instance.profile.compute, "white") if instance is not None else None
 
 
 def _draw(tiles: list[Tile], slices: int, style: Style) -> Iterator[str]:

@@ -7,10 +7,9 @@ from enum import StrEnum
 import click
 import msgspec
 
-from tessera.cli.mig_sources import Source, Unreadable, read_sources, source_options
+from tessera.cli.mig_sources import Given, Source, Unreadable, read_sources, source_options
 from tessera.cli.terminal import Style
 from tessera.core.errors import InvalidInput
-from tessera.core.geometry import Product
 from tessera.core.layout import Entry
 
 
@@ -36,26 +35,24 @@ class Verdict:
 @click.command("validate")
 @source_options
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def command(
-    layouts: tuple[str, ...], product: Product | None, cards: int | None, config: str | None, output: str
-) -> int:
+def command(given: Given, config: str | None, output: str) -> int:
     """Check that layouts fit their cards, and say why they do not.
 
     Layouts are run.ai annotations, mig-parted files or plain counts, or the annotations of Node objects as
-    `kubectl get nodes -o json` prints them; those tell their product and number of cards themselves.
+    `kubectl get nodes -o json` prints them; those tell their product and number of cards themselves. With --cluster the
+    nodes are asked for, and arguments are their names.
 
     \b
     tessera mig validate layout.yaml --product H200 --cards 4
     tessera mig validate 3g.71gb=2,1g.18gb=1 --product H200
     kubectl get nodes -o json | tessera mig validate
+    tessera mig validate --cluster
     tessera mig validate mig-parted.yaml --config all-balanced --product A100-40GB
 
     \b
     Exit codes: 0 all fit, 1 some do not, 2 bad input.
     """  # fmt: skip
-    verdicts = [
-        verdict for source in read_sources(layouts, product, cards) for verdict in _verdicts(source, config)
-    ]
+    verdicts = [verdict for source in read_sources(given) for verdict in _verdicts(source, config)]
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(verdicts), indent=2).decode())
     else:

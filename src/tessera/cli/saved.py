@@ -51,11 +51,7 @@ def _objects(file: str) -> Iterator[Saved]:
     try:
         document = _decode(data)  # JSON, of which only the outermost layer is looked at
     except (msgspec.MsgspecError, RecursionError):
-        try:
-            for one in objects.items(yaml.load_all(data, where)):
-                yield Saved(where, str(one.get("kind", "")), msgspec.json.encode(one))
-        except objects.InvalidObject as error:
-            raise InvalidInput(f"{where}: {error}") from error
+        yield from documents(yaml.load_all(data, where), where)
         return
     if not document.kind.endswith("List"):
         yield Saved(where, document.kind, data)
@@ -66,3 +62,12 @@ def _objects(file: str) -> Iterator[Saved]:
         except msgspec.MsgspecError as error:
             raise InvalidInput(f"{where}: items[{number}]: {objects.complaint(error)}") from error
         yield Saved(where, kind or document.kind.removesuffix("List"), bytes(raw))
+
+
+def documents(given: Iterable[object], where: str) -> Iterator[Saved]:
+    """The objects in documents that were read already."""
+    try:
+        for one in objects.items(given):
+            yield Saved(where, str(one.get("kind", "")), msgspec.json.encode(one))
+    except objects.InvalidObject as error:
+        raise InvalidInput(f"{where}: {error}") from error

@@ -5,9 +5,9 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +29,7 @@ from tessera.webhook.logs import Forward, Log
 from tessera.webhook.metrics import Family, Metrics, gauge
 from tessera.webhook.mutate import Mutate
 from tessera.webhook.reload import Followed
+from tessera.webhook.rotation import Policy as CertificatePolicy
 from tessera.webhook.server import Address, Server
 from tessera.webhook.signer import Signer, run_program
 from tessera.webhook.store import KubeStore
@@ -51,11 +52,13 @@ class Settings:
     context: str | None
     namespace: str | None
     service: str
+    dns_names: tuple[str, ...]
     ca_secret: str
     webhook_configuration: str
     shutdown_delay: float
     drain_timeout: float
     limits: Limits
+    certificate_policy: CertificatePolicy
 
 
 class Webhook:
@@ -76,6 +79,7 @@ class Webhook:
         """Serve until told to stop; answers the exit code."""
         self._attach(asyncio.get_running_loop())
         async with AsyncExitStack() as stack:
+            stack.enter_context(_library_log(self._log))
             client = self._client()
             if client is not None:
                 await stack.enter_async_context(client)
@@ -89,6 +93,7 @@ class Webhook:
             self._metrics.add_source(lambda: log_families(self._log))
             self._certificates(client)
             self._start(view.run())
+            self._start(_freeze_when_complete(view))
             await self._serve(mutate.route())
             for task in self._tasks:
                 task.cancel()
@@ -101,10 +106,6 @@ class Webhook:
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, self._stop, name.name)
         self._log.attach(loop)
-        library = logging.getLogger("tessera")
-        library.addHandler(Forward(self._log))
-        library.setLevel(logging.INFO)
-        library.propagate = False
 
     # What there is to serve with
 
@@ -143,8 +144,9 @@ class Webhook:
         elif client is not None:
             namespace = settings.namespace or client.cluster.namespace
             store = KubeStore(client, namespace, settings.ca_secret, settings.webhook_configuration)
-            names = names_of_service(settings.service, namespace)
-            keeper = Keeper(store, signer, self._identity, names, self._log)
+            names = [*names_of_service(settings.service, namespace), *settings.dns_names]
+            policy = settings.certificate_policy
+            keeper = Keeper(store, signer, self._identity, names, self._log, policy)
             self._health.require("certificate", keeper.not_ready)
             self._metrics.add_source(keeper.metrics)
             self._start(keeper.run())
@@ -166,8 +168,6 @@ class Webhook:
         server = Server(site, self._identity.context)
         if await self._before_stopping(self._identity.wait()):
             self._log.info("serving", address=str(server.start(settings.listen)), version=_version())
-            gc.collect()
-            gc.freeze()  # what is there now stays: nothing of it needs to be looked at again
             await self._stopping.wait()
             await self._drain(server)
         if plain is not None:
@@ -182,7 +182,7 @@ class Webhook:
         hurried.cancel()
         draining.cancel()
         server.abort()
-        self._log.info("ended", connections=len(server.site.connections))
+        self._log.info("ended")
 
     async def _before_stopping(self, waiting: Coroutine[Any, Any, None]) -> bool:
         """Wait for something, but not beyond being told to stop."""
@@ -200,7 +200,7 @@ class Webhook:
         self._stopping.set()
 
     def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run beside the server. None of these ends by itself: one that does takes the process with it."""
+        """Run beside the server; if it fails, the process ends and is started anew."""
         task = asyncio.ensure_future(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_end)
@@ -233,6 +233,28 @@ class Webhook:
         yield gauge(
             "gpu_webhook_ready", "1 while the webhook calls itself ready.", int(not self._health.missing())
         )
+
+
+@contextmanager
+def _library_log(log: Log) -> Iterator[None]:
+    """Take what the packages below say through the standard library's logging."""
+    library, forward = logging.getLogger("tessera"), Forward(log)
+    level = library.level
+    library.addHandler(forward)
+    library.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        library.removeHandler(forward)
+        library.setLevel(level)
+
+
+async def _freeze_when_complete(view: LiveView | FileView) -> None:
+    """Once the view is there, spare the garbage collector from going through thousands of nodes again and again."""
+    if isinstance(view, LiveView):
+        await view.synced()
+    gc.collect()
+    gc.freeze()
 
 
 def _version() -> str:

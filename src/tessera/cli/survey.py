@@ -1,15 +1,15 @@
 """The nodes and pods of a cluster, or of files, read in one pass into a `Capacity`."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
-from tessera.cli.saved import named, saved_objects
-from tessera.core.capacity import Capacity, Claim
+from tessera.cli.saved import Saved, named, saved_objects
+from tessera.core.capacity import Capacity, Claim, is_gpu
 from tessera.core.errors import InvalidInput
 from tessera.core.node import Node
 from tessera.protocol import objects
@@ -40,7 +40,7 @@ class Survey:
     selector: LabelSelector = EVERYTHING  # of nodes
     holds: Callable[[Claim], bool] = lambda _: False  # which claims to keep, beside adding them up
     capacity: Capacity = field(default_factory=Capacity)
-    gpus: dict[str, GpuNode] = field(default_factory=dict)  # of nodes that say how their cards are cut
+    gpus: dict[str, GpuNode] = field(default_factory=dict)  # of nodes that say something about them
     claims: list[Claim] = field(default_factory=list)
 
     # reading one object
@@ -57,10 +57,15 @@ class Survey:
     def put(self, one: SurveyedNode) -> None:
         """Take a node in."""
         self.capacity.put_node(one.node)
-        if one.gpus.layout is not None or one.gpus.mapping is not None:
+        if one.gpus.label or one.gpus.layout is not None:
             self.gpus[one.node.name] = one.gpus
         else:
             self.gpus.pop(one.node.name, None)
+
+    def used(self, name: str) -> dict[str, int]:
+        """How many GPUs and MIG devices of a node pods hold."""
+        usage = self.capacity.usage(name).items()
+        return {resource: int(one.allocated.value) for resource, one in usage if is_gpu(resource)}
 
     def add(self, claim: Claim) -> None:
         """Take a pod in."""
@@ -83,7 +88,7 @@ class Survey:
         self.claims.clear()
         return lambda raw: self.add(self.decode_pod(raw))
 
-    async def read_cluster(self, client: "Client") -> None:
+    async def read_cluster(self, client: "Client", *, pods: bool = True) -> None:
         """Ask an API server; nothing that it sends is kept longer than one object takes to be read."""
         from tessera.kube.listing import PAGE, read_list
         from tessera.kube.paths import path_of
@@ -91,16 +96,21 @@ class Survey:
         for plural, query, begin in (
             ("nodes", {"labelSelector": self.selector.text or None}, self.begin_nodes),
             ("pods", {"fieldSelector": UNFINISHED}, self.begin_pods),
-        ):
+        )[: 2 if pods else 1]:
             path = path_of("v1", plural)
             bar = _Bar(f"Reading {plural}", await _how_many(client, path) if sys.stderr.isatty() else 0)
             with bar:
                 await read_list(client, path, {**query, "limit": PAGE}, bar.counting(begin))
 
     def read_files(self, paths: Sequence[str]) -> None:
-        """Read what somebody saved; other kinds of objects are passed over, and an object counts once."""
+        """Read what somebody saved."""
+        if not self.read_saved(saved_objects(paths)):
+            raise InvalidInput(f"{named(paths)}: no nodes and no pods")
+
+    def read_saved(self, saved: Iterable[Saved]) -> set[str]:
+        """Take nodes and pods, each once, and pass over other kinds of objects; which of both there were."""
         seen: set[tuple[str, str, str]] = set()
-        for where, kind, raw in saved_objects(paths):
+        for where, kind, raw in saved:
             if kind not in ("Node", "Pod"):
                 continue
             try:
@@ -114,9 +124,8 @@ class Survey:
                 elif self.selector.matches((one := self.decode_node(raw)).node.labels):
                     self.put(one)
             except objects.InvalidObject as error:
-                raise InvalidInput(f"{where}: {kind}: {error}") from error
-        if not seen:
-            raise InvalidInput(f"{named(paths)}: no nodes and no pods")
+                raise InvalidInput(f"{where}: {error}") from error
+        return {kind for kind, _, _ in seen}
 
 
 class _Named(msgspec.Struct):

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from tessera.webhook.rotation import Policy
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -15,6 +18,17 @@ def _option(*names: str, **settings: Any) -> Callable[[F], F]:
     """An option that can also be given in the environment: `--tls-cert` as `TESSERA_TLS_CERT`."""
     variable = "TESSERA_" + names[0].removeprefix("--").replace("-", "_").upper()
     return click.option(*names, envvar=variable, show_envvar=True, show_default=True, **settings)
+
+
+def _policy(_: click.Context, __: click.Parameter, text: str) -> "Policy":
+    import json
+
+    from tessera.webhook.rotation import Policy
+
+    try:
+        return Policy(**json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise click.BadParameter(str(error)) from error
 
 
 @click.command()
@@ -46,6 +60,13 @@ def _option(*names: str, **settings: Any) -> Callable[[F], F]:
     "--namespace", "-n", metavar="NAME", help="The webhook's own namespace; else the context's or the pod's."
 )
 @_option("--service", default="gpu-webhook", metavar="NAME", help="The Service that the certificate is for.")
+@_option(
+    "--dns-name",
+    "dns_names",
+    multiple=True,
+    metavar="NAME",
+    help="One more name that the certificate is for. Repeatable.",
+)
 @_option(
     "--ca-secret",
     default="gpu-webhook-ca",
@@ -91,6 +112,7 @@ def _option(*names: str, **settings: Any) -> Callable[[F], F]:
     metavar="N",
     help="Beyond this, the connection idle longest makes room.",
 )
+@click.option("--certificate-policy", hidden=True, default="{}", callback=_policy)  # JSON; for tests
 def command(
     listen: str,
     metrics_listen: str,

@@ -32,9 +32,12 @@ class Policy:
     fallback: FallbackPolicy = field(default_factory=FallbackPolicy)
     injection: InjectionPolicy = field(default_factory=InjectionPolicy)
     gpu_resources: frozenset[str] = field(init=False)  # beyond nvidia.com/gpu and MIG
+    annotations: tuple[str, ...] = field(init=False)  # of a pod: all that a decision reads or writes
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gpu_resources", self.injection.gpu_resources())
+        own = (POLICY_ANNOTATION, MIN_MEMORY_ANNOTATION, RECORD_ANNOTATION, MIRROR_ANNOTATION)
+        object.__setattr__(self, "annotations", (*own, *sorted(self.injection.annotations())))
 
 
 @dataclass(frozen=True, slots=True)

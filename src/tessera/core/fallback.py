@@ -7,10 +7,10 @@ mildest step wins (as asked, smaller, larger, whole GPU: the worst one counts), 
 order of the containers.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from fractions import Fraction
 from types import MappingProxyType
 from typing import Final
 
@@ -18,7 +18,7 @@ from tessera.core.node import Offer, is_gpu_resource
 from tessera.core.offers import Offers, most_of
 from tessera.core.pod import Container, Pod, peak
 from tessera.core.profile import WHOLE_GPU, MigProfile
-from tessera.core.quantity import Quantity
+from tessera.core.quantity import Number, Quantity
 
 GIB: Final = 2**30
 # A pod with more different profiles than any card has would make the search for a common node explode.
@@ -163,11 +163,14 @@ def candidates(
         rest = [_Rung(to, step_to(profile, to), MigProfile.of_resource(to)) for to in chain if to != resource]
     else:
         offered = sorted(
-            p for p in map(MigProfile.of_resource, most_of(usable)) if p is not None and p != profile
+            (p.rank, p)
+            for p in map(MigProfile.of_resource, most_of(usable))
+            if p is not None and p != profile
         )
+        at = bisect_left(offered, (profile.rank, profile))
         rest = [
-            *(_Rung(p.resource, Step.SMALLER, p) for p in reversed(offered) if p < profile),
-            *(_Rung(p.resource, Step.LARGER, p) for p in offered if p > profile),
+            *(_Rung(p.resource, Step.SMALLER, p) for _, p in reversed(offered[:at])),
+            *(_Rung(p.resource, Step.LARGER, p) for _, p in offered[at:]),
             _Rung(WHOLE_GPU, Step.WHOLE_GPU, None),
         ]
     # an explicit chain is tried in its own order: every rung of it is one step away
@@ -214,14 +217,14 @@ class _Search:
     def __init__(self, pod: Pod, asked: Sequence[str], usable: Sequence[Offer], wishes: Wishes) -> None:
         self.pod, self.asked, self.min_memory = pod, asked, wishes.min_memory
         self.trials = 0
-        self._needs: dict[tuple[str, ...], Fraction] = {}
+        self._needs: dict[tuple[str, ...], Number] = {}
         # the whole GPUs that the pod asks for besides must be there, whatever is chosen
         self.usable = self._with_room(usable, WHOLE_GPU, ())
 
     def best(self, lists: Sequence[Sequence[Candidate]]) -> dict[str, str] | None:
         """The first combination that fits, the mildest first."""
         for worst in Step:
-            for changes in range(len(self.asked) + 1):
+            for changes in range(1, len(self.asked) + 1) if worst else (0,):
                 for chosen in self._combinations(lists, worst, changes, (), Step.AS_ASKED, self.usable):
                     return dict(zip(self.asked, chosen, strict=True))
         return None
@@ -272,12 +275,12 @@ class _Search:
             return True
         return offer.card_memory_gb * GIB >= self.min_memory.value
 
-    def need(self, sources: tuple[str, ...]) -> Fraction:
+    def need(self, sources: tuple[str, ...]) -> Number:
         """How many the pod needs at most at one time of what takes the place of all these."""
         if sources not in self._needs:
 
-            def amount(container: Container) -> Fraction:
-                return sum((q.value for s in sources if (q := container.asked(s)) is not None), Fraction(0))
+            def amount(container: Container) -> Number:
+                return sum(q.number for s in sources if (q := container.asked(s)) is not None)
 
             self._needs[sources] = peak(self.pod, amount)
         return self._needs[sources]
@@ -319,5 +322,5 @@ def of_short(name: str) -> str:
     return name if is_gpu_resource(name) else MigProfile.parse(name).resource
 
 
-def _whole(amount: Fraction) -> int:
+def _whole(amount: Number) -> int:
     return -(-amount.numerator // amount.denominator)

@@ -52,6 +52,12 @@ class InjectionPolicy:
         every = (self.default, *self.by_namespace.values())
         return frozenset(resource for rules in every for one in rules.values() for resource in one)
 
+    def annotations(self) -> frozenset[str]:
+        """Every annotation that some rule reads or writes."""
+        every = (self.default, *self.by_namespace.values())
+        rules = (rule for types in every for one in types.values() for rule in one.values())
+        return frozenset({GPU_TYPE_ANNOTATION}.union(*(rule.annotations for rule in rules)))
+
 
 @dataclass(frozen=True, slots=True)
 class Untouched:

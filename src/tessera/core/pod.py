@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from types import MappingProxyType
 from typing import Final
 
-from tessera.core.quantity import Quantity
+from tessera.core.quantity import Number, Quantity
 from tessera.core.scheduling import NodeSelectorTerm, Toleration
 
 Amounts = Mapping[str, Quantity]
@@ -69,19 +68,20 @@ def _same(new: tuple[Container, ...], old: tuple[Container, ...]) -> bool:
     return all(one is other for one, other in zip(new, old, strict=True))
 
 
-def peak(pod: Pod, amount: Callable[[Container], Fraction]) -> Fraction:
+def peak(pod: Pod, amount: Callable[[Container], Number]) -> Number:
     """What a pod needs at most at one time, as the scheduler counts.
 
     Regular containers and sidecars run together; an ordinary init container runs beside the sidecars before it.
     """
-    sidecars = most = Fraction(0)
+    sidecars: Number = 0
+    most: Number = 0
     for container in pod.init_containers:
         if container.restartable:
             sidecars += amount(container)
             most = max(most, sidecars)
         else:
             most = max(most, sidecars + amount(container))
-    return max(most, sidecars + sum(map(amount, pod.containers), Fraction(0)))
+    return max(most, sidecars + sum(map(amount, pod.containers)))
 
 
 def requested(pod: Pod) -> dict[str, Quantity]:
@@ -91,9 +91,9 @@ def requested(pod: Pod) -> dict[str, Quantity]:
     for resource in names:
         first = next(asked for c in pod.all_containers() if (asked := c.asked(resource)) is not None)
 
-        def amount(container: Container, resource: str = resource) -> Fraction:
+        def amount(container: Container, resource: str = resource) -> Number:
             asked = container.asked(resource)
-            return asked.value if asked is not None else Fraction(0)
+            return asked.number if asked is not None else 0
 
         total[resource] = first.with_value(peak(pod, amount))
     total.update(pod.pod_requests)

@@ -64,10 +64,11 @@ class MigProfile:
         return MIG_PREFIX + self.label
 
     def __lt__(self, other: "MigProfile") -> bool:
-        return self._rank < other._rank
+        return self.rank < other.rank
 
     @property
-    def _rank(self) -> tuple[int, int, int, str]:
+    def rank(self) -> tuple[int, int, int, str]:
+        """The place in the order, for sorting many."""
         engines = -1 if self.extras.startswith("-") else len(self.extras)
         return (self.memory_gb, self.compute, engines, self.extras)
 

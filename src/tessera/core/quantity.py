@@ -15,6 +15,8 @@ from typing import Final, Self
 
 from tessera.core.errors import InvalidInput
 
+Number = Fraction | int
+
 
 class InvalidQuantity(InvalidInput):
     """A text that is no Kubernetes quantity."""
@@ -90,6 +92,12 @@ class Quantity:
     def with_value(self, value: Fraction | int) -> Self:
         """Another amount in the same format."""
         return type(self)(Fraction(value), self.format)
+
+    @property
+    def number(self) -> Number:
+        """The amount for sums of many: an integer where it is one, since arithmetic on those is ten times cheaper."""
+        value = self.value
+        return value.numerator if value.denominator == 1 else value
 
     @property
     def is_whole(self) -> bool:

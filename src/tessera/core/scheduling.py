@@ -5,6 +5,7 @@ Only what a pod says for good counts. That a node is cordoned, not ready or full
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 # Clusters add tolerations for these later (ExtendedResourceToleration and the like): such taints exclude nobody.
@@ -31,11 +32,7 @@ class Taint:
     @property
     def may_exclude(self) -> bool:
         """Whether this taint can keep a pod away for good."""
-        domain = self.key.partition("/")[0]
-        return self.effect in ("NoSchedule", "NoExecute") and not any(
-            domain == known or domain.endswith("." + known)
-            for known in (*GPU_VENDOR_DOMAINS, *CONDITION_DOMAINS)
-        )
+        return self.effect in ("NoSchedule", "NoExecute") and not _is_passing(self.key)
 
     def __str__(self) -> str:
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
@@ -144,6 +141,15 @@ def label_keys(selector: Mapping[str, str], terms: tuple[NodeSelectorTerm, ...] 
     yield from selector
     for term in terms or ():
         yield from (one.key for one in term.expressions)
+
+
+@lru_cache(maxsize=1024)  # a cluster has a few keys of taints, and every decision asks about them
+def _is_passing(key: str) -> bool:
+    """Whether taints of this key say nothing that is meant for good, see the domains above."""
+    domain = key.partition("/")[0]
+    return any(
+        domain == known or domain.endswith("." + known) for known in (*GPU_VENDOR_DOMAINS, *CONDITION_DOMAINS)
+    )
 
 
 def _compares(operator: str, left: str, right: str) -> bool:

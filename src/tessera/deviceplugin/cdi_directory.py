@@ -19,12 +19,15 @@ class CdiDirectory:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._written: dict[Path, _Seen] = {}
+        self._cleaned = False
 
     def write(self, devices: Iterable[Device]) -> None:
         """Make the folder say this and nothing else of ours; new specs come before stale ones go."""
         wanted = {self._path(kind): cdi.encode(document) for kind, document in cdi.documents(devices).items()}
         self._folder.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(self._folder)
+        if not self._cleaned:
+            remove_leftovers(self._folder)
+            self._cleaned = True
         for path, data in wanted.items():
             if not _holds(path, data):
                 write_whole(path, data)

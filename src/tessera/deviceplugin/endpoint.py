@@ -132,8 +132,8 @@ class Endpoint:
             server.add_insecure_port(address(self._socket))
         except RuntimeError as error:
             raise TesseraError(f"{self._socket}: cannot listen: {error}") from error
-        await server.start()
         self._server = server
+        await server.start()
         self._socket_identity = _identity(self._socket)
 
 

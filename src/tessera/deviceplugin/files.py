@@ -28,7 +28,7 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what a killed process of this plugin was about to put in place."""
+    """Remove what a killed process of this plugin was about to put in place; at the start, not while others write."""
     before, after = _TEMPORARY
     for path in folder.glob(f"{before}*{after}"):
         path.unlink(missing_ok=True)

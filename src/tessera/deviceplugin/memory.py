@@ -26,7 +26,8 @@ class Memory:
         self._complained = False
 
     def load(self) -> tuple[Device, ...]:
-        """What was saved last."""
+        """What was saved last; called once, before anything is written to the folder."""
+        remove_leftovers(self._path.parent)
         try:
             self._saved = msgspec.json.decode(self._path.read_bytes(), type=tuple[Device, ...])
         except FileNotFoundError:
@@ -43,7 +44,6 @@ class Memory:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            remove_leftovers(self._path.parent)
             write_whole(self._path, msgspec.json.encode(essence))
         except OSError as error:
             if not self._complained:

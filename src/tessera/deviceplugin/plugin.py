@@ -195,6 +195,7 @@ def _remove_dead_sockets(folder: Path) -> None:
     """Sockets that a killed process of this plugin left: nobody listens there any more."""
     for path in folder.glob(f"{PREFIX}*.sock"):
         with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(1.0)
             try:
                 probe.connect(str(path))
             except ConnectionRefusedError:

@@ -4,7 +4,6 @@ A patch is built against the object as it came: which maps are there and which m
 whatever is written, since it replaces what is there and `replace` fails where nothing is.
 """
 
-import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict
@@ -82,29 +81,38 @@ def escape(key: str) -> str:
 
 
 def apply(document: Any, operations: Sequence[Operation]) -> Any:
-    """The document with `add` and `remove` carried out, strictly; the one given stays as it is."""
-    document = copy.deepcopy(document)
+    """The document with `add` and `remove` carried out, strictly.
+
+    The one given stays as it is: what lies on the way to a change is copied, and everything else is shared.
+    """
     for operation in operations:
-        *parents, last = (
-            part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]
-        )
-        target = document
-        for part in parents:
-            target = _child(target, part, operation)
-        if not isinstance(target, dict):
-            raise PatchDoesNotApply(f"{operation['op']} {operation['path']}: its parent is no object")
-        if operation["op"] == "add":
-            target[last] = copy.deepcopy(operation["value"])
-        elif operation["op"] == "remove" and last in target:
-            del target[last]
-        else:
-            raise PatchDoesNotApply(f"{operation['op']} {operation['path']}: there is nothing of that name")
+        parts = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
+        document = _applied(document, parts, 0, operation)
     return document
 
 
-def _child(target: Any, part: str, operation: Operation) -> Any:
+def _applied(target: Any, parts: list[str], at: int, operation: Operation) -> Any:
+    part = parts[at]
+    if at < len(parts) - 1:
+        key = _key(target, part, operation)
+        changed = target.copy()
+        changed[key] = _applied(target[key], parts, at + 1, operation)
+        return changed
+    if not isinstance(target, dict):
+        raise PatchDoesNotApply(f"{operation['op']} {operation['path']}: its parent is no object")
+    changed = target.copy()
+    if operation["op"] == "add":
+        changed[part] = operation["value"]
+    elif operation["op"] == "remove" and part in target:
+        del changed[part]
+    else:
+        raise PatchDoesNotApply(f"{operation['op']} {operation['path']}: there is nothing of that name")
+    return changed
+
+
+def _key(target: Any, part: str, operation: Operation) -> str | int:
     if isinstance(target, dict) and part in target:
-        return target[part]
+        return part
     if isinstance(target, list) and part.isdigit() and int(part) < len(target):
-        return target[int(part)]
+        return int(part)
     raise PatchDoesNotApply(f"{operation['op']} {operation['path']}: there is no {part}")

@@ -6,8 +6,7 @@ Decoding goes once over the bytes and stops at the fields that matter. What a de
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import msgspec
 
@@ -47,6 +46,26 @@ class _ReviewIn(msgspec.Struct, gc=False):
     request: _RequestIn | None = None
 
 
+class _PatchableMeta(TypedDict, total=False):
+    annotations: Any
+
+
+class _PatchableContainer(TypedDict, total=False):
+    resources: Any
+
+
+class _PatchableSpec(TypedDict, total=False):
+    containers: list[_PatchableContainer] | None
+    initContainers: list[_PatchableContainer] | None
+
+
+class Patchable(TypedDict, total=False):
+    """The parts of a pod that a patch may reach into, as JSON values."""
+
+    metadata: _PatchableMeta | None
+    spec: _PatchableSpec | None
+
+
 class _RawRequestIn(msgspec.Struct, gc=False):
     uid: str = ""
     kind: _KindIn | None = None
@@ -62,12 +81,12 @@ class _RawReviewIn(msgspec.Struct, gc=False):
 
 _decode: Final = msgspec.json.Decoder(_ReviewIn).decode
 _decode_raw: Final = msgspec.json.Decoder(_RawReviewIn).decode
+_decode_patchable: Final = msgspec.json.Decoder(Patchable).decode
 _NO_META: Final = PodMetaIn()
 _NO_SPEC: Final = PodSpecIn()
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, gc=False):
     """A review's request; `pod` is None when there is no new pod to decide about."""
 
     uid: str
@@ -80,14 +99,19 @@ class Request:
         metadata = (self.pod.metadata if self.pod else None) or _NO_META
         return metadata.name or metadata.generateName or ""
 
-    def key(self) -> tuple[object, ...]:
-        """Everything of the request that a decision and its patch depend on, as bytes and texts."""
+    def key(self, annotations: Sequence[str]) -> tuple[object, ...]:
+        """Everything of the request that a decision and its patch depend on, as bytes and texts.
+
+        `annotations` names those that matter; pods of one template often have others, each its own.
+        """
         pod = self.pod
         metadata, spec = (pod and pod.metadata) or _NO_META, (pod and pod.spec) or _NO_SPEC
+        has = objects.annotations_of(metadata.annotations)
         return (
             self.namespace,
             pod is not None and pod.metadata is not None,
-            bytes(metadata.annotations),
+            bool(has) or objects.present(metadata.annotations),
+            *[has.get(name) for name in annotations],
             spec.nodeName,
             bytes(spec.nodeSelector),
             bytes(spec.affinity),
@@ -132,10 +156,10 @@ def decode(body: bytes) -> Request:
     return Request(request.uid, request.namespace or metadata.namespace or "", pod)
 
 
-def object_of(body: bytes) -> Any:
-    """The whole object of a review, as JSON values."""
+def patchable_of(body: bytes) -> Patchable | None:
+    """What a patch is tried on: a review's pod, without the parts that no patch of ours reaches into."""
     request = _decode_raw(body).request
-    return msgspec.json.decode(request.object) if request else None
+    return _decode_patchable(request.object) if request else None
 
 
 def response(uid: str, decision: Decision, operations: Sequence[Operation]) -> bytes:

@@ -24,7 +24,7 @@ Grant: TypeAlias = v1beta1.ContainerAllocateResponse
 Held: TypeAlias = dict[str, list[str]]  # resource → ids
 _Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
-_TIMEOUT: Final = 10.0
+_TIMEOUT: Final = 30.0  # seconds that something may take to come about, on a machine that is busy
 
 
 class AdmissionFailed(TesseraError):

@@ -20,8 +20,8 @@ from tessera.webhook.signer import Signer
 from tessera.webhook.tls import Identity, server_context
 from tessera.webhook.vault import authorities_in, bundle_of, names_in, read_vault, write_vault
 
-_LOOK_SECONDS: Final = 15.0
-_SOON_SECONDS: Final = 1.0  # while something is missing
+_SOON_SECONDS: Final = 1.0  # until the next look while something is missing
+_AGAIN_SECONDS: Final = 0.2  # until the next try when somebody else was faster
 _MOST_MISSED: Final = 4  # looks; with more than that missing, nobody was watching
 _MOST_STEPS: Final = 20  # in a row; a rotation takes five
 _REPEAT_SECONDS: Final = 600.0  # an error that stays the same is told again this often
@@ -81,9 +81,7 @@ class Doings:
     """What the keeper has done, for whoever shows metrics."""
 
     signed: int = 0
-    conflicts: int = 0
     errors: int = 0
-    moves: dict[Move, int] = field(default_factory=dict)
 
 
 class Keeper:
@@ -98,7 +96,6 @@ class Keeper:
         log: Log,
         policy: Policy = Policy(),  # noqa: B008 # frozen
         clock: Clock = SYSTEM_CLOCK,
-        look_seconds: float = _LOOK_SECONDS,
     ) -> None:
         self.doings = Doings()
         self._store = store
@@ -108,11 +105,11 @@ class Keeper:
         self._log = log
         self._policy = policy
         self._clock = clock
-        self._look_seconds = look_seconds
-        self._sightings = Sightings(_MOST_MISSED * look_seconds)
+        self._sightings = Sightings(_MOST_MISSED * policy.look)
         self._leaf: Leaf | None = None
         self._known: Situation | None = None
         self._told: tuple[str, float] = ("", 0.0)
+        self._failures = 0  # in a row
 
     def not_ready(self) -> str | None:
         """Why an API server might refuse what is served now, or None."""
@@ -134,16 +131,14 @@ class Keeper:
                 if await self.look() is Move.REST:
                     break
         except Conflict:
-            self.doings.conflicts += 1
-            return min(0.2, self._look_seconds)
+            return min(_AGAIN_SECONDS, self._policy.look)
         except TesseraError as error:
-            self._failed(str(error))
-            return self._look_seconds
+            return self._failed(str(error))
         except Exception as error:  # noqa: BLE001 # whatever it is, the certificate in use goes on being served
-            self._failed(f"unexpected: {error!r}")
-            return self._look_seconds
+            return self._failed(f"unexpected: {error!r}")
         self._told = ("", 0.0)
-        return min(_SOON_SECONDS, self._look_seconds) if self.not_ready() else self._look_seconds
+        self._failures = 0
+        return min(_SOON_SECONDS, self._policy.look) if self.not_ready() else self._policy.look
 
     async def look(self) -> Move:
         """Look, and take one step."""
@@ -163,7 +158,6 @@ class Keeper:
         else:
             await self._act(move, at, secret, found)
         if move is not Move.REST:
-            self.doings.moves[move] = self.doings.moves.get(move, 0) + 1
             self._log.info("certificates", step=move.name.lower(), what=move.value)
         return move
 
@@ -197,20 +191,21 @@ class Keeper:
         # From the authority's beginning, so that a clock that runs ahead makes no certificate of the future;
         # until a time that counts from reading the Secret, as `rotation` explains.
         begin = vault.current.not_before
-        end = float(
-            int(min(read_at + self._policy.leaf_life, vault.current.not_after))
-        )  # certificates know seconds
+        end = float(int(min(read_at + self._policy.leaf_life, vault.current.not_after)))  # whole seconds
         made = await self._signer.leaf(vault.current, self._names, begin, end)
         self._identity.change(server_context(made.certificate, made.key))
         self._leaf = Leaf(vault.current.name, read_at, begin, end)
         self.doings.signed += 1
 
-    def _failed(self, message: str) -> None:
+    def _failed(self, message: str) -> float:
+        """Count and tell; answers how long until the next try, longer each time."""
         self.doings.errors += 1
+        self._failures += 1
         text, when = self._told
         if message != text or self._clock.now() - when >= _REPEAT_SECONDS:
             self._told = (message, self._clock.now())
             self._log.error("certificates: trying again soon", error=message)
+        return min(_SOON_SECONDS * 2.0 ** min(self._failures - 1, 10), self._policy.look)
 
     def metrics(self) -> list[Family]:
         """What there is to see."""

@@ -13,9 +13,8 @@ import httptools
 
 from tessera.webhook.http import CONTINUE, JSON, TEXT, Answer, Limits, Route, Tally, message, path_of
 
-_HEADER_OVERHEAD: Final = (
-    32  # per header, as HTTP/2 counts a header list: it limits the number along with the size
-)
+# Added for each header, as HTTP/2 counts a header list: it limits the number along with the size.
+_HEADER_OVERHEAD: Final = 32
 
 
 class Site:
@@ -62,7 +61,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+        self._parser: httptools.HttpRequestParser | None = None  # from the handshake to the end
         self._transport: asyncio.Transport
         self.busy = False  # a request has begun and is not answered yet
         self.deadline = site.now + site.limits.idle_seconds
@@ -86,12 +85,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._parser = httptools.HttpRequestParser(self)
         self._site.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended = True
         self._site.connections.discard(self)
-        self._parser = None  # it and we refer to each other
+        # The parser and we refer to each other. So do the TLS transport and we, through the event loop's own
+        # objects, which the garbage collector cannot free: without this every connection would stay for ever.
+        self._parser = None
+        del self._transport
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._site.buffer
@@ -120,6 +123,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._transport.resume_reading()
+        if not self.busy and not self._ended:
+            self.deadline = self._site.now + self._site.limits.idle_seconds
 
     # The sweeper's side
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from tessera.core.admission import Admit, Decision, Policy, Reject, Rewrite, decide
 from tessera.core.offers import Offers
 from tessera.core.pod import Pod
@@ -30,8 +32,7 @@ class Judgement:
     operations: tuple[Operation, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """What is sent back, and what it was."""
 
     body: bytes
@@ -82,10 +83,10 @@ class Admission:
         if self._answers_for != self.offers.version:
             self._answers.clear()
             self._answers_for = self.offers.version
-        key = request.key()
+        key = request.key(self._policy.annotations)
         known = self._answers.get(key)
         if known is None:
-            judgement = judge(request, self.offers, self._policy, lambda: review.object_of(body))
+            judgement = judge(request, self.offers, self._policy, lambda: review.patchable_of(body))
             known = review.tail(judgement.decision, judgement.operations), judgement.decision
             if _size(key) <= _LONGEST_KEY:
                 if len(self._answers) >= _MOST_ANSWERS:

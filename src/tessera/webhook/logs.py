@@ -65,7 +65,6 @@ class Log:
         decision: str,
         reason: str | None,
         microseconds: int,
-        **more: Value,
     ) -> None:
         """What was decided about one pod."""
         self.event(
@@ -78,7 +77,6 @@ class Log:
                 "decision": decision,
                 "reason": reason,
                 "microseconds": microseconds,
-                **more,
             },
         )
 

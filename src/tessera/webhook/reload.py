@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from tessera.core.errors import InvalidInput, TesseraError
+from tessera.core.errors import InvalidInput, InvalidInputs, TesseraError
 
 T = TypeVar("T")
 
@@ -95,7 +95,9 @@ class Followed(Generic[T]):
         try:
             return self._parse(*contents)
         except InvalidInput as error:
-            raise InvalidInput(f"{', '.join(map(str, self._paths))}: {error}") from error
+            where = ", ".join(map(str, self._paths))
+            complaints = error.complaints if isinstance(error, InvalidInputs) else (str(error),)
+            raise InvalidInputs(f"{where}: {one}" for one in complaints) from error
 
 
 def _state(path: Path) -> object:

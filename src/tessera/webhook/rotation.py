@@ -38,6 +38,7 @@ class Policy:
         2.0  # the same where waiting longer costs more than it saves: before being ready for the first time
     )
     skew: float = 3600.0  # by how much any two clocks may differ
+    look: float = 15.0  # how often each replica looks
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,7 @@ _BACKLOG: Final = 1024  # what the kernel may hold while a burst of handshakes i
 _BATCH: Final = 16  # connections accepted in a row before requests have their turn again
 _SWEEP_SECONDS: Final = 1.0
 _RETRY_SECONDS: Final = 1.0  # without file descriptors: how long until accepting is tried again
-_QUIET_SECONDS: Final = (
-    1.0  # while draining: a kept-alive connection that asked within this time may ask again
-)
+_QUIET_SECONDS: Final = 1.0  # while draining: a connection that asked within this time may ask again
 _DRAIN_STEP: Final = 0.05
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -61,9 +59,7 @@ class Server:
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._socket: socket.socket | None = None
-        self._arrivals: dict[
-            asyncio.Task[None], socket.socket
-        ] = {}  # accepted, not yet through the handshake
+        self._arrivals: set[asyncio.Task[None]] = set()  # accepted, not yet through the handshake
         self._sweeper: asyncio.TimerHandle | None = None
 
     def start(self, address: Address) -> Address:
@@ -130,11 +126,11 @@ class Server:
         self.site.make_room()
         if len(self._arrivals) >= self.site.limits.connections:
             self.site.tally.refused += 1
-            next(iter(self._arrivals)).cancel()
+            self._arrivals.pop().cancel()
         client.settimeout(0)
         task = self._loop.create_task(self._welcome(client))
-        self._arrivals[task] = client
-        task.add_done_callback(self._arrivals.pop)
+        self._arrivals.add(task)
+        task.add_done_callback(self._arrivals.discard)
         return True
 
     def _rest(self) -> None:

@@ -104,13 +104,16 @@ class NvmlSource:
         return tuple(DeviceNode(path, path) for path in paths)
 
     def _exists(self, path: str) -> bool:
-        return (self._host_root / path.lstrip("/")).exists()
+        """Whether the host has it, or NVIDIA's runtime has put it into our own container."""
+        return (self._host_root / path.lstrip("/")).exists() or Path(path).exists()
 
     def _read(self, path: str) -> str:
-        try:
-            return (self._host_root / path.lstrip("/")).read_text()
-        except OSError:
-            return ""
+        for file in (self._host_root / path.lstrip("/"), Path(path)):
+            try:
+                return file.read_text()
+            except OSError:
+                continue
+        return ""
 
 
 def mig_minors(text: str) -> dict[str, int]:

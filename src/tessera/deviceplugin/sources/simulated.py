@@ -14,7 +14,7 @@ from tessera.core.device_ids import gpu_uuid, mig_uuid
 from tessera.core.devices import Card, Device, Edits, Mount, Place, Span
 from tessera.core.layout import NodeLayout, Slot, Strategy
 from tessera.core.preference import blocks_of
-from tessera.deviceplugin.files import PREFIX, remove_leftovers, write_whole
+from tessera.deviceplugin.files import PREFIX, write_whole
 from tessera.deviceplugin.sources import SourceFailed
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,6 @@ class SimulatedSource:
         except OSError:
             pass  # not there yet, or gone
         self._smi.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(self._smi.parent)
         write_whole(self._smi, _SMI, mode=0o755)
 
     def _device(self, layout: NodeLayout, resource: str, slot: Slot) -> Device:

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+)
+
+// A histogram's bounds grow by a tenth: fine enough for a picture.
+const growth = 1.1
+
+func summary(clients []*client, seconds, cpu float64, references []json.RawMessage) report {
+	result := report{Seconds: seconds, CPU: cpu, Errors: []string{}, References: references}
+	var all []int32
+	for _, one := range clients {
+		all = append(all, one.latencies...)
+		if one.err != nil {
+			result.Errors = append(result.Errors, one.err.Error())
+		}
+	}
+	slices.Sort(all)
+	result.Requests = len(all)
+	at := func(share float64) float64 {
+		if len(all) == 0 {
+			return 0
+		}
+		return milliseconds(all[min(int(share*float64(len(all))), len(all)-1)])
+	}
+	result.P50, result.P90, result.P99, result.P999, result.Longest = at(.5), at(.9), at(.99), at(.999), at(1)
+	result.Histogram = histogram(all)
+	return result
+}
+
+func milliseconds(tenths int32) float64 { return float64(tenths) / 10_000 }
+
+func histogram(sorted []int32) [][2]float64 {
+	found := [][2]float64{}
+	for start := 0; start < len(sorted); {
+		power := math.Ceil(math.Log(max(milliseconds(sorted[start]), 1e-3)) / math.Log(growth))
+		bound := math.Pow(growth, power)
+		end := start
+		for end < len(sorted) && milliseconds(sorted[end]) <= bound {
+			end++
+		}
+		end = max(end, start+1)
+		found = append(found, [2]float64{bound, float64(end - start)})
+		start = end
+	}
+	return found
+}

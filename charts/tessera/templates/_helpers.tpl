@@ -1,0 +1,142 @@
+{{/* Names. */}}
+{{- define "tessera.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "tessera.fullname" -}}
+{{- default (printf "%s-%s" .Release.Name (include "tessera.name" .)) .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "tessera.serviceAccountName" -}}
+{{- if .Values.webhook.serviceAccount.create -}}
+{{- default (include "tessera.fullname" .) .Values.webhook.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.webhook.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "tessera.pluginServiceAccountName" -}}
+{{- if .Values.devicePlugin.serviceAccount.create -}}
+{{- default .Values.devicePlugin.name .Values.devicePlugin.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.devicePlugin.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The Secret with the webhook's own authority (self-managed), or with its certificate. */}}
+{{- define "tessera.secretName" -}}
+{{- if .Values.certificates.secretName -}}
+{{- .Values.certificates.secretName -}}
+{{- else if eq .Values.certificates.mode "self-managed" -}}
+{{- printf "%s-ca" (include "tessera.fullname" .) -}}
+{{- else if eq .Values.certificates.mode "given" -}}
+{{- fail "certificates.mode is given: certificates.secretName must name a Secret of type kubernetes.io/tls" -}}
+{{- else -}}
+{{- printf "%s-tls" (include "tessera.fullname" .) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "tessera.image" -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels. Selectors never change: they are few. */}}
+{{- define "tessera.selectorLabels" -}}
+app: {{ include "tessera.fullname" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "tessera.pluginSelectorLabels" -}}
+app: {{ .Values.devicePlugin.name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "tessera.commonLabels" -}}
+app.kubernetes.io/name: {{ include "tessera.name" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "tessera.labels" -}}
+{{ include "tessera.selectorLabels" . }}
+app.kubernetes.io/component: webhook
+{{ include "tessera.commonLabels" . }}
+{{- end -}}
+
+{{- define "tessera.pluginLabels" -}}
+{{ include "tessera.pluginSelectorLabels" . }}
+app.kubernetes.io/component: device-plugin
+{{ include "tessera.commonLabels" . }}
+{{- end -}}
+
+{{/* What Pod Security calls "restricted". */}}
+{{- define "tessera.podSecurityContext" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "tessera.securityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/*
+The resources beside nvidia.com/gpu and nvidia.com/mig-* whose pods the webhook must see: those that injection is
+configured for, and those that are listed.
+*/}}
+{{- define "tessera.extraResources" -}}
+{{- $names := .Values.webhook.extraResources -}}
+{{- $injection := default dict .Values.config.injection -}}
+{{- $maps := list (default dict $injection.resourceMap) -}}
+{{- range $_, $map := default dict $injection.namespaceResourceMap -}}
+{{- $maps = append $maps $map -}}
+{{- end -}}
+{{- range $map := $maps -}}
+{{- range $_, $byResource := $map -}}
+{{- $names = concat $names (keys $byResource) -}}
+{{- end -}}
+{{- end -}}
+{{- $extra := list -}}
+{{- range $name := $names | uniq | sortAlpha -}}
+{{- if not (or (eq $name "nvidia.com/gpu") (hasPrefix "nvidia.com/mig-" $name)) -}}
+{{- $extra = append $extra $name -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $extra -}}
+{{- end -}}
+
+{{/*
+The folders of the host in which the plugin looks whether its devices' files are there: each path up to the folder
+before the first {id} or {n}. NVML's devices are in /dev and described in /proc/driver.
+*/}}
+{{- define "tessera.pluginHostFolders" -}}
+{{- $folders := list -}}
+{{- range $entry := default list .Values.devicePlugin.config.static -}}
+{{- range $file := concat (default list $entry.deviceNodes) (default list $entry.mounts) -}}
+{{- $folders = append $folders (dir (first (splitList "{" $file.hostPath))) -}}
+{{- end -}}
+{{- end -}}
+{{- if hasKey .Values.devicePlugin.config "nvml" -}}
+{{- $folders = concat $folders (list "/dev" "/proc/driver") -}}
+{{- end -}}
+{{- toJson ($folders | uniq | sortAlpha) -}}
+{{- end -}}
+
+{{/* Something that exists only while `helm test` runs. */}}
+{{- define "tessera.testHook" -}}
+helm.sh/hook: test
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}

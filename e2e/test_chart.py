@@ -1,0 +1,191 @@
+"""The chart: what it makes is accepted, and an installation does what it should until nothing of it is left."""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tools.chart import outdated
+
+from e2e.chart import CHART, Helm, HelmError, Kinds, definitions
+from e2e.cluster import Client
+from e2e.cluster.api import ApiError
+
+_STATIC = {
+    "resource": "device.example.com/gpu",
+    "devices": "device_{0..7}",
+    "deviceNodes": [{"hostPath": "/dev/mock/{id}"}],
+    "mounts": [{"hostPath": "/mock/lib/{id}.so"}],
+}
+_SIMULATED = {"product": "H200", "cards": 4}
+_DRY = "chart-dry-run"  # the namespace in which nothing is made
+_CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
+# Each switch and its positions; the product of all of them is rendered.
+_SWITCHES: tuple[tuple[dict[str, Any], ...], ...] = (
+    (
+        {},
+        {"certificates": {"mode": "cert-manager"}},
+        {
+            "certificates": {
+                "mode": "cert-manager",
+                "certManager": {"issuerRef": {"name": "x", "kind": "ClusterIssuer"}},
+            }
+        },
+        {"certificates": {"mode": "given", "secretName": "mine", "caBundle": _CERTIFICATE}},
+    ),
+    (
+        {},
+        {"devicePlugin": {"enabled": True, "config": {"static": [_STATIC]}}},
+        {"devicePlugin": {"enabled": True, "config": {"simulated": _SIMULATED}, "hostNetwork": True}},
+        {
+            "devicePlugin": {
+                "enabled": True,
+                "config": {"nvml": {}, "static": [_STATIC]},
+                "runtimeClassName": "nvidia",
+            }
+        },
+    ),
+    (
+        {},
+        {
+            "serviceMonitor": {"enabled": True, "labels": {"release": "x"}},
+            "prometheusRule": {"enabled": True, "disabledAlerts": ["GPUPodsRejected"]},
+            "grafanaDashboard": {"enabled": True},
+        },
+    ),
+    (
+        {},
+        {"webhook": {"enabled": False}},
+        {
+            "webhook": {
+                "replicaCount": 1,
+                "failurePolicy": "Fail",
+                "hostNetwork": True,
+                "extraResources": ["example.com/npu"],
+            },
+            "networkPolicy": {"enabled": False},
+            "tests": {"enabled": False},
+            "existingConfigMap": "mine",
+            "namespace": {"create": True},
+            "fullnameOverride": "other-name",
+            "imagePullSecrets": [{"name": "x"}],
+        },
+        {
+            "webhook": {
+                "podDisruptionBudget": {"enabled": False},
+                "serviceAccount": {"create": False, "name": "mine"},
+            },
+            "config": {"injection": {"resourceMap": {"V100": {"example.com/npu": {"resourceList": []}}}}},
+            "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"x": "y"}}}]},
+            "image": {"digest": f"sha256:{'0' * 64}"},
+            "commonLabels": {"team": "gpu"},
+        },
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """helm, without a cluster."""
+    return Helm(tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="module")
+def kinds(control_plane: Client) -> Iterator[Kinds]:
+    """A cluster that knows every kind that the chart uses, and has its namespace."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    made = []
+    for one in definitions():
+        control_plane.api.create(path, one)
+        made.append(one["metadata"]["name"])
+    for name in made:
+        control_plane.wait_for(path, name, _established, what=f"definition {name}")
+    control_plane.api.create("/api/v1/namespaces", {"metadata": {"name": _DRY}})
+    # a dry run leaves no account for the pod that comes after it
+    account = {"metadata": {"name": "gpu-webhook-test"}}
+    control_plane.api.create(f"/api/v1/namespaces/{_DRY}/serviceaccounts", account)
+    yield Kinds(control_plane)
+    control_plane.api.delete(f"/api/v1/namespaces/{_DRY}")
+    for name in made:
+        control_plane.api.delete(f"{path}/{name}")
+
+
+def _established(definition: dict[str, Any]) -> bool:
+    conditions = definition.get("status", {}).get("conditions") or []
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+
+
+def _merged(parts: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    whole: dict[str, Any] = {}
+    for part in parts:
+        for name, value in part.items():
+            whole[name] = {**whole.get(name, {}), **value} if isinstance(value, dict) else value
+    return whole
+
+
+def test_chart_is_linted(helm: Helm) -> None:
+    """Helm's own linter has nothing to say, strictly."""
+    assert "0 chart(s) failed" in helm("lint", "--strict", CHART)
+
+
+def test_every_combination_is_accepted(helm: Helm, control_plane: Client, kinds: Kinds) -> None:
+    """Every combination of switches renders to objects that the real API server accepts, strictly, field by field."""
+    tried: set[str] = set()
+    for parts in itertools.product(*_SWITCHES):
+        values = _merged(parts)
+        for one in helm.render(values, namespace=_DRY):
+            digest = hashlib.sha256(json.dumps(one, sort_keys=True).encode()).hexdigest()
+            if digest in tried:
+                continue
+            tried.add(digest)
+            try:
+                control_plane.api.create(kinds.path(one), one, dryRun="All", fieldValidation="Strict")
+            except ApiError as error:
+                if error.reason == "AlreadyExists":  # the namespace, the account: accepted before
+                    continue
+                raise AssertionError(
+                    f"{one['kind']} {one['metadata']['name']} with {values}: {error}"
+                ) from error
+    assert len(tried) > 50
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({"webhook": {"replicas": 3}}, "additional properties 'replicas' not allowed"),
+        ({"webhook": {"failurePolicy": "fail"}}, "value must be one of 'Ignore', 'Fail'"),
+        ({"webhook": {"timeoutSeconds": 60}}, "maximum: got 60, want 30"),
+        ({"config": {"fallback": {"upgrads": True}}}, "additional properties 'upgrads' not allowed"),
+        ({"certificates": {"mode": "magic"}}, "'self-managed', 'cert-manager', 'given'"),
+        ({"certificates": {"mode": "given", "caBundle": "x"}}, "certificates.secretName must name a Secret"),
+        ({"certificates": {"mode": "given", "secretName": "x"}}, "certificates.caBundle must hold"),
+        ({"devicePlugin": {"enabled": True}}, "devicePlugin.config must say which devices there are"),
+        ({"devicePlugin": {"enabled": True, "config": {"static": [{}]}}}, "missing properties"),
+        ({"image": {"digest": "latest"}}, "does not match pattern"),
+    ],
+)
+def test_bad_values_are_refused(helm: Helm, values: dict[str, Any], complaint: str) -> None:
+    """A value that is misspelt or impossible is refused before anything is installed, with its name."""
+    with pytest.raises(HelmError) as refused:
+        helm.render(values)
+    assert complaint in str(refused.value)
+
+
+def test_rendered_manifest_is_the_chart() -> None:
+    """deploy/tessera.yaml and the values' schema are what `make deploy` writes."""
+    assert [str(path) for path, _ in outdated()] == []
+
+
+def test_rendered_manifest_is_accepted(control_plane: Client) -> None:
+    """`kubectl apply -f deploy/tessera.yaml` is accepted as it is, in a cluster that has never seen it."""
+    path = Path(__file__).parents[1] / "deploy" / "tessera.yaml"
+    control_plane.kubectl("create", "namespace", "gpu-webhook")
+    try:
+        output = control_plane.kubectl("apply", "--dry-run=server", f"--filename={path}")
+    finally:
+        control_plane.kubectl("delete", "namespace", "gpu-webhook", "--wait=false")
+    assert "gpu-allocation-webhook created" in output

@@ -1,0 +1,226 @@
+"""Checks of the calls: a pod is tried, what is sent, what an outage does, what the webhook is configured to do."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from tessera.core.admission import EXEMPT_LABEL
+from tessera.core.errors import InvalidInput, InvalidInputs
+from tessera.core.injection import GPU_TYPE_ANNOTATION
+from tessera.core.profile import MIG_PREFIX, WHOLE_GPU
+from tessera.doctor import wire
+from tessera.doctor.evidence import Evidence
+from tessera.doctor.findings import Finding, note, problem, warning
+from tessera.doctor.gather import TRIED
+from tessera.doctor.webhook import short, shown, webhooks_of
+from tessera.protocol import config
+
+_LONGEST_TIMEOUT: Final = 10  # seconds; every GPU pod's creation waits that long while nobody answers
+_OWN_NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"  # the API server sets it on every namespace
+_MEANT_DISABLED: Final = frozenset({"disabled", "disable", "false", "off", "no"})
+
+# What the API server says when it could not call a webhook → what that means. First match wins.
+_CALL_FAILURES: Final = (
+    (r"x509: certificate signed by unknown authority|certificate is not trusted|tls: failed to verify",
+     "the API server does not trust the webhook's certificate: the caBundle is not that of its authority", "certs"),
+    (r"x509: certificate (has expired|is not yet valid)", "the webhook's certificate is not valid now", "certs"),
+    (r"x509: .*(valid for|not valid for any names|doesn't contain any IP)",
+     "the webhook's certificate is for another name than the one it is called by", "certs"),
+    (r"no endpoints available|no service port|could not find the requested resource",
+     "the webhook's Service leads to no ready pod", "pods"),
+    (r"connection refused", "nobody listens where the webhook's Service leads", "pods"),
+    (r"context deadline exceeded|i/o timeout|Client\.Timeout|no route to host",
+     "the webhook does not answer in time: does a network policy or a firewall keep the API server away from its port?", "network"),
+    (r"tls:|EOF|remote error", "the TLS handshake with the webhook fails", "certs"),
+)  # fmt: skip
+
+
+def trial(seen: Evidence) -> Iterator[Finding]:
+    """A pod that asks for a GPU reaches the webhook, and is changed by it."""
+    names, found = seen.names, seen.trial
+    if found is None:
+        return
+    webhooks = [webhook.name for webhook in webhooks_of(seen)]
+    where = f"in namespace {names.try_namespace}"
+    if TRIED in found.limits:
+        return
+    failed = re.search(r'failed calling webhook "([^"]+)"', found.message)
+    if failed and (not webhooks or failed[1] in webhooks):
+        yield problem(*_explain_call(found.message, seen))
+    elif failed:
+        yield warning(
+            f"a pod could not be tried {where}: another webhook, {failed[1]}, fails: {short(found.message)}"
+        )
+    elif "Limit must be set" in found.message or not found.message:
+        yield problem(
+            f"a pod that asks for a GPU is not changed {where}: the API server does not call the webhook "
+            "for it, or cannot and ignores that (failurePolicy Ignore)",
+            f"kubectl get namespace {names.try_namespace} --show-labels",
+            f"kubectl logs -n {names.namespace} -l app={names.webhook}",
+            "kubectl get --raw /metrics | grep apiserver_admission_webhook_fail_open_count",
+        )
+    elif "denied the request" in found.message and any(name in found.message for name in webhooks):
+        yield problem(f"the webhook refuses a pod that asks for one GPU: {short(found.message)}")
+    else:
+        yield warning(
+            f"a pod could not be tried {where}: {short(found.message)}",
+            "tessera doctor --try-namespace NAMESPACE",
+        )
+
+
+def selection(seen: Evidence) -> Iterator[Finding]:
+    """The configuration sends what it should, and nothing else."""
+    for webhook in webhooks_of(seen):
+        yield from _rules(webhook, seen)
+        yield from _conditions(webhook, seen)
+        if webhook.side_effects not in ("None", "NoneOnDryRun"):
+            yield problem(f"{webhook.name}: sideEffects is {webhook.side_effects}: every dry run is refused")
+        if webhook.reinvocation_policy != "IfNeeded":
+            yield warning(
+                f"{webhook.name}: reinvocationPolicy is {webhook.reinvocation_policy}: "
+                "what other webhooks add later is not looked at"
+            )
+    label, value = EXEMPT_LABEL
+    for namespace in seen.namespaces:
+        found = namespace.labels.get(label)
+        if found is not None and found != value and found.lower() in _MEANT_DISABLED:
+            yield warning(
+                f"namespace {namespace.name} is labelled {label}={found}, which means nothing; {value} was meant?",
+                f"kubectl label --overwrite namespace {namespace.name} {label}={value}",
+            )
+        if found == value and any(one.pod.namespace == namespace.name for one in seen.pods):
+            yield note(f"namespace {namespace.name} is exempt ({label}={value}), and GPU pods run in it")
+
+
+def policy(seen: Evidence) -> Iterator[Finding]:
+    """An outage does no more harm than was meant."""
+    names = seen.names
+    for webhook in webhooks_of(seen):
+        fails = webhook.failure_policy == "Fail"
+        excluded = _excluded(webhook.namespace_selector)
+        if fails and names.namespace not in excluded and not webhook.match_conditions:
+            yield problem(
+                "failurePolicy is Fail, and the webhook's own namespace is not left out: once all replicas are "
+                "down, none can be created again",
+                f"kubectl label namespace {names.namespace} {EXEMPT_LABEL[0]}={EXEMPT_LABEL[1]}",
+            )
+        if fails and seen.deployment is not None and seen.deployment.spec.replicas < 2:
+            yield warning(
+                "failurePolicy is Fail with a single replica: while it restarts, no GPU pod can be created",
+                f"kubectl scale -n {names.namespace} deployment/{names.webhook} --replicas=3",
+            )
+        if webhook.timeout_seconds > _LONGEST_TIMEOUT:
+            yield warning(
+                f"timeoutSeconds is {webhook.timeout_seconds}: so long every GPU pod waits while nobody answers; "
+                "answers take milliseconds, 5 is plenty"
+            )
+        if not fails:
+            yield note("failurePolicy is Ignore: while the webhook is down, GPU pods are created as they are")
+
+
+def configuration(seen: Evidence) -> Iterator[Finding]:
+    """The ConfigMap holds a configuration without mistakes, and pods with its resources are sent."""
+    if seen.config is None:
+        if seen.deployment is not None and (name := seen.deployment.config_map()):
+            yield problem(
+                f"ConfigMap {name} has no key config.yaml",
+                f"kubectl get configmap -n {seen.names.namespace} {name} -o yaml",
+            )
+        return
+    try:
+        parsed = config.parse(seen.config, "config.yaml")
+    except InvalidInput as error:
+        complaints = error.complaints if isinstance(error, InvalidInputs) else (str(error),)
+        for complaint in complaints:
+            yield problem(
+                f"the configuration has a mistake, the last good one stays in use: {complaint}",
+                f"kubectl edit configmap -n {seen.names.namespace} {_config_map(seen)}",
+            )
+        return
+    rules = (parsed.policy.injection.default, *parsed.policy.injection.by_namespace.values())
+    resources = {name for by_type in rules for by_resource in by_type.values() for name in by_resource}
+    for webhook in webhooks_of(seen):
+        said = " ".join(one.expression for one in webhook.match_conditions or ())
+        for name in sorted(resources) if said else ():
+            if name != WHOLE_GPU and not name.startswith(MIG_PREFIX) and name not in said:
+                yield warning(
+                    f"injection is configured for {name}, and {webhook.name} is not called for pods that ask for it "
+                    "without the annotation: their missing limits are not added",
+                    "helm upgrade … --set webhook.extraResources={" + name + "}",
+                )
+
+
+def _rules(webhook: wire.Webhook, seen: Evidence) -> Iterator[Finding]:
+    mended = f"helm upgrade tessera charts/tessera -n {seen.names.namespace} --reuse-values"
+    creates = [
+        rule
+        for rule in webhook.rules or ()
+        if {"CREATE", "*"} & {*(rule.operations or ())} and {"pods", "*", "*/*"} & {*(rule.resources or ())}
+    ]
+    if not creates:
+        yield problem(f"{webhook.name}: no rule for the creation of pods: it is never called", mended)
+    label, value = EXEMPT_LABEL
+    expressions = (webhook.namespace_selector or wire.LabelSelector()).match_expressions or ()
+    if not any(
+        one.key == label and one.operator == "NotIn" and value in (one.values or ()) for one in expressions
+    ):
+        yield warning(f"{webhook.name}: namespaces labelled {label}={value} are not exempt", mended)
+    for namespace in ("kube-system", seen.names.namespace):
+        if namespace not in _excluded(webhook.namespace_selector):
+            yield warning(f"{webhook.name}: namespace {namespace} is not left out", mended)
+    if webhook.namespace_selector and webhook.namespace_selector.match_labels:
+        yield note(
+            f"{webhook.name}: only namespaces labelled {shown(webhook.namespace_selector.match_labels)} are looked at"
+        )
+    if webhook.object_selector and (
+        webhook.object_selector.match_labels or webhook.object_selector.match_expressions
+    ):
+        yield note(f"{webhook.name}: an objectSelector leaves some pods out")
+
+
+def _conditions(webhook: wire.Webhook, seen: Evidence) -> Iterator[Finding]:
+    said = " ".join(one.expression for one in webhook.match_conditions or ())
+    if not said:
+        yield warning(
+            f"{webhook.name}: no matchConditions: every pod of the cluster waits for the webhook, not only GPU pods",
+            f"helm upgrade tessera charts/tessera -n {seen.names.namespace} --reuse-values",
+        )
+        return
+    for text, what in (
+        (MIG_PREFIX, "MIG devices"),
+        (WHOLE_GPU, "whole GPUs"),
+        (GPU_TYPE_ANNOTATION, "injection"),
+    ):
+        if text not in said:
+            yield problem(f"{webhook.name}: matchConditions do not mention {text}: no pod is sent for {what}")
+
+
+def _explain_call(message: str, seen: Evidence) -> tuple[str, ...]:
+    names = seen.names
+    where = f"-n {names.namespace}"
+    commands = {
+        "certs": (f"tessera certs show {where}", f"kubectl logs {where} -l app={names.webhook}"),
+        "pods": (f"kubectl get pods {where} -l app={names.webhook} -o wide",),
+        "network": (
+            f"kubectl get networkpolicy {where}",
+            f"kubectl get pods {where} -l app={names.webhook} -o wide",
+        ),
+    }
+    for pattern, meaning, kind in _CALL_FAILURES:
+        if re.search(pattern, message):
+            return (f"{meaning} ({short(message)})", *commands[kind])
+    return (f"the API server cannot call the webhook: {short(message)}", *commands["pods"])
+
+
+def _excluded(selector: wire.LabelSelector | None) -> set[str]:
+    expressions = (selector.match_expressions if selector else None) or ()
+    return {
+        value
+        for one in expressions
+        if one.key == _OWN_NAMESPACE_LABEL and one.operator == "NotIn"
+        for value in one.values or ()
+    }
+
+
+def _config_map(seen: Evidence) -> str:
+    return (seen.deployment.config_map() if seen.deployment else None) or seen.names.webhook

@@ -1,0 +1,162 @@
+"""Checks of the webhook itself: installed, running, reached by its Service."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from tessera.doctor import wire
+from tessera.doctor.evidence import Evidence
+from tessera.doctor.findings import Finding, note, problem, warning
+
+OLDEST: Final = (1, 34)  # the oldest release that is tested
+_NO_IMAGE: Final = frozenset({"ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName"})
+
+
+def version(seen: Evidence) -> Iterator[Finding]:
+    """Kubernetes is a release that is tested."""
+    said = seen.version or wire.Version()
+    found = tuple(int(re.sub(r"\D.*", "", part) or 0) for part in (said.major, said.minor))
+    if found < OLDEST:
+        yield warning(
+            f"the API server is {said.git_version or 'of an unknown version'}; "
+            f"Tessera is tested from {OLDEST[0]}.{OLDEST[1]} on"
+        )
+
+
+def installed(seen: Evidence) -> Iterator[Finding]:
+    """There is a webhook configuration, and it leads to a webhook that exists."""
+    names, found = seen.names, seen.configuration
+    if found is None:
+        yield problem(
+            f"there is no MutatingWebhookConfiguration {names.configuration}: no pod is changed",
+            f"helm install tessera charts/tessera -n {names.namespace} --create-namespace",
+        )
+        return
+    if not found.webhooks:
+        yield problem(
+            f"MutatingWebhookConfiguration {names.configuration} has no webhook in it: no pod is changed",
+            f"helm upgrade tessera charts/tessera -n {names.namespace} --reuse-values",
+        )
+    for webhook in found.webhooks or ():
+        service = webhook.client_config.service
+        if service is None:
+            yield note(f"webhook {webhook.name} is called at {webhook.client_config.url}, not by a Service")
+        elif (service.namespace, service.name) != (names.namespace, names.webhook):
+            yield problem(
+                f"webhook {webhook.name} leads to Service {service.namespace}/{service.name}, "
+                f"and this looks at {names.namespace}/{names.webhook}",
+                f"tessera doctor -n {service.namespace} --name {service.name}",
+            )
+        elif seen.deployment is None and seen.service is None and "deployment" not in seen.unseen:
+            yield problem(
+                f"the webhook configuration is there, and the webhook is not: {_while_down(webhook)}",
+                f"kubectl delete mutatingwebhookconfiguration {names.configuration}",
+            )
+
+
+def running(seen: Evidence) -> Iterator[Finding]:
+    """Its replicas are ready."""
+    names, found = seen.names, seen.deployment
+    where = f"-n {names.namespace}"
+    if found is None:
+        yield problem(
+            f"there is no Deployment {names.namespace}/{names.webhook}",
+            f"kubectl get deployments {where}",
+        )
+        return
+    wanted, ready = found.spec.replicas, found.status.ready_replicas
+    if wanted == 0:
+        yield problem(
+            f"Deployment {names.webhook} is scaled to 0",
+            f"kubectl scale {where} deployment/{names.webhook} --replicas=3",
+        )
+    elif ready < wanted:
+        tell = problem if ready == 0 else warning
+        unwell = [pod for pod in seen.webhook_pods if not pod.ready]
+        for pod in unwell:
+            reason, command = why_not_ready(pod, names.namespace)
+            yield tell(f"{ready} of {wanted} replicas are ready; pod {pod.metadata.name}: {reason}", command)
+        if not unwell:
+            yield tell(
+                f"{ready} of {wanted} replicas are ready, and the others have no pod",
+                f"kubectl describe {where} deployment/{names.webhook}",
+                f"kubectl get events {where} --field-selector reason=FailedCreate",
+            )
+
+
+def service(seen: Evidence) -> Iterator[Finding]:
+    """The Service selects its pods, at the port that the API server calls."""
+    names, found = seen.names, seen.service
+    where = f"-n {names.namespace}"
+    if found is None:
+        yield problem(
+            f"there is no Service {names.namespace}/{names.webhook}: the API server has nowhere to call",
+            f"helm upgrade tessera charts/tessera {where} --reuse-values",
+        )
+        return
+    selector = found.spec.selector or {}
+    if seen.webhook_pods and not any(_selected(selector, pod.metadata.labels) for pod in seen.webhook_pods):
+        yield problem(
+            f"Service {names.webhook} selects {shown(selector)}, which no pod of the webhook has",
+            f"kubectl get pods {where} --show-labels",
+        )
+    ports = {one.port for one in found.spec.ports or ()}
+    for webhook in webhooks_of(seen):
+        called = webhook.client_config.service
+        port = called.port or 443 if called else None
+        if called and called.name == names.webhook and port not in ports:
+            yield problem(
+                f"webhook {webhook.name} is called at port {port}, "
+                f"and Service {names.webhook} has {', '.join(map(str, sorted(ports))) or 'none'}",
+                f"kubectl get service {where} {names.webhook} -o yaml",
+            )
+
+
+def why_not_ready(pod: wire.PodState, namespace: str) -> tuple[str, str]:
+    """Why a pod is not ready, and what to type to see more."""
+    name, where = pod.metadata.name, f"-n {namespace}"
+    scheduled = pod.status.condition("PodScheduled")
+    if scheduled.status == "False":
+        return f"not scheduled: {scheduled.message}", f"kubectl describe pod {where} {name}"
+    for status in pod.status.container_statuses or ():
+        waiting, last = status.state.waiting, status.last_state.terminated
+        if waiting and waiting.reason in _NO_IMAGE:
+            return f"{waiting.reason}: {short(waiting.message)}", f"kubectl describe pod {where} {name}"
+        if waiting and waiting.reason == "CrashLoopBackOff":
+            ended = f", last exit code {last.exit_code} ({last.reason})" if last else ""
+            return f"CrashLoopBackOff{ended}", f"kubectl logs {where} {name} --previous"
+        if waiting:
+            return (
+                f"{waiting.reason} {short(waiting.message)}".strip(),
+                f"kubectl describe pod {where} {name}",
+            )
+        if status.state.terminated:
+            code = status.state.terminated.exit_code
+            return f"ended with exit code {code}", f"kubectl logs {where} {name}"
+    return "running, not ready: the log says what it waits for", f"kubectl logs {where} {name}"
+
+
+def webhooks_of(seen: Evidence) -> list[wire.Webhook]:
+    """The webhooks of the configuration."""
+    return (seen.configuration.webhooks if seen.configuration else None) or []
+
+
+def shown(labels: Mapping[str, str]) -> str:
+    """Labels as kubectl takes them."""
+    return ",".join(f"{name}={value}" for name, value in labels.items()) or "nothing"
+
+
+def short(message: str) -> str:
+    """A message on one line that a person reads."""
+    text = " ".join(message.split())
+    return text if len(text) <= 300 else text[:299] + "…"
+
+
+def _while_down(webhook: wire.Webhook) -> str:
+    if webhook.failure_policy == "Fail":
+        return "under failurePolicy Fail no GPU pod can be created"
+    return "every GPU pod waits for nothing before it is created as it is"
+
+
+def _selected(selector: Mapping[str, str], labels: wire.Texts) -> bool:
+    return bool(selector) and selector.items() <= (labels or {}).items()

@@ -1,0 +1,141 @@
+"""`tessera doctor` as a person meets it."""
+
+import asyncio
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tessera.cli.app import run
+from tessera.core.devices import Device, Edits
+from tessera.doctor.local import read_cdi
+from tessera.protocol import cdi
+from tessera.simulation import kinds
+from tessera.simulation.apiserver import ApiServer
+from tessera.simulation.store import Document
+from tests.doctor.authorities import authority
+from tests.doctor.clusters import NAMESPACE, admit_like_the_webhook, healthy, node
+
+
+@contextlib.contextmanager
+def serving(objects: dict[kinds.Kind, list[Document]], folder: Path) -> Iterator[Path]:
+    """A stand-in API server in a thread of its own; its kubeconfig."""
+    server = ApiServer(admission=admit_like_the_webhook)
+    for kind, documents in objects.items():
+        for document in documents:
+            namespace = document["metadata"].get("namespace", NAMESPACE) if kind.namespaced else ""
+            server.store.create(kind, document, namespace)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(server.start(), loop).result(10)
+        cluster = {"name": "x", "cluster": {"server": server.url}}
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [cluster],
+            "contexts": [{"name": "x", "context": {"cluster": "x"}}],
+            "current-context": "x",
+        }
+        path = folder / "kubeconfig"
+        path.write_text(json.dumps(document))
+        yield path
+        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@pytest.fixture
+def bundle() -> bytes:
+    from time import time
+
+    return authority("now", time() + 200 * 86400.0)
+
+
+def test_healthy_cluster(bundle: bytes, tmp_path: Path, capsys):
+    """One line a check, and exit code 0."""
+    with serving(healthy(bundle), tmp_path) as kubeconfig:
+        assert run(["doctor", "--kubeconfig", str(kubeconfig)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "ok       A GPU pod reaches it and is changed" in lines
+    assert lines[-1] == "Nothing is wrong."
+
+
+def test_problem_is_told_with_what_to_type(bundle: bytes, tmp_path: Path, capsys):
+    """A problem: what it is, the command below it, a sum at the end, exit code 1."""
+    objects = healthy(bundle)
+    objects[kinds.NODES].append(node("cut", {}, annotations={"run.ai/mig.config": "x"}))
+    with serving(objects, tmp_path) as kubeconfig:
+        assert run(["doctor", "--kubeconfig", str(kubeconfig)]) == 1
+    out = capsys.readouterr().out
+    assert "PROBLEM  Nodes offer what their layouts say: node cut has a MIG layout" in out
+    assert "\n         $ kubectl get pods -A --field-selector spec.nodeName=cut\n" in out
+    assert out.endswith("\n1 problem.\n")
+
+
+def test_json_is_for_programs(bundle: bytes, tmp_path: Path, capsys):
+    """The same as JSON."""
+    with serving(healthy(bundle), tmp_path) as kubeconfig:
+        assert run(["doctor", "--kubeconfig", str(kubeconfig), "-o", "json"]) == 0
+    answers = {one["check"]: one for one in json.loads(capsys.readouterr().out)}
+    assert answers["installed"] == {
+        "check": "installed",
+        "title": "The webhook is installed",
+        "ok": True,
+        "findings": [],
+    }
+    assert answers["cdi"]["findings"][0]["severity"] == "unseen"
+
+
+def test_no_cluster_is_one_sentence(tmp_path: Path, capsys):
+    """Without an API server there is one sentence and exit code 1, no traceback."""
+    path = tmp_path / "kubeconfig"
+    path.write_text(
+        "clusters: [{name: x, cluster: {server: 'http://127.0.0.1:1'}}]\n"
+        "contexts: [{name: x, context: {cluster: x}}]\ncurrent-context: x\n"
+    )
+    assert run(["doctor", "--kubeconfig", str(path)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("tessera: ")
+    assert len(captured.err.splitlines()) == 1
+
+
+def test_files_of_a_node_are_read(tmp_path: Path):
+    """What the plugin remembers and what it writes as CDI specs agree on the devices' names."""
+    device = Device(
+        "a", resource="example.com/thing", cdi_kind="example.com/thing", edits=Edits(env=(("X", "y"),))
+    )
+    (tmp_path / "devices.json").write_bytes(msgspec.json.encode([device]))
+    specs = tmp_path / "cdi"
+    specs.mkdir()
+    for kind, document in cdi.documents([device]).items():
+        (specs / f"tessera-{kind.replace('/', '_')}.json").write_bytes(cdi.encode(document))
+    files, devices = read_cdi(specs, tmp_path)
+    assert devices == ("example.com/thing=a",)
+    assert [file.name for file in files] == ["tessera-example.com_thing.json"]
+    assert read_cdi(specs, tmp_path / "nowhere")[1] == ()
+
+
+def test_missing_folder_is_bad_input(bundle: bytes, tmp_path: Path, capsys):
+    """A folder that is not there is said in one sentence, exit code 2."""
+    with serving(healthy(bundle), tmp_path) as kubeconfig:
+        assert run(["doctor", "--kubeconfig", str(kubeconfig), "--cdi-dir", str(tmp_path / "no")]) == 2
+    assert "no such file or directory" in capsys.readouterr().err
+
+
+def test_single_checks(bundle: bytes, tmp_path: Path, capsys):
+    """A script asks for the checks that it wants; one that does not exist is bad input."""
+    with serving(healthy(bundle), tmp_path) as kubeconfig:
+        arguments = ["doctor", "--kubeconfig", str(kubeconfig)]
+        assert run([*arguments, "--check", "trial", "--check", "version"]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == 4
+        assert run([*arguments, "--check", "luck"]) == 2
+    assert "no check luck; there are version, installed, running" in capsys.readouterr().err

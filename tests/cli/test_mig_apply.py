@@ -1,0 +1,443 @@
+"""`tessera mig apply` from the outside, against a stand-in cluster whose nodes answer."""
+
+import io
+import os
+import signal
+import sys
+
+import pytest
+
+from tessera.cli.mig_rollout import Rollout
+from tessera.core.quantity import Quantity
+from tessera.protocol import mig
+from tessera.simulation.http import Response
+from tessera.simulation.store import StatusError
+from tests.build import GPU, MIG
+from tests.cli.plugin import FakePlugin
+from tests.cli.test_capacity import LAYOUT, node, pod
+from tests.kube.apiserver import status as refusal
+
+SMALL = LAYOUT.replace("[2g.20gb, 2g.20gb, 3g.30gb]", "[1g.10gb, 1g.10gb]")
+PARTED = """\
+version: v1
+mig-configs:
+  all-1g:
+  - {devices: all, mig-enabled: true, mig-devices: {1g.10gb: 7}}
+  too-much:
+  - {devices: all, mig-enabled: true, mig-devices: {1g.10gb: 8}}
+"""
+BIG = {MIG + "2g.20gb": "4", MIG + "3g.30gb": "2"}
+
+
+def gpu_node(name, layout=LAYOUT, allocatable=None, **labels):
+    return node(name, allocatable or BIG, "NVIDIA-H200", layout=layout, **labels)
+
+
+def offered(document):
+    amounts = document["status"]["allocatable"]
+    return {
+        r: int(Quantity.parse(n).value)
+        for r, n in amounts.items()
+        if r.startswith("nvidia.com/") and n != "0"
+    }
+
+
+@pytest.fixture
+def apply(served, command, monkeypatch):
+    """Runs `tessera mig apply` on three nodes that answer."""
+    served.add(*(gpu_node(f"gpu-{number}", pool="a" if number else "b") for number in range(3)))
+    monkeypatch.setattr(Rollout, "settles", 0.05)
+
+    def call(*args, stdin=""):
+        return command("mig", "apply", "--kubeconfig", served.kubeconfig, *args, stdin=stdin)
+
+    call.cluster = served
+    call.plugin = FakePlugin(served)
+    call.folder = command.folder
+    return call
+
+
+def written(cluster, name):
+    return cluster.node(name)["metadata"].get("annotations", {}).get("run.ai/mig.config")
+
+
+def test_apply(apply):
+    """The change is shown, written, and seen on the node: in its state and in what it offers."""
+    code, out, err = apply("1g.10gb=2", "gpu-0", "--yes")
+    assert code == 0
+    assert out.splitlines() == [
+        "node gpu-0",
+        "  run.ai/mig.config",
+        "    mig-configs:",
+        "      selected:",
+        "  -   - devices: [0, 1]",
+        "  +   - devices:",
+        "  +     - 0",
+        "  +     - 1",
+        "        mig-enabled: true",
+        "  -     mig-devices: [2g.20gb, 2g.20gb, 3g.30gb]",
+        "  +     mig-devices:",
+        "  +     - 1g.10gb",
+        "  +     - 1g.10gb",
+        "  nvidia.com/mig-1g.10gb: 0 → 4",
+        "  nvidia.com/mig-2g.20gb: 4 → 0",
+        "  nvidia.com/mig-3g.30gb: 2 → 0",
+        "1 done",
+    ]
+    assert err.splitlines()[0] == "gpu-0: run.ai/mig.config written"
+    assert err.splitlines()[-1] == "gpu-0: done"
+    after = apply.cluster.node("gpu-0")
+    assert offered(after) == {MIG + "1g.10gb": 4}
+    assert mig.read(written(apply.cluster, "gpu-0")) == mig.read(SMALL)
+    assert after["metadata"]["labels"]["nvidia.com/mig.config.state"] == "success"
+    assert offered(apply.cluster.node("gpu-1")) == {MIG + "2g.20gb": 4, MIG + "3g.30gb": 2}
+
+
+def test_selected_nodes_one_by_one(apply):
+    """Nodes chosen by label change alike and are told together; the next begins when the last is done."""
+    order = []
+    apply.plugin.on_layout = lambda name, text: order.append((name, "asked"))
+    (apply.folder / "layout.yaml").write_text(SMALL)
+    code, out, err = apply("layout.yaml", "-l", "nvidia.com/pool=a", "--yes")
+    assert (code, out.splitlines()[0], out.splitlines()[-1]) == (0, "nodes gpu-1, gpu-2", "2 done")
+    told = [line for line in err.splitlines() if line.endswith(("written", "done"))]
+    assert told == [
+        "gpu-1: run.ai/mig.config written",
+        "gpu-1: done",
+        "gpu-2: run.ai/mig.config written",
+        "gpu-2: done",
+    ]
+    assert order == [("gpu-1", "asked"), ("gpu-2", "asked")]
+
+
+@pytest.mark.parametrize(("at_once", "expected"), [("1", 1), ("2", 2), ("67%", 2), ("1%", 1), ("9", 3)])
+def test_max_unavailable(apply, at_once, expected):
+    """So many nodes are under way at a time, never more."""
+    under_way, most = set(), 0
+
+    def asked(name, _):
+        nonlocal most
+        under_way.add(name)
+        most = max(most, len(under_way))
+        if len(under_way) == expected or len(apply.plugin.seen) == 3:  # no more will come: answer them
+            for one, text in apply.plugin.seen:
+                if one in under_way:
+                    apply.cluster.loop.call_soon(apply.plugin.answer, one, text)
+
+    def answered(name, _):
+        under_way.discard(name)
+        return ""
+
+    apply.plugin.on_layout, apply.plugin.refuses = asked, answered
+    apply.plugin.absent = {"gpu-0", "gpu-1", "gpu-2"}
+    code, out, _ = apply("1g.10gb=2", "gpu-0", "gpu-1", "gpu-2", "--yes", "--max-unavailable", at_once)
+    assert (code, out.splitlines()[-1]) == (0, "3 done")
+    assert most == expected
+
+
+def test_already_as_wanted(apply):
+    """A node that asks for the same layout, however it is written, is left alone."""
+    before = apply.cluster.node("gpu-0")
+    code, out, err = apply("2g.20gb=2,3g.30gb=1", "gpu-0", "--yes")
+    assert (code, out, err) == (0, "node gpu-0: as wanted already\n1 done\n", "gpu-0: done\n")
+    assert apply.cluster.node("gpu-0") == before
+
+
+def test_node_without_a_layout(apply):
+    """A node that had no layout gets one; when that fails, it has none again."""
+    apply.cluster.add(node("fresh", {GPU: "2"}, "NVIDIA-H200", **{"gpu.memory": "71680", "gpu.count": "2"}))
+    apply.plugin.refuses = lambda name, text: "no such thing" if text else ""
+    code, out, _ = apply("1g.10gb=2", "fresh", "--yes")
+    assert (code, out.splitlines()[-2]) == (1, "fresh: put back: no such thing; the old layout is back")
+    assert written(apply.cluster, "fresh") is None
+    apply.plugin.refuses = lambda name, text: ""
+    assert apply("1g.10gb=2", "fresh", "--yes")[0] == 0
+    assert offered(apply.cluster.node("fresh")) == {MIG + "1g.10gb": 4}
+
+
+def test_refused_by_the_node(apply):
+    """A node that refuses gets its old layout back with the reason told, and no further node is begun."""
+    apply.plugin.refuses = lambda name, text: (
+        "card 1 is broken" if name == "gpu-1" and "1g.10gb" in text else ""
+    )
+    code, out, err = apply("1g.10gb=2", "gpu-0", "gpu-1", "gpu-2", "--yes")
+    assert code == 1
+    assert out.splitlines()[-2:] == [
+        "gpu-1: put back: card 1 is broken; the old layout is back",
+        "1 done, 1 put back, 1 not begun",
+    ]
+    assert "gpu-1: card 1 is broken" in err.splitlines()
+    assert offered(apply.cluster.node("gpu-0")) == {MIG + "1g.10gb": 4}
+    assert written(apply.cluster, "gpu-1") == LAYOUT
+    assert offered(apply.cluster.node("gpu-1")) == {MIG + "2g.20gb": 4, MIG + "3g.30gb": 2}
+    assert written(apply.cluster, "gpu-2") == LAYOUT
+    assert [name for name, _ in apply.plugin.seen] == ["gpu-0", "gpu-1", "gpu-1"]
+    apply.plugin.refuses = lambda name, text: ""
+    assert apply("1g.10gb=2", "gpu-0", "gpu-1", "gpu-2", "--yes")[1].splitlines()[-1] == "3 done"
+
+
+def test_a_failure_of_before_is_not_this_one(apply):
+    """What a node said of its old layout is not taken for an answer to the new one."""
+
+    def spoil(document):
+        document["metadata"]["labels"]["nvidia.com/mig.config.state"] = "failed"
+        document["metadata"]["annotations"]["nvidia.com/mig.config.reason"] = "an old story"
+
+    apply.cluster.change_node("gpu-0", spoil)
+    assert apply("1g.10gb=2", "gpu-0", "--yes")[0] == 0
+
+
+def test_nobody_answers(apply):
+    """A node that never shows the layout: after the timeout the old one is back, state and all."""
+    apply.plugin.absent = {"gpu-0"}
+    code, out, _ = apply("1g.10gb=2", "gpu-0", "--yes", "--timeout", "0.3s")
+    assert code == 1
+    waits = "state not told yet, 1g.10gb 0 of 4, 2g.20gb 4 of 0, 3g.30gb 2 of 0"
+    assert out.splitlines()[-2] == f"gpu-0: put back: not there after 0.3 s: {waits}; the old layout is back"
+    after = apply.cluster.node("gpu-0")
+    assert written(apply.cluster, "gpu-0") == LAYOUT
+    assert after["metadata"]["labels"]["nvidia.com/mig.config.state"] == "success"
+
+
+def test_no_wait(apply):
+    """Without waiting, writing is all."""
+    apply.plugin.absent = {"gpu-0", "gpu-1"}
+    code, out, _ = apply("1g.10gb=2", "gpu-0", "gpu-1", "--yes", "--no-wait")
+    assert (code, out.splitlines()[-1]) == (0, "2 written")
+    assert mig.read(written(apply.cluster, "gpu-1")) == mig.read(SMALL)
+
+
+def test_pods_in_danger(apply):
+    """Pods that hold devices which would go are named; those whose devices stay are not."""
+    apply.cluster.add(
+        pod("train", "gpu-0", MIG + "2g.20gb", 2),
+        pod("serve", "gpu-0", MIG + "3g.30gb"),
+        pod("done", "gpu-0", MIG + "2g.20gb", 1, "Succeeded"),
+        pod("elsewhere", "gpu-1", MIG + "2g.20gb"),
+    )
+    code, out, _ = apply("1g.10gb=2", "gpu-0", "--dry-run", "client")
+    warnings = [line.strip() for line in out.splitlines() if "warning" in line]
+    assert (code, warnings) == (
+        0,
+        [
+            "warning: gpu-0: pod default/serve holds 1 × 3g.30gb, 2 of 2 go",
+            "warning: gpu-0: pod default/train holds 2 × 2g.20gb, 4 of 4 go",
+        ],
+    )
+    one_card = SMALL.replace("[0, 1]", "[1]") + LAYOUT.split("selected:\n")[1].replace("[0, 1]", "[0]")
+    code, out, _ = apply("-", "gpu-0", "--dry-run", "client", stdin=one_card)
+    assert [line.strip() for line in out.splitlines() if "warning" in line] == [
+        "warning: gpu-0: pod default/serve holds 1 × 3g.30gb, 1 of 2 go",
+        "warning: gpu-0: pod default/train holds 2 × 2g.20gb, 2 of 4 go",
+    ]
+    more = LAYOUT.replace("[0, 1]", "[0]")
+    code, out, _ = apply("-", "gpu-1", "--dry-run", "client", stdin=more)
+    assert "pod default/elsewhere holds 1 × 2g.20gb, 2 of 4 go" in out
+
+
+@pytest.mark.parametrize("kind", ["client", "server"])
+def test_dry_run(apply, kind):
+    """A dry run shows everything and changes nothing; the API server is asked, or not."""
+    before = [apply.cluster.node(f"gpu-{number}") for number in range(3)]
+    code, out, err = apply("1g.10gb=2", "gpu-0", "gpu-1", "--dry-run", kind)
+    assert (code, err) == (0, "")
+    assert "nvidia.com/mig-1g.10gb: 0 → 4" in out
+    assert before == [apply.cluster.node(f"gpu-{number}") for number in range(3)]
+    patches = [request for request in apply.cluster.server.requests if request.method == "PATCH"]
+    assert [request.query.get("dryRun") for request in patches] == (
+        [] if kind == "client" else ["All", "All"]
+    )
+    assert out.endswith("gpu-1: the API server would take it\n") is (kind == "server")
+
+
+def test_dry_run_refused(apply):
+    """What the API server would refuse is told, with exit code 1."""
+    forbid_patches(apply.cluster)
+    code, _, err = apply("1g.10gb=2", "gpu-0", "--dry-run", "server")
+    assert (code, err) == (1, "gpu-0: the API server answered 403 Forbidden: nodes is forbidden\n")
+
+
+def forbid_patches(cluster):
+    def intercept(request) -> Response | None:
+        return (
+            refusal(StatusError(403, "Forbidden", "nodes is forbidden"))
+            if request.method == "PATCH"
+            else None
+        )
+
+    cluster.server.intercept = intercept
+
+
+def test_forbidden(apply):
+    """Who may not write is told so, and that nothing has changed."""
+    forbid_patches(apply.cluster)
+    code, out, _ = apply("1g.10gb=2", "gpu-0", "gpu-1", "--yes")
+    assert code == 1
+    assert out.splitlines()[-2:] == [
+        "gpu-0: failed: the API server answered 403 Forbidden: nodes is forbidden; the node is as it was",
+        "1 failed, 1 not begun",
+    ]
+
+
+def test_conflicts_are_tried_again(apply):
+    """A kubelet that writes its node at the same moment does no harm."""
+    left = [2]
+
+    def intercept(request):
+        if request.method == "PATCH" and left[0]:
+            left[0] -= 1
+            return refusal(StatusError(409, "Conflict", "the object has been modified"))
+        return None
+
+    apply.cluster.server.intercept = intercept
+    assert apply("1g.10gb=2", "gpu-0", "--yes")[0] == 0
+
+
+def test_somebody_else_wins(apply):
+    """A layout that somebody else writes meanwhile is left alone, before and after ours."""
+    other = LAYOUT.replace("[2g.20gb, 2g.20gb, 3g.30gb]", "[7g.70gb]")
+
+    def set_layout(document):
+        document["metadata"]["annotations"]["run.ai/mig.config"] = other
+
+    def overtake(name, text):
+        if "1g.10gb" in text:
+            apply.cluster.loop.call_soon(lambda: apply.cluster.changing_node(name, set_layout))
+
+    apply.plugin.absent = {"gpu-0"}
+    apply.plugin.on_layout = overtake
+    code, out, _ = apply("1g.10gb=2", "gpu-0", "--yes")
+    assert code == 1
+    assert out.splitlines()[-2] == (
+        "gpu-0: failed: somebody else changed run.ai/mig.config meanwhile; left as it is"
+    )
+    assert written(apply.cluster, "gpu-0") == other
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted(apply, number):
+    """Ctrl-C, or a polite kill: nodes under way get their old layout back, others are not begun, and all is told."""
+    apply.plugin.absent = {"gpu-1"}
+    apply.plugin.on_layout = lambda name, text: (
+        name == "gpu-1" and "1g" in text and os.kill(os.getpid(), number)
+    )
+    code, out, err = apply("1g.10gb=2", "gpu-0", "gpu-1", "gpu-2", "--yes")
+    assert code == 130
+    assert out.splitlines()[-2:] == [
+        "gpu-1: put back: interrupted; the old layout is written again",
+        "1 done, 1 put back, 1 not begun",
+    ]
+    assert err.endswith("interrupted\n")
+    assert written(apply.cluster, "gpu-1") == LAYOUT
+    assert written(apply.cluster, "gpu-2") == LAYOUT
+    assert offered(apply.cluster.node("gpu-0")) == {MIG + "1g.10gb": 4}
+
+
+def test_cluster_lost_half_way(apply):
+    """When the old layout cannot be put back either, the command that does it is told."""
+
+    def intercept(request):
+        patches = [one for one in apply.cluster.server.requests if one.method == "PATCH"]
+        if request.method == "PATCH" and len(patches) > 1:
+            return refusal(StatusError(500, "InternalError", "etcd is away"))
+        return None
+
+    apply.cluster.server.intercept = intercept
+    apply.plugin.refuses = lambda name, text: "no"
+    code, out, _ = apply("1g.10gb=2", "gpu-0", "--yes")
+    assert code == 1
+    assert "gpu-0: failed: no; the old layout could not be put back" in out
+    assert "kubectl annotate node gpu-0 --overwrite run.ai/mig.config='version: v1\n" in out
+
+
+def test_asks(apply, monkeypatch):
+    """Without --yes somebody is asked; without somebody there, nothing happens."""
+    code, out, err = apply("1g.10gb=2", "gpu-0")
+    assert (code, out) == (2, "")
+    assert err.startswith("tessera mig apply: nobody is there to ask: say --yes")
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    from tessera.cli.app import run
+
+    arguments = ["mig", "apply", "--kubeconfig", apply.cluster.kubeconfig, "1g.10gb=2", "gpu-0"]
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    assert run(arguments) == 1
+    assert written(apply.cluster, "gpu-0") == LAYOUT
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    assert run(arguments) == 0
+    assert mig.read(written(apply.cluster, "gpu-0")) == mig.read(SMALL)
+
+
+def test_label(apply):
+    """For NVIDIA's MIG manager the name goes into the label; its file tells what to expect."""
+    (apply.folder / "parted.yaml").write_text(PARTED)
+
+    def manage(document):
+        document["status"]["allocatable"] = {MIG + "1g.10gb": "14"}
+        document["metadata"]["labels"]["nvidia.com/mig.config.state"] = "success"
+
+    def intercept(request):
+        if request.method == "PATCH":
+            apply.cluster.loop.call_soon(lambda: apply.cluster.changing_node("gpu-0", manage))
+
+    apply.cluster.server.intercept = intercept
+    arguments = ["all-1g", "gpu-0", "--label", "--mig-parted", "parted.yaml", "--yes"]
+    code, out, _ = apply(*arguments)
+    assert code == 0
+    assert out.splitlines() == [
+        "node gpu-0",
+        "  + nvidia.com/mig.config=all-1g",
+        "  nvidia.com/mig-1g.10gb: 0 → 14",
+        "  nvidia.com/mig-2g.20gb: 4 → 0",
+        "  nvidia.com/mig-3g.30gb: 2 → 0",
+        "1 done",
+    ]
+    assert apply.cluster.node("gpu-0")["metadata"]["labels"]["nvidia.com/mig.config"] == "all-1g"
+    assert apply(*arguments)[1] == "node gpu-0: as wanted already\n1 done\n"
+
+
+def test_label_unchecked(apply):
+    """Without the file nothing can be checked, which is told; every pod with a GPU may lose it."""
+    apply.cluster.add(pod("train", "gpu-1", MIG + "2g.20gb", 2))
+    code, out, err = apply("all-balanced", "gpu-1", "--label", "--dry-run", "client")
+    assert (code, err) == (0, "not checked: nobody knows what all-balanced is; say --mig-parted FILE\n")
+    assert out.splitlines() == [
+        "node gpu-1",
+        "  + nvidia.com/mig.config=all-balanced",
+        "  warning: gpu-1: pod default/train holds 2 × 2g.20gb",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "err"),
+    [
+        (["1g.10gb=8", "gpu-0", "gpu-1"], "tessera: node gpu-0: cards 0-1: 1g.10gb ×8 is more than the 7 a Simulated H200-70GB holds\nnode gpu-1: cards 0-1: 1g.10gb ×8 is more than the 7 a Simulated H200-70GB holds\n"),
+        (["1g.18gb=1", "gpu-0"], None),
+        (["1g.10gb=1", "gpu-0", "nobody", "noone"], "tessera: the cluster has no node nobody, noone\n"),
+        (["1g.10gb=1", "-l", "a=b"], 'tessera: the cluster has no nodes that match "a=b"\n'),
+        (["1g.10gb=1", "-l", "a=b", "gpu-0"], "tessera mig apply: say which nodes: by name, or by -l SELECTOR (see tessera mig apply --help)\n"),
+        (["1g.10gb=1"], "tessera mig apply: say which nodes: by name, or by -l SELECTOR (see tessera mig apply --help)\n"),
+        (["nowhere.yaml", "gpu-0"], "tessera: nowhere.yaml: no such file or directory\n"),
+        (["1g.10gb=1", "plain"], "tessera: node plain: no label nvidia.com/gpu.product; say it with --product\n"),
+        (["1g.10gb=1", "plain", "--product", "H200-70GB"], "tessera: node plain: its labels do not say how many cards it has; say it with --cards\n"),
+        (["1g.10gb=1", "gpu-0", "--max-unavailable", "0"], "tessera: --max-unavailable 0: expected a number of nodes such as 2, or such as 25%\n"),
+        (["1g.10gb=1", "gpu-0", "--max-unavailable", "many%"], "tessera: --max-unavailable many%: expected a number of nodes such as 2, or such as 25%\n"),
+        (["1g.10gb=1", "gpu-0", "--config", "other"], 'tessera: no configuration "other"; there are selected\n'),
+        (["a b", "gpu-0", "--label"], 'tessera: "a b" cannot be the value of a label; --label takes the name of a configuration\n'),
+        (["too-much", "gpu-0", "--label", "--mig-parted", "parted.yaml"], None),
+        (["other", "gpu-0", "--label", "--mig-parted", "parted.yaml"], 'tessera: no configuration "other"; there are all-1g, too-much\n'),
+        (["all-1g", "gpu-0", "--mig-parted", "parted.yaml"], "tessera mig apply: --mig-parted goes with --label, --config without it (see tessera mig apply --help)\n"),
+    ],
+)  # fmt: skip
+def test_refused(apply, args, err):
+    """A layout that does not fit, a node that is not there, an option that makes no sense: nothing is written."""
+    (apply.folder / "parted.yaml").write_text(PARTED)
+    apply.cluster.add(node("plain", {}))
+    code, out, told = apply(*args, "--yes")
+    assert (code, out) == (2, "")
+    assert err is None or told == err
+    assert "Traceback" not in told
+    assert not [request for request in apply.cluster.server.requests if request.method == "PATCH"]

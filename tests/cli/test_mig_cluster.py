@@ -1,0 +1,168 @@
+"""`tessera mig` on a cluster's nodes and pods."""
+
+import json
+
+import pytest
+
+from tessera.core.products import product_named
+from tessera.protocol import mig, yaml
+from tessera.protocol.mig_mapping import encode_mapping, mapping_of
+from tests.build import GPU, MIG
+from tests.cli.test_capacity import LAYOUT, node, pod
+
+SMALL = LAYOUT.replace("[2g.20gb, 2g.20gb, 3g.30gb]", "[1g.10gb, 1g.10gb]")
+
+
+def gpu_node(name, layout, allocatable=None, **labels):
+    return node(name, allocatable or {MIG + "2g.20gb": "4", MIG + "3g.30gb": "2"}, "NVIDIA-H200", layout=layout, **labels)  # fmt: skip
+
+
+@pytest.fixture
+def busy(served, command):
+    """A cluster with two nodes that are cut, one used; runs `tessera mig` on it."""
+    served.add(
+        gpu_node("gpu-0", LAYOUT),
+        gpu_node("gpu-1", LAYOUT, pool="a"),
+        node("plain", {}),
+        pod("a", "gpu-0", MIG + "2g.20gb", 2),
+        pod("b", "gpu-0", MIG + "3g.30gb"),
+    )
+
+    def call(*args):
+        return command("mig", args[0], "--kubeconfig", served.kubeconfig, *args[1:])
+
+    call.cluster = served
+    return call
+
+
+def test_validate(busy):
+    """Every node's layout is checked, or of those that are named or selected."""
+    busy.cluster.add(gpu_node("tight", LAYOUT.replace("3g.30gb", "3g.30gb, 3g.30gb")))
+    code, out, err = busy("validate", "--cluster")
+    assert (code, err) == (1, "")
+    assert out.splitlines() == [
+        "node gpu-0: fits: nvidia.com/mig-2g.20gb ×4, nvidia.com/mig-3g.30gb ×2",
+        "node gpu-1: fits: nvidia.com/mig-2g.20gb ×4, nvidia.com/mig-3g.30gb ×2",
+        "node tight: does not fit: cards 0-1: 2g.20gb ×2 + 3g.30gb ×2 need 10 memory slices, a Simulated H200-70GB has 7",
+    ]  # fmt: skip
+    assert busy.cluster.server.asked("/api/v1/pods") == []
+    assert busy("validate", "--cluster", "gpu-1")[:2] == (0, out.splitlines()[1] + "\n")
+    assert busy("validate", "--cluster", "-l", "nvidia.com/pool=a")[:2] == (0, out.splitlines()[1] + "\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "err"),
+    [
+        (["validate", "--cluster", "gpu-7", "gpu-8"], "tessera: the cluster has no node gpu-7, gpu-8\n"),
+        (["validate", "--cluster", "plain"], "tessera: node plain: no annotation run.ai/mig.config\n"),
+        (["show", "--cluster", "-l", "a=b"], "tessera: no node of the cluster has an annotation run.ai/mig.config\n"),
+        (["validate", "gpu-1"], "tessera mig validate: -l, --kubeconfig and --context go with --cluster (see tessera mig validate --help)\n"),
+        (["plan", "1g.10gb=1"], "tessera mig plan: --from, -l, --kubeconfig and --context go with --from-pending (see tessera mig plan --help)\n"),
+        (["plan", "1g.10gb=1", "--from-pending"], "tessera mig plan: say what is wanted: counts such as 2g.20gb=5, a file, or --from-pending (see tessera mig plan --help)\n"),
+        (["plan", "--from-pending", "--since", "soon"], "tessera mig plan: Invalid value for '--since': \"soon\" is not a time such as 90s, 5m or 1h30m (see tessera mig plan --help)\n"),
+    ],
+)  # fmt: skip
+def test_bad_input(busy, args, err):
+    """What cannot be is one sentence."""
+    assert busy(*args) == (2, "", err)
+
+
+def test_show(busy):
+    """A node's cards with what is in use; which devices that are is assumed, and told so."""
+    code, out, err = busy("show", "--cluster", "gpu-0")
+    assert code == 0
+    assert out.splitlines() == [
+        "card 0  Simulated H200-70GB, 2×2g.20gb + 1×3g.30gb",
+        "┌───────────────┬───────────────┬───────────────────────┐",
+        "│2g.20gb        │2g.20gb        │3g.30gb                │",
+        "│in use         │in use         │in use                 │",
+        "└───────────────┴───────────────┴───────────────────────┘",
+        " 0       1       2       3       4       5       6",
+        "card 1  Simulated H200-70GB, 2×2g.20gb + 1×3g.30gb",
+        "┌───────────────┬───────────────┬───────────────────────┐",
+        "│2g.20gb        │2g.20gb        │3g.30gb                │",
+        "│               │               │                       │",
+        "└───────────────┴───────────────┴───────────────────────┘",
+        " 0       1       2       3       4       5       6",
+    ]
+    assert err == (
+        "which devices are in use only their node knows; they are drawn on as few cards as possible\n"
+    )
+
+
+def test_show_what_is(served, command):
+    """What a node says its layout became goes before what somebody wished."""
+    present = mig.read_layout(SMALL, [product_named("H200-70GB")] * 2)
+    wished = gpu_node("gpu-0", LAYOUT, {MIG + "1g.10gb": "4"})
+    wished["metadata"]["annotations"]["run.ai/mig-mapping"] = encode_mapping(mapping_of(present, "gpu-0"))
+    served.add(wished)
+    code, out, err = command("mig", "show", "--cluster", "--kubeconfig", served.kubeconfig)
+    assert (code, err) == (0, "")
+    assert out.startswith("cards 0-1  Simulated H200-70GB, 2×1g.10gb\n")
+
+
+def test_convert(busy):
+    """A node's layout in another format."""
+    assert busy("convert", "--cluster", "gpu-1", "--to", "counts")[:2] == (0, "2g.20gb=2,3g.30gb=1\n")
+
+
+def test_plan_from_pending(busy):
+    """Waiting pods and fallbacks are the demand, cards of unused nodes are cut for it, others stay as they are."""
+    busy.cluster.add(
+        pod("waits", "", MIG + "1g.10gb", 5, "Pending"),
+        pod(
+            "fell", "gpu-0", MIG + "2g.20gb", annotations={"gpu-webhook.k8s.io/fallback": "7g.70gb->2g.20gb"}
+        ),
+        pod("whole", "", GPU, 1, "Pending"),
+        node("v100", {GPU: "8"}, "Tesla-V100"),
+        gpu_node("whole", None, {GPU: "2"}, **{"gpu.count": "2", "gpu.memory": "71680"}),
+        pod("c", "whole", GPU),
+    )
+    code, out, err = busy("plan", "--from-pending")
+    assert code == 0
+    assert err.splitlines() == [
+        "pods without a node ask for 5 × 1g.10gb",
+        "pods that fell back had asked for 1 × 7g.70gb",
+        "whole GPUs that pods wait for (1) are no part of the plan",
+        'node v100: passed over: unknown product "Tesla-V100"',
+        "node whole: passed over: whole GPUs are in use, and only the node knows which",
+    ]
+    assert out.splitlines()[0].startswith("all 6 devices fit on 2 of 4 cards")
+    assert [line.split(maxsplit=1)[0] for line in out.splitlines()[-2:]] == ["gpu-1", "gpu-1"]
+    assert "gpu-0" not in out
+    code, out, _ = busy("plan", "--from-pending", "-o", "runai")
+    layout = mig.read_layout(out, [product_named("H200-70GB")] * 2)
+    assert layout.resources() == {MIG + "1g.10gb": 5, MIG + "7g.70gb": 1}
+
+
+def test_plan_leaves_other_cards_alone(busy):
+    """A card that the plan does not need keeps its devices, on nodes that it changes too."""
+    busy.cluster.add(pod("waits", "", MIG + "7g.70gb", 1, "Pending"))
+    code, out, _ = busy("plan", "--from-pending", "-o", "json")
+    assert code == 0
+    cards = json.loads(out)["cards"]
+    assert [(card["node"], card["card"]) for card in cards] == [("gpu-1", 0), ("gpu-1", 1)]
+    profiles = [[device["profile"] for device in card["devices"]] for card in cards]
+    assert sorted(profiles) == [["2g.20gb", "2g.20gb", "3g.30gb"], ["7g.70gb"]]
+    other = next(card for card in cards if len(card["devices"]) == 3)
+    assert all(device["stays"] for device in other["devices"])
+
+
+def test_plan_when_nothing_waits(busy):
+    """No demand, no plan, and no error."""
+    assert busy("plan", "--from-pending") == (0, "", "pods without a node ask for no MIG devices\n")
+
+
+def test_plan_from_saved_pods(command):
+    """The same from files; --product takes other cards than the cluster's."""
+    objects = [gpu_node("gpu-1", LAYOUT), pod("waits", "", MIG + "1g.10gb", 8, "Pending")]
+    (command.folder / "saved.yaml").write_text("---\n".join(map(yaml.dump, objects)))
+    code, out, _ = command("mig", "plan", "--from-pending", "--from", "saved.yaml", "--product", "H200-70GB")
+    assert (code, out.splitlines()[0]) == (0, "all 8 devices fit on 2 of 2 cards; fewer cards do not suffice")
+    (command.folder / "pods.yaml").write_text(yaml.dump(objects[1]))
+    code, out, err = command("mig", "plan", "--from-pending", "--from", "pods.yaml")
+    assert (code, out) == (2, "")
+    assert err.splitlines() == [
+        "pods without a node ask for 8 × 1g.10gb",
+        "tessera: no node has cards that could be cut; say which cards there are: --product H200 --cards 4",
+    ]

@@ -1,0 +1,81 @@
+"""Alert rules and dashboard: well formed, and about metrics that exist. (Prometheus itself judges them in e2e.)"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tessera.protocol import yaml
+
+ROOT = Path(__file__).parents[2]
+FILES = ROOT / "charts" / "tessera" / "files"
+RULES: list[Any] = [
+    rule
+    for group in yaml.load((FILES / "alerts.yaml").read_bytes(), "alerts.yaml")["groups"]
+    for rule in group["rules"]
+]
+DASHBOARD = json.loads((FILES / "dashboard.json").read_bytes())
+QUERIES = [target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
+_OTHERS = ("kube_", "process_")  # kube-state-metrics, and what every process has
+
+
+def _used(query: str) -> set[str]:
+    return set(re.findall(r"\b(?:gpu_webhook|tessera|kube|process)_[a-z_]+\b", query))
+
+
+def _defined() -> set[str]:
+    """Every metric that the sources name."""
+    names = set()
+    for path in (ROOT / "src" / "tessera").rglob("*.py"):
+        text = path.read_text()
+        prefix = "tessera_device_plugin"
+        names |= set(re.findall(r'"(gpu_webhook_[a-z_]+)"', text))
+        found = re.findall(r'f"\{_PREFIX\}(_[a-z_]+)"', text)
+        names |= {f"{prefix}{name}" for name in found} | {f"{prefix}{name}_total" for name in found}
+    return names | {f"{name}{suffix}" for name in names for suffix in ("_bucket", "_sum", "_count")}
+
+
+@pytest.mark.parametrize("query", [*QUERIES, *(rule["expr"] for rule in RULES)])
+def test_query_is_about_metrics_that_exist(query: str):
+    """No alert and no panel waits for a metric that nobody has."""
+    used = _used(query)
+    assert used
+    assert {name for name in used if not name.startswith(_OTHERS)} <= _defined()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[rule["alert"] for rule in RULES])
+def test_alert_says_what_and_what_to_do(rule: dict[str, Any]):
+    """Every alert waits a while, has a severity, says what is wrong, is tested and is documented."""
+    assert rule["for"]
+    assert rule["labels"]["severity"] in ("info", "warning", "critical")
+    assert set(rule["annotations"]) == {"summary", "description"}
+    assert f"alertname: {rule['alert']}\n" in (ROOT / "tests/monitoring/alerts_test.yaml").read_text()
+    assert f"`{rule['alert']}`" in (ROOT / "docs" / "monitoring.md").read_text()
+
+
+def test_fallback_alert_is_the_one_people_know():
+    """More than ten fallbacks a second, over all replicas."""
+    (rule,) = [rule for rule in RULES if rule["alert"] == "HighGPUFallbackRate"]
+    assert rule["expr"] == "sum(rate(gpu_webhook_fallback_total[5m])) > 10"
+
+
+def test_dashboard_is_a_dashboard():
+    """Panels have ids of their own, do not overlap, and ask the data source that a person chooses."""
+    panels = DASHBOARD["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not taken & cells, panel["title"]
+        assert max(x for x, _ in cells) < 24
+        taken |= cells
+        if panel["type"] != "row":
+            assert panel["datasource"]["uid"] == "${datasource}"
+            assert panel["targets"]

@@ -1,0 +1,59 @@
+"""What docs/webhook.md says is what there is."""
+
+import re
+from pathlib import Path
+
+import click
+
+from tessera.cli.webhook import command
+from tessera.kube.client import Client
+from tessera.kube.connection import Cluster, Endpoint
+from tessera.kube.fileview import FileView
+from tessera.kube.view import LiveView
+from tessera.webhook.certificates import Keeper
+from tessera.webhook.connection import Site
+from tessera.webhook.families import log_families, reload_families, server_families, view_families
+from tessera.webhook.http import Limits
+from tessera.webhook.metrics import Family, Metrics
+from tessera.webhook.reload import Reloads
+from tessera.webhook.tls import Identity
+from tests.webhook.authorities import FakeStore
+from tests.webhook.test_certificates import NAMES, SIGNER, quiet
+
+TEXT = (Path(__file__).parents[2] / "docs" / "webhook.md").read_text()
+
+
+def test_options():
+    """Every option is in the table, with its default."""
+    options = {
+        name: one.default
+        for one in command.params
+        if isinstance(one, click.Option) and not one.hidden
+        for name in one.opts
+        if name.startswith("--")
+    }
+    rows = re.findall(r"^\| ((?:`--[\w-]+`(?:, )?)+) \|([^|]*)\|", TEXT, re.MULTILINE)
+    documented = {
+        name: default.strip("` ") for names, default in rows for name in re.findall(r"--[\w-]+", names)
+    }
+    assert set(documented) == set(options)
+    for name, default in options.items():
+        if isinstance(default, (str, int, float)) and default:
+            assert documented[name] == f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def test_metrics():
+    """Every metric is in the table, with its labels, and nothing else is."""
+    client = Client(Cluster(Endpoint.parse("http://127.0.0.1:1", where="test")))
+    keeper = Keeper(FakeStore(), SIGNER, Identity(), NAMES, quiet())
+    families: list[Family] = [
+        *server_families(Site({}, Limits())),
+        *reload_families(Reloads()),
+        *view_families(LiveView(client)),
+        *view_families(FileView([])),
+        *log_families(quiet()),
+        *keeper.metrics(),
+    ]
+    names = {family.name for family in families} | {"gpu_webhook_ready"}
+    names |= set(re.findall(r"^# TYPE (gpu_\w+)", Metrics("1").text().decode(), re.MULTILINE))
+    assert set(re.findall(r"^\| `(gpu_webhook_\w+)", TEXT, re.MULTILINE)) == names
