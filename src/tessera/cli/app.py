@@ -25,8 +25,11 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "doctor": ("tessera.cli.doctor", "Look at a cluster and say what is wrong and what to type."),
     "webhook": ("tessera.cli.webhook", "Serve admission reviews over HTTPS."),
     "certs": ("tessera.cli.certs", "Show, rotate and export the webhook's own certificate authority."),
-    "device-plugin": ("tessera.cli.device_plugin", "Tell the kubelet of a node's devices, hand them to containers."),
-    "dashboard": ("tessera.cli.dashboard", "Show a cluster"s GPUs on a page, live."),
+    "device-plugin": (
+        "tessera.cli.device_plugin",
+        "Tell the kubelet of a node's devices, hand them to containers.",
+    ),
+    "dashboard": ("tessera.cli.dashboard", "Show a cluster's GPUs on a page, live."),
     "demo": ("tessera.cli.demo", "See what Tessera does, story by story."),
     "config": ("tessera.cli.config", "Check the configuration file, print an example or its schema."),
     "completion": ("tessera.cli.completion", "Print the shell completion script for bash, zsh or fish."),
