@@ -124,6 +124,12 @@ def test_files_of_a_node_are_read(tmp_path: Path):
     assert read_cdi(specs, tmp_path / "nowhere")[1] == ()
 
 
+def test_files_of_a_node_need_no_cluster(tmp_path: Path, capsys):
+    """Where only CDI specs are looked at, no API server is asked: so it works in the plugin's own pod."""
+    assert run(["doctor", "--check=cdi", f"--cdi-dir={tmp_path}", f"--state-dir={tmp_path}"]) == 0
+    assert capsys.readouterr().out == "ok       CDI specs are up to date\n\nNothing is wrong.\n"
+
+
 def test_missing_folder_is_bad_input(bundle: bytes, tmp_path: Path, capsys):
     """A folder that is not there is said in one sentence, exit code 2."""
     with serving(healthy(bundle), tmp_path) as kubeconfig:
@@ -139,3 +145,12 @@ def test_single_checks(bundle: bytes, tmp_path: Path, capsys):
         assert len(capsys.readouterr().out.splitlines()) == 4
         assert run([*arguments, "--check", "luck"]) == 2
     assert "no check luck; there are version, installed, running" in capsys.readouterr().err
+
+
+def test_every_check_is_documented():
+    """docs/troubleshooting.md has a row for every check, in the order in which they are made."""
+    from tessera.doctor.checks import CHECKS
+
+    text = (Path(__file__).parents[2] / "docs" / "troubleshooting.md").read_text()
+    rows = [line.split("|")[1].strip(" `") for line in text.rpartition("## Every check")[2].splitlines()[3:]]
+    assert rows == [check.name for check in CHECKS]

@@ -210,6 +210,18 @@ async def test_bundle_is_judged(bundle, secret, severity, text):
         assert text.replace("not valid yet", "valid yet") in found.one("trust").text
 
 
+async def test_remedy_depends_on_whose_authority_it_is():
+    """Self-managed, the webhook rotates; from files, whoever made them does."""
+    ending = authority("soon", NOW + 10 * DAY)
+    found = await examined(healthy(ending), now=NOW)
+    assert found.one("trust").commands == ("tessera certs rotate -n gpu-webhook",)
+    objects = healthy(ending)
+    template = objects[kinds.DEPLOYMENTS][0]["spec"]["template"]["spec"]
+    template["containers"] = [{"name": "webhook", "args": ["webhook", "--tls-cert=/etc/tls.crt"]}]
+    found = await examined(objects, now=NOW)
+    assert found.one("trust").commands[0].startswith("helm upgrade … --set-file certificates.caBundle=")
+
+
 CALLING = 'Internal error occurred: failed calling webhook "gpu-allocation.k8s.io": failed to call webhook: Post "https://gpu-webhook.gpu-webhook.svc:443/mutate?timeout=5s": '
 
 

@@ -60,13 +60,14 @@ def command(
     something does not work.
     """
     from tessera.doctor.checks import CHECKS, examine
-    from tessera.doctor.evidence import Names
+    from tessera.doctor.evidence import Evidence, Names
 
     if unknown := set(only) - {check.name for check in CHECKS}:
         known = ", ".join(check.name for check in CHECKS)
         raise click.UsageError(f"no check {', '.join(sorted(unknown))}; there are {known}")
     names = Names(namespace, name, configuration, try_namespace)
-    seen = asyncio.run(_gather(kubeconfig, context, names))
+    on_node_only = set(only) == {"cdi"}  # a node's files need no cluster
+    seen = Evidence(names) if on_node_only else asyncio.run(_gather(kubeconfig, context, names))
     answers = list(examine(_with_cdi(seen, cdi_dir, state_dir), only))
     if output == "json":
         click.echo(json.dumps([_document(answer) for answer in answers], indent=2))

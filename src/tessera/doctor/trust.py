@@ -38,7 +38,7 @@ def trust(seen: Evidence) -> Iterator[Finding]:
 def _dates(webhook: str, certificates: "list[Certificate]", seen: Evidence) -> Iterator[Finding]:
     ends = [one.not_valid_after_utc.timestamp() for one in certificates]
     begins = [one.not_valid_before_utc.timestamp() for one in certificates]
-    rotate = f"tessera certs rotate -n {seen.names.namespace}"
+    rotate = _renewal(seen)
     if all(end <= seen.now for end in ends):
         yield problem(f"{webhook}: every certificate in the caBundle has expired", rotate)
     elif all(begin > seen.now for begin in begins):
@@ -46,6 +46,15 @@ def _dates(webhook: str, certificates: "list[Certificate]", seen: Evidence) -> I
     elif max(ends) - seen.now < _SOON:
         days = int((max(ends) - seen.now) // 86400)
         yield warning(f"{webhook}: the caBundle ends in {days} days", rotate)
+
+
+def _renewal(seen: Evidence) -> str:
+    """What renews the authority: it depends on whose it is."""
+    containers = seen.deployment.spec.template.spec.containers if seen.deployment else None
+    from_files = any(arg.startswith("--tls-cert") for one in containers or () for arg in one.args or ())
+    if from_files:
+        return "helm upgrade … --set-file certificates.caBundle=ca.pem   # or: kubectl get certificates -A"
+    return f"tessera certs rotate -n {seen.names.namespace}"
 
 
 def _matches(webhook: str, certificates: "list[Certificate]", seen: Evidence) -> Iterator[Finding]:
