@@ -2,6 +2,8 @@
 
 import io
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,15 @@ def served(tmp_path):
     cluster = ServedCluster(tmp_path)
     yield cluster
     cluster.stop()
+
+
+@pytest.fixture
+def temporary(monkeypatch):
+    """A folder for temporary files, with a short path; whatever a command leaves is in there."""
+    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setattr(tempfile, "tempdir", None)  # where it is kept
+        yield Path(folder)
 
 
 @pytest.fixture

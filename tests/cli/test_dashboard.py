@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tessera.cli.app import run
-from tests.cli.test_demo import left_behind
 
 TESSERA = [sys.executable, "-m", "tessera"]
 MIG = "nvidia.com/mig-"
@@ -122,9 +121,8 @@ def test_no_cluster(command):
         assert (code, words in complaint, complaint.count("\n")) == (expected, True, 1), complaint
 
 
-def test_the_embedded_cluster(tmp_path, capsys):
+def test_the_embedded_cluster(tmp_path, capsys, temporary):
     """`tessera demo --serve` with nodes of one's own: the page, the kubeconfig, and nothing left after ^C."""
-    before = left_behind()
     file = tmp_path / "nodes.yaml"
     file.write_text("mine:\n  layout: 1g.10gb=7\n  devices: {simulated: {product: H200-70GB, cards: 1}}\n")
     with serving("demo", "--serve", "--port", "0", "--nodes", str(file), ready="export KUBECONFIG=") as (
@@ -135,7 +133,7 @@ def test_the_embedded_cluster(tmp_path, capsys):
         assert run(["capacity", "--kubeconfig", kubeconfig, "-o", "json"]) == 0
         assert "mine" in capsys.readouterr().out
         assert "node/mine" in state(address)
-    assert left_behind() == before
+    assert not list(temporary.iterdir())
 
 
 def test_bad_nodes(command):

@@ -6,9 +6,7 @@ import pty
 import signal
 import subprocess
 import sys
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -19,13 +17,8 @@ from tessera.simulation.story import Runs, Submit
 TESSERA = [sys.executable, "-m", "tessera"]
 
 
-def left_behind() -> set[str]:
-    return {path.name for path in Path(tempfile.gettempdir()).glob("tessera-????????")}
-
-
-def test_every_story_ends_as_told(capsys):
+def test_every_story_ends_as_told(capsys, temporary):
     """All of them, webhook and device plugins included, in a few seconds; plain text in a file."""
-    before = left_behind()
     assert run(["demo"]) == 0
     text = capsys.readouterr().out
     assert f"{len(stories.STORIES)} of {len(stories.STORIES)} stories ended as told" in text
@@ -39,7 +32,7 @@ def test_every_story_ends_as_told(capsys):
         "h200-medium  nvidia.com/mig-2g.20gb  8            2          6",
     ):
         assert line in text
-    assert left_behind() == before
+    assert not list(temporary.iterdir())
 
 
 def test_a_story_that_ends_otherwise(capsys, monkeypatch):
@@ -78,9 +71,8 @@ def test_list(capsys):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_interrupted_at_a_terminal(number, code):
+def test_interrupted_at_a_terminal(number, code, temporary):
     """Whoever leaves between two stories gets the prompt back at once, and nothing is left behind."""
-    before = left_behind()
     controller, terminal = pty.openpty()
     process = subprocess.Popen(
         [*TESSERA, "demo", "--fast", "--pause"],
@@ -95,7 +87,7 @@ def test_interrupted_at_a_terminal(number, code):
         for line in process.stdout:
             if line.startswith("Enter"):
                 break
-        assert left_behind() - before, "it runs, in a folder of its own"
+        assert list(temporary.iterdir()), "it runs, in a folder of its own"
         process.send_signal(number)
         rest, complaint = process.communicate(timeout=20)
     finally:
@@ -105,4 +97,4 @@ def test_interrupted_at_a_terminal(number, code):
         os.close(terminal)
     assert process.returncode == code
     assert "Traceback" not in rest + complaint
-    assert left_behind() == before
+    assert not list(temporary.iterdir())
