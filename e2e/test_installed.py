@@ -25,7 +25,10 @@ from tools.image.layers import build_archive
 from e2e.chart import CHART, Helm
 from e2e.cluster import BUSYBOX, ClusterWithNode, KubectlError, Object, Unavailable, pods_path
 from e2e.cluster.api import ApiError
+from e2e.cluster.errors import ClusterError
+from e2e.cluster.programs import programs
 from e2e.command import tessera
+from e2e.monitoring import FILES, kube_state_metrics, prometheus, promtool
 
 IMAGE = "localhost/tessera:e2e"
 GPU = "device.example.com/gpu"
@@ -272,6 +275,50 @@ def _state(cluster: ClusterWithNode) -> Path:
     copy.mkdir(exist_ok=True)
     (copy / "devices.json").write_text(cluster.run_on_node("cat", "/var/lib/tessera/devices.json"))
     return copy
+
+
+@pytest.fixture(scope="module")
+def monitoring_programs() -> None:
+    """Built before the test's time begins to count."""
+    programs(["prometheus", "promtool", "kube-state-metrics"])
+
+
+def test_monitoring_story(installed: Installation, monitoring_programs: None, tmp_path: Path) -> None:
+    """A real Prometheus scrapes webhook and plugin: metrics well named, rules evaluated, every panel has something to show."""
+    cluster = installed.cluster
+    webhooks = [f"{pod['status']['podIP']}:8080" for pod in installed.webhook_pods()]
+    plugin_pods = cluster.api.get(pods_path(PLUGIN_NAMESPACE))["items"]
+    plugins = [f"{pod['status']['podIP']}:9400" for pod in plugin_pods]
+    for target in (webhooks[0], plugins[0]):
+        with urllib.request.urlopen(f"http://{target}/metrics", timeout=5) as answer:
+            promtool("check", "metrics", stdin=answer.read().decode())
+    with kube_state_metrics(tmp_path, cluster.kubeconfig) as state:
+        jobs = {"webhook": webhooks, "plugin": plugins, "state": [state]}
+        with prometheus(tmp_path, jobs) as server:
+            cluster.wait(server.all_up, what="every target scraped")
+            waiting = {
+                (panel["title"], target["refId"]): target["expr"]
+                for panel in _panels()
+                for target in panel["targets"]
+            }
+
+            def shown() -> bool:
+                for panel, query in list(waiting.items()):
+                    if server.query(query.replace("$__rate_interval", "15s")):
+                        del waiting[panel]
+                return not waiting
+
+            with contextlib.suppress(ClusterError):
+                cluster.wait(shown, 20, what="every panel")
+            assert waiting == {}
+            rules = [rule for group in server.get("/api/v1/rules")["groups"] for rule in group["rules"]]
+            assert {rule["health"] for rule in rules} == {"ok"}
+            assert [rule["name"] for rule in rules if rule["state"] == "firing"] == []
+
+
+def _panels() -> list[dict[str, Any]]:
+    document = json.loads((FILES / "dashboard.json").read_text())
+    return [panel for panel in document["panels"] if panel["type"] != "row"]
 
 
 def test_plugin_may_change_its_own_node_only(installed: Installation) -> None:

@@ -89,13 +89,19 @@ GO_MODULES = (
         ldflags=f"-s -w -X github.com/prometheus/common/version.Version=3.{_PROMETHEUS.removeprefix('v0.3')}",
         tags="remove_all_sd,enable_kubernetes_sd",  # no cloud's service discovery: half the build
     ),
+    GoModule(
+        name="kube-state-metrics",
+        path="k8s.io/kube-state-metrics/v2",
+        version="v2.13.0",
+        programs={"kube-state-metrics": "k8s.io/kube-state-metrics/v2"},
+    ),
 )
 
 #: Always there; a cluster without a node needs only the first five.
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 NODE = ("kubelet", *_CONTAINERD_PROGRAMS)
 #: Built when asked for: `build --with helm,promtool`.
-OPTIONAL = ("helm", "prometheus", "promtool")
+OPTIONAL = ("helm", "prometheus", "promtool", "kube-state-metrics")
 
 #: What a node needs from the distribution. bookworm's versions (runc 1.1.5, plugins 1.1.1) are new enough;
 #: its etcd (3.4) and containerd (1.6) are not, hence the modules above.

@@ -4,6 +4,8 @@ import asyncio
 import csv
 import io
 import json
+import shlex
+from pathlib import Path
 
 import pytest
 
@@ -18,8 +20,10 @@ from tessera.protocol import yaml
 from tessera.protocol.selector import LabelSelector
 from tessera.simulation.kinds import NODES, PODS
 from tests.build import GPU, MIG, pod_document
+from tests.cli.test_mig import sessions
 from tests.kube.apiserver import MisbehavingApiServer
 
+ROOT = Path(__file__).parents[2]
 LAYOUT = """\
 version: v1
 mig-configs:
@@ -311,19 +315,19 @@ def test_progress(served, command, monkeypatch):
     assert "6/7" in terminal.getvalue()  # one of the seven has ended, and is not read
 
 
+@pytest.mark.parametrize(("line", "printed"), sessions(ROOT / "docs" / "capacity.md"))
+def test_the_page_tells_the_truth(command, line, printed, monkeypatch):
+    """Every command on the page prints what the page says."""
+    monkeypatch.chdir(ROOT)
+    _, out, err = command(*shlex.split(line)[1:])
+    assert out + err == printed
+
+
 # watching
 
 
 def report(survey, pods=False):
     return report_of(survey, is_gpu, pods=pods, with_rooms=False)
-
-
-async def changes(cluster, work):
-    """Do something, and wait until the survey has heard of it."""
-    cluster.changed.clear()
-    work()
-    await cluster.changed.wait()
-    cluster.now()
 
 
 def test_watch_follows():
@@ -338,10 +342,15 @@ def test_watch_follows():
             survey = Survey(is_gpu, LabelSelector.parse("nvidia.com/gpu.product"), holds=lambda _: True)
 
             async def agrees(cluster):
+                """Wait until the survey is what a fresh one is."""
                 fresh = Survey(is_gpu, LabelSelector.parse("nvidia.com/gpu.product"), holds=lambda _: True)
                 await fresh.read_cluster(client)
-                cluster.now()
-                assert as_json(report(survey, pods=True)) == as_json(report(fresh, pods=True))
+                while True:
+                    cluster.changed.clear()
+                    cluster.now()
+                    if as_json(report(survey, pods=True)) == as_json(report(fresh, pods=True)):
+                        return
+                    await cluster.changed.wait()
 
             lines, documents = ChangedLines(wide=False), Documents(as_json)
             async with following(client, survey) as cluster:
@@ -356,15 +365,15 @@ def test_watch_follows():
                     document["spec"]["nodeName"] = "sim-1"
                     store.update(PODS, "waits", document, "default", status=None)
 
-                await changes(cluster, bind)
+                bind()
                 await agrees(cluster)
                 assert lines.news(report(survey)) == [
                     "sim-1  NVIDIA-H200  nvidia.com/mig-2g.20gb  4            4          0",
                     "NVIDIA-H200  nvidia.com/mig-2g.20gb  8            6          2",
                     "all          nvidia.com/mig-2g.20gb  8            6          2          0",
                 ]
-                await changes(cluster, lambda: store.delete(PODS, "waits", "default"))
-                await changes(cluster, lambda: store.delete(NODES, "v100"))
+                store.delete(PODS, "waits", "default")
+                store.delete(NODES, "v100")
                 await agrees(cluster)
                 assert "v100   Tesla-V100   nvidia.com/gpu          gone         gone       gone" in lines.news(report(survey))  # fmt: skip
 
@@ -373,10 +382,10 @@ def test_watch_follows():
                     document["status"]["phase"] = "Succeeded"
                     store.update(PODS, "a", document, "default", status=None)
 
-                await changes(cluster, finish)
+                finish()
                 await agrees(cluster)
                 server.gone_mid_stream()
-                await changes(cluster, lambda: store.delete(PODS, "b", "default"))
+                store.delete(PODS, "b", "default")
                 await agrees(cluster)
                 assert cluster.trouble == ""
 

@@ -335,8 +335,9 @@ def sessions(path):
 @pytest.mark.parametrize(
     ("command", "printed"), sessions(Path(__file__).parents[2] / "docs" / "mig-layouts.md")
 )
-def test_the_page_tells_the_truth(tessera, command, printed):
+def test_the_page_tells_the_truth(tessera, command, printed, monkeypatch):
     """Every command on the page prints what the page says."""
+    monkeypatch.chdir(Path(__file__).parents[2])
     words = shlex.split(command)
     assert words[:2] == ["tessera", "mig"]
     _, out, err = tessera(*words[2:])

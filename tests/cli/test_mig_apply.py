@@ -333,6 +333,25 @@ def test_interrupted(apply, number):
     assert offered(apply.cluster.node("gpu-0")) == {MIG + "1g.10gb": 4}
 
 
+def test_interrupted_while_putting_back(apply):
+    """Whoever interrupts while an old layout is being put back does not keep it from being written, nor from being told."""
+
+    def interrupt(name, text):
+        if text == LAYOUT:
+            apply.plugin.absent = {"gpu-0"}
+            os.kill(os.getpid(), signal.SIGINT)
+
+    apply.plugin.refuses = lambda name, text: "no"
+    apply.plugin.on_layout = interrupt
+    code, out, _ = apply("1g.10gb=2", "gpu-0", "gpu-1", "--yes")
+    assert code == 130
+    assert out.splitlines()[-2:] == [
+        "gpu-0: put back: no; the old layout is written again",
+        "1 put back, 1 not begun",
+    ]
+    assert written(apply.cluster, "gpu-0") == LAYOUT
+
+
 def test_cluster_lost_half_way(apply):
     """When the old layout cannot be put back either, the command that does it is told."""
 

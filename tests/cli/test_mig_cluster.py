@@ -99,6 +99,10 @@ def test_show_what_is(served, command):
     code, out, err = command("mig", "show", "--cluster", "--kubeconfig", served.kubeconfig)
     assert (code, err) == (0, "")
     assert out.startswith("cards 0-1  Simulated H200-70GB, 2×1g.10gb\n")
+    served.change_node("gpu-0", lambda one: one["metadata"]["annotations"].pop("run.ai/mig.config"))
+    assert command("mig", "show", "--cluster", "--kubeconfig", served.kubeconfig) == (code, out, err)
+    counts = command("mig", "convert", "--cluster", "--to", "counts", "--kubeconfig", served.kubeconfig)
+    assert counts[:2] == (0, "1g.10gb=2\n")
 
 
 def test_convert(busy):

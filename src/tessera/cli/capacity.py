@@ -135,6 +135,8 @@ def command(
     """  # fmt: skip
     if watch and (sources or thresholds):
         raise click.UsageError("--watch follows a cluster: it goes neither with --from nor with --fail-below")
+    if sources and cluster != ClusterChoice():
+        raise click.UsageError("--from reads files: it does not go with --kubeconfig or --context")
     if namespace and not pods:
         raise click.UsageError("-n says whose pods to list: it goes with --pods")
     if everything and resources:

@@ -1,6 +1,5 @@
 """The cluster that a command talks to: the options that say which, and the way there."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -24,6 +23,8 @@ class ClusterChoice:
 
     def run(self, work: "Callable[[Client], Awaitable[T]]") -> T:
         """Do some work with a client of that cluster, from beginning to end."""
+        import asyncio
+
         from tessera.kube.client import Client
         from tessera.kube.config import find_cluster
         from tessera.kube.errors import Unreachable

@@ -6,13 +6,13 @@ when somebody interrupts. Whoever else changes a node meanwhile wins: what we di
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
 from tessera.cli.mig_changes import Change
 from tessera.cli.mig_watch import Watched, look_at, offered_by, watched
-from tessera.core.errors import TesseraError
+from tessera.core.errors import InvalidInput, TesseraError
 from tessera.kube.client import Client, PatchType
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.paths import path_of
@@ -21,6 +21,7 @@ from tessera.protocol.objects import decode_node
 
 MANAGER: Final = {"fieldManager": "tessera"}
 _MOST_TRIES: Final = 5  # a kubelet writes its node every few seconds: two conflicts in a row are rare
+_WRITTEN_AGAIN: Final = "the old layout is written again"
 _TO_COME_BACK: Final = 60.0  # seconds; an old layout is waited for that long at most
 
 
@@ -103,19 +104,16 @@ class Rollout:
                 await self._until_shown(node, change, self._timeout)
         except Overtaken as error:
             return Outcome(change.node, Result.FAILED, str(error))
-        except (NotShown, KubeError) as error:
+        except (NotShown, KubeError, InvalidInput) as error:
             if not ours:
                 return Outcome(change.node, Result.FAILED, str(error))
             self._tell(f"{change.node}: {error}")
-            return await self._put_back(change, str(error), wait=True)
+            return await self._come_back(change, await self._put_back(change, str(error)))
         except asyncio.CancelledError:
             self._stopped = True
-            reason = "interrupted"
-            self.outcomes[change.node] = (
-                await self._put_back(change, reason, wait=False)
-                if ours
-                else Outcome(change.node, Result.FAILED, reason)
-            )
+            self.outcomes[change.node] = Outcome(change.node, Result.FAILED, "interrupted")
+            if ours:
+                await self._put_back(change, "interrupted")
             raise
         self._tell(f"{change.node}: done")
         return Outcome(change.node, Result.DONE)
@@ -169,23 +167,37 @@ class Rollout:
         except TimeoutError as error:
             raise NotShown(f"not there after {timeout:g} s: {told or refused or 'nothing heard'}") from error
 
-    async def _put_back(self, change: Change, reason: str, *, wait: bool) -> Outcome:
-        """Write the old layout again; what goes wrong with that is told with what to do about it."""
+    async def _put_back(self, change: Change, reason: str) -> Outcome:
+        """Write the old layout again, whoever interrupts meanwhile."""
+        writing = asyncio.ensure_future(self._write_back(change, reason))
         try:
-            if not await self._write(change, change.after, change.before, change.state or None):
-                return Outcome(change.node, Result.FAILED, f"{reason}; the node is as it was")
+            return await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await writing
+            raise
+
+    async def _write_back(self, change: Change, reason: str) -> Outcome:
+        """Write the old layout again; what goes wrong with that is told with what to do about it."""
+        result, back = Result.FAILED, "the node is as it was"
+        try:
+            if await self._write(change, change.after, change.before, change.state or None):
+                result, back = Result.PUT_BACK, _WRITTEN_AGAIN
         except Overtaken as error:
-            return Outcome(change.node, Result.FAILED, f"{reason}; {error}")
-        except (NotShown, KubeError) as error:
+            back = str(error)
+        except (NotShown, KubeError, InvalidInput) as error:
             back = f"the old layout could not be put back ({error}): {_by_hand(change)}"
-            return Outcome(change.node, Result.FAILED, f"{reason}; {back}")
-        back = "the old layout is written again"
-        if wait and self._timeout is not None:
-            seconds = min(self._timeout, _TO_COME_BACK)
-            async with watched(self._client, change.node) as node:
-                there = await node.offers(change.offered, seconds)
-            back = "the old layout is back" if there else f"{back}, and not there after {seconds:g} s"
-        return Outcome(change.node, Result.PUT_BACK, f"{reason}; {back}")
+        outcome = self.outcomes[change.node] = Outcome(change.node, result, f"{reason}; {back}")
+        return outcome
+
+    async def _come_back(self, change: Change, outcome: Outcome) -> Outcome:
+        """Wait until a node that was put back offers again what it did; not for long."""
+        if outcome.result is not Result.PUT_BACK or self._timeout is None:
+            return outcome
+        seconds = min(self._timeout, _TO_COME_BACK)
+        async with watched(self._client, change.node) as node:
+            there = await node.offers(change.offered, seconds)
+        back = "the old layout is back" if there else f"{_WRITTEN_AGAIN}, and not there after {seconds:g} s"
+        return replace(outcome, reason=outcome.reason.replace(_WRITTEN_AGAIN, back))
 
 
 def _by_hand(change: Change) -> str:

@@ -16,7 +16,7 @@ from tessera.cli.terminal import read_file
 from tessera.core.capacity import is_gpu
 from tessera.core.errors import InvalidInput
 from tessera.core.geometry import Product
-from tessera.core.layout import Entry, NodeLayout, Strategy, resolve
+from tessera.core.layout import Entry, NodeLayout, Strategy, entries_of, resolve
 from tessera.core.products import product_named
 from tessera.protocol import mig, mig_nodes, yaml
 from tessera.protocol.mig_counts import looks_like_counts
@@ -157,7 +157,7 @@ def _read(argument: str, given: Given) -> list[Source | Unreadable]:
     if any(isinstance(document, dict) and "kind" in document for document in found):
         survey = Survey(is_gpu)
         pods = "Pod" in survey.read_saved(documents(found, where))
-        nodes = [node for node in survey.gpus.values() if node.layout is not None]
+        nodes = [node for node in survey.gpus.values() if _is_cut(node)]
         if not nodes:
             raise InvalidInput(f"{where}: no node with the annotation {mig.RUNAI_CONFIG}")
         return [_of_node(node, given, survey.used(node.name) if pods else None) for node in nodes]
@@ -172,7 +172,7 @@ def _of_cluster(cluster: ClusterChoice, given: Given, *, with_pods: bool) -> lis
     missing = [name for name in given.names if name not in survey.capacity]
     if missing:
         raise InvalidInput(f"the cluster has no node {', '.join(missing)}")
-    nodes = [survey.gpus[name] for name in sorted(survey.gpus) if survey.gpus[name].layout is not None]
+    nodes = [survey.gpus[name] for name in sorted(survey.gpus) if _is_cut(survey.gpus[name])]
     if given.names:
         nodes = [node for node in nodes if node.name in given.names]
     if not nodes:
@@ -187,15 +187,22 @@ def _of_node(node: mig_nodes.GpuNode, given: Given, used: Mapping[str, int] | No
         called = f'unknown product "{node.label}"' if node.label else f"no label {mig_nodes.PRODUCT}"
         return Unreadable(where, f"{called}; say it with --product")
     try:
-        document = mig.read(node.layout or "", mig.RUNAI_CONFIG)
+        present = mig_nodes.present_layout(node) if node.mapping is not None else None
+    except InvalidInput as error:
+        if node.layout is None:
+            return Unreadable(where, str(error))
+        present = None  # what somebody wished is still worth a look
+    try:
+        document = (
+            mig.MigDocument(mig.Format.RUNAI, {mig.SELECTED: entries_of(present)})
+            if node.layout is None and present is not None
+            else mig.read(node.layout or "", mig.RUNAI_CONFIG)
+        )
     except InvalidInput as error:
         return Unreadable(where, str(error))
-    return Source(where, document, known, given.cards or node.cards, node.strategy, _present(node), used)
+    return Source(where, document, known, given.cards or node.cards, node.strategy, present, used)
 
 
-def _present(node: mig_nodes.GpuNode) -> NodeLayout | None:
-    """What a node says its layout became; what cannot be is passed over, since nothing depends on it."""
-    try:
-        return mig_nodes.present_layout(node) if node.mapping is not None else None
-    except InvalidInput:
-        return None
+def _is_cut(node: mig_nodes.GpuNode) -> bool:
+    """Whether a node says anything about how its cards are cut, or should be."""
+    return node.layout is not None or node.mapping is not None

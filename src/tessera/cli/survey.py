@@ -57,7 +57,7 @@ class Survey:
     def put(self, one: SurveyedNode) -> None:
         """Take a node in."""
         self.capacity.put_node(one.node)
-        if one.gpus.label or one.gpus.layout is not None:
+        if one.gpus.label or one.gpus.layout is not None or one.gpus.mapping is not None:
             self.gpus[one.node.name] = one.gpus
         else:
             self.gpus.pop(one.node.name, None)
@@ -144,7 +144,7 @@ class _Counted(msgspec.Struct):
 
 
 async def _how_many(client: "Client", path: str) -> int:
-    """How many objects a collection has, or a few more; 1 when the server does not say."""
+    """How many objects a collection has; few when the server does not say."""
     page = await client.get(path, {"limit": 1})
     try:
         return 1 + msgspec.json.decode(page, type=_Counted).metadata.remainingItemCount

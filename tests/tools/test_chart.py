@@ -1,0 +1,131 @@
+"""The chart and what is made from it, as far as that can be seen without helm."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from tools.chart import CHART, DEPLOY, SCHEMA, schema
+
+from tessera.core.admission import EXEMPT_LABEL
+from tessera.core.injection import GPU_TYPE_ANNOTATION
+from tessera.core.profile import MIG_PREFIX, WHOLE_GPU
+from tessera.protocol import config, yaml
+
+ROOT = Path(__file__).parents[2]
+OBJECTS: list[Any] = [one for one in yaml.load_all(DEPLOY.read_bytes(), "deploy") if one]
+
+
+def _one(kind: str) -> Any:
+    (found,) = [one for one in OBJECTS if one["kind"] == kind]
+    return found
+
+
+def test_schema_knows_what_the_code_knows():
+    """The values `config` and `devicePlugin.config` are checked as the programs themselves check them."""
+    assert SCHEMA.read_text() == schema()
+
+
+def test_default_values_are_valid_and_complete():
+    """Every value has a default and is in the schema, in both directions."""
+    document = json.loads(SCHEMA.read_text())
+    values = yaml.load((CHART / "values.yaml").read_bytes(), "values.yaml")
+    jsonschema.Draft7Validator.check_schema(document)
+    jsonschema.validate(values, document)
+    assert set(values) == set(document["properties"]) - {"global"}
+    for section in ("webhook", "devicePlugin", "certificates", "networkPolicy", "image"):
+        assert set(values[section]) == set(document["properties"][section]["properties"])
+
+
+def test_versions_agree():
+    """Package, chart and image are one version."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    chart = yaml.load((CHART / "Chart.yaml").read_bytes(), "Chart.yaml")
+    assert chart["version"] == chart["appVersion"] == version
+    assert _one("Deployment")["spec"]["template"]["spec"]["containers"][0]["image"].endswith(f":{version}")
+
+
+def test_names_are_the_ones_people_type():
+    """`kubectl logs -n gpu-webhook -l app=gpu-webhook` finds the webhook, and everything else has its usual name."""
+    assert _one("Namespace")["metadata"]["name"] == "gpu-webhook"
+    for kind in ("Deployment", "Service"):
+        assert _one(kind)["metadata"]["name"] == "gpu-webhook"
+        assert _one(kind)["metadata"]["namespace"] == "gpu-webhook"
+    assert _one("Deployment")["spec"]["template"]["metadata"]["labels"]["app"] == "gpu-webhook"
+    assert _one("MutatingWebhookConfiguration")["metadata"]["name"] == "gpu-allocation-webhook"
+    assert _one("Service")["spec"]["ports"][0]["port"] == 443
+    assert _one("Deployment")["spec"]["replicas"] == 3
+
+
+def test_webhook_configuration_is_as_promised():
+    """Only GPU pods are sent; exempt namespaces, kube-system and the webhook's own are left out."""
+    (webhook,) = _one("MutatingWebhookConfiguration")["webhooks"]
+    (condition,) = webhook["matchConditions"]
+    for text in (GPU_TYPE_ANNOTATION, WHOLE_GPU, MIG_PREFIX, "initContainers", "requests", "limits"):
+        assert text in condition["expression"]
+    label, value = EXEMPT_LABEL
+    assert webhook["namespaceSelector"]["matchExpressions"] == [
+        {"key": label, "operator": "NotIn", "values": [value]},
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "gpu-webhook"]},
+    ]
+    assert webhook["rules"] == [
+        {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "scope": "Namespaced"}
+    ]  # fmt: skip
+    expected = {
+        "name": "gpu-allocation.k8s.io",
+        "failurePolicy": "Ignore",
+        "timeoutSeconds": 5,
+        "matchPolicy": "Equivalent",
+        "reinvocationPolicy": "IfNeeded",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    assert webhook | expected == webhook
+
+
+def test_webhook_runs_restricted():
+    """Non-root, read-only, no capability, seccomp, no escalation."""
+    spec = _one("Deployment")["spec"]["template"]["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert spec["containers"][0]["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert _one("Namespace")["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_permissions_are_the_least_that_works():
+    """Nodes and namespaces are followed, and two objects of its own are changed: nothing else."""
+    assert _one("ClusterRole")["rules"] == [
+        {"apiGroups": [""], "resources": ["nodes", "namespaces"], "verbs": ["list", "watch"]},
+        {
+            "apiGroups": ["admissionregistration.k8s.io"],
+            "resources": ["mutatingwebhookconfigurations"],
+            "resourceNames": ["gpu-allocation-webhook"],
+            "verbs": ["get", "patch"],
+        },
+    ]
+    assert _one("Role")["rules"] == [
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["gpu-webhook-ca"], "verbs": ["get", "patch"]}
+    ]  # fmt: skip
+
+
+def test_arguments_are_options_of_the_command():
+    """Every argument in the Deployment is an option that `tessera webhook` has."""
+    from tessera.cli.webhook import command
+
+    name, *arguments = _one("Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert name == "webhook"
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert {argument.partition("=")[0] for argument in arguments} <= options
+
+
+@pytest.mark.parametrize("text", ["{}\n"])
+def test_default_configuration_is_good(text: str):
+    """What the ConfigMap holds by default is a configuration."""
+    assert _one("ConfigMap")["data"]["config.yaml"] == text
+    config.parse(text)
