@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak fuzz check format e2e cluster-up cluster-down deploy image bench lock proto clean
+.PHONY: help demo test screenshots soak fuzz check format e2e cluster-up cluster-down deploy image bench lock proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,8 +23,15 @@ demo: $(READY) ## See what Tessera does
 test: $(READY) ## Run the tests
 	@$(BIN)/python -m pytest
 
+$(VENV)/.browser: requirements/browser.txt $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+screenshots: $(VENV)/.browser ## Make the documentation's pictures of the page anew (docs/images)
+	@TESSERA_SCREENSHOTS=docs/images $(BIN)/python -m pytest e2e/test_dashboard.py -k screenshots
+
 # A KUBECONFIG of the shell is left alone: only one given to make itself (`make e2e KUBECONFIG=…`) is tested on.
-e2e: $(READY) ## Prove the promises on a real Kubernetes (KUBECONFIG=… for an existing one)
+e2e: $(READY) $(VENV)/.browser ## Prove the promises on a real Kubernetes (KUBECONFIG=… for an existing one)
 	@TESSERA_E2E_KUBECONFIG=$(if $(filter command line,$(origin KUBECONFIG)),$(abspath $(KUBECONFIG))) \
 		$(BIN)/python -m pytest e2e
 
@@ -66,6 +73,8 @@ lock: $(READY) ## Pin the versions that development and the image use (requireme
 		--python-version 3.11 --upgrade pyproject.toml requirements/dev.in -o requirements/dev.txt
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
 		--python-version 3.11 --constraint requirements/dev.txt pyproject.toml -o requirements/runtime.txt
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
+		--python-version 3.11 --upgrade --constraint requirements/dev.txt requirements/browser.in -o requirements/browser.txt
 
 proto: $(READY) ## Generate the kubelet's messages anew (src/tessera/protocol/deviceplugin)
 	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tessera/protocol/deviceplugin/*.proto

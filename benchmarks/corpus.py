@@ -8,8 +8,9 @@ Everything is made from its number alone, so that two runs, and every program in
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+from tessera.core.admission import RECORD_ANNOTATION
 from tessera.core.node import is_gpu_resource
 from tessera.core.offers import Offers
 from tessera.protocol import objects
@@ -75,18 +76,26 @@ TEMPLATES: Final = (
 )  # fmt: skip
 
 
-def review(template: Template, number: int, size: str = "4 KB", *, nonce: bool = False) -> bytes:
-    """A review of the pod `number` of a template."""
-    user = {"group": "", "version": "v1", "kind": "Pod"}
+# What pods of one template have of their own, besides their uid, as a load generator makes it:
+Kind = Literal[
+    "same bytes",  # nothing
+    "own annotation",  # an annotation that no decision reads
+    "new question",  # one that decisions read: no earlier answer will do
+]
+
+
+def review(template: Template, number: int, size: str = "4 KB", kind: Kind = "own annotation") -> bytes:
+    """A review of a template's pod."""
+    pods = {"group": "", "version": "v1", "kind": "Pod"}
     resource = {"group": "", "version": "v1", "resource": "pods"}
     document = {
         "kind": "AdmissionReview",
         "apiVersion": "admission.k8s.io/v1",
         "request": {
             "uid": UID,
-            "kind": user,
+            "kind": pods,
             "resource": resource,
-            "requestKind": user,
+            "requestKind": pods,
             "requestResource": resource,
             "namespace": f"team-{number % 7}",
             "operation": "CREATE",
@@ -99,7 +108,7 @@ def review(template: Template, number: int, size: str = "4 KB", *, nonce: bool =
                     "system:authenticated",
                 ],
             },
-            "object": pod(template, number, SIZES[size], nonce=nonce),
+            "object": pod(template, number, SIZES[size], kind),
             "oldObject": None,
             "dryRun": False,
             "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
@@ -108,12 +117,12 @@ def review(template: Template, number: int, size: str = "4 KB", *, nonce: bool =
     return _bytes(document)
 
 
-def reviews(size: str, *, nonce: bool = False) -> list[bytes]:
+def reviews(size: str = "4 KB", kind: Kind = "own annotation") -> list[bytes]:
     """One review of every template."""
-    return [review(template, number, size, nonce=nonce) for number, template in enumerate(TEMPLATES)]
+    return [review(template, number, size, kind) for number, template in enumerate(TEMPLATES)]
 
 
-def pod(template: Template, number: int, settings: int, *, nonce: bool = False) -> Document:
+def pod(template: Template, number: int, settings: int, kind: Kind) -> Document:
     """A pod of a Deployment, as it reaches a mutating webhook: defaulted, not yet named."""
     name = f"trainer-{number}"
     annotations = {
@@ -122,8 +131,10 @@ def pod(template: Template, number: int, settings: int, *, nonce: bool = False) 
         "checksum/config": f"{number:08x}e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852",
         **dict(template.annotations),
     }
-    if nonce:
+    if kind == "own annotation":
         annotations["example.com/run"] = NONCE
+    elif kind == "new question":
+        annotations[RECORD_ANNOTATION] = NONCE  # no record that we know: dropped, and the answer is the same
     containers = [
         container(
             ("main", "helper")[index] if index < 2 else f"side-{index}",
@@ -337,6 +348,44 @@ _CPU_FEATURES: Final = (
     "VAES",
     "VMX",
 )
+
+
+def running_pods(count: int) -> Iterator[bytes]:
+    """Pods on those nodes, every third with a GPU."""
+    for number in range(count):
+        template = TEMPLATES[number % 5 if number % 3 == 0 else -1]
+        document = pod(template, number % 97, 4, "same bytes")
+        document["metadata"] |= {
+            "name": f"trainer-{number}",
+            "namespace": f"team-{number % 7}",
+            "uid": f"{number:08x}-0000-4000-8000-000000000001",
+            "resourceVersion": str(1000 + number),
+            "creationTimestamp": "2026-11-15T08:00:00Z",
+        }
+        document["spec"]["nodeName"] = f"node-{number % NODES:05d}"
+        document["status"] = {
+            "phase": "Running",
+            "conditions": [
+                {"type": kind, "status": "True", "lastTransitionTime": "2026-11-15T08:00:00Z"}
+                for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+            ],
+            "podIP": f"10.0.{number // 250 % 250}.{number % 250}",
+            "containerStatuses": [
+                {"name": one["name"], "ready": True, "restartCount": 0, "image": one["image"], "imageID": "sha256:" + "0" * 64}
+                for one in document["spec"]["containers"]
+            ],
+            "qosClass": "Burstable",
+        }  # fmt: skip
+        yield _bytes(document)
+
+
+def namespaces() -> Iterator[bytes]:
+    """The namespaces that the pods are in."""
+    for name in ["default", "kube-system", *(f"team-{number}" for number in range(7))]:
+        yield _bytes({
+            "kind": "Namespace", "apiVersion": "v1",
+            "metadata": {"name": name, "resourceVersion": "1", "labels": {"kubernetes.io/metadata.name": name}},
+        })  # fmt: skip
 
 
 def offers(count: int = NODES) -> Offers:

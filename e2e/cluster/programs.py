@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from e2e.cluster.errors import ClusterError, Unavailable
-from e2e.cluster.versions import DEBIAN_PACKAGES, GoModule, module_of
+from e2e.cluster.versions import DEBIAN_PACKAGES, DebianPackage, GoModule, module_of
 
 #: Where the distribution's programs are looked for; the PATH of a user who became root often lacks the second half.
 SYSTEM_PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -44,17 +44,19 @@ def programs(names: Iterable[str]) -> dict[str, Path]:
     return {name: _find(name) or _cached(name) for name in names}
 
 
-def install_debian_packages() -> None:
-    """Install what a node needs from the distribution, if anything is missing."""
-    missing = [package.name for package in DEBIAN_PACKAGES if not all(map(shutil.which, package.provides))]
+def install_debian_packages(
+    packages: Iterable[DebianPackage] = DEBIAN_PACKAGES, *, what: str = "a node"
+) -> None:
+    """Install what a node (or something else) needs from the distribution, if anything is missing."""
+    missing = [package.name for package in packages if not all(map(shutil.which, package.provides))]
     if not missing:
         return
     if os.geteuid() != 0:
         raise Unavailable(
-            f"a node needs {', '.join(missing)}: run `apt-get install {' '.join(missing)}` as root"
+            f"{what} needs {', '.join(missing)}: run `apt-get install {' '.join(missing)}` as root"
         )
     if shutil.which("apt-get") is None:
-        raise Unavailable(f"a node needs {', '.join(missing)}, and there is no apt-get to install them with")
+        raise Unavailable(f"{what} needs {', '.join(missing)}, and there is no apt-get to install them with")
     _say(f"Installing {', '.join(missing)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     install = ["apt-get", "install", "--yes", "--quiet", "--no-remove", "--no-install-recommends", *missing]

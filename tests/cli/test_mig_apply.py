@@ -97,8 +97,9 @@ def test_selected_nodes_one_by_one(apply):
     """Nodes chosen by label change alike and are told together; the next begins when the last is done."""
     order = []
     apply.plugin.on_layout = lambda name, text: order.append((name, "asked"))
-    (apply.folder / "layout.yaml").write_text(SMALL)
+    (apply.folder / "layout.yaml").write_text(SMALL + "# for the night\n")
     code, out, err = apply("layout.yaml", "-l", "nvidia.com/pool=a", "--yes")
+    assert written(apply.cluster, "gpu-1") == SMALL + "# for the night\n", "as it was written"
     assert (code, out.splitlines()[0], out.splitlines()[-1]) == (0, "nodes gpu-1, gpu-2", "2 done")
     told = [line for line in err.splitlines() if line.endswith(("written", "done"))]
     assert told == [

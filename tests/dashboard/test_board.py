@@ -123,23 +123,27 @@ def test_denials():
 
 
 def test_layout_changes():
-    """What a layout did is one entry, however many steps the kubelet takes to tell of it."""
+    """What is asked for, what state it is in, and what became of the node's offers in the meantime."""
     clock = Clock()
     one = Board("a test", clock=clock)
-    state = "nvidia.com/mig.config.state"
-    two, three = f"{MIG}2g.20gb", f"{MIG}3g.30gb"
-    one.put_node(node("n", MEDIUM, labels={state: "success"}))
-    one.put_node(node("n", "1g.10gb=7", labels={state: "pending"}, allocatable={two: 2, three: 1}))
-    one.put_node(node("n", "1g.10gb=7", labels={state: "pending"}, allocatable={two: 0, three: 0}))
-    one.put_node(node("n", "1g.10gb=7", labels={state: "pending"}, allocatable={f"{MIG}1g.10gb": 7}))
-    one.put_node(node("n", "1g.10gb=7", labels={state: "success"}))
+    state, config = "nvidia.com/mig.config.state", "run.ai/mig.config"
+    ones, twos, threes = (f"{MIG}{name}" for name in ("1g.10gb", "2g.20gb", "3g.30gb"))
+    small = {"cut": "1g.10gb=7", "annotations": {config: "1g.10gb=7"}}
+    one.put_node(node("n", MEDIUM, labels={state: "success"}, annotations={config: "2g.20gb=2,\n3g.30gb=1"}))
+    one.put_node(node("n", **{**small, "cut": MEDIUM}, labels={state: "success"}))
+    one.put_node(node("n", **small, labels={state: "success"}, allocatable={twos: 2, threes: 0}))
+    one.put_node(node("n", **small, labels={state: "pending"}, allocatable={twos: 2, threes: 0}))
+    one.put_node(node("n", **small, labels={state: "pending"}, allocatable={twos: 0, threes: 0}))
+    one.put_node(node("n", **small, labels={state: "pending"}, allocatable={ones: 7}))
+    one.put_node(node("n", **small, labels={state: "success"}))
     clock.now += 60
-    one.put_node(node("n", "1g.10gb=7", labels={state: "success"}, allocatable={f"{MIG}1g.10gb": 6}))
-    rows = [(row["state"], row["offers"]) for row in news(one)[0]["layouts"]]
+    one.put_node(node("n", **small, labels={state: "success"}, allocatable={ones: 6}))
+    rows = [(row["state"], row["reason"], row["offers"]) for row in news(one)[0]["layouts"]]
     assert rows == [
-        ("success", "1g.10gb 7 → 6"),
-        ("success", ""),
-        ("pending", "1g.10gb 0 → 7, 2g.20gb 2 → 0, 3g.30gb 1 → 0"),
+        ("success", "", "1g.10gb 7 → 6"),
+        ("success", "", ""),
+        ("pending", "", "1g.10gb 0 → 7, 2g.20gb 2 → 0"),
+        ("asked", "1g.10gb=7", "3g.30gb 1 → 0"),
     ]
 
 

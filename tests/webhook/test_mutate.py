@@ -134,6 +134,7 @@ def test_decided(webhook, client):
         "patched",
     )
     assert "2g.20gb" in str(first["reason"])
+    assert (first["asked"], first["chosen"]) == ("2g.20gb", "1g.10gb")
     assert first["microseconds"] > 0
     assert (second["pod"], second["decision"]) == ("as-asked", "unchanged")
 

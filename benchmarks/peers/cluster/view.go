@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -32,21 +31,30 @@ func Client(kubeconfig string) (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// View is the nodes, followed.
+// View is what the nodes offer.
 type View struct {
+	nodes  func() []*corev1.Node
 	synced cache.InformerSynced
-	lister listers.NodeLister
 
 	mutex    sync.Mutex
 	usable   map[string][]fallback.Offer
 	anywhere []fallback.Offer
 }
 
+// Of is a view of nodes that do not change.
+func Of(nodes func() []*corev1.Node) *View {
+	return &View{nodes: nodes, usable: map[string][]fallback.Offer{}}
+}
+
 // Watch follows the nodes; transform may make them smaller before they are kept.
 func Watch(ctx context.Context, client kubernetes.Interface, transform cache.TransformFunc) (*View, error) {
 	factory := informers.NewSharedInformerFactory(client, 0)
 	nodes := factory.Core().V1().Nodes()
-	view := &View{lister: nodes.Lister(), synced: nodes.Informer().HasSynced, usable: map[string][]fallback.Offer{}}
+	view := Of(func() []*corev1.Node {
+		all, _ := nodes.Lister().List(labels.Everything()) // it cannot fail: it is a map
+		return all
+	})
+	view.synced = nodes.Informer().HasSynced
 	if transform != nil {
 		if err := nodes.Informer().SetTransform(transform); err != nil {
 			return nil, err
@@ -82,7 +90,7 @@ func (v *View) Usable(pod *fallback.Pod) []fallback.Offer {
 	defer v.mutex.Unlock()
 	offers, known := v.usable[key]
 	if !known {
-		offers = v.offers(pod.Eligible)
+		offers = Offers(v.nodes(), pod.Eligible)
 		v.usable[key] = offers
 	}
 	return offers
@@ -93,14 +101,9 @@ func (v *View) Anywhere() []fallback.Offer {
 	v.mutex.Lock()
 	defer v.mutex.Unlock()
 	if v.anywhere == nil {
-		v.anywhere = v.offers(func(*fallback.Node) bool { return true })
+		v.anywhere = Offers(v.nodes(), func(*fallback.Node) bool { return true })
 	}
 	return v.anywhere
-}
-
-func (v *View) offers(eligible func(*fallback.Node) bool) []fallback.Offer {
-	nodes, _ := v.lister.List(labels.Everything()) // it cannot fail: it is a map
-	return Offers(nodes, eligible)
 }
 
 // Offers are the distinct offers of the nodes that are eligible.

@@ -1,6 +1,5 @@
 """`tessera certs`: the webhook's own certificate authority."""
 
-import asyncio
 import json
 import sys
 import time
@@ -10,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from tessera.cli.cluster import ClusterChoice, cluster_options
 from tessera.cli.terminal import Style, table
 from tessera.core.errors import TesseraError
 
 if TYPE_CHECKING:
+    from tessera.kube.client import Client
     from tessera.webhook.rotation import Vault
     from tessera.webhook.store import KubeStore
 
@@ -23,8 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _TRIES: Final = 5  # when somebody else changes the Secret at the same moment
 
 _WHERE: Final[tuple[Callable[[Any], Any], ...]] = (
-    click.option("--kubeconfig", metavar="FILE", help="Which cluster; else KUBECONFIG, ~/.kube/config."),
-    click.option("--context", metavar="NAME", help="Which of the kubeconfig's contexts."),
+    cluster_options,
     click.option(
         "-n", "--namespace", default="gpu-webhook", show_default=True, help="The webhook's own namespace."
     ),
@@ -58,7 +58,7 @@ def command() -> None:
 @command.command()
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @_where
-def show(output: str, **where: str) -> int:
+def show(output: str, **where: Any) -> int:
     """Show the authorities, and which of them the API servers trust.
 
     Exit code 0 when the one that signs is trusted, 1 when it is not.
@@ -82,7 +82,7 @@ def show(output: str, **where: str) -> int:
 
 @command.command()
 @_where
-def rotate(**where: str) -> None:
+def rotate(**where: Any) -> None:
     """Begin a rotation now.
 
     A new authority is made and put into the Secret. The replicas publish it beside the one in use, sign with it when
@@ -94,7 +94,7 @@ def rotate(**where: str) -> None:
 @command.command()
 @click.option("-o", "--output", "file", metavar="FILE", default="-", help="Where to; else standard output.")
 @_where
-def export(file: str, **where: str) -> None:
+def export(file: str, **where: Any) -> None:
     """Write the certificates that the API servers should trust, as PEM. Private keys never leave the Secret."""
     from tessera.webhook.rotation import Policy
     from tessera.webhook.vault import bundle_of
@@ -107,17 +107,16 @@ def export(file: str, **where: str) -> None:
         Path(file).write_bytes(bundle)
 
 
-def _call(where: dict[str, str], function: Callable[["KubeStore"], Awaitable[T]]) -> T:
-    from tessera.kube.client import Client
-    from tessera.kube.config import find_cluster
+def _call(where: dict[str, Any], function: Callable[["KubeStore"], Awaitable[T]]) -> T:
     from tessera.webhook.store import KubeStore
 
-    async def call() -> T:
-        async with Client(find_cluster(where["kubeconfig"], where["context"])) as client:
-            store = KubeStore(client, where["namespace"], where["ca_secret"], where["webhook_configuration"])
-            return await function(store)
+    async def call(client: "Client") -> T:
+        return await function(
+            KubeStore(client, where["namespace"], where["ca_secret"], where["webhook_configuration"])
+        )
 
-    return asyncio.run(call())
+    choice: ClusterChoice = where["cluster"]
+    return choice.run(call)
 
 
 async def _vault(store: "KubeStore") -> "Vault":

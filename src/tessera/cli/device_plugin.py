@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tessera.cli.cluster import ClusterChoice, cluster_options
 from tessera.cli.terminal import read_file
 from tessera.core.errors import InvalidInput, InvalidInputs
 
@@ -45,10 +46,7 @@ def _folder(name: str, default: str, text: str) -> Callable[[_Function], _Functi
               show_envvar=True, help="Follow the MIG layout in this file, not the node's annotation.")  # fmt: skip
 @click.option("--metrics-listen", metavar="[HOST]:PORT", envvar="TESSERA_METRICS_LISTEN", show_envvar=True,
               help="Serve /metrics, /livez and /readyz there.")  # fmt: skip
-@click.option(
-    "--kubeconfig", metavar="FILE", help="Which cluster; default: as kubectl finds it, or the pod's own."
-)
-@click.option("--context", metavar="NAME", help="Which context of the kubeconfig.")
+@cluster_options
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", envvar="TESSERA_LOG_FORMAT",
               show_envvar=True, show_default=True)  # fmt: skip
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
@@ -65,8 +63,7 @@ def command(
     host_root: Path,
     layout_file: Path | None,
     metrics_listen: str | None,
-    kubeconfig: str | None,
-    context: str | None,
+    cluster: ClusterChoice,
     log_format: Any,
     log_level: str,
     list_only: bool,
@@ -92,10 +89,10 @@ def command(
     if list_only:
         return _list(configuration, settings)
     logs.set_up(log_format, log_level)
-    cluster = None
+    followed = None
     if configuration.simulated and layout_file is None:
-        cluster = _cluster(kubeconfig, context, settings.node)
-    return asyncio.run(_run(configuration, settings, cluster, address))
+        followed = _cluster(cluster, settings.node)
+    return asyncio.run(_run(configuration, settings, followed, address))
 
 
 def _configuration(file: str) -> "DeviceConfiguration":
@@ -114,16 +111,16 @@ def _address(text: str) -> tuple[str, int]:
     return (host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104 # without a host it is meant for everyone
 
 
-def _cluster(kubeconfig: str | None, context: str | None, node: str) -> "Cluster | None":
+def _cluster(choice: ClusterChoice, node: str) -> "Cluster | None":
     """The cluster whose node says which layout is wanted; none is fine, unless one was named."""
     from tessera.kube.config import find_cluster
     from tessera.kube.errors import InvalidKubeconfig
 
     log = logging.getLogger("tessera.deviceplugin")
     try:
-        cluster = find_cluster(kubeconfig, context)
+        cluster = find_cluster(choice.kubeconfig, choice.context)
     except InvalidKubeconfig as error:
-        if kubeconfig or context:
+        if choice.kubeconfig or choice.context:
             raise
         log.info("the layout of the configuration holds: %s", error)
         return None

@@ -1,6 +1,5 @@
 """`tessera doctor`: what is wrong, and what to type."""
 
-import asyncio
 import json
 import sys
 from collections.abc import Sequence
@@ -10,21 +9,20 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from tessera.cli.cluster import ClusterChoice, cluster_options
 from tessera.cli.terminal import Style
 from tessera.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from tessera.doctor.evidence import Evidence, Names
     from tessera.doctor.findings import Answer
+    from tessera.kube.client import Client
 
 _EXIT_PROBLEMS: Final = 1
 
 
 @click.command()
-@click.option(
-    "--kubeconfig", metavar="FILE", help="Which cluster; default: as kubectl finds it, or the pod's own."
-)
-@click.option("--context", metavar="NAME", help="Which context of the kubeconfig.")
+@cluster_options
 @click.option(
     "-n", "--namespace", default="gpu-webhook", show_default=True, help="Where Tessera is installed."
 )
@@ -43,8 +41,7 @@ _EXIT_PROBLEMS: Final = 1
               help="Make only this check, by its name in -o json. Repeatable.")  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(
-    kubeconfig: str | None,
-    context: str | None,
+    cluster: ClusterChoice,
     namespace: str,
     name: str,
     configuration: str,
@@ -67,7 +64,7 @@ def command(
         raise click.UsageError(f"no check {', '.join(sorted(unknown))}; there are {known}")
     names = Names(namespace, name, configuration, try_namespace)
     on_node_only = set(only) == {"cdi"}  # a node's files need no cluster
-    seen = Evidence(names) if on_node_only else asyncio.run(_gather(kubeconfig, context, names))
+    seen = Evidence(names) if on_node_only else cluster.run(lambda client: _gather(client, names))
     answers = list(examine(_with_cdi(seen, cdi_dir, state_dir), only))
     if output == "json":
         click.echo(json.dumps([_document(answer) for answer in answers], indent=2))
@@ -77,13 +74,10 @@ def command(
     return _EXIT_PROBLEMS if any(answer.failed for answer in answers) else 0
 
 
-async def _gather(kubeconfig: str | None, context: str | None, names: "Names") -> "Evidence":
+async def _gather(client: "Client", names: "Names") -> "Evidence":
     from tessera.doctor.gather import Gatherer
-    from tessera.kube.client import Client
-    from tessera.kube.config import find_cluster
 
-    async with Client(find_cluster(kubeconfig, context), user_agent="tessera-doctor") as client:
-        return await Gatherer(client, names).gather()
+    return await Gatherer(client, names).gather()
 
 
 def _with_cdi(seen: "Evidence", cdi_dir: Path | None, state_dir: Path) -> "Evidence":

@@ -181,7 +181,7 @@ def _wanted(
         where, text = read_text(layout)
         document = mig.read(text, where)
         document.select(config)  # is there one of that name?
-        return Wanted(document, config, label=False, product=product, cards=cards)
+        return Wanted(document, config, label=False, product=product, cards=cards, text=text)
     if not _LABEL_VALUE.fullmatch(layout):
         raise InvalidInput(
             f'"{layout[:70]}" cannot be the value of a label; --label takes the name of a configuration'

@@ -30,6 +30,7 @@ class Wanted:
     label: bool
     product: Product | None = None  # said by a person, which goes before what a node says
     cards: int | None = None
+    text: str = ""  # the document as somebody wrote it
 
     @property
     def key(self) -> str:
@@ -109,6 +110,13 @@ def _text(wanted: Wanted, gpus: GpuNode) -> str:
     if wanted.label or wanted.document is None:
         return wanted.config or ""
     entries = wanted.document.select(wanted.config)
+    all_named = all(entry.cards is not None for entry in entries)
+    if (
+        wanted.document.format is mig.Format.RUNAI
+        and [*wanted.document.configs] == [mig.SELECTED]
+        and all_named
+    ):
+        return wanted.text  # an annotation already: it stays as it was written, comments and all
     document = mig.MigDocument(wanted.document.format, {mig.SELECTED: entries})
     product = (wanted.product or gpus.product) if any(entry.device_filter for entry in entries) else None
     return mig.write(convert(document, mig.Format.RUNAI, wanted.cards or gpus.cards, product).document)

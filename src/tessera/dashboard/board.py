@@ -25,6 +25,7 @@ _MOST_ADMISSIONS: Final = 100
 _MOST_LAYOUTS: Final = 50
 _MOST_PENDING: Final = 200
 _TOGETHER: Final = 15.0  # seconds; a kubelet tells of its resources within ten
+_LONGEST_LAYOUT: Final = 120  # characters; an annotation may have 256 KiB
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 Parts = Mapping[str, bytes]  # name → JSON
@@ -162,20 +163,27 @@ class Board:
         self.version += 1
 
     def _note_layout(self, before: SeenNode, after: SeenNode) -> None:
-        """The kubelet tells of resources one by one: what a layout did is one entry, until it does something else."""
+        """What is asked for, and then what state it is in, are entries; what the node offers is added to the last one.
+
+        A kubelet tells of resources one by one, before the state changes or after it.
+        """
         gpus, old, new = after.gpus, _offered(before), _offered(after)
-        if (before.gpus.state, before.gpus.reason) != (gpus.state, gpus.reason):
-            self._layouts.appendleft(LayoutChange(self.now(), gpus.name, gpus.state, gpus.reason, old, new))
-        elif old != new:
-            last = next((one for one in self._layouts if one.node == gpus.name), None)
-            if last is not None and last.after == old and self._is_recent(last.when):
-                self._layouts[self._layouts.index(last)] = replace(last, after=new)
-            else:
-                self._layouts.appendleft(
-                    LayoutChange(self.now(), gpus.name, gpus.state, gpus.reason, old, new)
-                )
-        else:
+        last = next((one for one in self._layouts if one.node == gpus.name), None)
+        if before.gpus.layout != gpus.layout:
+            asked = " ".join((gpus.layout or "nothing").split())[:_LONGEST_LAYOUT]
+            self._note(LayoutChange(self.now(), gpus.name, "asked", asked, old, new))
+        elif (before.gpus.state, before.gpus.reason) != (gpus.state, gpus.reason):
+            self._note(LayoutChange(self.now(), gpus.name, gpus.state, gpus.reason, old, new))
+        elif old == new:
             return
+        elif last is not None and last.after == old and self._is_recent(last.when):
+            self._layouts[self._layouts.index(last)] = replace(last, after=new)
+            self._mark("layouts")
+        else:
+            self._note(LayoutChange(self.now(), gpus.name, gpus.state, gpus.reason, old, new))
+
+    def _note(self, change: LayoutChange) -> None:
+        self._layouts.appendleft(change)
         self._mark("layouts")
 
     def _is_recent(self, when: str) -> bool:

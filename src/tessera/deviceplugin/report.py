@@ -2,15 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from tessera.core.layout import NodeLayout, Strategy
 from tessera.deviceplugin.layout import Outcome
 from tessera.protocol.gpu_labels import gpu_labels, stale_labels
-from tessera.protocol.mig import CONFIG_STATE
+from tessera.protocol.mig import CONFIG_REASON, CONFIG_STATE
 from tessera.protocol.mig_mapping import MAPPING, encode_mapping, mapping_of
-
-REASON: Final = "nvidia.com/mig.config.reason"  # annotation: why the state is not success
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +36,7 @@ def report_of(node: str, layout: NodeLayout, strategy: Strategy, outcome: Outcom
         labels={**gpu_labels(layout, strategy), CONFIG_STATE: str(outcome.state) if outcome else None},
         annotations={
             MAPPING: encode_mapping(mapping) if mapping else None,
-            REASON: (outcome.reason if outcome else "") or None,
+            CONFIG_REASON: (outcome.reason if outcome else "") or None,
         },
     )
 

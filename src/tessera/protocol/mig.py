@@ -26,6 +26,7 @@ from tessera.protocol.mig_entries import (
 
 RUNAI_CONFIG: Final = "run.ai/mig.config"  # the node annotation that holds a layout
 PARTED_CONFIG: Final = "nvidia.com/mig.config"  # the node label that names one of mig-parted's configurations
+CONFIG_REASON: Final = "nvidia.com/mig.config.reason"  # an annotation: why the state is not success
 CONFIG_STATE: Final = "nvidia.com/mig.config.state"  # the node label that says what became of it
 SELECTED: Final = "selected"  # what run.ai calls the one configuration in an annotation
 

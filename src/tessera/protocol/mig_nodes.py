@@ -11,7 +11,7 @@ from tessera.core.node import GPU_MEMORY_LABEL, GPU_PRODUCT_LABEL
 from tessera.core.placement import Wish
 from tessera.core.products import find_product
 from tessera.protocol import mig
-from tessera.protocol.mig import CONFIG_STATE, RUNAI_CONFIG
+from tessera.protocol.mig import CONFIG_REASON, CONFIG_STATE, RUNAI_CONFIG
 from tessera.protocol.mig_mapping import MAPPING, decode_mapping
 from tessera.protocol.objects import NodeIn
 
@@ -19,9 +19,6 @@ PRODUCT: Final = GPU_PRODUCT_LABEL
 MEMORY: Final = GPU_MEMORY_LABEL
 COUNT: Final = "nvidia.com/gpu.count"
 STRATEGY: Final = "nvidia.com/mig.strategy"
-CONFIG_REASON: Final = (
-    "nvidia.com/mig.config.reason"  # an annotation beside the state, where that is not success
-)
 
 _MOST_CARDS: Final = 1024  # of one node: labels are written by people too
 _MOST_MIB: Final = 1 << 24  # 16 TiB on one card

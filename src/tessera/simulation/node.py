@@ -6,6 +6,7 @@ really run. Which devices a container has stands in its status, as kubelets writ
 """
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -76,7 +77,8 @@ class SimulatedNode:
         await self.kubelet.stop()
         for key, pod in self._bound().items():
             self._store.delete(PODS, pod["metadata"]["name"], key[0])
-        self._store.delete(NODES, self.name)
+        with contextlib.suppress(StatusError):
+            self._store.delete(NODES, self.name)
 
     # the node's object
 
@@ -91,7 +93,8 @@ class SimulatedNode:
         }
 
     def _report(self) -> None:
-        self._store.update(NODES, self.name, {"status": self._status()}, status=True)
+        with contextlib.suppress(StatusError):  # somebody has deleted the node: there is nobody to report to
+            self._store.update(NODES, self.name, {"status": self._status()}, status=True)
 
     # its pods
 

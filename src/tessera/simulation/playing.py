@@ -5,8 +5,7 @@ from collections.abc import AsyncGenerator, Mapping
 from tessera.core.admission import RECORD_ANNOTATION
 from tessera.core.quantity import Quantity
 from tessera.kube.errors import ApiError
-from tessera.protocol.mig import CONFIG_STATE, RUNAI_CONFIG
-from tessera.protocol.mig_nodes import CONFIG_REASON
+from tessera.protocol.mig import CONFIG_REASON, CONFIG_STATE, RUNAI_CONFIG
 from tessera.simulation.comparing import counts_wrong, pod_wrong, refusal_wrong
 from tessera.simulation.scenes import (
     LayoutChanged,

@@ -191,9 +191,9 @@ STORIES: Final = (
 SOME_PODS: Final = (
     _TRAIN,
     asks("pair", TWO, 2),
-    asks("infer", "nvidia.com/mig-4g.40gb"),
     *(asks(f"batch-{number}", ONE, 7) for number in (1, 2, 3)),
     asks("whole", WHOLE_GPU, 3),
     asks("four", MOCK, 4),
     asks("many", WHOLE_GPU, 6),
+    asks("infer", "nvidia.com/mig-4g.40gb"),
 )

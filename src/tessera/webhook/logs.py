@@ -65,6 +65,9 @@ class Log:
         decision: str,
         reason: str | None,
         microseconds: int,
+        asked: str | None = None,
+        chosen: str | None = None,
+        gpu_type: str | None = None,
     ) -> None:
         """What was decided about one pod."""
         self.event(
@@ -77,6 +80,9 @@ class Log:
                 "decision": decision,
                 "reason": reason,
                 "microseconds": microseconds,
+                "asked": asked,
+                "chosen": chosen,
+                "gpu_type": gpu_type,
             },
         )
 

@@ -103,9 +103,12 @@ class Mutate:
                 word,
                 decision.message if isinstance(decision, Reject) else decision.reason,
                 spent,
+                **_named(decision),
             )
 
-    def _tell(self, level: str, request: Request, decision: str, reason: str, nanoseconds: int) -> None:
+    def _tell(
+        self, level: str, request: Request, decision: str, reason: str, nanoseconds: int, **more: str | None
+    ) -> None:
         self._log.admission(
             level,
             uid=request.uid,
@@ -114,4 +117,17 @@ class Mutate:
             decision=decision,
             reason=reason,
             microseconds=nanoseconds // 1000,
+            **more,
         )
+
+
+def _named(decision: Decision) -> dict[str, str | None]:
+    """What a pod asked for and what was chosen for it, as fields to search a log by."""
+    if not isinstance(decision, Rewrite):
+        return {}
+    asked, chosen = (
+        (",".join(names) for names in zip(*decision.replaced, strict=True))
+        if decision.replaced
+        else (None, None)
+    )
+    return {"asked": asked, "chosen": chosen, "gpu_type": decision.gpu_type}

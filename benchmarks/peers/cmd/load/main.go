@@ -34,6 +34,7 @@ type report struct {
 	Requests   int               `json:"requests"`
 	Seconds    float64           `json:"seconds"`
 	CPU        float64           `json:"cpu"` // of this process: near one per second it is what was measured
+	ServerCPU  float64           `json:"server_cpu"`
 	Errors     []string          `json:"errors"`
 	P50        float64           `json:"p50"` // milliseconds
 	P90        float64           `json:"p90"`
@@ -59,6 +60,7 @@ func main() {
 	connections := flag.Int("connections", 1, "kept at a time")
 	duration := flag.Duration("duration", time.Second, "measured")
 	warmup := flag.Duration("warmup", time.Second/4, "before that, not measured")
+	pid := flag.Int("pid", 0, "the server's process, to see what it uses")
 	rate := flag.Float64("rate", 0, "requests a second, evenly; 0: as fast as answers come")
 	flag.Parse()
 	pem, err := os.ReadFile(*authority)
@@ -95,14 +97,16 @@ func main() {
 		group.Go(func() { one.run(reviews, uint64(i+1)<<40, pace, &measuring, &stop) })
 	}
 	time.Sleep(*warmup)
-	cpu, began := cpuSeconds(), time.Now()
+	cpu, serverCPU, began := cpuSeconds(), cpuSecondsOf(*pid), time.Now()
 	measuring.Store(true)
 	time.Sleep(*duration)
 	measuring.Store(false)
-	seconds, used := time.Since(began).Seconds(), cpuSeconds()-cpu
+	result := report{Seconds: time.Since(began).Seconds(), CPU: cpuSeconds() - cpu, ServerCPU: cpuSecondsOf(*pid) - serverCPU}
 	stop.Store(true)
 	group.Wait()
-	check(json.NewEncoder(os.Stdout).Encode(summary(clients, seconds, used, references)))
+	result.References = references
+	result.add(clients)
+	check(json.NewEncoder(os.Stdout).Encode(result))
 }
 
 func check(err error) {
@@ -237,6 +241,21 @@ func (c *client) response() ([]byte, error) {
 			}
 		}
 	}
+}
+
+// cpuSecondsOf is the processor time of another process; the kernel counts it in hundredths of a second.
+func cpuSecondsOf(pid int) float64 {
+	if pid == 0 {
+		return 0
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	check(err)
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	user, err := strconv.Atoi(string(fields[11]))
+	check(err)
+	system, err := strconv.Atoi(string(fields[12]))
+	check(err)
+	return float64(user+system) / 100
 }
 
 func cpuSeconds() float64 {

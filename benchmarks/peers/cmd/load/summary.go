@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"math"
 	"slices"
 )
@@ -9,26 +8,26 @@ import (
 // A histogram's bounds grow by a tenth: fine enough for a picture.
 const growth = 1.1
 
-func summary(clients []*client, seconds, cpu float64, references []json.RawMessage) report {
-	result := report{Seconds: seconds, CPU: cpu, Errors: []string{}, References: references}
+// add adds up what the clients have seen.
+func (r *report) add(clients []*client) {
+	r.Errors = []string{}
 	var all []int32
 	for _, one := range clients {
 		all = append(all, one.latencies...)
 		if one.err != nil {
-			result.Errors = append(result.Errors, one.err.Error())
+			r.Errors = append(r.Errors, one.err.Error())
 		}
 	}
 	slices.Sort(all)
-	result.Requests = len(all)
+	r.Requests = len(all)
 	at := func(share float64) float64 {
 		if len(all) == 0 {
 			return 0
 		}
 		return milliseconds(all[min(int(share*float64(len(all))), len(all)-1)])
 	}
-	result.P50, result.P90, result.P99, result.P999, result.Longest = at(.5), at(.9), at(.99), at(.999), at(1)
-	result.Histogram = histogram(all)
-	return result
+	r.P50, r.P90, r.P99, r.P999, r.Longest = at(.5), at(.9), at(.99), at(.999), at(1)
+	r.Histogram = histogram(all)
 }
 
 func milliseconds(tenths int32) float64 { return float64(tenths) / 10_000 }

@@ -60,7 +60,7 @@ function drawTile(node, tile, where, placed) {
   const kinds = !tile.what ? ["gap"] : [family(tile), tile.leaving ? "leaving" : tile.pod && "held", tile.guessed && "guessed", tile.out && "out"];
   const text = describe(node, tile, where);
   const pod = tile.pod ? tile.pod.slice(tile.pod.indexOf("/") + 1) : tile.out ? "not offered" : tile.what ? "free" : "";
-  const element = make(tile.what ? "button" : "div", { classes: ["tile", ...kinds], "aria-label": text, title: text, ...(tile.what && { type: "button" }), ...(tile.id && { "data-id": tile.id }), ...(tile.pod && { "data-pod": tile.pod }), "data-what": tile.what },
+  const element = make(tile.what ? "button" : "div", { classes: ["tile", ...kinds], "aria-label": text, title: text, ...(tile.what && { type: "button" }), ...(tile.id && { "data-id": tile.id }), ...(tile.pod && { "data-pod": tile.pod }), "data-resource": tile.resource },
     breakable(tile.what || "·"), make("span", { text: pod }));
   if (placed) element.style.gridColumn = `${tile.start + 1} / span ${tile.size}`;
   return element;
@@ -172,8 +172,8 @@ function drawAdmission(row) {
 function drawLayout(row) {
   return make("li", { classes: [row.state] },
     make("time", { text: clock(row.when), datetime: row.when }), `${row.node} `,
-    make("span", { classes: ["arrow"], text: row.offers || row.state }),
-    make("span", { classes: ["why"], text: [row.offers && row.state, row.reason].filter(Boolean).join(": ") }));
+    make("span", { classes: ["arrow"], text: row.offers }),
+    make("span", { classes: ["why"], text: [row.state, row.reason].filter(Boolean).join(": ") }));
 }
 
 function drawPending(rows) {

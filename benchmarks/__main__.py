@@ -1,0 +1,75 @@
+"""`python -m benchmarks [names…] [--quick]`: measure, compare, and write it down."""
+
+import argparse
+import importlib
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from benchmarks import guard, report
+from benchmarks.answers import check_programs
+from benchmarks.machine import describe
+from benchmarks.processes import FOLDER, Unavailable, build_programs
+from benchmarks.results import Results
+from benchmarks.stage import FULL, QUICK, Stage
+
+RECORD: Final = Path(__file__).parent / "record.json"
+RUNS: Final = {  # name → what it measures; a module of that name has `run(stage, results)`
+    "decision": "one decision in process, beside decoding alone",
+    "instructions": "one decision in instructions, which do not depend on the machine's mood",
+    "https": "throughput and latency over HTTPS",
+    "view": "filling the view: time and memory",
+    "storm": "latency while nodes change",
+    "startup": "the command's and the server's start",
+    "growth": "decision and memory against nodes and containers",
+    "kube": "pod creation through a real kube-apiserver",
+}
+CHECKED: Final = ("decision", "instructions", "https", "view", "startup")
+
+
+def main() -> int:
+    """Run the benchmarks that were named, or all."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        epilog="; ".join(f"{name}: {what}" for name, what in RUNS.items()),
+    )
+    parser.add_argument("names", nargs="*", metavar="name", help="which (default: all)", choices=[*RUNS, []])
+    parser.add_argument("--quick", action="store_true", help="about a minute: fewer and shorter rounds")
+    parser.add_argument("--check", action="store_true", help="compare with the record, and write nothing")
+    arguments = parser.parse_args()
+    names = arguments.names or (CHECKED if arguments.check else list(RUNS))
+    results = Results(machine=describe(quick=arguments.quick))
+    try:
+        measure(names, results, quick=arguments.quick)
+    except Unavailable as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 1
+    if arguments.check:
+        return guard.check(results, Results.load(RECORD))
+    results.save(FOLDER / "results.json")
+    if RECORD.exists():
+        kept = Results.load(RECORD)
+        kept.replace_runs(results)
+        results = kept
+    results.save(RECORD)
+    report.write(results)
+    print(f"written: {report.FILE.relative_to(Path.cwd())}")
+    return 0
+
+
+def measure(names: list[str] | tuple[str, ...], results: Results, *, quick: bool) -> None:
+    """Run some benchmarks, telling how far it is."""
+    print("building the peers, preparing nodes and reviews …", flush=True)
+    build_programs()
+    stage = Stage(QUICK if quick else FULL)
+    check_programs(stage)
+    for name in names:
+        begun = time.monotonic()
+        print(f"{name}: {RUNS[name]} …", end=" ", flush=True)
+        importlib.import_module(f"benchmarks.{name}").run(stage, results)
+        print(f"{time.monotonic() - begun:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

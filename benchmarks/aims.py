@@ -1,0 +1,108 @@
+"""What we aim for, and what `make bench-check` guards: all of it in these two tables."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from benchmarks import decision, https, instructions, startup, storm, view
+from benchmarks.results import PARTIAL, TESSERA, USUAL, Ratio, Results
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A quantity of one subject, by another's (empty: as it is)."""
+
+    run: str
+    what: str
+    unit: str
+    subject: str
+    to: str = ""
+
+    def of(self, results: Results) -> Ratio | None:
+        """Its value in some results."""
+        if self.to:
+            return results.ratio(self.run, self.what, self.unit, self.subject, self.to)
+        found = results.find(self.run, self.what, self.unit, self.subject)
+        return Ratio(found.median, min(found.values), max(found.values)) if found else None
+
+    def __str__(self) -> str:
+        beside = f" : {self.to}" if self.to else ""
+        return f"{self.run}, {self.what}, {self.unit}, {self.subject}{beside}"
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """A bound on it."""
+
+    text: str
+    measure: Measure
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def met(self, value: float) -> bool:
+        """Whether a value is within the bound."""
+        return (self.at_least is None or value >= self.at_least) and (
+            self.at_most is None or value <= self.at_most
+        )
+
+    @property
+    def bound(self) -> str:
+        """The bound as a reader wants it."""
+        return f"≥ {self.at_least:.3g}" if self.at_least is not None else f"≤ {self.at_most:.3g}"
+
+
+def _https(connections: int, unit: str, to: str, size: str = "4 KB") -> Measure:
+    return Measure(https.RUN, https.case(size, connections), unit, TESSERA, to)
+
+
+def _decision(subject: str) -> Measure:
+    return Measure(decision.RUN, "4 KB", decision.UNIT, subject, decision.JSON)
+
+
+AIMS: Final = (
+    Aim("a 4 KB decision, by the standard library's decode of the same bytes", _decision(decision.LATER), at_most=1),
+    Aim("the same for a template's first pod", _decision(decision.FIRST), at_most=1),
+    Aim("throughput per core, 4 KB, 64 connections, by the usual Go webhook's", _https(64, https.THROUGHPUT, USUAL), at_least=5),
+    Aim("the same at 8 connections", _https(8, https.THROUGHPUT, USUAL), at_least=5),
+    Aim("the same at 64 connections with 40 KB", _https(64, https.THROUGHPUT, USUAL, "40 KB"), at_least=5),
+    Aim("throughput per core, 4 KB, 64 connections, by the hand-made Go webhook's", _https(64, https.THROUGHPUT, PARTIAL), at_least=2.5),
+    Aim("p99, 4 KB, 64 connections, by the usual's", _https(64, https.P99, USUAL), at_most=1),
+    Aim("the same at 8 connections", _https(8, https.P99, USUAL), at_most=1),
+    Aim("p99, 4 KB, 64 connections, by the hand-made's", _https(64, https.P99, PARTIAL), at_most=1),
+    Aim("the same at 8 connections", _https(8, https.P99, PARTIAL), at_most=1),
+    Aim("memory at most, 5,000 nodes, by the usual's", Measure(view.RUN, view.WEBHOOK, view.PEAK, TESSERA, USUAL), at_most=1 / 3),
+    Aim("memory at most, 5,000 nodes, MiB", Measure(view.RUN, view.WEBHOOK, view.PEAK, TESSERA), at_most=50),
+    Aim("from the start until ready, 5,000 nodes, seconds", Measure(view.RUN, view.WEBHOOK, view.SECONDS, TESSERA), at_most=2),
+    Aim("p99 in a watch storm, by quiet, under full load", Measure(storm.RUN, storm.BUSY, storm.P99, storm.stormy(TESSERA), storm.quiet(TESSERA)), at_most=2),
+    Aim("the same at 500 requests a second", Measure(storm.RUN, storm.CALM, storm.P99, storm.stormy(TESSERA), storm.quiet(TESSERA)), at_most=2),
+    Aim("`tessera --help`, ms", Measure(startup.RUN, startup.COMMAND, startup.UNIT, TESSERA), at_most=150),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A measure that may become worse by so much before `make bench-check` fails."""
+
+    measure: Measure
+    tolerance: float  # of the value on record
+    higher_is_better: bool = False
+
+    def holds(self, value: float, recorded: float) -> bool:
+        """Whether a value is no worse than allowed."""
+        if self.higher_is_better:
+            return value >= recorded * (1 - self.tolerance)
+        return value <= recorded * (1 + self.tolerance)
+
+
+GUARDS: Final = (
+    # Instructions do not depend on the machine's mood, only on versions.
+    Guard(Measure(instructions.RUN, "4 KB", instructions.UNIT, decision.LATER, decision.JSON), 0.05),
+    Guard(Measure(instructions.RUN, "4 KB", instructions.UNIT, decision.FIRST, decision.JSON), 0.05),
+    Guard(_decision(decision.LATER), 0.3),
+    Guard(_decision(decision.FIRST), 0.3),
+    # Processor time is steadier than throughput on a machine that does other things, too.
+    Guard(_https(64, https.CPU, USUAL), 0.3),
+    Guard(_https(64, https.CPU, PARTIAL), 0.3),
+    Guard(_https(64, https.CPU, USUAL, "40 KB"), 0.3),
+    Guard(Measure(view.RUN, view.WEBHOOK, view.PEAK, TESSERA), 0.1),
+    Guard(Measure(startup.RUN, startup.COMMAND, startup.UNIT, TESSERA, startup.PYTHON), 0.3),
+)

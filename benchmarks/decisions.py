@@ -1,0 +1,29 @@
+"""Make some decisions and end: a process to count instructions of. `python -m benchmarks.decisions MODE PASSES NODES`."""
+
+import json
+import sys
+
+from benchmarks import corpus
+from tessera.core.admission import Policy
+from tessera.webhook.handler import Admission
+
+
+def main(mode: str, passes: int, nodes: int) -> None:
+    """Answer one review of each template; then go over them so many times as the mode says."""
+    admission = Admission(corpus.offers(nodes), Policy())
+    bodies = corpus.reviews()
+    for body in bodies:
+        admission.answer(body)
+        json.loads(body)
+    for number in range(passes):
+        for body in bodies:
+            if mode == "json":
+                json.loads(body)
+                continue
+            if mode == "first":
+                admission.policy = admission.policy  # a change of the configuration forgets all answers
+            admission.answer(body.replace(corpus.NONCE.encode(), b"nonce-%010d" % number))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,111 @@
+"""`RESULTS.md`: what was measured, written by the tool and by nobody else."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from benchmarks import decision, growth, https, instructions, kube, plots, startup, storm, view
+from benchmarks.aims import AIMS
+from benchmarks.results import PARTIAL, TESSERA, USUAL, Results
+
+FILE: Final = Path(__file__).parent / "RESULTS.md"
+PLOTS: Final = Path(__file__).parent / "plots"
+
+_HEAD: Final = """# Results
+
+Written by `make bench`; [how it is measured](../docs/performance.md). Values are medians of the rounds. A ratio is taken
+within a round, where both were measured in turns: its median, and in brackets its extremes. Values of other machines
+differ, ratios much less.
+"""
+_TITLES: Final = {
+    decision.RUN: "The decision in process: bytes in, bytes out",
+    instructions.RUN: "The decision in instructions",
+    https.RUN: "Over HTTPS, the server on one core",
+    view.RUN: "Filling the view",
+    storm.RUN: "A watch storm: 5,000 node updates a minute, every tenth changes what is offered",
+    startup.RUN: "Starting",
+    growth.RUN: "Growth",
+    kube.RUN: "Through a real kube-apiserver, one client, dry runs",
+}
+_BASES: Final = {  # what the others are compared with, in each table
+    decision.RUN: decision.JSON,
+    instructions.RUN: decision.JSON,
+    https.RUN: TESSERA,
+    view.RUN: TESSERA,
+    kube.RUN: kube.NONE,
+}
+
+
+def write(results: Results) -> None:
+    """Write the report and its pictures."""
+    PLOTS.mkdir(exist_ok=True)
+    pictures = dict(_pictures(results))
+    for name, svg in pictures.items():
+        (PLOTS / name).write_text(svg)
+    parts = [_HEAD, _machine(results), _aims(results)]
+    for run in sorted(results.runs(), key=list(_TITLES).index):
+        parts.append(f"## {_TITLES[run]}\n")
+        parts += [_table(results, run, unit) for unit in _units(results, run)]
+        parts += [f"![{name}](plots/{name})\n" for name in pictures if _PICTURES[name][0] == run]
+    FILE.write_text("\n".join(parts))
+
+
+def _machine(results: Results) -> str:
+    lines = [f"| {key} | {value} |" for key, value in results.machine.items()]
+    notes = "".join(f"- {note}\n" for note in results.notes)
+    return "\n".join(["| | |", "|---|---|", *lines, ""]) + (f"\n{notes}" if notes else "")
+
+
+def _aims(results: Results) -> str:
+    lines = ["## Aims\n", "| aim | wanted | measured | |", "|---|---|---|---|"]
+    for aim in AIMS:
+        value = aim.measure.of(results)
+        if value is not None:
+            lines.append(
+                f"| {aim.text} | {aim.bound} | {value} | {'met' if aim.met(value.median) else '**short**'} |"
+            )
+    return "\n".join([*lines, ""])
+
+
+def _units(results: Results, run: str) -> list[str]:
+    return list(dict.fromkeys(one.unit for one in results.series if one.run == run))
+
+
+def _table(results: Results, run: str, unit: str) -> str:
+    """One quantity: cases down, subjects across, with their ratio to the base where there is one."""
+    series = [one for one in results.series if (one.run, one.unit) == (run, unit)]
+    subjects = list(dict.fromkeys(one.subject for one in series))
+    base = _BASES.get(run, "")
+    lines = [f"| {unit} | {' | '.join(subjects)} |", "|---" * (len(subjects) + 1) + "|"]
+    for what in dict.fromkeys(one.what for one in series):
+        cells = []
+        for subject in subjects:
+            found = results.find(run, what, unit, subject)
+            ratio = results.ratio(run, what, unit, subject, base) if subject != base else None
+            cells.append("" if found is None else _shown(found.median) + (f", × {ratio}" if ratio else ""))
+        lines.append(f"| {what} | {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+_PICTURES: Final = {  # file → benchmark, curve, title, x, y
+    "latency.svg": (https.RUN, "latency", "Answers that take longer, 4 KB, 64 connections", "milliseconds", "percent of requests"),
+    "growth.svg": (growth.RUN, "growth", "One decision", "nodes", "microseconds"),
+    "memory.svg": (growth.RUN, "memory", "Resident size of the whole webhook", "nodes", "MiB"),
+}  # fmt: skip
+
+
+def _pictures(results: Results) -> Iterable[tuple[str, str]]:
+    for name, (_, curve, title, x, y) in _PICTURES.items():
+        lines = results.curves.get(curve)
+        if not lines:
+            continue
+        shown: dict[str, plots.Points] = dict(lines)
+        if curve == "latency":
+            shown = {
+                s: plots.slower_than(lines[s]) for s in (TESSERA, USUAL, PARTIAL, https.FLOOR) if s in lines
+            }
+        yield name, plots.plot(title, x, y, shown)

@@ -1,0 +1,70 @@
+"""Filling the view: from the start of a process until it is ready, and the memory that it takes for it."""
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from benchmarks import corpus
+from benchmarks.processes import PROGRAMS, SERVER_CORE, Running, on_core
+from benchmarks.results import PARTIAL, TESSERA, USUAL, Results, in_turns
+from benchmarks.stage import Stage
+
+RUN: Final = "view"
+SECONDS: Final = "s until ready"
+PEAK: Final = "MiB at most"
+STEADY: Final = "MiB then"
+WEBHOOK: Final = f"webhook, {corpus.NODES:,} nodes"
+_CALM: Final = 1.5  # seconds after being ready: garbage is collected, buffers are given back
+
+
+def with_pods(count: int) -> str:
+    """How the case is called in which pods are held too."""
+    return f"view alone, {corpus.NODES:,} nodes and {count:,} pods"
+
+
+def run(stage: Stage, results: Results) -> None:
+    """The webhooks with their nodes; then nodes and pods, which capacity needs."""
+    with stage.apiserver() as apiserver:
+        measures = {
+            subject: partial(_webhook, stage, subject, apiserver.kubeconfig)
+            for subject in (TESSERA, USUAL, PARTIAL)
+        }
+        _measure(results, WEBHOOK, min(stage.effort.rounds, 3), measures)
+    for pods in (20_000,) if stage.effort.short else (20_000, 100_000):
+        with stage.apiserver(pods=pods) as apiserver:
+            followers: dict[str, list[str | Path]] = {
+                TESSERA: [Path(sys.executable), "-m", "benchmarks.follow", apiserver.kubeconfig],
+                USUAL: [PROGRAMS / "informer", apiserver.kubeconfig],
+            }
+            measures = {subject: partial(_follower, command) for subject, command in followers.items()}
+            _measure(results, with_pods(pods), 1 if stage.effort.short or pods > 20_000 else 3, measures)
+
+
+def _measure(
+    results: Results, what: str, rounds: int, measures: Mapping[str, Callable[[], dict[str, float]]]
+) -> None:
+    for subject, quantities in in_turns(rounds, measures).items():
+        for unit, values in quantities.items():
+            results.add(RUN, what, unit, subject, values)
+
+
+def _webhook(stage: Stage, subject: str, kubeconfig: Path) -> dict[str, float]:
+    with stage.webhook(subject, kubeconfig) as server:
+        return _sizes(server.process, server.seconds)
+
+
+def _follower(command: list[str | Path]) -> dict[str, float]:
+    process = Running(on_core(SERVER_CORE, command))
+    try:
+        process.line()
+        return _sizes(process, time.monotonic() - process.started)
+    finally:
+        process.stop()
+
+
+def _sizes(process: Running, seconds: float) -> dict[str, float]:
+    time.sleep(_CALM)
+    return {SECONDS: seconds, PEAK: process.memory("VmHWM"), STEADY: process.memory()}

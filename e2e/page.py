@@ -1,0 +1,191 @@
+"""A page under test: the command that serves it, the API behind it, and a real browser in front of it.
+
+The browser is Debian's chromium, driven by Playwright (`requirements/browser.txt`).
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from e2e.cluster import Unavailable
+from e2e.cluster.programs import install_debian_packages
+from e2e.cluster.versions import DebianPackage
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+Object = dict[str, Any]
+
+PATIENCE = 20.0
+_CHROMIUM = DebianPackage("chromium", ("/usr/bin/chromium",))
+# as root, and without a network: no sandbox, and nothing that calls home
+_FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def browser() -> Iterator["Browser"]:
+    """A browser, installed first where that is possible."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        raise Unavailable("the page's tests need Playwright: `make .venv/.browser` installs it") from None
+    install_debian_packages([_CHROMIUM], what="the page's tests")
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=list(_FLAGS))
+        try:
+            yield launched
+        finally:
+            launched.close()
+
+
+@dataclass
+class Tab:
+    """A page in the browser, and everything that went wrong or went out there."""
+
+    page: "Page"
+    url: str
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, browser: "Browser", url: str, *, width: int = 1280, dark: bool = False) -> Iterator["Tab"]:
+        """Open a page; when it is left, nothing must have gone wrong."""
+        page = browser.new_page(
+            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
+        )
+        tab = cls(page, url)
+        page.on("pageerror", lambda error: tab.complaints.append(str(error)))
+        page.on(
+            "console",
+            lambda said: tab.complaints.append(said.text) if said.type in ("error", "warning") else None,
+        )
+        page.on("request", lambda request: tab.requests.append(request.url))
+        page.goto(url)
+        page.wait_for_selector("#link[data-state=live]")
+        yield tab
+        page.close()
+        assert tab.complaints == []
+        assert [one for one in tab.requests if not one.startswith(url)] == []
+
+    def texts(self, selector: str) -> list[str]:
+        """The texts of all elements there."""
+        return self.page.locator(selector).all_inner_texts()
+
+    def tiles(self) -> dict[str, list[Object]]:
+        """Every node's tiles: resource, id, pod and how they are drawn."""
+        found: dict[str, list[Object]] = self.page.evaluate(
+            """() => Object.fromEntries([...document.querySelectorAll("article.node")].map((node) => [
+                node.dataset.node,
+                [...node.querySelectorAll("button.tile")].map((tile) => ({
+                    resource: tile.dataset.resource, id: tile.dataset.id || "", pod: tile.dataset.pod || "",
+                    out: tile.classList.contains("out"), leaving: tile.classList.contains("leaving"),
+                    guessed: tile.classList.contains("guessed"), width: tile.getBoundingClientRect().width,
+                }))]))"""
+        )
+        return found
+
+    def totals(self) -> dict[str, list[str]]:
+        """The capacity table: resource → allocatable, allocated, available, asked for."""
+        found: dict[str, list[str]] = self.page.evaluate(
+            """() => Object.fromEntries([...document.querySelectorAll("#totals-rows tr")].map((row) => [
+                row.dataset.resource, [...row.cells].slice(2).map((cell) => cell.textContent)]))"""
+        )
+        return found
+
+
+@dataclass(frozen=True)
+class Api:
+    """The cluster's API, asked without any of Tessera's code."""
+
+    url: str
+
+    def get(self, path: str) -> Object:
+        """An object, or a list of them."""
+        return self._call("GET", path)
+
+    def create(self, pod: Object) -> Object:
+        """Create a pod; `urllib.error.HTTPError` when it is refused."""
+        return self._call("POST", "/api/v1/namespaces/default/pods", pod)
+
+    def delete(self, path: str) -> None:
+        """Delete an object."""
+        self._call("DELETE", path)
+
+    def patch(self, path: str, patch: Object) -> Object:
+        """Change an object."""
+        return self._call("PATCH", path, patch, "application/merge-patch+json")
+
+    def _call(
+        self, method: str, path: str, body: Object | None = None, kind: str = "application/json"
+    ) -> Object:
+        data = json.dumps(body).encode() if body is not None else None
+        request = urllib.request.Request(  # noqa: S310 # the address is ours
+            f"{self.url}{path}", data, {"Content-Type": kind}, method=method
+        )
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310
+            found: Object = json.load(answer)
+            return found
+
+
+@contextlib.contextmanager
+def serving(*arguments: str, ready: str) -> Iterator[list[str]]:
+    """A command of Tessera that serves a page: the lines that it printed until it was ready. ^C at the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tessera", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
+    try:
+        lines: list[str] = []
+        for line in process.stdout or ():
+            lines.append(line)
+            if ready in line:
+                break
+        yield lines
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            _, complaint = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+            process.wait()
+    assert (process.returncode, complaint.strip()) == (130, "interrupted")
+
+
+def address_in(lines: Sequence[str]) -> str:
+    """The page's address among what a command printed."""
+    return next(line for line in lines if line.startswith("http://")).split()[0]
+
+
+def embedded_api(lines: Sequence[str]) -> Api:
+    """The API of the embedded cluster whose command printed these lines."""
+    import yaml
+
+    path = next(line for line in lines if line.startswith("export KUBECONFIG=")).split()[1]
+    config = yaml.safe_load(Path(path.removeprefix("KUBECONFIG=")).read_text())
+    return Api(config["clusters"][0]["cluster"]["server"])
+
+
+def until(look: Callable[[], Any], expected: Any) -> None:
+    """Look until it is as expected; else show what it is."""
+    deadline = time.monotonic() + PATIENCE
+    while (found := look()) != expected and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert found == expected

@@ -1,0 +1,331 @@
+"""The page in a real browser: what it shows is what the API says, after each kind of change.
+
+With `TESSERA_SCREENSHOTS=FOLDER` (`make screenshots`) the pictures of the documentation are made on the way.
+"""
+
+import base64
+import json
+import os
+import urllib.error
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from e2e.cluster import Client
+from e2e.page import Api, Object, Tab, address_in, browser, embedded_api, serving, until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+MIG = "nvidia.com/mig-"
+MOCK = "device.example.com/gpu"
+NODES = """
+cards: {layout: "2g.20gb=2,3g.30gb=1", devices: {simulated: {product: H200-70GB, cards: 2}}}
+whole: {devices: {simulated: {product: H200-70GB, cards: 2}}}
+mock:
+  devices:
+    static:
+      - {resource: device.example.com/gpu, devices: "device_{0..3}", mounts: [{hostPath: "/mock/{id}"}]}
+plain: {}
+"""
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator["Browser"]:
+    """One browser for all tests."""
+    with browser() as one:
+        yield one
+
+
+@dataclass(frozen=True)
+class World:
+    """An embedded cluster, its API, and its page."""
+
+    api: Api
+    url: str
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """A fresh embedded cluster for each test."""
+    file = tmp_path / "nodes.yaml"
+    file.write_text(NODES)
+    arguments = ("demo", "--serve", "--port", "0", "--nodes", str(file))
+    with serving(*arguments, ready="export KUBECONFIG=") as lines:
+        yield World(embedded_api(lines), address_in(lines))
+
+
+def pod(name: str, resource: str, count: int = 1, **metadata: object) -> Object:
+    """A pod that asks for one thing."""
+    limits = {"limits": {resource: count}}
+    containers = [{"name": "main", "image": "busybox", "resources": limits}]
+    return {"metadata": {"name": name, **metadata}, "spec": {"containers": containers}}
+
+
+def said(
+    api: Api,
+) -> tuple[dict[str, list[str]], dict[str, set[tuple[str, str, str]]], dict[str, Counter[str]]]:
+    """What the API says: the capacity table; per node the devices that pods hold, and how many more are free."""
+    nodes, pods = api.get("/api/v1/nodes")["items"], api.get("/api/v1/pods")["items"]
+    held: dict[str, set[tuple[str, str, str]]] = {node["metadata"]["name"]: set() for node in nodes}
+    taken: dict[str, Counter[str]] = {name: Counter() for name in held}
+    asked: Counter[str] = Counter()
+    for one in pods:
+        name = f"{one['metadata']['namespace']}/{one['metadata']['name']}"
+        on = one["spec"].get("nodeName")
+        for container in one["spec"]["containers"]:
+            limits = {k: int(v) for k, v in container["resources"]["limits"].items() if "/" in k}
+            (taken[on] if on else asked).update(limits)
+        for status in one["status"].get("containerStatuses", ()):
+            for allocated in status.get("allocatedResourcesStatus", ()):
+                held[on] |= {
+                    (allocated["name"], device["resourceID"], name) for device in allocated["resources"]
+                }
+    has = {
+        node["metadata"]["name"]: {k: int(v) for k, v in node["status"]["allocatable"].items() if "/" in k}
+        for node in nodes
+    }
+    free = {name: Counter({k: n - taken[name][k] for k, n in one.items()}) for name, one in has.items()}
+    totals: dict[str, list[str]] = {}
+    for resource in sorted(
+        {k for one in has.values() for k in one} | set(asked) | {k for t in taken.values() for k in t}
+    ):
+        allocatable = sum(one.get(resource, 0) for one in has.values())
+        allocated = sum(one[resource] for one in taken.values())
+        if allocatable or allocated or asked[resource]:
+            numbers = (allocatable, allocated, allocatable - allocated, asked[resource])
+            totals[resource] = [str(number) for number in numbers]
+    return totals, held, {name: +one for name, one in free.items()}
+
+
+def shown(
+    tab: Tab,
+) -> tuple[dict[str, list[str]], dict[str, set[tuple[str, str, str]]], dict[str, Counter[str]]]:
+    """The same, as the page shows it."""
+    tiles = tab.tiles()
+    held = {n: {(t["resource"], t["id"], t["pod"]) for t in ts if t["pod"]} for n, ts in tiles.items()}
+    free = {n: Counter(t["resource"] for t in ts if not t["pod"] and not t["out"]) for n, ts in tiles.items()}
+    return dict(sorted(tab.totals().items())), held, free
+
+
+def agree(tab: Tab, api: Api) -> None:
+    """Wait until the page shows what the API says."""
+    until(
+        lambda: (shown(tab) == said(api), shown(tab), said(api))[0] or (shown(tab), said(api)), expected=True
+    )
+
+
+def test_what_the_page_shows(world: World, chromium: "Browser") -> None:
+    """Pods come, wait, are rewritten, refused and deleted; layouts change: the page always shows what the API says."""
+    api = world.api
+    with Tab.open(chromium, world.url) as tab:
+        agree(tab, api)
+        assert {name for name, tiles in tab.tiles().items() if not tiles} == {"plain"}
+
+        api.create(pod("train", f"{MIG}3g.30gb"))
+        until(lambda: [t["pod"] for t in tab.tiles()["cards"] if t["pod"]], ["default/train"])
+        agree(tab, api)
+        assert tab.texts("#admissions li")[0].endswith("default/train as asked\nwhat it asks for is offered")
+
+        api.create(pod("infer", f"{MIG}1g.10gb"))
+        until(lambda: "default/infer 1g.10gb → 2g.20gb" in tab.texts("#admissions li")[0], expected=True)
+        agree(tab, api)
+
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            api.create(pod("huge", f"{MIG}2g.20gb", 99))
+        assert refused.value.code == 403
+        until(lambda: "default/huge rejected" in tab.texts("#admissions li")[0], expected=True)
+        assert "asked for nvidia.com/mig-2g.20gb: 99" in tab.texts("#admissions li")[0]
+
+        api.create(pod("mocks", MOCK, 3))
+        api.create(pod("more", MOCK, 2))
+        why = "0/4 nodes are available: 4 Insufficient device.example.com/gpu."
+        until(lambda: [one.split("\n")[1] for one in tab.texts("#pending li")], [why])
+        agree(tab, api)
+        assert tab.totals()[MOCK] == ["4", "3", "1", "2"]
+        api.delete("/api/v1/namespaces/default/pods/mocks")
+        until(lambda: tab.texts("#pending li"), [])
+        agree(tab, api)
+        assert tab.totals()[MOCK] == ["4", "2", "2", "0"]
+
+
+def test_layouts(world: World, chromium: "Browser") -> None:
+    """A new layout is on the page with what it did; a slice in use stays until its pod ends; a bad one is named."""
+    api, node = world.api, "/api/v1/nodes/cards"
+    api.create(pod("train", f"{MIG}3g.30gb"))
+
+    def relayout(text: str) -> None:
+        api.patch(node, {"metadata": {"annotations": {"run.ai/mig.config": text}}})
+
+    with Tab.open(chromium, world.url) as tab:
+        until(lambda: [t["pod"] for t in tab.tiles()["cards"] if t["pod"]], ["default/train"])
+        wide = {t["resource"]: t["width"] for t in tab.tiles()["cards"]}
+        assert wide[f"{MIG}3g.30gb"] == pytest.approx(1.5 * wide[f"{MIG}2g.20gb"], rel=0.05)
+
+        relayout("1g.10gb=7")
+        until(lambda: tab.texts("[data-node=cards] .badge")[0], "layout pending")
+        until(lambda: tab.totals().get(f"{MIG}1g.10gb"), ["11", "0", "11", "0"])
+        (leaving,) = [tile for tile in tab.tiles()["cards"] if tile["leaving"]]
+        assert (leaving["resource"], leaving["pod"]) == (f"{MIG}3g.30gb", "default/train")
+        agree(tab, api)
+        changes = "\n".join(tab.texts("#layouts li"))
+        assert "asked: 1g.10gb=7" in changes
+        assert "1g.10gb 0 → 11" in changes
+
+        api.delete("/api/v1/namespaces/default/pods/train")
+        until(lambda: tab.totals().get(f"{MIG}1g.10gb"), ["14", "0", "14", "0"])
+        until(lambda: tab.texts("[data-node=cards] .badge"), ["layout success"])
+        agree(tab, api)
+        mapping = json.loads(base64.b64decode(api.get(node)["metadata"]["annotations"]["run.ai/mig-mapping"]))
+        ids = {device["device_uuid"] for devices in mapping.values() for device in devices}
+        assert {tile["id"] for tile in tab.tiles()["cards"]} == ids
+
+        relayout("3g.30gb=9")
+        until(lambda: tab.texts("[data-node=cards] .badge"), ["layout failed"])
+        assert "3g.30gb ×9" in tab.texts("[data-node=cards] .reason")[0]
+        agree(tab, api)
+
+        api.patch(node, {"spec": {"unschedulable": True}})
+        until(lambda: "cordoned" in tab.texts("[data-node=cards] .badge"), expected=True)
+        api.delete("/api/v1/nodes/whole")
+        until(lambda: sorted(tab.tiles()), ["cards", "mock", "plain"])
+        agree(tab, api)
+
+
+def test_trying_a_pod(world: World, chromium: "Browser") -> None:
+    """The form explains, complains in words, and creates nothing."""
+    with Tab.open(chromium, world.url) as tab:
+        page = tab.page
+        page.locator("#yaml").focus()
+        page.keyboard.press("Control+Enter")
+        page.wait_for_selector("#explanation:not([hidden])")
+        assert "decision    admitted as it is" in page.locator("#explanation").inner_text()
+        page.fill("#yaml", "kind: Pod\nspec: [")
+        tab.page.click("#try button")
+        until(lambda: "bad" in (page.locator("#explanation").get_attribute("class") or ""), expected=True)
+        assert page.locator("#explanation").inner_text().startswith("line")
+        tab.complaints.clear()  # the browser's own word about the status 400
+    assert world.api.get("/api/v1/pods")["items"] == []
+
+
+def test_nothing_is_markup(world: World, chromium: "Browser") -> None:
+    """Whatever somebody writes into a name or an annotation is text on the page."""
+    evil = "<img src=x onerror=document.title='gone'>"
+    world.api.create(pod(evil, MOCK, annotations={"gpu-webhook.k8s.io/fallback": evil}))
+    world.api.create(pod("b", MOCK, 9, annotations={"gpu-webhook.k8s.io/fallback": evil}))
+    with Tab.open(chromium, world.url) as tab:
+        until(lambda: [t["pod"] for t in tab.tiles()["mock"] if t["pod"]], [f"default/{evil}"])
+        until(lambda: len(tab.texts("#pending li")), 1)
+        assert tab.page.locator("img").count() == 1  # the page's own
+        assert tab.page.title() == "Tessera"
+
+
+def test_keyboard(world: World, chromium: "Browser") -> None:
+    """Everything can be reached without a mouse: skip link, filter, tiles, form."""
+    world.api.create(pod("train", f"{MIG}3g.30gb"))
+    with Tab.open(chromium, world.url) as tab:
+        page = tab.page
+        until(lambda: [t["pod"] for t in tab.tiles()["cards"] if t["pod"]], ["default/train"])
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+        page.keyboard.press("/")
+        page.keyboard.type("train")
+        until(lambda: list(tab.tiles()), ["cards"])
+        assert page.locator("#nodes-count").inner_text() == "1 of 4"
+        page.keyboard.press("Tab")
+        first = page.evaluate("document.activeElement.getAttribute('aria-label')")
+        assert first.startswith("cards, card 0, slices 0–1: 2g.20gb, free (MIG-")
+        assert page.locator("#detail").inner_text() == first
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        assert "3g.30gb, held by default/train" in page.locator("#detail").inner_text()
+        world.api.create(pod("other", f"{MIG}2g.20gb"))  # redrawn, and the focus stays
+        until(lambda: len([t for t in tab.tiles()["cards"] if t["pod"]]), 2)
+        assert "held by default/train" in page.evaluate("document.activeElement.getAttribute('aria-label')")
+        page.keyboard.press("/")
+        page.keyboard.press("Escape")
+        until(lambda: len(tab.tiles()), 4)
+
+
+@pytest.mark.parametrize("width", [360, 768, 1600])
+@pytest.mark.parametrize("dark", [False, True])
+def test_windows(world: World, chromium: "Browser", width: int, dark: bool) -> None:
+    """No window is too narrow, and it is dark where the system is."""
+    with Tab.open(chromium, world.url, width=width, dark=dark) as tab:
+        until(lambda: len(tab.tiles()), 4)
+        overflow = "document.scrollingElement.scrollWidth - document.scrollingElement.clientWidth"
+        assert tab.page.evaluate(overflow) == 0
+        colour = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        brightness = sum(int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(","))
+        assert (brightness < 200) is dark
+
+
+def test_the_end_of_the_server(tmp_path: Path, chromium: "Browser") -> None:
+    """When the command ends, the page says that it is no longer live, and goes on showing what it knew."""
+    file = tmp_path / "nodes.yaml"
+    file.write_text("plain: {}\n")
+    page = chromium.new_page()
+    with serving("demo", "--serve", "--port", "0", "--nodes", str(file), ready="export KUBECONFIG=") as lines:
+        page.goto(address_in(lines))
+        page.wait_for_selector("#link[data-state=live]")
+        page.wait_for_selector("article.node")
+    page.wait_for_selector("#link[data-state=lost]")
+    assert page.locator("article.node").count() == 1
+    page.close()
+
+
+def test_a_real_cluster(control_plane: Client, namespace: str, chromium: "Browser") -> None:
+    """On a real API server and scheduler: nodes, pods that were bound and pods that wait are on the page, live."""
+    resource = f"{MIG}2g.20gb"
+    labels = {
+        "nvidia.com/gpu.product": "NVIDIA-H200-70GB",
+        "nvidia.com/gpu.count": "1",
+        "nvidia.com/gpu.memory": "71680",
+    }
+    layout = {"run.ai/mig.config": "2g.20gb=3"}
+    control_plane.add_node("page-1", allocatable={resource: 3}, labels=labels, annotations=layout)
+    arguments = ("dashboard", "--kubeconfig", str(control_plane.kubeconfig), "--port", "0")
+    try:
+        with serving(*arguments, ready="^C") as lines, Tab.open(chromium, address_in(lines)) as tab:
+            until(lambda: len(tab.tiles()["page-1"]), 3)
+            for number in (1, 2, 3):
+                one = pod(f"p-{number}", resource, 1 if number < 3 else 2)
+                one["spec"]["containers"][0]["image"] = "localhost/pause:1"
+                control_plane.api.create(
+                    f"/api/v1/namespaces/{namespace}/pods", {"kind": "Pod", "apiVersion": "v1", **one}
+                )
+            until(
+                lambda: sorted(tile["pod"] for tile in tab.tiles()["page-1"]),
+                ["", f"{namespace}/p-1", f"{namespace}/p-2"],
+            )
+            assert all(tile["guessed"] for tile in tab.tiles()["page-1"] if tile["pod"])
+            why = f"0/1 nodes are available: 1 Insufficient {resource}."
+            until(lambda: [why in one for one in tab.texts("#pending li")], [True])
+            assert tab.totals()[resource] == ["3", "2", "1", "2"]
+            control_plane.set_allocatable("page-1", {resource: 2})
+            until(lambda: tab.totals()[resource], ["2", "2", "0", "2"])
+            until(lambda: [tile["out"] for tile in tab.tiles()["page-1"] if not tile["pod"]], [True])
+    finally:
+        control_plane.remove_node("page-1")
+
+
+def test_screenshots(chromium: "Browser", tmp_path: Path) -> None:
+    """The pictures in the documentation, which show a cluster with a bit of everything."""
+    folder = Path(os.environ.get("TESSERA_SCREENSHOTS") or tmp_path)
+    folder.mkdir(parents=True, exist_ok=True)
+    with serving("demo", "--serve", "--fast", "--port", "0", ready="export KUBECONFIG=") as lines:
+        api, url = embedded_api(lines), address_in(lines)
+        api.patch("/api/v1/nodes/a100", {"metadata": {"annotations": {"run.ai/mig.config": "1g.10gb=7"}}})
+        for name, width, dark in (("light", 1400, False), ("dark", 1400, True), ("narrow", 400, False)):
+            with Tab.open(chromium, url, width=width, dark=dark) as tab:
+                until(lambda tab=tab: len(tab.tiles()), 6)  # type: ignore[misc] # bound here
+                until(lambda tab=tab: tab.texts("[data-node=a100] .badge")[:1], ["layout pending"])  # type: ignore[misc]
+                assert any(tile["leaving"] for tile in tab.tiles()["a100"])
+                if name == "light":
+                    tab.page.click("#try button")
+                    tab.page.wait_for_selector("#explanation:not([hidden])")
+                tab.page.screenshot(path=folder / f"dashboard-{name}.png", full_page=name == "light")
