@@ -110,7 +110,7 @@ class SimulatedNode:
             del self._uids[key]  # gone, or another pod of the same name
             self.containers.pop(key, None)
             await self.kubelet.remove("/".join(key))
-        for key in there.keys() - self._uids.keys():
+        for key in [key for key in there if key not in self._uids]:
             self._uids[key] = there[key]
             await self._admit(bound[key])
 

@@ -74,7 +74,10 @@ class Scheduler:
     async def run(self) -> None:
         """Schedule until cancelled."""
         version = self._store.version
-        stops = [self._store.follow(kind, version, self._changed) for kind in (NODES, PODS)]
+        stops = [
+            self._store.follow(NODES, version, lambda _: self._look.set()),
+            self._store.follow(PODS, version, self._pod_changed),
+        ]
         try:
             while True:
                 self.look()
@@ -84,7 +87,7 @@ class Scheduler:
             for stop in stops:
                 stop()
 
-    def _changed(self, change: Change) -> None:
+    def _pod_changed(self, change: Change) -> None:
         if change.type == "ADDED":
             self._arrivals[change.after.key] = change.version
         elif change.type == "DELETED":
