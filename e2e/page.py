@@ -83,7 +83,8 @@ class Tab:
 
     def texts(self, selector: str) -> list[str]:
         """The texts of all elements there."""
-        return self.page.locator(selector).all_inner_texts()
+        found: list[str] = self.page.locator(selector).all_inner_texts()
+        return found
 
     def tiles(self) -> dict[str, list[Object]]:
         """Every node's tiles: resource, id, pod and how they are drawn."""

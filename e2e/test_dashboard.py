@@ -207,7 +207,7 @@ def test_trying_a_pod(world: World, chromium: "Browser") -> None:
         page.fill("#yaml", "kind: Pod\nspec: [")
         tab.page.click("#try button")
         until(lambda: "bad" in (page.locator("#explanation").get_attribute("class") or ""), expected=True)
-        assert page.locator("#explanation").inner_text().startswith("line")
+        assert page.locator("#explanation").inner_text().startswith("YAML: line 3")
         tab.complaints.clear()  # the browser's own word about the status 400
     assert world.api.get("/api/v1/pods")["items"] == []
 

@@ -54,17 +54,10 @@ def deployed() -> str:
     """What deploy/tessera.yaml should be."""
     lines = render("--set=namespace.create=true").splitlines()
     kept = [
-        line
-        for line in lines
-        if not line.strip().startswith(_HELMS_OWN) and not line.startswith("# Source: ")
+        one for one in lines if not one.strip().startswith(_HELMS_OWN) and not one.startswith("# Source: ")
     ]
-    return (
-        _HEAD
-        + "\n".join(
-            line for line, after in zip(kept, [*kept[1:], "---"], strict=True) if line or after != "---"
-        ).rstrip()
-        + "\n"
-    )
+    text = "\n".join(kept).replace("\n\n---", "\n---")  # helm ends each template with an empty line
+    return f"{_HEAD}{text.rstrip()}\n"
 
 
 def schema() -> str:

@@ -75,6 +75,39 @@ async def test_a_kubelet_that_cannot():
         assert (await stage.uses(["mock"], [MOCK]))["mock"][MOCK].allocated == 8
 
 
+async def test_another_pod_of_the_same_name():
+    """A pod that is deleted and made again at once is another pod."""
+    async with running("mock") as (one, stage):
+        await stage.create(asks("p", MOCK, 6))
+        await in_phase(stage, "p", "Running")
+        path = "/api/v1/namespaces/default/pods"
+        await asyncio.gather(
+            stage._client.delete(f"{path}/p"), stage._client.create(path, asks("p", MOCK, 8))
+        )
+        await in_phase(stage, "p", "Running")
+        assert [len(ids) for ids in one.cluster.nodes["mock"].kubelet.pods["default/p"]["main"].values()] == [
+            8
+        ]
+
+
+async def test_nonsense_is_survived():
+    """Objects that make no sense, and events that somebody deletes, stop nobody."""
+    async with running("mock") as (_, stage):
+        client = stage._client
+        await client.create(
+            "/api/v1/nodes", {"metadata": {"name": "odd"}, "status": {"allocatable": {"cpu": "many"}}}
+        )
+        await stage.create(asks("p", MOCK, 9))
+        await stage.until(lambda: stage.pod("p"), lambda pod: bool(pod["status"].get("conditions")))
+        await client.delete("/api/v1/namespaces/default/events")
+        await client.patch("/api/v1/namespaces/default/pods/p", {"spec": None})
+        await client.delete("/api/v1/nodes/mock")
+        await client.delete("/api/v1/namespaces/default/pods/p")
+        await stage.create(asks("q", MOCK, 1))
+        found = await stage.until(lambda: stage.pod("q"), lambda pod: bool(pod["status"].get("conditions")))
+        assert found["status"]["conditions"][0]["message"] == "no nodes available to schedule pods"
+
+
 async def test_a_kubelet_restarts():
     """Plugins come back by themselves, pods keep their devices."""
     async with running("mock") as (one, stage):

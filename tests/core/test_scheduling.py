@@ -100,7 +100,9 @@ def test_taints_that_exclude_nobody(taint):
     assert why_excluded(pod(), node("n", taints=(taint,))) is None
 
 
-@pytest.mark.parametrize("key", ["notnvidia.com/gpu", "nvidia.com.example.org/gpu", "gpu"])
+@pytest.mark.parametrize(
+    "key", ["notnvidia.com/gpu", "nvidia.com.example.org/gpu", "gpu", "cloud.google.com/gke-spot"]
+)
 def test_taints_like_a_vendors(key):
     """Only a vendor's own domain counts as a vendor's."""
     assert why_excluded(pod(), node("n", taints=(Taint(key),))) == f"taint {key}:NoSchedule is not tolerated"

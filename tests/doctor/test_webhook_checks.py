@@ -230,8 +230,8 @@ CALLING = 'Internal error occurred: failed calling webhook "gpu-allocation.k8s.i
     [
         (422, UNLIMITED, "problem", "is not changed in namespace default", "kubectl logs"),
         (500, CALLING + "tls: failed to verify certificate: x509: certificate signed by unknown authority", "problem", "does not trust the webhook's certificate", "tessera certs show"),
-        (500, CALLING + "x509: certificate has expired or is not yet valid", "problem", "is not valid now", "tessera certs show"),
-        (500, CALLING + "x509: certificate is valid for a.b.svc, not gpu-webhook.gpu-webhook.svc", "problem", "for another name", "tessera certs show"),
+        (500, CALLING + "tls: failed to verify certificate: x509: certificate has expired or is not yet valid", "problem", "is not valid now", "tessera certs show"),
+        (500, CALLING + "tls: failed to verify certificate: x509: certificate is valid for a.b.svc, not gpu-webhook.gpu-webhook.svc", "problem", "for another name", "tessera certs show"),
         (500, CALLING + "no endpoints available for service", "problem", "leads to no ready pod", "kubectl get pods"),
         (500, CALLING + "dial tcp 10.0.0.1:443: connect: connection refused", "problem", "nobody listens", "kubectl get pods"),
         (500, CALLING + "context deadline exceeded", "problem", "does not answer in time", "networkpolicy"),

@@ -277,6 +277,7 @@ def test_client_that_does_not_read():
         client.socket.settimeout(0.3)
         with pytest.raises(TimeoutError):
             client.send(request(body) * 100)
+        live.until(lambda: live.site.connections)  # the client is through the handshake a moment earlier
         (connection,) = live.site.connections
         assert connection._transport.get_write_buffer_size() < 8 * MIB
         live.sweep(31)
@@ -289,6 +290,7 @@ def test_client_that_reads_late():
     with Live() as live, live.connect() as client:
         sender = threading.Thread(target=client.send, args=(request(body) * 20,))
         sender.start()
+        live.until(lambda: live.site.connections)  # the client is through the handshake a moment earlier
         (connection,) = live.site.connections
         live.until(lambda: connection._transport.get_write_buffer_size() > 0)
         for _ in range(20):

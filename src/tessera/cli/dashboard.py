@@ -51,6 +51,7 @@ async def _serve(choice: ClusterChoice, port: int, policy: "Policy") -> int:
     from tessera.kube.client import Client
     from tessera.kube.config import find_cluster
     from tessera.kube.errors import Unreachable
+    from tessera.kube.paths import path_of
     from tessera.kube.view import LiveView
 
     cluster = find_cluster(choice.kubeconfig, choice.context)
@@ -58,6 +59,7 @@ async def _serve(choice: ClusterChoice, port: int, policy: "Policy") -> int:
     async with Client(cluster, user_agent="tessera-dashboard") as client:
         view = LiveView(client)
         try:
+            await client.get(path_of("v1", "namespaces"), {"limit": 1})  # whoever may not, hears it now
             async with (
                 serving(client, board, explainer(view.offers, policy), port) as url,
                 asyncio.TaskGroup() as tasks,

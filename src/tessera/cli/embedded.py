@@ -8,7 +8,7 @@ import asyncio
 import logging
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +97,7 @@ class Embedded:
         self._nodes = nodes
         self._reasons = reasons
 
-    async def have(self, nodes: Sequence[str]) -> None:
+    async def have(self, nodes: Iterable[str]) -> None:
         """Have exactly these nodes, as they are described: one that somebody has changed is made anew."""
         for stored in self.cluster.store.list(NODES):
             name, annotations = stored.key[1], stored.document["metadata"].get("annotations") or {}

@@ -21,7 +21,7 @@ def explainer(offers: Offers, policy: Policy) -> Explain:
     """`tessera admit -o explain`, for whatever somebody writes into the page."""
 
     def answer(text: str) -> str:
-        given = objects.items(yaml.load_all(text, "line"))
+        given = objects.items(yaml.load_all(text, "YAML"))
         results = [admit(one, offers, policy, "default") for one in given]
         told = [explain(one, offers, policy, Style(enabled=False)) for one in results if one.judgement]
         if not told:

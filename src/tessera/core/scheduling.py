@@ -9,14 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 # Clusters add tolerations for these later (ExtendedResourceToleration and the like): such taints exclude nobody.
-GPU_VENDOR_DOMAINS: Final = (
-    "nvidia.com",
-    "amd.com",
-    "intel.com",
-    "habana.ai",
-    "aws.amazon.com",
-    "cloud.google.com",
-)
+GPU_VENDOR_DOMAINS: Final = ("nvidia.com", "amd.com", "intel.com", "habana.ai")
 # Kubernetes' own condition taints (not-ready, unschedulable, disk-pressure …) say how a node is, not what it is.
 CONDITION_DOMAINS: Final = ("node.kubernetes.io", "node.cloudprovider.kubernetes.io")
 

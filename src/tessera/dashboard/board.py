@@ -22,6 +22,7 @@ from tessera.dashboard.observed import Denial, SeenNode, SeenPod, asks_for_gpus
 from tessera.kube.resource import Key
 
 _MOST_ADMISSIONS: Final = 100
+_MOST_DENIALS: Final = 1000
 _MOST_LAYOUTS: Final = 50
 _MOST_PENDING: Final = 200
 _TOGETHER: Final = 15.0  # seconds; a kubelet tells of its resources within ten
@@ -80,7 +81,7 @@ class Board:
         self._capacity = Capacity()
         self._admissions: deque[Admission] = deque(maxlen=_MOST_ADMISSIONS)
         self._layouts: deque[LayoutChange] = deque(maxlen=_MOST_LAYOUTS)
-        self._denials: set[str] = set()
+        self._denials: deque[str] = deque(maxlen=_MOST_DENIALS)  # names of events that were told
         self._trouble = ""
         self._marked: set[str] = {"about", "totals", "pending", "admissions", "layouts"}
         self._parts: dict[str, bytes] = {}
@@ -137,7 +138,7 @@ class Board:
     def denied(self, denial: Denial) -> None:
         """A controller was refused a pod; it tries again and again, which is told once."""
         if denial.name not in self._denials:
-            self._denials.add(denial.name)
+            self._denials.append(denial.name)
             self.admitted(
                 Admission(denial.when, denial.namespace, denial.owner, "rejected", "", denial.reason)
             )

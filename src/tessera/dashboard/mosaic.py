@@ -61,12 +61,15 @@ class Mosaic:
 def mosaic_of(node: SeenNode, pods: Iterable[SeenPod]) -> Mosaic:
     """Lay out a node's devices, and put its pods onto them."""
     holders = _Holders(pods)
+    cards: tuple[Card, ...] = ()
     trouble = ""
     try:
         layout = present_layout(node.gpus) or _whole_cards(node)
+        if layout is not None:
+            layout.slots(node.gpus.strategy)  # the strategy may not allow it
+            cards = tuple(_cards(node, layout, holders))
     except InvalidInput as error:
-        layout, trouble = None, str(error)
-    cards = tuple(_cards(node, layout, holders)) if layout is not None else ()
+        trouble = str(error)
     drawn = {tile.resource for card in cards for tile in card.tiles}
     counts = {
         resource: int(amount.value)

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.resources
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final
 
@@ -21,6 +22,7 @@ _FILES: Final = {
 }
 _JSON: Final = "application/json"
 _PACE: Final = 0.1  # seconds: changes within that time are sent together
+_IDLE: Final = 4  # for every second of work so many of rest: thousands of nodes take a tenth of one to add up
 _SILENCE: Final = 15.0  # seconds, then a word so that both sides know the other is there
 _BEHIND: Final = 256  # messages that a listener may be behind; one that reads no more is let go
 
@@ -39,12 +41,13 @@ class Page:
         """Tell whoever listens what is new, until cancelled."""
         told = -1
         while True:
+            began = time.monotonic()
             if told != self._board.version:
                 told = self._board.version
                 changed, gone = self._board.changes()
                 if changed or gone:
                     self._broadcast(_message("change", changed, gone))
-            await asyncio.sleep(_PACE)
+            await asyncio.sleep(max(_PACE, _IDLE * (time.monotonic() - began)))
 
     def _broadcast(self, message: bytes) -> None:
         for queue in tuple(self._listeners):

@@ -21,7 +21,7 @@ _MEANT_DISABLED: Final = frozenset({"disabled", "disable", "false", "off", "no"}
 
 # What the API server says when it could not call a webhook → what that means. First match wins.
 _CALL_FAILURES: Final = (
-    (r"x509: certificate signed by unknown authority|certificate is not trusted|tls: failed to verify",
+    (r"x509: certificate signed by unknown authority|certificate is not trusted",
      "the API server does not trust the webhook's certificate: the caBundle is not that of its authority", "certs"),
     (r"x509: certificate (has expired|is not yet valid)", "the webhook's certificate is not valid now", "certs"),
     (r"x509: .*(valid for|not valid for any names|doesn't contain any IP)",

@@ -5,7 +5,7 @@ from typing import Any
 
 from tessera.core.admission import RECORD_ANNOTATION
 from tessera.core.quantity import Quantity
-from tessera.simulation.scenes import annotations_of, first_sentence, held_counts, why_waiting
+from tessera.simulation.scenes import annotations_of, first_sentence, held_counts, runs, why_waiting
 from tessera.simulation.store import Document
 from tessera.simulation.story import Counts, Ending, Refused, Runs, Waits
 
@@ -17,8 +17,8 @@ def refusal_wrong(ends: Ending, message: str) -> tuple[str, ...]:
     return tuple(f'the message was to say "{words}"' for words in ends.words if words not in message)
 
 
-def pod_wrong(ends: Ending, pod: Document) -> tuple[str, ...]:
-    """What is wrong about an admitted pod."""
+def pod_wrong(ends: Ending, pod: Document, *, kubelets: bool) -> tuple[str, ...]:
+    """What is wrong about an admitted pod; without kubelets, nobody hands out devices."""
     record = annotations_of(pod).get(RECORD_ANNOTATION, "")
     wrong: list[str] = []
     if isinstance(ends, Refused):
@@ -31,20 +31,24 @@ def pod_wrong(ends: Ending, pod: Document) -> tuple[str, ...]:
             wrong.append(f'it was to wait because "{ends.because}", and is told "{waiting}"')
         return tuple(wrong)
     node, phase = pod["spec"].get("nodeName"), pod["status"].get("phase")
-    if (phase, node) != ("Running", ends.on):
+    if not runs(pod, kubelets=kubelets) or node != ends.on:
         wrong.append(f"it was to run on {ends.on}, and is {phase} on {node or 'no node'}")
     wrong += _contents_wrong(ends, pod)
+    wrong += _devices_wrong(ends, pod) if kubelets else []
     return tuple(wrong)
+
+
+def _devices_wrong(ends: Runs, pod: Document) -> list[str]:
+    held = held_counts(pod)
+    return [
+        f"container {container} was to hold {dict(counts)}, and holds {held.get(container, {})}"
+        for container, counts in ends.holds.items()
+        if held.get(container, {}) != counts
+    ]
 
 
 def _contents_wrong(ends: Runs, pod: Document) -> list[str]:
     wrong = []
-    held = held_counts(pod)
-    for container, counts in ends.holds.items():
-        if held.get(container, {}) != counts:
-            wrong.append(
-                f"container {container} was to hold {dict(counts)}, and holds {held.get(container, {})}"
-            )
     for container in pod["spec"]["containers"]:
         limits = container.get("resources", {}).get("limits") or {}
         wanted = ends.limits.get(container["name"])

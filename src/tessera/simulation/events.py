@@ -1,11 +1,12 @@
 """Events: what happened to an object, told as `kubectl describe` shows it."""
 
+import contextlib
 import secrets
 from datetime import UTC, datetime
 from typing import Final
 
 from tessera.simulation.kinds import EVENTS
-from tessera.simulation.store import Document, Store
+from tessera.simulation.store import Document, StatusError, Store
 
 _MOST: Final = 1000  # kept; a real cluster keeps them for an hour
 
@@ -25,10 +26,7 @@ class Events:
         namespace = metadata.get("namespace") or "default"
         moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         key = (str(metadata.get("uid")), reason, message)
-        if (known := self._names.get(key)) is not None:
-            event = self._store.get(EVENTS, known[1], known[0]).document
-            event |= {"count": event["count"] + 1, "lastTimestamp": moment}
-            self._store.update(EVENTS, known[1], event, known[0])
+        if self._again(key, moment):
             return
         name = f"{metadata['name']}.{secrets.token_hex(8)}"
         event = {
@@ -53,4 +51,18 @@ class Events:
         self._names[key] = (namespace, name)
         while len(self._names) > _MOST:
             old = self._names.pop(next(iter(self._names)))
-            self._store.delete(EVENTS, old[1], old[0])
+            with contextlib.suppress(StatusError):
+                self._store.delete(EVENTS, old[1], old[0])
+
+    def _again(self, key: tuple[str, str, str], moment: str) -> bool:
+        """Count an event that is there already."""
+        if key not in self._names:
+            return False
+        namespace, name = self._names[key]
+        try:
+            event = self._store.get(EVENTS, name, namespace).document
+        except StatusError:
+            return False  # somebody has deleted it
+        event |= {"count": event.get("count", 1) + 1, "lastTimestamp": moment}
+        self._store.update(EVENTS, name, event, namespace)
+        return True

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from tessera.core.errors import InvalidInput
 from tessera.core.node import is_extended
 from tessera.core.pod import Container as Wanted
 from tessera.core.pod import Pod
@@ -21,7 +22,7 @@ from tessera.simulation.kubelet import AdmissionFailed, Held, Kubelet
 from tessera.simulation.nodes import NodeSpec
 from tessera.simulation.runtime import Container, Unresolvable, start_container
 from tessera.simulation.scheduler import read_pod
-from tessera.simulation.store import Document, Key, StatusError, Store
+from tessera.simulation.store import Document, Key, StatusError, Store, Stored
 
 _VERSION: Final = "v1.36.1+tessera"
 
@@ -40,7 +41,7 @@ class SimulatedNode:
         self._events = events
         self._look = asyncio.Event()
         self.kubelet = Kubelet(folder, self._look.set)
-        self._failed: set[str] = set()  # uids of pods that were turned away
+        self._uids: dict[Key, str] = {}  # pods that were looked at, whether they run or were turned away
 
     @property
     def name(self) -> str:
@@ -75,8 +76,8 @@ class SimulatedNode:
     async def stop(self) -> None:
         """The machine is gone: its pods and its object with it."""
         await self.kubelet.stop()
-        for key, pod in self._bound().items():
-            self._store.delete(PODS, pod["metadata"]["name"], key[0])
+        for namespace, name in self._bound():
+            self._store.delete(PODS, name, namespace)
         with contextlib.suppress(StatusError):
             self._store.delete(NODES, self.name)
 
@@ -98,29 +99,30 @@ class SimulatedNode:
 
     # its pods
 
-    def _bound(self) -> dict[Key, Document]:
-        pods = ((stored.key, stored.document) for stored in self._store.list(PODS))
-        return {key: pod for key, pod in pods if (pod.get("spec") or {}).get("nodeName") == self.name}
+    def _bound(self) -> dict[Key, Stored]:
+        pods = self._store.list(PODS)
+        return {one.key: one for one in pods if (one.document.get("spec") or {}).get("nodeName") == self.name}
 
     async def _tend_pods(self) -> None:
         bound = self._bound()
-        running = {key for key, pod in bound.items() if pod["status"]["phase"] not in ("Succeeded", "Failed")}
-        for key in self.containers.keys() - running:
-            del self.containers[key]
+        there = {key: _uid(one) for key, one in bound.items() if not _has_ended(one)}
+        for key in [key for key, uid in self._uids.items() if there.get(key) != uid]:
+            del self._uids[key]  # gone, or another pod of the same name
+            self.containers.pop(key, None)
             await self.kubelet.remove("/".join(key))
-        for key, pod in bound.items():
-            if key in running and key not in self.containers:
-                await self._admit(key, pod)
+        for key in [key for key in there if key not in self._uids]:
+            self._uids[key] = there[key]
+            await self._admit(bound[key])
 
-    async def _admit(self, key: Key, document: Document) -> None:
-        pod = read_pod(self._store.get(PODS, key[1], key[0]))
-        name = "/".join(key)
+    async def _admit(self, stored: Stored) -> None:
+        key, name = stored.key, "/".join(stored.key)
         try:
+            pod = read_pod(stored)
             self.containers[key] = await self._start_containers(name, pod)
-        except (AdmissionFailed, Unresolvable) as error:
+        except (AdmissionFailed, Unresolvable, InvalidInput) as error:
             await self.kubelet.remove(name)
             message = f"Pod was rejected: Allocate failed due to {error}, which is unexpected"
-            self._events.tell("kubelet", document, "UnexpectedAdmissionError", message, warning=True)
+            self._events.tell("kubelet", stored.document, "UnexpectedAdmissionError", message, warning=True)
             self._set_status(
                 key, {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": message}
             )
@@ -170,6 +172,14 @@ class SimulatedNode:
         there = self.host_root / path.lstrip("/")
         there.parent.mkdir(parents=True, exist_ok=True)
         return there
+
+
+def _uid(stored: Stored) -> str:
+    return str(stored.document["metadata"].get("uid"))
+
+
+def _has_ended(stored: Stored) -> bool:
+    return (stored.document.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def _is_over_before_the_rest(one: Wanted, pod: Pod) -> bool:

@@ -18,6 +18,7 @@ from tessera.simulation.scenes import (
     annotations_of,
     first_sentence,
     held_ids,
+    runs,
     why_waiting,
 )
 from tessera.simulation.stage import Stage
@@ -64,7 +65,7 @@ async def _play(step: Step, stage: Stage) -> Scene:
 
 async def _nodes(step: Nodes, stage: Stage) -> NodesCame:
     await stage.clear()
-    await stage.backstage.have(tuple(step.offers))
+    await stage.backstage.have(step.offers)
     others = {resource for counts in step.offers.values() for resource in counts}
 
     async def look() -> dict[str, dict[str, int]]:
@@ -98,12 +99,16 @@ async def _submit(step: Submit, stage: Stage) -> PodEnded:
 async def _settle(asked: Document, ends: Ending, stage: Stage, warnings: tuple[str, ...] = ()) -> PodEnded:
     """Wait until a pod has ended as it is to, or has had its time."""
     name = asked["metadata"]["name"]
-    pod = await stage.until(lambda: stage.pod(name), lambda pod: not pod_wrong(ends, pod))
+
+    def wrong(pod: Document) -> tuple[str, ...]:
+        return pod_wrong(ends, pod, kubelets=stage.kubelets)
+
+    pod = await stage.until(lambda: stage.pod(name), lambda pod: not wrong(pod))
     namespace = stage.namespace
     runs = pod["status"].get("phase") == "Running"
     seen = await stage.backstage.seen(namespace, name) if runs else {}
     reason = stage.backstage.reason(namespace, name)
-    return PodEnded(asked, pod, "", reason, warnings, seen, pod_wrong(ends, pod))
+    return PodEnded(asked, pod, "", reason, warnings, seen, wrong(pod))
 
 
 async def _submit_many(step: SubmitMany, stage: Stage) -> ManyEnded:
@@ -113,8 +118,8 @@ async def _submit_many(step: SubmitMany, stage: Stage) -> ManyEnded:
         return [await stage.pod(pod["metadata"]["name"]) for pod in step.pods]
 
     def compare(pods: list[Document]) -> tuple[str, ...]:
-        running = sum(pod["status"].get("phase") == "Running" for pod in pods)
-        reasons = {why_waiting(pod) for pod in pods if pod["status"].get("phase") != "Running"}
+        running = sum(runs(pod, kubelets=stage.kubelets) for pod in pods)
+        reasons = {why_waiting(pod) for pod in pods if not runs(pod, kubelets=stage.kubelets)}
         records = {annotations_of(pod).get(RECORD_ANNOTATION, "") for pod in pods}
         wrong = []
         if running != step.running:

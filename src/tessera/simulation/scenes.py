@@ -104,6 +104,11 @@ def annotations_of(document: Document | None) -> dict[str, Any]:
     return (document or {}).get("metadata", {}).get("annotations") or {}
 
 
+def runs(pod: Document, *, kubelets: bool) -> bool:
+    """Whether a pod runs; where there are no kubelets, whether it has its node."""
+    return pod["status"].get("phase") == "Running" if kubelets else bool(pod["spec"].get("nodeName"))
+
+
 def why_waiting(pod: Document | None) -> str:
     """Why no node has a pod yet, in the scheduler's words; empty when one has."""
     for one in (pod or {}).get("status", {}).get("conditions") or ():

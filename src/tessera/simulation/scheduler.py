@@ -5,6 +5,7 @@ allocatable) and at nothing else: no preemption, no pod affinity, no volumes, no
 """
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -73,7 +74,10 @@ class Scheduler:
     async def run(self) -> None:
         """Schedule until cancelled."""
         version = self._store.version
-        stops = [self._store.follow(kind, version, self._changed) for kind in (NODES, PODS)]
+        stops = [
+            self._store.follow(NODES, version, lambda _: self._look.set()),
+            self._store.follow(PODS, version, self._pod_changed),
+        ]
         try:
             while True:
                 self.look()
@@ -83,7 +87,7 @@ class Scheduler:
             for stop in stops:
                 stop()
 
-    def _changed(self, change: Change) -> None:
+    def _pod_changed(self, change: Change) -> None:
         if change.type == "ADDED":
             self._arrivals[change.after.key] = change.version
         elif change.type == "DELETED":
@@ -96,11 +100,12 @@ class Scheduler:
         waiting = [(stored, pod) for stored, pod in pods if _waits(pod)]
         if not waiting:
             return
-        rooms = {room.node.name: room for room in map(_room, self._store.list(NODES))}
+        rooms = {room.node.name: room for one in self._store.list(NODES) if (room := _room(one)) is not None}
         for stored, pod in pods:
-            name = pod["spec"].get("nodeName")
+            name = (pod.get("spec") or {}).get("nodeName")
             if name in rooms and (pod.get("status") or {}).get("phase") not in _ENDED:
-                rooms[name].take(read_pod(stored))
+                with contextlib.suppress(InvalidInput):  # nobody knows what it takes
+                    rooms[name].take(read_pod(stored))
         for stored, document in sorted(waiting, key=lambda one: self._arrivals.get(one[0].key, 0)):
             try:
                 self._schedule(document, read_pod(stored), rooms.values())
@@ -155,15 +160,23 @@ def read_pod(stored: Stored) -> Pod:
     return pod
 
 
-def _room(stored: Stored) -> Room:
-    node = objects.node_of(objects.decode_node(stored.encoded))
+def _room(stored: Stored) -> Room | None:
+    """A node before anybody is on it; None when its object makes no sense."""
+    try:
+        node = objects.node_of(objects.decode_node(stored.encoded))
+    except InvalidInput:
+        return None
     cordoned = bool((stored.document.get("spec") or {}).get("unschedulable"))
     return Room(node, cordoned, {name: amount.value for name, amount in node.allocatable.items()})
 
 
 def _waits(pod: Document) -> bool:
     spec, metadata = pod.get("spec") or {}, pod["metadata"]
-    ours = spec.get("schedulerName", NAME) == NAME and not spec.get("schedulingGates")
+    ours = (
+        bool(spec.get("containers"))
+        and spec.get("schedulerName", NAME) == NAME
+        and not spec.get("schedulingGates")
+    )
     ended = (pod.get("status") or {}).get("phase") in _ENDED
     return ours and not ended and not spec.get("nodeName") and not metadata.get("deletionTimestamp")
 

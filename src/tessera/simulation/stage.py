@@ -20,7 +20,7 @@ from tessera.kube.paths import path_of
 from tessera.protocol import objects
 from tessera.protocol.claims import decode_claim
 from tessera.simulation.store import Document
-from tessera.simulation.story import Use
+from tessera.simulation.story import Counts, Use
 
 T = TypeVar("T")
 
@@ -31,8 +31,8 @@ _POLL_SECONDS: Final = 0.02
 class Backstage(Protocol):
     """What the API does not tell."""
 
-    async def have(self, nodes: Sequence[str]) -> None:
-        """Have exactly these nodes of `nodes.yaml`."""
+    async def have(self, nodes: Mapping[str, Counts]) -> None:
+        """Have exactly these nodes of `nodes.yaml`, as they are described there; this is what they are to offer."""
         ...
 
     async def settled(self) -> None:
@@ -49,7 +49,11 @@ class Backstage(Protocol):
 
 
 class Stage:
-    """A cluster to play on; `patience` is how long anything may take to come about."""
+    """A cluster to play on.
+
+    `patience` is how long anything may take to come about, in seconds. Without `kubelets`, nodes are objects and pods that
+    are bound run as far as anybody can see. `adapt` makes a pod of a story one that this cluster can run.
+    """
 
     def __init__(
         self,
@@ -58,9 +62,13 @@ class Stage:
         *,
         namespace: str = "default",
         patience: float | None = None,
+        kubelets: bool = True,
+        adapt: Callable[[Document], Document] = lambda pod: pod,
     ) -> None:
         self.backstage = backstage
         self.namespace = namespace
+        self.kubelets = kubelets
+        self._adapt = adapt
         self._client = client
         self._patience = PATIENCE if patience is None else patience
         self.made: dict[str, Document] = {}  # pods as they were written
@@ -77,7 +85,7 @@ class Stage:
     async def create(self, pod: Document) -> tuple[str, ...]:
         """Create a pod; the warnings. ApiError when it is refused."""
         path = path_of("v1", "pods", namespace=self.namespace)
-        async with self._client.stream("POST", path, body=pod) as answer:
+        async with self._client.stream("POST", path, body=self._adapt(pod)) as answer:
             warning = answer.headers.get("warning", "")
             await answer.read_all()
         self.made[pod["metadata"]["name"]] = pod
