@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test screenshots soak fuzz check format e2e cluster-up cluster-down deploy image bench lock proto clean
+.PHONY: help demo test screenshots soak fuzz check format e2e cluster-up cluster-down deploy image bench bench-check lock proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,8 +64,11 @@ fuzz: $(READY) ## A minute of coverage-guided fuzzing of the review path
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris==3.0.0
 	@$(BIN)/python -m stress.fuzz_review -max_total_time=60 -max_len=4096
 
-bench: $(READY) ## Measure, beside peers in the same run
+bench: $(READY) ## Measure, beside peers in the same run, and write benchmarks/RESULTS.md
 	@$(BIN)/python -m benchmarks
+
+bench-check: $(READY) ## Compare a quick measurement with the one on record
+	@$(BIN)/python -m benchmarks --quick --check
 
 lock: $(READY) ## Pin the versions that development and the image use (requirements)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

@@ -25,7 +25,7 @@ RUNS: Final = {  # name → what it measures; a module of that name has `run(sta
     "growth": "decision and memory against nodes and containers",
     "kube": "pod creation through a real kube-apiserver",
 }
-CHECKED: Final = ("decision", "instructions", "https", "view", "startup")
+QUICK_RUNS: Final = ("decision", "https", "view", "startup")
 
 
 def main() -> int:
@@ -34,11 +34,17 @@ def main() -> int:
         prog="python -m benchmarks",
         epilog="; ".join(f"{name}: {what}" for name, what in RUNS.items()),
     )
-    parser.add_argument("names", nargs="*", metavar="name", help="which (default: all)", choices=[*RUNS, []])
-    parser.add_argument("--quick", action="store_true", help="about a minute: fewer and shorter rounds")
+    parser.add_argument("names", nargs="*", metavar="name", help="which; by default all", choices=[*RUNS, []])
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"about a minute: fewer and shorter rounds, and by default only {', '.join(QUICK_RUNS)}",
+    )
     parser.add_argument("--check", action="store_true", help="compare with the record, and write nothing")
     arguments = parser.parse_args()
-    names = arguments.names or (CHECKED if arguments.check else list(RUNS))
+    names = arguments.names or (QUICK_RUNS if arguments.quick else list(RUNS))
+    if arguments.check and not arguments.names:
+        names = ("instructions", *QUICK_RUNS)
     results = Results(machine=describe(quick=arguments.quick))
     try:
         measure(names, results, quick=arguments.quick)

@@ -8,8 +8,9 @@ import base64
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from statistics import median
 from typing import Final
 
@@ -17,7 +18,7 @@ from e2e.cluster import Cluster, ClusterError, Object, Unavailable, pods_path
 from e2e.cluster.versions import KUBERNETES
 
 from benchmarks import corpus
-from benchmarks.results import NAIVE, PARTIAL, TESSERA, USUAL, Results
+from benchmarks.results import NAIVE, PARTIAL, TESSERA, USUAL, Results, in_turns
 from benchmarks.stage import Server, Stage
 
 RUN: Final = "kube"
@@ -27,6 +28,7 @@ NONE: Final = "no webhook"
 _WEBHOOK: Final = "bench.tessera.example"
 _CONFIGURATIONS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 _DURATION: Final = "apiserver_admission_webhook_admission_duration_seconds"
+_PODS: Final = 60  # created in a round
 _SETTLE: Final = 30.0  # seconds within which an API server notices a new configuration
 
 
@@ -41,17 +43,24 @@ def run(stage: Stage, results: Results) -> None:
     results.note(f"{RUN}: Kubernetes {KUBERNETES}, {nodes:,} nodes")
     try:
         _add_nodes(cluster, nodes)
-        for subject in (NONE, TESSERA, USUAL, PARTIAL, NAIVE):
-            pods = 3 if subject == NAIVE else 60 * stage.effort.rounds
-            with contextlib.ExitStack() as stack:
-                if subject != NONE:
-                    server = stack.enter_context(stage.webhook(subject, cluster.kubeconfig))
-                    stack.enter_context(_registered(stage, cluster, server))
-                _measure(cluster, results, f"{nodes:,} nodes", subject, pods)
+        _create(cluster)  # the first of all opens connections and fills caches
+        with contextlib.ExitStack() as stack:
+            measures: dict[str, Callable[[], dict[str, float]]] = {NONE: partial(_measure, cluster, _PODS)}
+            for subject in (TESSERA, USUAL, PARTIAL, NAIVE):
+                server = stack.enter_context(stage.webhook(subject, cluster.kubeconfig))
+                measures[subject] = partial(_through, stage, cluster, server)
+            for subject, quantities in in_turns(stage.effort.rounds, measures).items():
+                for unit, values in quantities.items():
+                    results.add(RUN, f"{nodes:,} nodes", unit, subject, values)
     except ClusterError as error:
         results.note(f"{RUN} was broken off: {error}")
     finally:
         cluster.stop()
+
+
+def _through(stage: Stage, cluster: Cluster, server: Server) -> dict[str, float]:
+    with _registered(stage, cluster, server):
+        return _measure(cluster, 2 if server.subject == NAIVE else _PODS)
 
 
 def _add_nodes(cluster: Cluster, count: int) -> None:
@@ -92,19 +101,14 @@ def _registered(stage: Stage, cluster: Cluster, server: Server) -> Iterator[None
         cluster.api.delete(f"{_CONFIGURATIONS}/{name}")
 
 
-def _measure(cluster: Cluster, results: Results, what: str, subject: str, pods: int) -> None:
-    if subject == NONE:
-        _create(cluster)  # the first of all opens connections and fills caches
-    before = _spent(cluster)
-    times = []
+def _measure(cluster: Cluster, pods: int) -> dict[str, float]:
+    before, times = _spent(cluster), []
     for _ in range(pods):
         begun = time.perf_counter()
         _create(cluster)
         times.append((time.perf_counter() - begun) * 1000)
-    after = _spent(cluster)
-    results.add(RUN, what, CREATION, subject, [median(times)])
-    if calls := after[1] - before[1]:
-        results.add(RUN, what, METRIC, subject, [(after[0] - before[0]) / calls * 1000])
+    seconds, calls = (now - then for now, then in zip(_spent(cluster), before, strict=True))
+    return {CREATION: median(times)} | ({METRIC: seconds / calls * 1000} if calls else {})
 
 
 def _spent(cluster: Cluster) -> tuple[float, float]:

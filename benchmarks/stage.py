@@ -37,8 +37,8 @@ class Effort:
         return self.rounds < 4
 
 
-QUICK: Final = Effort(rounds=3, seconds=0.5)
-FULL: Final = Effort(rounds=5, seconds=1.5)
+QUICK: Final = Effort(rounds=3, seconds=0.4)
+FULL: Final = Effort(rounds=5, seconds=1.2)
 
 
 @dataclass(frozen=True, slots=True)

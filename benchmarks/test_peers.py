@@ -1,0 +1,17 @@
+"""The programs that we measure beside say what we say: `.venv/bin/pytest benchmarks`."""
+
+import shutil
+
+import pytest
+
+from benchmarks.answers import check_programs
+from benchmarks.processes import build_programs
+from benchmarks.stage import QUICK, Stage
+
+
+@pytest.mark.skipif(shutil.which("go") is None, reason="the peers are written in Go")
+@pytest.mark.timeout(1200)  # the first build compiles client-go
+def test_same_answers() -> None:
+    """The Go programs decide about every template, in both sizes, as Tessera does, patch by patch and word by word."""
+    build_programs()
+    check_programs(Stage(QUICK))
