@@ -63,15 +63,23 @@ def test_like_a_walk(changes, asker):
 
 
 def test_version_grows_only_with_what_matters():
-    """A node that comes again unchanged leaves every answer valid."""
+    """A node that comes again unchanged, or has no GPU, leaves every answer valid."""
     index = Offers([node("n", gpu=1)])
     version = index.version
     assert not index.put(node("n", gpu=1))
+    assert index.put(node("plain", labels={"zone": "a"}))
+    assert index.put(node("plain", labels={"zone": "b"}, **{"2g.20gb": 0}))
+    assert index.remove("plain")
     assert not index.remove("other")
     assert not index.remove_namespace("other")
     assert index.version == version
     assert index.put(node("n", gpu=2))
+    assert index.version > version
+    version = index.version
     assert index.put_namespace(Namespace("x"))
+    assert index.version > version
+    version = index.version
+    assert index.put(node("n"))
     assert index.version > version
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.webhook.logs import Format, Forward, Log, choose
+from tessera.webhook.logs import Format, Forward, Log, Told, choose
 
 HOSTILE = [
     "../../etc/passwd",
@@ -40,9 +40,7 @@ class Pipe:
 
 
 def admission(log: Log, pod: str, reason: str | None = None) -> None:
-    log.admission(
-        "info", uid="u-1", namespace="team", pod=pod, decision="patched", reason=reason, microseconds=42
-    )
+    log.admission("info", "u-1", "team", pod, 42, Told(decision="patched", reason=reason))
 
 
 def test_json():

@@ -32,7 +32,7 @@ from tessera.webhook.certificates import Keeper, names_of_service
 from tessera.webhook.connection import Site
 from tessera.webhook.handler import Admission
 from tessera.webhook.http import Limits
-from tessera.webhook.logs import Log, Value
+from tessera.webhook.logs import Log, Told, Value
 from tessera.webhook.metrics import Metrics
 from tessera.webhook.mutate import Mutate
 from tessera.webhook.server import Address, Server
@@ -69,11 +69,15 @@ class _Reasons(Log):
         self.of: dict[tuple[str, str], str] = {}  # namespace, pod
 
     def event(self, level: str, message: str, fields: dict[str, Value]) -> None:
+        """Leave everything else untold."""
+
+    def admission(
+        self, level: str, uid: str, namespace: str, pod: str, microseconds: int, told: Told
+    ) -> None:
         """Keep what was decided about pods."""
-        if message == "admission":
-            self.of[str(fields.get("namespace")), str(fields.get("pod"))] = str(fields.get("reason") or "")
-            if len(self.of) > _MOST_REASONS:
-                del self.of[next(iter(self.of))]
+        self.of[namespace, pod] = str(told.get("reason") or "")
+        if len(self.of) > _MOST_REASONS:
+            del self.of[next(iter(self.of))]
 
 
 class Embedded:

@@ -73,7 +73,6 @@ class Offers:
             group = (tuple(taint for taint in node.taints if taint.may_exclude), offer)
             self._groups[node.name] = group
             self._count(node, group, 1)
-        self.version += 1
         return True
 
     def remove(self, name: str) -> bool:
@@ -84,7 +83,6 @@ class Offers:
         group = self._groups.pop(name, None)
         if group is not None:
             self._count(node, group, -1)
-        self.version += 1
         return True
 
     def replace(self, nodes: Iterable[Node]) -> None:
@@ -162,6 +160,7 @@ class Offers:
         return table
 
     def _count(self, node: Node, group: _Group, by: int) -> None:
+        self.version += 1  # nodes that offer nothing are not counted: they come and go unnoticed by decisions
         for table in self._tables.values():
             table.add(node.labels, group, by)
 

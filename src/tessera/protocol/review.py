@@ -111,7 +111,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
             self.namespace,
             pod is not None and pod.metadata is not None,
             bool(has) or objects.present(metadata.annotations),
-            *[has.get(name) for name in annotations],
+            *map(has.get, annotations),
             spec.nodeName,
             bytes(spec.nodeSelector),
             bytes(spec.affinity),

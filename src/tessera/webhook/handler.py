@@ -6,7 +6,7 @@ A cluster's pods come from templates, so the same question comes again and again
 they depend on (`Request.key`) for as long as the cluster's offers and the configuration stay the same.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,7 @@ from tessera.core.pod import Pod
 from tessera.protocol import patch, review
 from tessera.protocol.patch import Operation
 from tessera.protocol.review import Request
+from tessera.webhook.account import Account
 
 _MOST_ANSWERS: Final = 4096  # kept at a time; about 1 KiB each
 _LONGEST_KEY: Final = 16 * 1024  # bytes of annotations and resources; larger pods are decided anew each time
@@ -38,6 +39,22 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     body: bytes
     request: Request
     decision: Decision
+    account: Account
+
+
+class _Known(msgspec.Struct, frozen=True, gc=False):
+    """An answer to all pods that ask the same."""
+
+    tail: bytes
+    decision: Decision
+    account: Account
+
+    @classmethod
+    def of(cls, decision: Decision, operations: Sequence[Operation] = ()) -> "_Known":
+        return cls(review.tail(decision, operations), decision, Account.of(decision))
+
+    def to(self, request: Request) -> Answer:
+        return Answer(review.wrap(request.uid, self.tail), request, self.decision, self.account)
 
 
 def judge(
@@ -62,7 +79,7 @@ class Admission:
     def __init__(self, offers: Offers, policy: Policy) -> None:
         self.offers = offers
         self._policy = policy
-        self._answers: dict[tuple[object, ...], tuple[bytes, Decision]] = {}
+        self._answers: dict[tuple[object, ...], _Known] = {}
         self._answers_for = offers.version
 
     @property
@@ -79,7 +96,7 @@ class Admission:
         """Answer a review; raises `InvalidReview` (HTTP 400) for what is none."""
         request = review.decode(body)
         if request.pod is None:
-            return Answer(review.wrap(request.uid, _ALLOWED), request, review.ALLOWED)
+            return _ALLOWED.to(request)
         if self._answers_for != self.offers.version:
             self._answers.clear()
             self._answers_for = self.offers.version
@@ -87,15 +104,15 @@ class Admission:
         known = self._answers.get(key)
         if known is None:
             judgement = judge(request, self.offers, self._policy, lambda: review.patchable_of(body))
-            known = review.tail(judgement.decision, judgement.operations), judgement.decision
+            known = _Known.of(judgement.decision, judgement.operations)
             if _size(key) <= _LONGEST_KEY:
                 if len(self._answers) >= _MOST_ANSWERS:
                     del self._answers[next(iter(self._answers))]
                 self._answers[key] = known
-        return Answer(review.wrap(request.uid, known[0]), request, known[1])
+        return known.to(request)
 
 
-_ALLOWED: Final = review.tail(review.ALLOWED, ())
+_ALLOWED: Final = _Known.of(review.ALLOWED)
 
 
 def _size(key: tuple[object, ...]) -> int:

@@ -9,8 +9,9 @@ import logging
 import os
 import re
 import time
+from collections.abc import Iterator, Mapping
 from traceback import format_exception
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
@@ -29,6 +30,26 @@ _PLAIN: Final = re.compile(r"[\w./:@%+,<>=~()-]+", re.ASCII)
 _encode: Final = msgspec.json.Encoder().encode
 
 Value = str | int | float | bool | None
+T = TypeVar("T", bound=Value)
+
+
+class Told(Mapping[str, Value]):
+    """Fields that are told of many pods alike, encoded once."""
+
+    __slots__ = ("_fields", "json")
+
+    def __init__(self, **fields: Value) -> None:
+        self._fields = fields
+        self.json = _pairs(fields)
+
+    def __getitem__(self, name: str) -> Value:
+        return self._fields[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
 
 
 class Log:
@@ -43,8 +64,8 @@ class Log:
         self._pending: list[bytes] = []
         self._size = 0
         self._scheduled = False
-        self._second = 0
-        self._second_text = ""
+        self._millisecond = 0
+        self._now = ""
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """From now on lines are collected and written by a thread."""
@@ -56,34 +77,26 @@ class Log:
         self._write(self._take())
 
     def admission(
-        self,
-        level: str,
-        *,
-        uid: str,
-        namespace: str,
-        pod: str,
-        decision: str,
-        reason: str | None,
-        microseconds: int,
-        asked: str | None = None,
-        chosen: str | None = None,
-        gpu_type: str | None = None,
+        self, level: str, uid: str, namespace: str, pod: str, microseconds: int, told: Told
     ) -> None:
-        """What was decided about one pod."""
-        self.event(
-            level,
-            "admission",
-            {
-                "uid": uid,
-                "namespace": namespace,
-                "pod": pod,
-                "decision": decision,
-                "reason": reason,
-                "microseconds": microseconds,
-                "asked": asked,
-                "chosen": chosen,
-                "gpu_type": gpu_type,
-            },
+        """What was decided about one pod: in JSON, put together from what is encoded already."""
+        if LEVELS[level] < self._least:
+            return
+        if self._form == "text":
+            about = {"uid": uid, "namespace": namespace, "pod": pod, **told, "microseconds": microseconds}
+            self._add(_text_line(self._time(), level, "admission", about))
+            return
+        self._add(
+            b'{"time":"%b","level":"%b","message":"admission","uid":%b,"namespace":%b,"pod":%b,%b,"microseconds":%d}\n'
+            % (
+                self._time().encode(),
+                level.encode(),
+                _json(_short(uid)),
+                _json(_short(namespace)),
+                _json(_short(pod)),
+                told.json,
+                microseconds,
+            )
         )
 
     def info(self, message: str, **fields: Value) -> None:
@@ -111,26 +124,28 @@ class Log:
         if LEVELS[level] < self._least:
             return
         line = _json_line if self._form == "json" else _text_line
-        encoded = line(self._time(), level, message, fields)
+        self._add(line(self._time(), level, message, fields))
+
+    def _add(self, line: bytes) -> None:
         if self._loop is None:
-            self._write(encoded)
+            self._write(line)
             return
         if self._size > _MOST_PENDING:
             self.dropped += 1
             return
-        self._pending.append(encoded)
-        self._size += len(encoded)
+        self._pending.append(line)
+        self._size += len(line)
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_later(_FLUSH_SECONDS, self._flush)
 
     def _time(self) -> str:
-        now = time.time()
-        second = int(now)
-        if second != self._second:
-            self._second = second
-            self._second_text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-        return f"{self._second_text}.{int((now - second) * 1000):03d}Z"
+        millisecond = time.time_ns() // 1_000_000
+        if millisecond != self._millisecond:  # a busy webhook tells of many pods in one
+            self._millisecond = millisecond
+            second, rest = divmod(millisecond, 1000)
+            self._now = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(second))}.{rest:03d}Z"
+        return self._now
 
     def _take(self) -> bytes:
         lines = b"".join(self._pending)
@@ -177,30 +192,40 @@ def choose(form: str, fd: int = 2) -> Format:
     return "text" if text else "json"
 
 
-def _json_line(when: str, level: str, message: str, fields: dict[str, Value]) -> bytes:
-    record: dict[str, Value] = {"time": when, "level": level, "message": message}
-    for name, value in fields.items():
-        if value is not None:
-            record[name] = _short(value) if type(value) is str and name != "traceback" else value
+def _json_line(when: str, level: str, message: str, fields: Mapping[str, Value]) -> bytes:
+    return b"{%b}\n" % _pairs({"time": when, "level": level, "message": message, **fields})
+
+
+def _pairs(fields: Mapping[str, Value]) -> bytes:
+    """The inside of a JSON object."""
+    return b",".join(
+        b'"%b":%b' % (name.encode(), _json(_short(value) if name != "traceback" else value))
+        for name, value in fields.items()
+        if value is not None
+    )
+
+
+def _json(value: Value) -> bytes:
+    """A value as JSON that is safe to look at."""
     try:
-        line = _encode(record)
+        line = _encode(value)
     except UnicodeEncodeError:  # half a surrogate pair: file names may have that
-        line = _encode(
-            {k: v.encode(errors="replace").decode() if isinstance(v, str) else v for k, v in record.items()}
-        )
-    if not line.isascii() or b"\x7f" in line:
-        line = _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", line.decode()).encode()
-    return line + b"\n"
+        line = _encode(str(value).encode(errors="replace").decode())
+    if line.isascii() and b"\x7f" not in line:
+        return line
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", line.decode()).encode()
 
 
-def _text_line(when: str, level: str, message: str, fields: dict[str, Value]) -> bytes:
+def _text_line(when: str, level: str, message: str, fields: Mapping[str, Value]) -> bytes:
     words = [when[11:-1], f"{level.upper():7}", _quoted(message, spaces=True)]
     words += [f"{name}={_quoted(str(value))}" for name, value in fields.items() if value is not None]
     return (" ".join(words) + "\n").encode(errors="backslashreplace")
 
 
-def _short(value: str) -> str:
-    return value if len(value) <= _LONGEST_VALUE else value[:_LONGEST_VALUE] + "…"
+def _short(value: T) -> T | str:
+    if isinstance(value, str) and len(value) > _LONGEST_VALUE:
+        return value[:_LONGEST_VALUE] + "…"
+    return value
 
 
 def _quoted(value: str, spaces: bool = False) -> str:

@@ -4,14 +4,15 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from tessera.core.admission import Admit, Decision, Reject, Rewrite
+from tessera.core.admission import Admit
 from tessera.core.errors import InvalidInput
 from tessera.protocol import review
 from tessera.protocol.config import Configuration, OnError
 from tessera.protocol.review import Request
+from tessera.webhook.account import Account
 from tessera.webhook.handler import Admission
 from tessera.webhook.http import TEXT, Answer, Route
-from tessera.webhook.logs import Log
+from tessera.webhook.logs import Log, Told
 from tessera.webhook.metrics import Metrics, Outcome
 
 _INCOMPLETE: Final = "the view of the cluster is not complete yet"
@@ -57,7 +58,7 @@ class Mutate:
         except Exception as error:  # noqa: BLE001 # one pod must not keep others from being admitted
             self._log.trouble("decision failed", error)
             return self._verdict(body, begun, _FAILED, 500, "InternalError")
-        self._record(judged.request, judged.decision, begun)
+        self._record(judged.request, judged.account, begun)
         return Answer(200, judged.body)
 
     def _complete(self) -> bool:
@@ -70,64 +71,26 @@ class Mutate:
         """What the configuration says for when nothing can be decided."""
         request = review.decode(body)
         if request.pod is None:  # nothing to decide: nothing is missing for that
-            self._record(request, review.ALLOWED, begun)
+            self._record(request, Account.of(review.ALLOWED), begun)
             return Answer(200, review.response(request.uid, review.ALLOWED, ()))
         if self._on_error == "allow":
             tail = review.tail(Admit("", warnings=(f"GPU requests were not looked at: {why}",)), ())
         else:
             tail = review.refusal(f"GPU requests could not be looked at: {why}", code, reason)
-        spent = time.perf_counter_ns() - begun
-        self._metrics.count(Outcome.ERROR, spent)
-        self._tell("error", request, f"{self._on_error} (on error)", why, spent)
+        told = Told(decision=f"{self._on_error} (on error)", reason=why)
+        self._record(request, Account(Outcome.ERROR, "error", told), begun)
         return Answer(200, review.wrap(request.uid, tail))
 
-    def _record(self, request: Request, decision: Decision, begun: int) -> None:
-        metrics = self._metrics
-        if isinstance(decision, Rewrite):
-            outcome, level, word = Outcome.PATCHED, "info", "patched"
-            for asked, given in decision.replaced:
-                metrics.fallbacks.add(asked, given)
-            if decision.gpu_type is not None:
-                metrics.injected += 1
-        elif isinstance(decision, Reject):
-            outcome, level, word = Outcome.REJECTED, "warning", "rejected"
-            metrics.rejections.add(decision.code)
-        else:
-            outcome, level, word = Outcome.UNCHANGED, "info", "unchanged"
+    def _record(self, request: Request, account: Account, begun: int) -> None:
         spent = time.perf_counter_ns() - begun
-        metrics.count(outcome, spent)
+        metrics = self._metrics
+        metrics.count(account.outcome, spent)
+        for asked, given in account.replaced:
+            metrics.fallbacks.add(asked, given)
+        metrics.injected += account.injected
+        if account.rejected is not None:
+            metrics.rejections.add(account.rejected)
         if request.pod is not None:
-            self._tell(
-                level,
-                request,
-                word,
-                decision.message if isinstance(decision, Reject) else decision.reason,
-                spent,
-                **_named(decision),
+            self._log.admission(
+                account.level, request.uid, request.namespace, request.name, spent // 1000, account.told
             )
-
-    def _tell(
-        self, level: str, request: Request, decision: str, reason: str, nanoseconds: int, **more: str | None
-    ) -> None:
-        self._log.admission(
-            level,
-            uid=request.uid,
-            namespace=request.namespace,
-            pod=request.name,
-            decision=decision,
-            reason=reason,
-            microseconds=nanoseconds // 1000,
-            **more,
-        )
-
-
-def _named(decision: Decision) -> dict[str, str | None]:
-    """What a pod asked for and what was chosen for it, as fields to search a log by."""
-    if not isinstance(decision, Rewrite):
-        return {}
-    asked, chosen = (
-        (",".join(names) for names in zip(*decision.replaced, strict=True))
-        if decision.replaced
-        else (None, None)
-    )
-    return {"asked": asked, "chosen": chosen, "gpu_type": decision.gpu_type}
