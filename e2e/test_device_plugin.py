@@ -35,7 +35,11 @@ def mock_devices() -> Iterator[None]:
 
 
 def plugin(cluster: ClusterWithNode, tmp_path: Path, config: Path, *options: str | Path) -> Running:
-    """The device plugin of the cluster's node, as a process on this machine."""
+    """The device plugin of the cluster's node, as a process on this machine.
+
+    An earlier one is forgotten first: its devices are on the node until the kubelet has noticed that it is gone.
+    """
+    cluster.wait_for_node(cluster.node_name, lambda node: not _devices(node))
     return Running(
         "device-plugin",
         f"--config={config}",
@@ -47,6 +51,12 @@ def plugin(cluster: ClusterWithNode, tmp_path: Path, config: Path, *options: str
         *options,
         log=tmp_path / "device-plugin.log",
     )
+
+
+def _devices(node: Object) -> dict[str, str]:
+    """The devices that pods could be given now."""
+    allocatable: dict[str, str] = node["status"]["allocatable"]
+    return {name: count for name, count in allocatable.items() if "/" in name and count != "0"}
 
 
 def pod(name: str, resource: str, count: int, script: str = "exec sleep 1000") -> str:
