@@ -16,7 +16,9 @@ RUN: Final = "view"
 SECONDS: Final = "s until ready"
 PEAK: Final = "MiB at most"
 STEADY: Final = "MiB then"
+OWN: Final = "MiB for the nodes"
 WEBHOOK: Final = f"webhook, {corpus.NODES:,} nodes"
+_FEW: Final = 10  # nodes: what a webhook takes without them
 _CALM: Final = 1.5  # seconds after being ready: garbage is collected, buffers are given back
 
 
@@ -33,6 +35,16 @@ def run(stage: Stage, results: Results) -> None:
             for subject in (TESSERA, USUAL, PARTIAL)
         }
         _measure(results, WEBHOOK, min(stage.effort.rounds, 3), measures)
+    with stage.apiserver(nodes=_FEW) as apiserver:
+        measures = {
+            subject: partial(_webhook, stage, subject, apiserver.kubeconfig)
+            for subject in (TESSERA, USUAL, PARTIAL)
+        }
+        for subject, quantities in in_turns(min(stage.effort.rounds, 3), measures).items():
+            many = results.find(RUN, WEBHOOK, STEADY, subject)
+            if many is not None:
+                own = [all_ - few for all_, few in zip(many.values, quantities[STEADY], strict=True)]
+                results.add(RUN, WEBHOOK, OWN, subject, own)
     for pods in () if stage.effort.short else (20_000, 100_000):
         with stage.apiserver(pods=pods) as apiserver:
             followers: dict[str, list[str | Path]] = {
