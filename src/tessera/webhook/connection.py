@@ -20,7 +20,17 @@ _HEADER_OVERHEAD: Final = 32
 class Site:
     """What all connections of one listener share."""
 
-    __slots__ = ("_outbox", "buffer", "connections", "draining", "limits", "now", "on_fault", "routes", "tally")
+    __slots__ = (
+        "_outbox",
+        "buffer",
+        "connections",
+        "draining",
+        "limits",
+        "now",
+        "on_fault",
+        "routes",
+        "tally",
+    )
 
     def __init__(
         self,
