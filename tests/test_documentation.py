@@ -21,7 +21,7 @@ def test_links(page):
 
 def test_every_page_is_found():
     """Every page of the documentation can be reached from the README."""
-    linked = set(re.findall(r"\]\((docs/[^)#]+)", (ROOT / "README.md").read_text()))
+    linked = set(re.findall(r"\]\((docs/[^)#]+\.md)", (ROOT / "README.md").read_text()))
     assert linked == {str(page.relative_to(ROOT)) for page in ROOT.glob("docs/*.md")}
 
 
@@ -41,7 +41,7 @@ def test_every_fault_has_its_tests():
 def test_both_readmes_tell_the_same():
     """The Chinese README links to the same pages as the English one."""
     pages = [
-        set(re.findall(r"\]\((docs/[^)#]+)", (ROOT / name).read_text()))
+        set(re.findall(r"\]\((docs/[^)#]+\.md)", (ROOT / name).read_text()))
         for name in ("README.md", "README.zh-CN.md")
     ]
     assert pages[0] == pages[1]

@@ -270,3 +270,23 @@ def test_an_answer_that_is_refused_is_given_again(monkeypatch: pytest.MonkeyPatc
             assert refused == 3
 
     run(story)
+
+
+def test_room_is_measured() -> None:
+    """The metric of fragmentation says what the cards could still hold, given which devices pods hold."""
+
+    async def story(root: Path) -> None:
+        async with cluster(root, annotation("2g.20gb", "2g.20gb", "3g.30gb")) as it:
+
+            def room(profile: str, how: str) -> float | None:
+                labels = {"profile": profile, "how": how}
+                return it.node.metrics.registry.get_sample_value("tessera_device_plugin_mig_room", labels)
+
+            await it.kubelet.until(lambda kubelet: kubelet.allocatable == {TWO: 8, THREE: 4})
+            await it.until(lambda: room("2g.20gb", "free") == 8)
+            assert (room("3g.30gb", "free"), room("1g.10gb", "free"), room("1g.10gb", "recut")) == (4, 0, 28)
+            await it.kubelet.admit("default/p", {TWO: 1})
+            await it.until(lambda: room("2g.20gb", "free") == 7)
+            assert room("1g.10gb", "recut") == 21
+
+    run(story)

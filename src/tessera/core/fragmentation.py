@@ -1,7 +1,7 @@
 """How much more the cards could hold: as they are cut, beside that, and if empty ones were cut anew."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.core.geometry import MAX_SLICES, Product
@@ -63,6 +63,18 @@ def _room(card: CardUse, profile: MigProfile) -> Room:
 def _most(product: Product, kept: Sequence[Instance], profile: MigProfile) -> int:
     patterns = maximal_patterns(product, tuple(kept), (profile,), (product.memory_slices,))
     return max(pattern[0] for pattern in patterns)
+
+
+def occupied(layout: NodeLayout, used: Collection[Slot]) -> tuple[CardUse, ...]:
+    """The cards of a node of which is known which devices somebody uses."""
+    return tuple(
+        CardUse(
+            card,
+            used=tuple(one for one in card.instances if Slot(number, one) in used),
+            whole_in_use=Slot(number) in used,
+        )
+        for number, card in enumerate(layout.cards)
+    )
 
 
 def packed(

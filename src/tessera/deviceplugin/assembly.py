@@ -5,7 +5,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from tessera.core.fragmentation import occupied, rooms
 from tessera.core.layout import NodeLayout
 from tessera.core.transition import Transition
 from tessera.deviceplugin.cdi_directory import CdiDirectory
@@ -21,6 +23,8 @@ from tessera.deviceplugin.sources.simulated import SimulatedSource
 from tessera.deviceplugin.sources.static import StaticSource
 from tessera.kube.client import Client
 from tessera.protocol.device_config import DeviceConfiguration, NvmlCards, SimulatedCards
+
+_MEASURE_TICKS: Final = 15  # as often as a Prometheus usually scrapes, with a tick of a second
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +75,22 @@ class NodePlugin:
             tasks.create_task(self.plugin.run())
             if self._link is not None:
                 tasks.create_task(self._link.run())
+            if self._cards is not None:
+                tasks.create_task(self._measure(self._cards))
+
+    async def _measure(self, cards: SimulatedSource) -> None:
+        """Keep the metric of fragmentation right: what the cards could still hold, given what pods hold of them."""
+        while True:
+            used = await self.plugin.in_use()
+            if cards.applied is not None:
+                slots = {
+                    slot
+                    for resource, some in cards.applied.slots(cards.strategy).items()
+                    for slot in some
+                    if (resource, slot.uuid(self._settings.node)) in used
+                }
+                self.metrics.room(rooms(occupied(cards.applied, slots)))
+            await asyncio.sleep(_MEASURE_TICKS * self._settings.tick)
 
     def _keep(self, simulated: SimulatedCards) -> LayoutKeeper:
         return LayoutKeeper(

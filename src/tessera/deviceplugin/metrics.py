@@ -2,13 +2,15 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client import Counter as Total
 
 from tessera.core.devices import Device
+from tessera.core.fragmentation import Room
+from tessera.core.profile import MigProfile
 
 _PREFIX: Final = "tessera_device_plugin"
 LAYOUT_STATES: Final = ("success", "pending", "failed")
@@ -47,6 +49,12 @@ class Metrics:
             ("state",),
             registry=self.registry,
         )
+        self._room = Gauge(
+            f"{_PREFIX}_mig_room",
+            "How many more devices of a profile there could be, were nothing else asked for.",
+            ("profile", "how"),
+            registry=self.registry,
+        )
         self._layout_since: float | None = None
         age = Gauge(
             f"{_PREFIX}_layout_age_seconds",
@@ -79,6 +87,13 @@ class Metrics:
         for each in LAYOUT_STATES:
             self._layout.labels(each).set(each == state)
         self._layout_since = self._clock()
+
+    def room(self, rooms: Mapping[MigProfile, Room]) -> None:
+        """What the simulated cards could still hold: as they are cut, beside that, and cut anew."""
+        self._room.clear()
+        for profile, room in rooms.items():
+            for how, count in (("free", room.free), ("beside", room.beside), ("recut", room.recut)):
+                self._room.labels(str(profile), how).set(count)
 
     def _layout_age(self) -> float:
         return -1.0 if self._layout_since is None else self._clock() - self._layout_since

@@ -24,7 +24,7 @@ from tessera.deviceplugin.memory import Memory
 from tessera.deviceplugin.metrics import Metrics
 from tessera.deviceplugin.service import ResourceService
 from tessera.deviceplugin.sources import Source, SourceFailed
-from tessera.deviceplugin.usage import Usage
+from tessera.deviceplugin.usage import Key, Usage
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +79,11 @@ class Plugin:
     def alive(self) -> bool:
         """Whether both loops still come round."""
         return time.monotonic() - min(self._beats) < _PATIENCE
+
+    async def in_use(self) -> frozenset[Key]:
+        """The devices that pods hold, as the kubelet says; where it cannot be asked, those that were handed out."""
+        await self._usage.refresh()
+        return frozenset(self._usage.held(device.key for device in self._devices))
 
     def poke(self) -> None:
         """Look now, not only at the next tick: something has changed."""

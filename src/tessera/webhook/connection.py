@@ -20,7 +20,7 @@ _HEADER_OVERHEAD: Final = 32
 class Site:
     """What all connections of one listener share."""
 
-    __slots__ = ("_outbox", "buffer", "connections", "draining", "limits", "now", "on_fault", "routes", "tally")
+    __slots__ = ("buffer", "connections", "draining", "limits", "now", "on_fault", "routes", "tally")
 
     def __init__(
         self,
@@ -37,26 +37,6 @@ class Site:
         self.now = 0.0  # loop time, at most a sweep old: exact enough for timeouts and free to read
         # One buffer for all: it is filled and consumed within one callback of the event loop.
         self.buffer = memoryview(bytearray(64 * 1024))
-        self._outbox: list[tuple[asyncio.Transport, bytes]] = []
-
-    def send(self, transport: asyncio.Transport, octets: bytes, *, at_once: bool = False) -> None:
-        """Write, but answer first what else has arrived in the meantime.
-
-        A client with many connections is then woken once for many answers, which takes a quarter of the time away.
-        """
-        if at_once or (len(self.connections) < 2 and not self._outbox):
-            self.flush()  # earlier answers on the same connection come first
-            transport.write(octets)
-            return
-        if not self._outbox:
-            asyncio.get_running_loop().call_soon(self.flush)
-        self._outbox.append((transport, octets))
-
-    def flush(self) -> None:
-        """Write what waits to be written."""
-        outbox, self._outbox = self._outbox, []
-        for transport, octets in outbox:
-            transport.write(octets)
 
     def sweep(self, now: float) -> None:
         """End the connections whose time is up; called about once a second."""
@@ -220,7 +200,7 @@ class Connection(asyncio.BufferedProtocol):
         elif self._refusal is not None:
             self._finish(self._refusal, last=True, whole=False)
         else:
-            self._site.send(self._transport, CONTINUE, at_once=True)
+            self._transport.write(CONTINUE)
 
     def on_body(self, body: bytes) -> None:
         self._unclaimed = 0
@@ -275,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
         self._forget_request()
         self.busy = False
         self.deadline = self._site.now + self._site.limits.idle_seconds
-        self._site.send(self._transport, octets, at_once=last)
+        self._transport.write(octets)
         if last and whole:
             self._end()
         elif last:

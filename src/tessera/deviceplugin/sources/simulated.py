@@ -40,7 +40,7 @@ class SimulatedSource:
     ) -> None:
         self._layout = layout
         self._node = node
-        self._strategy = strategy
+        self.strategy = strategy
         self._smi = tools / f"{PREFIX}nvidia-smi"
         self._env_list = env_list
         self._cdi_kind = cdi_kind
@@ -59,7 +59,7 @@ class SimulatedSource:
         if layout is None:
             raise SourceFailed("the layout of the simulated cards is not known yet")
         if self._made is None or self._made[0] is not layout:
-            slots = layout.slots(self._strategy)
+            slots = layout.slots(self.strategy)
             made = [
                 self._device(layout, resource, slot) for resource, those in slots.items() for slot in those
             ]
