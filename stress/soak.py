@@ -26,10 +26,10 @@ from tessera.core.node import Node
 from tessera.core.offers import Offers
 from tessera.core.quantity import Quantity
 from tessera.protocol import config, review
-from tessera.webhook.connection import Site
 from tessera.webhook.handler import Admission, judge
 from tessera.webhook.http import Answer, Limits, Route
 from tessera.webhook.server import Address, Server
+from tessera.webhook.site import Site
 from tessera.webhook.tls import server_context
 
 CONNECTIONS: Final = 16

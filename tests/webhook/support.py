@@ -16,9 +16,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tessera.webhook.connection import Site
 from tessera.webhook.http import MIB, Answer, Limits, Route
 from tessera.webhook.server import Address, Server
+from tessera.webhook.site import Site
 from tessera.webhook.tls import Identity, server_context
 
 T = TypeVar("T")

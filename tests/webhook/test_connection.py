@@ -279,7 +279,7 @@ def test_client_that_does_not_read():
             client.send(request(body) * 100)
         live.until(lambda: live.site.connections)  # the client is through the handshake a moment earlier
         (connection,) = live.site.connections
-        assert connection._transport.get_write_buffer_size() < 8 * MIB
+        assert connection._wire.get_write_buffer_size() < 8 * MIB
         live.sweep(31)
         live.until(lambda: not live.site.connections)
 
@@ -293,7 +293,7 @@ def test_client_that_reads_late():
         sender.start()
         live.until(lambda: live.site.connections)  # the client is through the handshake a moment earlier
         (connection,) = live.site.connections
-        live.until(lambda: connection._transport.get_write_buffer_size() > 0)
+        live.until(lambda: connection._wire.get_write_buffer_size() > 0)
         for _ in range(20):
             assert client.answer().body == body
         sender.join()
@@ -349,7 +349,7 @@ def test_nothing_is_left_of_a_connection(tls):
                     ("127.0.0.1", live.port)
                 ) as raw:  # and one that never shakes hands
                     raw.sendall(b"nonsense")
-            live.until(lambda: not live.site.connections and not live.server._arrivals)
+            live.until(lambda: not live.site.connections and not live.site.arrivals)
             live.until(lambda: _connections() == before)
     finally:
         gc.enable()

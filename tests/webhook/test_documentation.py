@@ -11,11 +11,11 @@ from tessera.kube.connection import Cluster, Endpoint
 from tessera.kube.fileview import FileView
 from tessera.kube.view import LiveView
 from tessera.webhook.certificates import Keeper
-from tessera.webhook.connection import Site
 from tessera.webhook.families import log_families, reload_families, server_families, view_families
 from tessera.webhook.http import Limits
 from tessera.webhook.metrics import Family, Metrics
 from tessera.webhook.reload import Reloads
+from tessera.webhook.site import Site
 from tessera.webhook.tls import Identity
 from tests.webhook.authorities import FakeStore
 from tests.webhook.test_certificates import NAMES, SIGNER, quiet

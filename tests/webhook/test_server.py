@@ -7,10 +7,10 @@ import threading
 import pytest
 
 from tessera.core.errors import InvalidInput, TesseraError
-from tessera.webhook.connection import Site
 from tessera.webhook.health import Health
 from tessera.webhook.http import Limits
 from tessera.webhook.server import Address, Server
+from tessera.webhook.site import Site
 from tests.webhook.support import Live, request
 
 

@@ -29,7 +29,6 @@ from tessera.simulation.runtime import Container
 from tessera.simulation.webhooks import Called
 from tessera.webhook import pki
 from tessera.webhook.certificates import Keeper, names_of_service
-from tessera.webhook.connection import Site
 from tessera.webhook.handler import Admission
 from tessera.webhook.http import Limits
 from tessera.webhook.logs import Log, Told, Value
@@ -37,6 +36,7 @@ from tessera.webhook.metrics import Metrics
 from tessera.webhook.mutate import Mutate
 from tessera.webhook.server import Address, Server
 from tessera.webhook.signer import Made, Question, Signer, SigningFailed
+from tessera.webhook.site import Site
 from tessera.webhook.store import KubeStore
 from tessera.webhook.tls import Identity
 

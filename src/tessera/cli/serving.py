@@ -20,7 +20,6 @@ from tessera.kube.view import LiveView
 from tessera.protocol import config
 from tessera.webhook.certificate_files import CertificateFiles
 from tessera.webhook.certificates import Keeper, names_of_service
-from tessera.webhook.connection import Site
 from tessera.webhook.families import log_families, reload_families, server_families, view_families
 from tessera.webhook.handler import Admission
 from tessera.webhook.health import Health
@@ -32,6 +31,7 @@ from tessera.webhook.reload import Followed
 from tessera.webhook.rotation import Policy as CertificatePolicy
 from tessera.webhook.server import Address, Server
 from tessera.webhook.signer import Signer, run_program
+from tessera.webhook.site import Site
 from tessera.webhook.store import KubeStore
 from tessera.webhook.tls import Identity
 

@@ -79,6 +79,7 @@ class _RawReviewIn(msgspec.Struct, gc=False):
     request: _RawRequestIn | None = None
 
 
+_encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(_ReviewIn).decode
 _decode_raw: Final = msgspec.json.Decoder(_RawReviewIn).decode
 _decode_patchable: Final = msgspec.json.Decoder(Patchable).decode
@@ -102,6 +103,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     def key(self, annotations: Sequence[str]) -> tuple[object, ...]:
         """Everything of the request that a decision and its patch depend on, as bytes and texts.
 
+        Of the spec that is all that was decoded, put together again, with what is absent as nothing at all.
         `annotations` names those that matter; pods of one template often have others, each its own.
         """
         pod = self.pod
@@ -112,13 +114,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
             pod is not None and pod.metadata is not None,
             bool(has) or objects.present(metadata.annotations),
             *map(has.get, annotations),
-            spec.nodeName,
-            bytes(spec.nodeSelector),
-            bytes(spec.affinity),
-            bytes(spec.tolerations),
-            *[bytes(one.resources) for one in spec.containers or ()],
-            None,
-            *[(bytes(one.resources), one.restartPolicy) for one in spec.initContainers or ()],
+            _encode(spec),
         )
 
     def read(self) -> tuple[Pod, Outline]:
@@ -169,7 +165,7 @@ def response(uid: str, decision: Decision, operations: Sequence[Operation]) -> b
 
 def wrap(uid: str, answer_tail: bytes) -> bytes:
     """An answer from the request's uid and the part that does not depend on it."""
-    return b"".join((_HEAD, msgspec.json.encode(uid), b",", answer_tail))
+    return b"".join((_HEAD, _encode(uid), b",", answer_tail))
 
 
 _HEAD: Final = f'{{"apiVersion":"{API_VERSION}","kind":"{KIND}","response":{{"uid":'.encode()

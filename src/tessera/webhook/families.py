@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 from tessera.kube.fileview import FileView
 from tessera.kube.view import LiveView
-from tessera.webhook.connection import Site
 from tessera.webhook.logs import Log
 from tessera.webhook.metrics import Family, counter, gauge
 from tessera.webhook.reload import Reloads
+from tessera.webhook.site import Site
 
 
 def server_families(site: Site) -> Iterable[Family]:

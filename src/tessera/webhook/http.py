@@ -62,7 +62,7 @@ class Limits:
     idle_seconds: float = 120.0  # longer than the API server's 90 s, so that it is never we who close first
     handshake_seconds: float = 10.0
     linger_seconds: float = 2.0  # after a refusal: time for the client to read it before the connection goes
-    connections: int = 1024  # about 300 KiB each when all of them are busy
+    connections: int = 1024  # about 40 KiB each after large reviews
 
 
 @dataclass(slots=True)

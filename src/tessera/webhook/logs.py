@@ -52,6 +52,27 @@ class Told(Mapping[str, Value]):
         return len(self._fields)
 
 
+class _About(msgspec.Struct, gc=False):
+    """How a line about a pod begins."""
+
+    time: str
+    level: str
+    message: str
+    uid: str
+    namespace: str
+    pod: str
+
+    def json(self) -> bytes:
+        """As JSON, but for the closing brace: at once if nothing in it needs care, else value by value."""
+        try:
+            line = _encode(self)
+            if len(line) <= _LONGEST_VALUE and line.isascii() and b"\x7f" not in line:
+                return line[:-1]
+        except UnicodeEncodeError:
+            pass
+        return b"{" + _pairs(msgspec.structs.asdict(self))
+
+
 class Log:
     """Where events are told. Before `attach` and after `close` lines are written at once."""
 
@@ -83,21 +104,11 @@ class Log:
         if LEVELS[level] < self._least:
             return
         if self._form == "text":
-            about = {"uid": uid, "namespace": namespace, "pod": pod, **told, "microseconds": microseconds}
-            self._add(_text_line(self._time(), level, "admission", about))
+            fields = {"uid": uid, "namespace": namespace, "pod": pod, **told, "microseconds": microseconds}
+            self._add(_text_line(self._time(), level, "admission", fields))
             return
-        self._add(
-            b'{"time":"%b","level":"%b","message":"admission","uid":%b,"namespace":%b,"pod":%b,%b,"microseconds":%d}\n'
-            % (
-                self._time().encode(),
-                level.encode(),
-                _json(_short(uid)),
-                _json(_short(namespace)),
-                _json(_short(pod)),
-                told.json,
-                microseconds,
-            )
-        )
+        about = _About(self._time(), level, "admission", uid, namespace, pod).json()
+        self._add(b'%b,%b,"microseconds":%d}\n' % (about, told.json, microseconds))
 
     def info(self, message: str, **fields: Value) -> None:
         """Something happened as it should."""

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from tessera.core.errors import InvalidInput, TesseraError
-from tessera.webhook.connection import Connection, Site
+from tessera.webhook.connection import Connection
+from tessera.webhook.secure import Secure
+from tessera.webhook.site import Site
 
 _BACKLOG: Final = 1024  # what the kernel may hold while a burst of handshakes is worked off
 _BATCH: Final = 16  # connections accepted in a row before requests have their turn again
@@ -59,7 +61,7 @@ class Server:
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._socket: socket.socket | None = None
-        self._arrivals: set[asyncio.Task[None]] = set()  # accepted, not yet through the handshake
+        self._welcomes: set[asyncio.Task[None]] = set()  # accepted, not yet in the event loop's hands
         self._sweeper: asyncio.TimerHandle | None = None
 
     def start(self, address: Address) -> Address:
@@ -79,7 +81,9 @@ class Server:
             self._socket.close()
             self._socket = None
         start = self._loop.time()
-        while (self.site.connections or self._arrivals) and self._loop.time() < start + seconds:
+        while (
+            self._welcomes or self.site.arrivals or self.site.connections
+        ) and self._loop.time() < start + seconds:
             self.site.now = self._loop.time()
             for connection in list(self.site.connections):
                 connection.end_if_quiet(self.site.now - _QUIET_SECONDS)
@@ -94,9 +98,8 @@ class Server:
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
             self._socket = None
-        for connection in list(self.site.connections):
-            connection.abort()
-        for task in self._arrivals:
+        self.site.abort()
+        for task in self._welcomes:
             task.cancel()
 
     def _sweep(self) -> None:
@@ -124,13 +127,10 @@ class Server:
             return False
         self.site.tally.accepted += 1
         self.site.make_room()
-        if len(self._arrivals) >= self.site.limits.connections:
-            self.site.tally.refused += 1
-            self._arrivals.pop().cancel()
         client.settimeout(0)
         task = self._loop.create_task(self._welcome(client))
-        self._arrivals.add(task)
-        task.add_done_callback(self._arrivals.discard)
+        self._welcomes.add(task)
+        task.add_done_callback(self._welcomes.discard)
         return True
 
     def _rest(self) -> None:
@@ -147,21 +147,15 @@ class Server:
         self._loop.call_later(_RETRY_SECONDS, again)
 
     async def _welcome(self, client: socket.socket) -> None:
-        limits = self.site.limits
         try:
-            if self._tls is None:
-                await self._loop.connect_accepted_socket(lambda: Connection(self.site), client)
-            else:
-                await self._loop.connect_accepted_socket(
-                    lambda: Connection(self.site),
-                    client,
-                    ssl=self._tls(),
-                    ssl_handshake_timeout=limits.handshake_seconds,
-                    ssl_shutdown_timeout=limits.linger_seconds,
-                )
-        except OSError:  # the client's doing, all of it: no TLS, no common version, gone, too slow
+            await self._loop.connect_accepted_socket(self._protocol, client)
+        except OSError:  # gone already
             self.site.tally.handshake_failures += 1
             client.close()
+
+    def _protocol(self) -> asyncio.Protocol:
+        connection = Connection(self.site)
+        return connection if self._tls is None else Secure(self.site, self._tls(), connection)
 
 
 def _listen(address: Address) -> socket.socket:
