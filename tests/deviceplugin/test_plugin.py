@@ -3,6 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -192,6 +193,45 @@ def test_fault_25_bad_ids(ids: list[str], status: str) -> None:
             assert node.metric("allocations_total", resource=GPU, result="refused") == 1
             assert node.metric("allocations_total", resource=GPU, result="granted") is None
             await node.kubelet.admit("ml/b", {GPU: 1}, {GPU: ["device_0"]})
+
+    run(story)
+
+
+@pytest.mark.parametrize("moment", ["_choose", "_allocate"])
+def test_plugin_gone_while_a_pod_is_admitted(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pod fails in one sentence, and what admits pods lives on."""
+
+    async def story(root: Path) -> None:
+        async with running(ListSource(mock_devices(2)), root=root) as node:
+            kubelet = node.kubelet
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 2})
+            step = getattr(kubelet, moment)
+
+            async def and_then_it_goes(*arguments: Any) -> Any:
+                done = await step(*arguments)
+                await kubelet.hang_up(GPU)
+                return done
+
+            monkeypatch.setattr(kubelet, moment, and_then_it_goes)
+            with pytest.raises(AdmissionFailed, match=f"can't allocate unregistered device {GPU}"):
+                await kubelet.admit("ml/a", {GPU: 1})
+
+    run(story)
+
+
+def test_plugin_gone_in_the_middle_of_a_call() -> None:
+    """A call whose plugin goes ends as a failure of the pod, not as the end of the caller."""
+
+    async def story(root: Path) -> None:
+        async with running(ListSource(mock_devices(2)), root=root) as node:
+            kubelet = node.kubelet
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 2})
+            plugin = kubelet.plugins[GPU]
+            call = asyncio.create_task(kubelet.admit("ml/a", {GPU: 1}))
+            await asyncio.sleep(0)  # it has asked, and waits
+            await plugin.channel.close()
+            with pytest.raises(AdmissionFailed, match="the plugin of device.example.com/gpu has gone"):
+                await call
 
     run(story)
 

@@ -3,7 +3,6 @@
 import os
 import ssl
 import sys
-import tempfile
 from pathlib import Path
 
 from tessera.kube.connection import Credential, Material, Tls
@@ -64,6 +63,8 @@ def _load_identity(context: ssl.SSLContext, certificate: bytes, key: bytes) -> N
                 file.flush()
                 context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")  # empty: never ask
         else:
+            import tempfile  # a webhook has no use for it, nor for the megabyte that it takes
+
             with tempfile.NamedTemporaryFile() as file:
                 file.write(pem)
                 file.flush()

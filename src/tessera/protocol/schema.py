@@ -5,7 +5,6 @@ first; it also yields the JSON Schema for editors and the words for the referenc
 fields, and nothing about them is written twice.
 """
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -289,5 +288,7 @@ def shown(value: Any) -> str:
 
 def meant(given: Any, known: Any) -> str:
     """`; did you mean "x"?`, when one of the known words is near."""
+    import difflib  # only for who mistypes
+
     near = difflib.get_close_matches(str(given), list(known), n=1, cutoff=0.6)
     return f'; did you mean "{near[0]}"?' if near else ""

@@ -137,7 +137,7 @@ class Kubelet:
 
     async def pre_start(self, pod: str, resource: str, *, container: str = "main") -> None:
         """Ask the plugin whether a container of the pod may start (again)."""
-        plugin = self.plugins[resource]
+        plugin = self._plugin(resource)
         if plugin.options.pre_start_required:
             request = v1beta1.PreStartContainerRequest(devices_ids=self.pods[pod][container][resource])
             await self._call(plugin, messages.PRE_START, request)
@@ -158,7 +158,7 @@ class Kubelet:
         free = [device for device in healthy if device not in taken]
         if len(free) < count:
             raise AdmissionFailed(f"Insufficient {resource}: {count} asked for, {len(free)} free")
-        plugin = self.plugins[resource]
+        plugin = self._plugin(resource)
         if not plugin.options.get_preferred_allocation_available:
             return free[:count]
         question = v1beta1.ContainerPreferredAllocationRequest(
@@ -173,9 +173,16 @@ class Kubelet:
         request = v1beta1.AllocateRequest(
             container_requests=[v1beta1.ContainerAllocateRequest(devices_ids=ids)]
         )
-        answer = await self._call(self.plugins[resource], messages.ALLOCATE, request)
+        answer = await self._call(self._plugin(resource), messages.ALLOCATE, request)
         (grant,) = answer.container_responses
         return grant
+
+    def _plugin(self, resource: str) -> Plugin:
+        """The plugin of a resource, which may go at any time: a plugin restarts, a node is shut down."""
+        plugin = self.plugins.get(resource)
+        if plugin is None:
+            raise AdmissionFailed(f"can't allocate unregistered device {resource}")
+        return plugin
 
     async def _call(
         self,
@@ -189,6 +196,12 @@ class Kubelet:
             )
         except grpc.aio.AioRpcError as error:
             raise AdmissionFailed(f"{method.name}: {error.code().name}: {error.details()}") from error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # nobody cancelled us: the channel was closed, since its plugin has gone
+            raise AdmissionFailed(f"{method.name}: the plugin of {plugin.resource} has gone") from None
         return answer
 
     # what it serves, and the plugins it listens to
