@@ -75,7 +75,9 @@ def pod(name, on, **asks):
 
 def test_a_cluster(served):
     """It shows what the API says, explains pods against it, writes nothing, and ends on ^C."""
-    served.add(node("a", p2g_20gb=4), pod("train", "a", p2g_20gb=1))
+    plain = node("plain")
+    plain["metadata"]["labels"] = {"pool": "web"}
+    served.add(node("a", p2g_20gb=4), plain, pod("train", "a", p2g_20gb=1))
     version = served.server.store.version
     with serving("dashboard", "--kubeconfig", served.kubeconfig, "--port", "0", ready="^C") as (
         address,
@@ -89,6 +91,8 @@ def test_a_cluster(served):
         assert [tile["pod"] for tile in tiles] == ["default/train", "", "", ""]
         text = Path("examples/pods/3g.yaml").read_text()
         assert "3g.30gb is not offered, 2g.20gb is the first that is" in explained(address, text)
+        picky = text.replace("spec:", "spec:\n  nodeSelector: {pool: gpu}")
+        assert "nodeSelector wants pool=gpu, the node has pool=web" in explained(address, picky)
         with pytest.raises(urllib.error.HTTPError) as refused:
             explained(address, "a: [")
         assert refused.value.code == 400

@@ -229,8 +229,8 @@ def test_plugin_gone_in_the_middle_of_a_call() -> None:
             plugin = kubelet.plugins[GPU]
             call = asyncio.create_task(kubelet.admit("ml/a", {GPU: 1}))
             await asyncio.sleep(0)  # it has asked, and waits
-            await plugin.channel.close()
-            with pytest.raises(AdmissionFailed, match="the plugin of device.example.com/gpu has gone"):
+            await plugin.channel.close(None)
+            with pytest.raises(AdmissionFailed, match=f"the plugin of {GPU} has gone"):
                 await call
 
     run(story)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from tessera.core.errors import InvalidInput
+from tessera.core.node import Node
 from tessera.core.pod import Pod, requested
 from tessera.kube.client import Client
 from tessera.kube.fileview import FileView, parse_cluster
@@ -69,6 +70,20 @@ async def test_live_view():
         server.store.delete(NODES, "a")
         server.store.delete(NAMESPACES, "x")
         await until(lambda: not view.offers.nodes and not view.offers.namespaces)
+
+
+async def test_nodes_without_gpus():
+    """Of a node that offers nothing the name is kept, whatever labels it has, until it offers something."""
+    async with await MisbehavingApiServer().start() as server:
+        server.store.create(NODES, node("plain"))
+        async with live(server) as view, live(server, keep=None) as every:
+            await view.synced()
+            await every.synced()
+            assert view.offers.nodes == {"plain": Node("plain")}
+            assert every.offers.nodes["plain"].labels == {"kubernetes.io/hostname": "plain"}
+            server.store.update(NODES, "plain", node("plain", gpu="1"))
+            await until(lambda: view.offers.anywhere() == {"nvidia.com/gpu": 1})
+            assert view.offers.nodes["plain"].labels == {"kubernetes.io/hostname": "plain"}
 
 
 async def test_heartbeats_change_nothing():

@@ -57,7 +57,7 @@ async def _serve(choice: ClusterChoice, port: int, policy: "Policy") -> int:
     cluster = find_cluster(choice.kubeconfig, choice.context)
     board = Board(f"{cluster.endpoint} ({cluster.source})" if cluster.source else str(cluster.endpoint))
     async with Client(cluster, user_agent="tessera-dashboard") as client:
-        view = LiveView(client)
+        view = LiveView(client, keep=None)  # explanations tell of all nodes
         try:
             await client.get(path_of("v1", "namespaces"), {"limit": 1})  # whoever may not, hears it now
             async with (

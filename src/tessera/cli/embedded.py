@@ -164,7 +164,7 @@ async def embedded(
                 kubeconfig.write_text(cluster.kubeconfig())
                 async with cluster.client() as client:
                     plugins.client = client
-                    view = LiveView(client)
+                    view = LiveView(client, keep=None)  # explanations tell of all nodes
                     async with _webhook(cluster, client, view, configuration, reasons):
                         yield Embedded(cluster, view, nodes, reasons, kubeconfig)
             finally:

@@ -76,10 +76,13 @@ class FoundPod(NamedTuple):
 
 
 def nodes_resource(keep: Keep | None = None) -> Resource[Node]:
-    """The nodes; `keep` says which of their resources matter."""
-    return Resource(
-        "nodes", path_of("v1", "nodes"), lambda raw: objects.node_of(objects.decode_node(raw), keep)
-    )
+    """The nodes; `keep` says which of their resources matter. Of a node that has none of them the name is enough."""
+
+    def decode(raw: bytes) -> Node:
+        node = objects.node_of(objects.decode_node(raw), keep)
+        return node if keep is None or node.allocatable else Node(node.name)
+
+    return Resource("nodes", path_of("v1", "nodes"), decode)
 
 
 def pods_resource(keep: Keep | None = None) -> Resource[FoundPod]:
