@@ -64,7 +64,11 @@ fuzz: $(READY) ## A minute of coverage-guided fuzzing of the review path
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris==3.0.0
 	@$(BIN)/python -m stress.fuzz_review -max_total_time=60 -max_len=4096
 
-bench: $(READY) ## Measure, beside peers in the same run, and write benchmarks/RESULTS.md
+$(VENV)/.plots: requirements/plots.txt $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+bench: $(VENV)/.plots ## Measure, beside peers in the same run, and write benchmarks/RESULTS.md
 	@$(BIN)/python -m benchmarks
 
 bench-check: $(READY) ## Compare a quick measurement with the one on record
@@ -78,6 +82,8 @@ lock: $(READY) ## Pin the versions that development and the image use (requireme
 		--python-version 3.11 --constraint requirements/dev.txt pyproject.toml -o requirements/runtime.txt
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
 		--python-version 3.11 --upgrade --constraint requirements/dev.txt requirements/browser.in -o requirements/browser.txt
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
+		--python-version 3.11 --upgrade --constraint requirements/dev.txt requirements/plots.in -o requirements/plots.txt
 
 proto: $(READY) ## Generate the kubelet's messages anew (src/tessera/protocol/deviceplugin)
 	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tessera/protocol/deviceplugin/*.proto

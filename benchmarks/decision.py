@@ -15,6 +15,7 @@ from benchmarks.processes import PROGRAMS, SERVER_CORE, on_core
 from benchmarks.results import PARTIAL, TESSERA, USUAL, Results, in_turns
 from benchmarks.stage import Stage
 from tessera.core.admission import Policy
+from tessera.protocol import review
 from tessera.webhook.handler import Admission
 
 RUN: Final = "decision"
@@ -23,6 +24,7 @@ JSON: Final = "json.loads"
 ORJSON: Final = "orjson.loads"
 FIRST: Final = f"{TESSERA}, a template's first pod"
 LATER: Final = f"{TESSERA}, its later pods"
+DECODING: Final = f"{TESSERA}, decoding alone"
 
 _NONCE: Final = corpus.NONCE.encode()
 
@@ -36,6 +38,7 @@ def run(stage: Stage, results: Results) -> None:
         measures: dict[str, Callable[[], dict[str, float]]] = {
             LATER: partial(timed, knowing.answer, bodies, stage.effort.seconds / 2),
             FIRST: partial(timed, partial(first_answer, forgetting), bodies, stage.effort.seconds / 2),
+            DECODING: partial(timed, review.decode, bodies, stage.effort.seconds / 4),
             JSON: partial(timed, json.loads, bodies, stage.effort.seconds / 4),
             ORJSON: partial(timed, orjson.loads, bodies, stage.effort.seconds / 4),
             USUAL: partial(_go, stage, size, "usual"),

@@ -1,53 +1,76 @@
 """The least that an HTTPS server in Python does for a request: event loop, TLS, and the same bytes for everyone.
 
-It waits for as many bytes as the request announces, and copies its uid into the answer. No limits, no checks, no
-decision: no server, but the floor under one. `python floor.py HOST:PORT CERTIFICATE KEY`
+It has the webhook's own TLS and writes as the webhook does, many answers at a time. It waits for as many bytes as the
+request announces, and copies its uid into the answer. No limits, no checks, no decision: no server, but the floor
+under one. `python floor.py HOST:PORT CERTIFICATE KEY`
 """
 
 import asyncio
 import re
-import ssl
 import sys
+from pathlib import Path
 
 import uvloop
+
+from tessera.webhook.http import Limits
+from tessera.webhook.secure import Secure
+from tessera.webhook.site import Site, Wire
+from tessera.webhook.tls import server_context
 
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 _UID = re.compile(rb'"uid":"([^"]+)"')
 _BODY = b'{"response":{"uid":"%b","patch":"' + b"x" * 700 + b'"}}'
-_buffer = memoryview(bytearray(64 * 1024))
+_outbox: list[tuple[Wire, bytes]] = []
 
 
-class Floor(asyncio.BufferedProtocol):
+def _flush() -> None:
+    for wire, octets in _outbox:
+        wire.write(octets)
+    _outbox.clear()
+
+
+class Floor:
     """One connection."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._write = transport.write  # type: ignore[attr-defined] # it is a stream's
+    def connection_made(self, wire: Wire) -> None:
+        self._wire = wire
         self._first = b""
         self._missing = 0
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return _buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
+    def data_received(self, data: bytes) -> None:
         if self._missing:
-            self._missing -= nbytes
+            self._missing -= len(data)
         else:
-            self._first = first = bytes(_buffer[:nbytes])
-            length = _LENGTH.search(first)
-            self._missing = (int(length[1]) if length else 0) + first.find(b"\r\n\r\n") + 4 - nbytes
+            self._first = data
+            length = _LENGTH.search(data)
+            self._missing = (int(length[1]) if length else 0) + data.find(b"\r\n\r\n") + 4 - len(data)
         if self._missing <= 0:
             self._missing = 0
             uid = _UID.search(self._first)
             body = _BODY % (uid[1] if uid else b"")
-            self._write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+            if not _outbox:
+                asyncio.get_running_loop().call_soon(_flush)
+            _outbox.append(
+                (self._wire, b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+            )
+
+    def eof_received(self) -> None:
+        pass
+
+    def connection_lost(self, error: Exception | None) -> None:
+        pass
+
+    pause_writing = resume_writing = eof_received
 
 
 async def main(address: str, certificate: str, key: str) -> None:
     """Serve until killed."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    site = Site({}, Limits())
+    context = server_context(Path(certificate).read_bytes(), Path(key).read_bytes())
     host, _, port = address.rpartition(":")
-    server = await asyncio.get_running_loop().create_server(Floor, host, int(port), ssl=context)
+    server = await asyncio.get_running_loop().create_server(
+        lambda: Secure(site, context, Floor()), host, int(port)
+    )
     await server.serve_forever()
 
 

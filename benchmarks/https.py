@@ -22,6 +22,7 @@ THROUGHPUT: Final = "requests/s"
 P50: Final = "p50 ms"
 P99: Final = "p99 ms"
 CPU: Final = "µs of processor time"
+KERNEL: Final = "µs of it in the kernel"
 CONNECTIONS: Final = (1, 8, 64)
 _BUSY: Final = 0.95  # of a core: beyond this the load generator is what is measured
 FLOOR: Final = "floor"
@@ -99,4 +100,5 @@ def _load(
         P50: report["p50"],
         P99: report["p99"],
         CPU: report["server_cpu"] / max(report["requests"], 1) * 1e6,
+        KERNEL: report["server_kernel"] / max(report["requests"], 1) * 1e6,
     }

@@ -4,7 +4,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from benchmarks import decision, growth, https, instructions, kube, plots, startup, storm, view
+from benchmarks import (
+    connections,
+    decision,
+    growth,
+    https,
+    instructions,
+    kube,
+    limit,
+    plots,
+    startup,
+    storm,
+    view,
+)
 from benchmarks.aims import AIMS
 from benchmarks.results import PARTIAL, TESSERA, USUAL, Results
 
@@ -21,6 +33,7 @@ _TITLES: Final = {
     decision.RUN: "The decision in process: bytes in, bytes out",
     instructions.RUN: "The decision in instructions",
     https.RUN: "Over HTTPS, the server on one core",
+    connections.RUN: "Connections that are kept: what each takes",
     view.RUN: "Filling the view",
     storm.RUN: "A watch storm: 5,000 node updates a minute, every tenth changes what is offered",
     startup.RUN: "Starting",
@@ -31,6 +44,7 @@ _BASES: Final = {  # what the others are compared with, in each table
     decision.RUN: decision.JSON,
     instructions.RUN: decision.JSON,
     https.RUN: TESSERA,
+    connections.RUN: TESSERA,
     view.RUN: TESSERA,
     kube.RUN: kube.NONE,
 }
@@ -39,14 +53,14 @@ _BASES: Final = {  # what the others are compared with, in each table
 def write(results: Results) -> None:
     """Write the report and its pictures."""
     PLOTS.mkdir(exist_ok=True)
-    pictures = dict(_pictures(results))
-    for name, svg in pictures.items():
-        (PLOTS / name).write_text(svg)
-    parts = [_HEAD, _machine(results), _aims(results)]
+    pictures = list(_draw(results))
+    parts = [_HEAD, _machine(results), _aims(results), limit.section(results)]
     for run in sorted(results.runs(), key=list(_TITLES).index):
         parts.append(f"## {_TITLES[run]}\n")
         parts += [_table(results, run, unit) for unit in _units(results, run)]
-        parts += [f"![{name}](plots/{name})\n" for name in pictures if _PICTURES[name][0] == run]
+        parts += [
+            f"![{_PICTURES[name][2]}](plots/{name})\n" for name in pictures if _PICTURES[name][0] == run
+        ]
     FILE.write_text("\n".join(parts))
 
 
@@ -98,7 +112,8 @@ _PICTURES: Final = {  # file → benchmark, curve, title, x, y
 }  # fmt: skip
 
 
-def _pictures(results: Results) -> Iterable[tuple[str, str]]:
+def _draw(results: Results) -> Iterable[str]:
+    """Draw all pictures, and name them."""
     for name, (_, curve, title, x, y) in _PICTURES.items():
         lines = results.curves.get(curve)
         if not lines:
@@ -108,4 +123,5 @@ def _pictures(results: Results) -> Iterable[tuple[str, str]]:
             shown = {
                 s: plots.slower_than(lines[s]) for s in (TESSERA, USUAL, PARTIAL, https.FLOOR) if s in lines
             }
-        yield name, plots.plot(title, x, y, shown)
+        plots.plot(PLOTS / name, title, x, y, shown)
+        yield name

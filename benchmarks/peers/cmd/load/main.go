@@ -35,6 +35,7 @@ type report struct {
 	Seconds    float64           `json:"seconds"`
 	CPU        float64           `json:"cpu"` // of this process: near one per second it is what was measured
 	ServerCPU  float64           `json:"server_cpu"`
+	Kernel     float64           `json:"server_kernel"` // the part of it that was spent in the kernel
 	Errors     []string          `json:"errors"`
 	P50        float64           `json:"p50"` // milliseconds
 	P90        float64           `json:"p90"`
@@ -97,11 +98,15 @@ func main() {
 		group.Go(func() { one.run(reviews, uint64(i+1)<<40, pace, &measuring, &stop) })
 	}
 	time.Sleep(*warmup)
-	cpu, serverCPU, began := cpuSeconds(), cpuSecondsOf(*pid), time.Now()
+	cpu, began := cpuSeconds(), time.Now()
+	serverCPU, serverKernel := cpuSecondsOf(*pid)
 	measuring.Store(true)
 	time.Sleep(*duration)
 	measuring.Store(false)
-	result := report{Seconds: time.Since(began).Seconds(), CPU: cpuSeconds() - cpu, ServerCPU: cpuSecondsOf(*pid) - serverCPU}
+	result := report{Seconds: time.Since(began).Seconds(), CPU: cpuSeconds() - cpu}
+	result.ServerCPU, result.Kernel = cpuSecondsOf(*pid)
+	result.ServerCPU -= serverCPU
+	result.Kernel -= serverKernel
 	stop.Store(true)
 	group.Wait()
 	result.References = references
@@ -243,10 +248,11 @@ func (c *client) response() ([]byte, error) {
 	}
 }
 
-// cpuSecondsOf is the processor time of another process; the kernel counts it in hundredths of a second.
-func cpuSecondsOf(pid int) float64 {
+// cpuSecondsOf is the processor time of another process, and the part of it that was spent in the kernel, which counts
+// in hundredths of a second.
+func cpuSecondsOf(pid int) (all, inKernel float64) {
 	if pid == 0 {
-		return 0
+		return 0, 0
 	}
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	check(err)
@@ -255,7 +261,7 @@ func cpuSecondsOf(pid int) float64 {
 	check(err)
 	system, err := strconv.Atoi(string(fields[12]))
 	check(err)
-	return float64(user+system) / 100
+	return float64(user+system) / 100, float64(system) / 100
 }
 
 func cpuSeconds() float64 {
