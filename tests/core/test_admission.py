@@ -4,6 +4,7 @@ import pytest
 
 from tessera.core.admission import Admit, DropAmount, Reject, Rewrite, SetAmount, SetAnnotation, decide
 from tessera.core.node import Namespace
+from tessera.core.pod import Container
 from tessera.core.quantity import Quantity
 from tests.build import GPU, MIG, container, node, offers, pod, policy
 
@@ -38,6 +39,20 @@ def test_nothing_to_do():
     """What is offered as asked is admitted without a change and without a record."""
     assert decided(pod(container(**{"1g.10gb": 1})), SMALL) == Admit("what it asks for is offered")
     assert decided(pod(container(cpu=1)), SMALL) == Admit("asks for nothing that is configured here")
+    whole = pod(container(**{"gpu": 1}))
+    assert decided(whole, SMALL) == Admit("asks for whole GPUs, which nothing takes the place of")
+
+
+def test_misspelt_profiles():
+    """A slice that no card can be cut into is warned of, beside whatever is decided; none of it is not."""
+    odd = {MIG + "3g30gb": Quantity.parse("1"), MIG + "2g.20gB": Quantity.parse("0")}
+    decision = decided(pod(Container("main", odd, odd)), SMALL)
+    assert isinstance(decision, Admit)
+    warning = f'"{MIG}3g30gb" is no MIG profile such as {MIG}1g.10gb: nothing is done about it'
+    assert decision.warnings == (warning,)
+    decision = decided(pod(Container("main", odd, odd), container(**{"2g.20gb": 1})), SMALL)
+    assert isinstance(decision, Rewrite)
+    assert decision.warnings[1:] == (warning,)
 
 
 def test_a_key_that_is_there_is_added_to():

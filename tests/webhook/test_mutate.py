@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from tessera.core.admission import Policy
+from tessera.core.admission import REJECTIONS, Policy
 from tessera.core.node import Node
 from tessera.core.offers import Offers
 from tessera.protocol import config, objects
@@ -140,7 +140,9 @@ def test_decided(webhook, client):
 
 
 def test_rejected(webhook, client):
-    """A rejection is counted by its reason."""
+    """A rejection is counted by its reason, from 0 on: an alert on an increase would miss one that begins with 1."""
+    for code in REJECTIONS:
+        assert scrape(webhook.metrics)["gpu_webhook_rejections_total", ("reason", code)] == 0
     webhook.mutate.configure(config.parse("fallback: {downgrades: false, wholeGPU: false}"))
     assert answered(client, review("2g.20gb"))["allowed"] is False
     assert scrape(webhook.metrics)["gpu_webhook_rejections_total", ("reason", "not_offered")] == 1

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from tessera.core import fallback, injection
 from tessera.core.errors import InvalidInput
 from tessera.core.fallback import AsAsked, FallbackPolicy, Permission, Unmatched, Wishes, short
-from tessera.core.injection import InjectionPolicy
+from tessera.core.injection import InjectionPolicy, Refusal
 from tessera.core.node import Namespace, is_gpu_resource
 from tessera.core.offers import Offers
 from tessera.core.pod import Amounts, Container, Pod
-from tessera.core.profile import WHOLE_GPU
+from tessera.core.profile import MIG_PREFIX, WHOLE_GPU, MigProfile
 from tessera.core.quantity import Quantity
 
 POLICY_ANNOTATION: Final = "gpu-webhook.k8s.io/fallback-policy"
@@ -93,11 +93,17 @@ class Rewrite:
     audit: Mapping[str, str] = field(default_factory=dict)
 
 
+Code = Literal["not_offered", "too_many_profiles", "bad_annotation", Refusal]
+
+
+REJECTIONS: Final[tuple[str, ...]] = get_args(Code)
+
+
 @dataclass(frozen=True, slots=True)
 class Reject:
     """The pod is refused; the message says what to change, the code counts it."""
 
-    code: str
+    code: Code
     message: str
 
 
@@ -154,9 +160,10 @@ def decide(pod: Pod, offers: Offers, policy: Policy) -> Decision:
         gpu_type = injected.gpu_type
         reasons.append(f"resources of GPU type {gpu_type} injected per {short(injected.resource)}")
         complete = injected.pod
+    warnings += tuple(map(_fit, _misspelt(pod)))
     audit = _audit(replaced, gpu_type)
     edits = tuple(difference(pod, complete))
-    reason = "; ".join(reasons) or "asks for nothing that is configured here"
+    reason = "; ".join(reasons) or _untouched(pod)
     if not edits:
         return Admit(reason, warnings, audit)
     return Rewrite(edits, reason, replaced, gpu_type, warnings, audit)
@@ -231,6 +238,21 @@ def _section_difference(
     for resource, amount in new.items():
         if old.get(resource) != amount:
             yield SetAmount(name, index, section, resource, amount)
+
+
+def _misspelt(pod: Pod) -> Iterator[str]:
+    """What a person should hear about a slice that no node can be cut into, whatever else happens to the pod."""
+    asked = {name: None for one in pod.all_containers() for name in one.resources() if one.asked(name)}
+    for resource in asked:
+        if resource.startswith(MIG_PREFIX) and MigProfile.of_resource(resource) is None:
+            yield f"{printable(resource)} is no MIG profile such as {MIG_PREFIX}1g.10gb: nothing is done about it"
+
+
+def _untouched(pod: Pod) -> str:
+    """Why there was nothing to do."""
+    if any(one.asked(WHOLE_GPU) for one in pod.all_containers()):
+        return "asks for whole GPUs, which nothing takes the place of"
+    return "asks for nothing that is configured here"
 
 
 def _record(pod: Pod, replaced: tuple[tuple[str, str], ...]) -> str:

@@ -8,7 +8,7 @@ to each container by its own GPUs.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Final
+from typing import Final, Literal
 
 from tessera.core.pod import Container, Pod
 from tessera.core.quantity import Quantity
@@ -73,11 +73,14 @@ class Injected:
     resource: str
 
 
+Refusal = Literal["two_gpu_resources", "no_gpus", "others_ask_too_much", "fraction_of_extended_resource"]
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
     """The rule matches and cannot be followed; the message says what to change."""
 
-    reason: str
+    reason: Refusal
     message: str
 
 

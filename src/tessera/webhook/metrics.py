@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from tessera.core.admission import REJECTIONS
 from tessera.webhook.http import Answer, Route
 
 Number = int | float
@@ -71,13 +72,17 @@ def gauge(name: str, text: str, value: Number) -> Family:
 
 
 class Counts:
-    """A counter with labels whose values come from outside: past a number of series, everything else is "other"."""
+    """A counter with labels whose values come from outside: past a number of series, everything else is "other".
+
+    Values that are known beforehand are shown from the beginning, as 0: Prometheus sees no increase in a series that
+    begins with 1.
+    """
 
     __slots__ = ("_values", "labels")
 
-    def __init__(self, *labels: str) -> None:
+    def __init__(self, *labels: str, known: Iterable[tuple[str, ...]] = ()) -> None:
         self.labels = labels
-        self._values: dict[tuple[str, ...], int] = {}
+        self._values: dict[tuple[str, ...], int] = dict.fromkeys(known, 0)
 
     def add(self, *values: str) -> None:
         """One more of these."""
@@ -101,7 +106,7 @@ class Metrics:
 
     def __init__(self, version: str) -> None:
         self.fallbacks = Counts("from", "to")
-        self.rejections = Counts("reason")
+        self.rejections = Counts("reason", known=((code,) for code in REJECTIONS))
         self.injected = 0
         self._version = version
         self._outcomes = [0] * len(Outcome)
