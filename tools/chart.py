@@ -1,7 +1,8 @@
 """`python -m tools.chart`: what is made from the chart, and what the chart takes from the code.
 
     deploy/tessera.yaml                 the chart rendered with its defaults, for `kubectl apply -f`
-    charts/tessera/values.schema.json   `config` and `devicePlugin.config` are what the code itself reads
+    charts/tessera/values.schema.json   `config` and `devicePlugin.config` are what the code itself reads,
+                                        `disabledAlerts` are alerts that there are
 
 `--check` writes nothing and fails when something is not as it would be written.
 """
@@ -15,6 +16,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+
+import yaml
 
 from tessera.protocol import config, device_schema
 
@@ -71,7 +74,14 @@ def schema() -> str:
     values["devicePlugin"]["properties"]["config"] = _described(
         "The device plugin's configuration (docs/device-plugin.md).", devices
     )
+    values["prometheusRule"]["properties"]["disabledAlerts"]["items"]["enum"] = _alerts()
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _alerts() -> list[str]:
+    """The names of all alerts."""
+    groups = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"]
+    return [rule["alert"] for group in groups for rule in group["rules"]]
 
 
 def _described(text: str, part: dict[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def test_nothing_to_do():
     """What is offered as asked is admitted without a change and without a record."""
     assert decided(pod(container(**{"1g.10gb": 1})), SMALL) == Admit("what it asks for is offered")
     assert decided(pod(container(cpu=1)), SMALL) == Admit("asks for nothing that is configured here")
-    whole = pod(container(**{"gpu": 1}))
+    whole = pod(container(gpu=1))
     assert decided(whole, SMALL) == Admit("asks for whole GPUs, which nothing takes the place of")
 
 
