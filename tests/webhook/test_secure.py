@@ -210,21 +210,22 @@ def test_arrivals_are_limited():
 def test_one_gone_among_many(tls):
     """A connection that ends while its answer waits for the others' takes none of theirs with it."""
     with Live(tls=tls) as live, contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(live.connect()) for _ in range(4)]
-        for n, client in enumerate(clients):
-            client.post(b"%d" % n)
-            live.sweep(n / 100)  # so that they can be told apart
+        gone = stack.enter_context(live.connect())
+        gone.post(b"first")
+        (connection,) = live.site.connections
+        others = [stack.enter_context(live.connect()) for _ in range(3)]
+        for client in others:
+            client.post(b"second")
 
         async def all_at_once() -> None:
-            first, *others = sorted(live.site.connections, key=lambda c: c.deadline)
-            for connection in (first, *others):
-                connection.data_received(request(b"waits"))
-            first.abort()
+            for one in (connection, *live.site.connections - {connection}):
+                one.data_received(request(b"waits"))
+            connection.abort()
 
         live.run(all_at_once())
-        for client in clients[1:]:
+        for client in others:
             assert client.answer().body == b"waits"
-        assert clients[0].rest() == b""
+        assert gone.rest() == b""
 
 
 def test_gone_before_its_answer():
