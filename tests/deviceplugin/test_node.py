@@ -189,7 +189,7 @@ def test_fault_28_a_layout_that_waits_for_a_pod() -> None:
             await it.kubelet.until(lambda kubelet: kubelet.allocatable == {TWO: 0, THREE: 0, seven: 3})
             await it.until(lambda: it.labels[STATE] == "pending")
             assert "1 to come" in it.annotations[REASON]
-            assert "stays for ml/train" in it.annotations[REASON]
+            assert "kept for ml/train" in it.annotations[REASON]
             await it.kubelet.remove("ml/train")
             await it.kubelet.until(lambda kubelet: kubelet.allocatable == {TWO: 0, THREE: 0, seven: 4})
             await it.until(lambda: it.labels[STATE] == "success")
