@@ -201,7 +201,7 @@ def test_fault_28_layout_changed_under_a_pod(
             wait_allocatable(cluster, {two: "0", three: "0", one: "21"})
             node = cluster.wait_for_node(cluster.node_name, lambda node: state(node) == "pending")
             reason = node["metadata"]["annotations"]["nvidia.com/mig.config.reason"]
-            assert f"stays for {node_namespace}/train" in reason
+            assert f"kept for {node_namespace}/train" in reason
             cluster.kubectl(*in_pod, "kill", "1")
             cluster.wait_for(
                 pods_path(node_namespace),

@@ -150,6 +150,7 @@ def test_fault_24_killed_and_started_again() -> None:
         ),
         ("static: [", "config.yaml: line 2, column 1: did not find expected node content"),
         ("{}", "config.yaml: no devices: at least one of static, simulated and nvml is needed"),
+        ("# nothing yet\n", "config.yaml: no devices: at least one of static, simulated and nvml is needed"),
     ],
 )
 def test_a_bad_configuration_is_a_sentence(

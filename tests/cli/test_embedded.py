@@ -7,6 +7,9 @@ import msgspec
 import pytest
 
 from tessera.cli.embedded import embedded
+from tessera.doctor.checks import examine
+from tessera.doctor.evidence import Names
+from tessera.doctor.gather import Gatherer
 from tessera.kube.client import Client
 from tessera.kube.config import find_cluster
 from tessera.kube.errors import ApiError
@@ -156,6 +159,22 @@ async def test_its_kubeconfig_leads_there(tmp_path):
         async with Client(find_cluster(file)) as client:
             nodes = msgspec.json.decode(await client.get("/api/v1/nodes"))
     assert [node["metadata"]["name"] for node in nodes["items"]] == ["cpu"]
+
+
+async def test_the_doctor_finds_it_well():
+    """`tessera doctor` tells what is not there, and calls nothing a problem: the webhook answers."""
+    async with running("h200-small", "mock", "cpu") as (_, stage):
+        answers = list(examine(await Gatherer(stage._client, Names()).gather()))
+    found = {answer.check.name: answer.findings for answer in answers if answer.findings}
+    assert not any(answer.failed for answer in answers), found
+    told = {name: [str(one.severity) for one in findings] for name, findings in found.items()}
+    assert told == {
+        "running": ["note"],
+        "service": ["note"],
+        "selection": ["warning"],  # every pod is sent: matchConditions would not be evaluated
+        "plugin": ["unseen"],
+    }
+    assert not any("delete" in command for one in found.values() for f in one for command in f.commands)
 
 
 def test_its_end_is_clean():

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tessera.core.layout import Slot
 from tessera.core.products import product_named
 from tessera.protocol import mig, yaml
 from tessera.protocol.mig_mapping import encode_mapping, mapping_of
@@ -103,6 +104,32 @@ def test_show_what_is(served, command):
     assert command("mig", "show", "--cluster", "--kubeconfig", served.kubeconfig) == (code, out, err)
     counts = command("mig", "convert", "--cluster", "--to", "counts", "--kubeconfig", served.kubeconfig)
     assert counts[:2] == (0, "1g.10gb=2\n")
+
+
+def test_show_while_a_layout_is_pending(served, command):
+    """The cards are drawn as they are, what stays for its pod is in use, and a line says what is to come."""
+    cards = [product_named("H200-70GB")] * 2
+    (three,) = [one for one in mig.read_layout(LAYOUT, cards).cards[0].instances if one.size == 3]
+    leaving = {Slot(0, three).uuid("gpu-0")}
+    offers = {MIG + "1g.10gb": "2", MIG + "3g.30gb": "0"}
+    changing = gpu_node("gpu-0", SMALL, offers)
+    changing["metadata"]["labels"]["nvidia.com/mig.config.state"] = "pending"
+    changing["metadata"]["annotations"] |= {
+        "run.ai/mig-mapping": encode_mapping(mapping_of(mig.read_layout(SMALL, cards), "gpu-0", leaving)),
+        "nvidia.com/mig.config.reason": "2 to come after 1 × 3g.30gb, kept for default/a",
+    }
+    served.add(changing, pod("a", "gpu-0", MIG + "3g.30gb"))
+    code, out, err = command("mig", "show", "--cluster", "--kubeconfig", served.kubeconfig)
+    assert code == 0
+    assert out.splitlines()[:5] == [
+        "card 0  Simulated H200-70GB, 1×3g.30gb",
+        "┌───────────────────────────────┬───────────────────────┐",
+        "│free                           │3g.30gb                │",
+        "│                               │in use                 │",
+        "└───────────────────────────────┴───────────────────────┘",
+    ]
+    assert "card 1  Simulated H200-70GB, 2×1g.10gb" in out
+    assert err == ("node gpu-0: the layout is pending: 2 to come after 1 × 3g.30gb, kept for default/a\n")
 
 
 def test_convert(busy):

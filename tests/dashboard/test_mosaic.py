@@ -2,7 +2,8 @@
 
 from tessera.core.device_ids import gpu_uuid
 from tessera.dashboard.mosaic import mosaic_of
-from tests.dashboard.objects import MIG, ids, node, pod
+from tessera.protocol.mig_mapping import MAPPING, encode_mapping, mapping_of
+from tests.dashboard.objects import MIG, ids, layout, node, pod
 
 MEDIUM = "2g.20gb=2,3g.30gb=1"
 
@@ -49,6 +50,30 @@ def test_devices_that_are_leaving():
     )
     assert drawn(mosaic) == [[*(f"1g.10gb@{at}+1" for at in range(4)), "3g.30gb@4+3~ ml/train"]]
     assert not mosaic.loose
+
+
+def changing(labels=None, **more):
+    """A node that is to have 1g.10gb only, and keeps a 3g.30gb for a pod."""
+    mapping = encode_mapping(mapping_of(layout("1g.10gb=7"), "n", ids(MEDIUM, "3g.30gb")))
+    return node(annotations={MAPPING: mapping}, labels=labels or {}, **more)
+
+
+def test_devices_that_are_leaving_as_the_node_tells_it():
+    """The node's own word for what is leaving; the pod that holds it may be known by its number only."""
+    offered = {f"{MIG}1g.10gb": 4, f"{MIG}3g.30gb": 0}
+    expected = [f"1g.10gb@{at}+1" for at in range(4)]
+    for held, mark in (
+        (pod("train", "n", {f"{MIG}3g.30gb": ids(MEDIUM, "3g.30gb")}), "~"),
+        (pod("train", "n", p3g_30gb=1), "?~"),
+    ):
+        mosaic = mosaic_of(changing(allocatable=offered), [held])
+        assert drawn(mosaic) == [[*expected, f"3g.30gb@4+3{mark} ml/train"]]
+        assert not mosaic.loose
+    single = mosaic_of(
+        changing({"nvidia.com/mig.strategy": "single"}, allocatable={"nvidia.com/gpu": 4}),
+        [pod("train", "n", {"nvidia.com/gpu": ids(MEDIUM, "3g.30gb")})],
+    )
+    assert drawn(single) == [[*expected, "3g.30gb@4+3~ ml/train"]]
 
 
 def test_what_the_node_does_not_offer():

@@ -111,8 +111,34 @@ def test_fault_28_pending_until_pods_end(tmp_path: Path) -> None:
     change = transition(before, slices(7, [0]), {before[0].key: "ml/train"})
     assert kept.outcome(change) == Outcome(
         State.PENDING,
-        "1 to come after nvidia.com/mig-2g.20gb MIG-0-0-2: no longer wanted, stays for ml/train",
+        "1 to come after 1 × 2g.20gb, kept for ml/train",
     )
+
+
+def test_what_stays_is_counted(tmp_path: Path) -> None:
+    """However many devices stay, the reason names each resource and each pod once."""
+    kept = keeper(tmp_path)
+    kept.ask("7g.70gb=1")
+    ones, twos = slices(1, range(4)), slices(2, [4])
+    held = {device.key: f"ml/batch-{number // 2}" for number, device in enumerate(ones)}
+    change = transition([*ones, *twos], slices(7, [0]), held | {twos[0].key: "ml/train"})
+    assert kept.outcome(change).reason == (
+        "1 to come after 4 × 1g.10gb, kept for ml/batch-0, ml/batch-1; 1 × 2g.20gb, kept for ml/train"
+    )
+
+
+def test_a_long_reason_ends_after_a_word(tmp_path: Path) -> None:
+    """Of more pods than an annotation should name, some are named in full, and … says that there are more."""
+    kept = keeper(tmp_path)
+    kept.ask("7g.70gb=1")
+    before = [device for card in range(100) for device in slices(2, [0], card)]
+    pods = [f"ml/long-name-of-batch-{number:03}" for number in range(100)]
+    held = dict(zip((device.key for device in before), pods, strict=True))
+    reason = kept.outcome(transition(before, slices(7, [0]), held)).reason
+    assert len(reason) <= 1024
+    assert reason.startswith("1 to come after 100 × 2g.20gb, kept for ml/long-name-of-batch-000, ")
+    assert reason.endswith(" …")
+    assert set(reason.removesuffix(", …").partition("kept for ")[2].split(", ")) <= {*pods}
 
 
 def test_a_file_is_followed(tmp_path: Path) -> None:

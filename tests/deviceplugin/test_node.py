@@ -189,10 +189,16 @@ def test_fault_28_a_layout_that_waits_for_a_pod() -> None:
             await it.kubelet.until(lambda kubelet: kubelet.allocatable == {TWO: 0, THREE: 0, seven: 3})
             await it.until(lambda: it.labels[STATE] == "pending")
             assert "1 to come" in it.annotations[REASON]
-            assert "stays for ml/train" in it.annotations[REASON]
+            assert "kept for ml/train" in it.annotations[REASON]
+            mapping = decode_mapping(it.annotations[MAPPING])
+            there = {one.device_uuid: one.leaving for devices in mapping.values() for one in devices}
+            assert there == {device.id: device.leaving for device in it.node.plugin.devices}
+            assert sorted(there.values()) == [False, False, False, True]
             await it.kubelet.remove("ml/train")
             await it.kubelet.until(lambda kubelet: kubelet.allocatable == {TWO: 0, THREE: 0, seven: 4})
             await it.until(lambda: it.labels[STATE] == "success")
+            mapping = decode_mapping(it.annotations[MAPPING])
+            assert [[one.leaving for one in devices] for devices in mapping.values()] == [[False]] * 4
 
     run(story)
 

@@ -56,6 +56,15 @@ async def test_allocatable_is_compared_with_the_annotation(allocatable, state, r
         assert text in found.one("layouts").text
 
 
+async def test_a_refused_layout_can_be_looked_at():
+    """The command that is told reads that node's layout, and is one that there is."""
+    objects = healthy(authority())
+    cut = _cut_node({}, "failed", "3g.30gb does not fit")
+    objects[kinds.NODES].append(cut)
+    command = (await examined(objects, now=NOW)).one("layouts").commands[0]
+    assert command == f"tessera mig validate --cluster {cut['metadata']['name']}"
+
+
 async def test_node_with_gpus_that_offers_none_is_named():
     """A node that says it has GPUs and offers none has no registered plugin."""
     objects = healthy(authority())

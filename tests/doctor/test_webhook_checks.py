@@ -185,6 +185,22 @@ async def test_configuration_left_behind_is_to_be_deleted():
     assert [name for name, _ in found.findings] == ["installed", "running", "service", "trial"]
 
 
+async def test_a_webhook_that_answers_is_there():
+    """Where the pod that was tried came back changed, a missing Deployment and Service are told, and nothing is to be deleted."""
+    objects = healthy(authority())
+    _left_behind(objects)
+    found = await examined(objects, now=NOW)
+    assert found.findings == []
+    assert found.of("installed") == []
+    for check, text in (
+        ("running", "and the webhook answers"),
+        ("service", "reaches the webhook without it"),
+    ):
+        finding = found.one(check)
+        assert (finding.severity, finding.commands) == ("note", ())
+        assert text in finding.text
+
+
 @pytest.mark.parametrize(
     ("bundle", "secret", "severity", "text"),
     [

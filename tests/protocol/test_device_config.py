@@ -97,6 +97,9 @@ def test_cards_that_cannot_be_cut() -> None:
     ("text", "complaints"),
     [
         ("{}", ["no devices: at least one of static, simulated and nvml is needed"]),
+        ("", ["no devices: at least one of static, simulated and nvml is needed"]),
+        ("# static:\n---\n", ["no devices: at least one of static, simulated and nvml is needed"]),
+        ("null", ["no devices: at least one of static, simulated and nvml is needed"]),
         ("[]", ["a list is not a map"]),
         (
             """

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.geometry import SIMULATED_H200_70GB
-from tessera.core.layout import Entry
+from tessera.core.layout import Entry, Slot
 from tessera.core.placement import Wish
 from tessera.core.products import product_named
 from tessera.core.profile import MigProfile
@@ -361,6 +361,28 @@ def test_mapping():
     assert decode_mapping(encode_mapping(mapping)) == mapping
     one = encode_mapping({0: (MappedDevice(0, "MIG-1", 19),)})
     assert base64.b64decode(one) == b'{"0":[{"position":0,"device_uuid":"MIG-1","gpu_instance_id":19}]}'
+
+
+def test_mapping_while_devices_leave():
+    """What stays for its pod is there and says so, what waits for it is not; a card that a pod has whole is no MIG card."""
+    cards = [product_named("H200-70GB")] * 4
+    before, after = read_layout("2g.20gb=2,3g.30gb=1", cards), read_layout("1g.10gb=7", cards)
+    (three,) = [one for one in before.cards[1].instances if one.size == 3]
+    leaving = {Slot(1, three).uuid("node-1"), Slot(2).uuid("node-1"), "of-another-source"}
+    mapping = mapping_of(after, "node-1", leaving)
+    assert {
+        card: [(d.position, d.gpu_instance_id, d.leaving) for d in ds] for card, ds in mapping.items()
+    } == {
+        0: [(at, 0, False) for at in range(7)],
+        1: [*((at, 0, False) for at in range(4)), (4, 2, True)],
+        3: [(at, 0, False) for at in range(7)],
+    }
+    assert mapping[1][-1].device_uuid in leaving
+    assert decode_mapping(encode_mapping(mapping)) == mapping
+    whole = read_layout("{version: v1, mig-configs: {selected: [{devices: [0], mig-enabled: false}]}}", cards)
+    assert [*mapping_of(whole, "node-1", leaving)] == [1], (
+        "slices that are leaving, where a whole GPU is to be"
+    )
 
 
 @pytest.mark.parametrize("text", ["!", "e30", base64.b64encode(b'{"x":[]}').decode(), base64.b64encode(b'{"0":[{}]}').decode(), base64.b64encode(b"[" * 100000).decode()])  # fmt: skip

@@ -86,7 +86,9 @@ def change_of(node: NodeIn, offered: Mapping[str, int], claims: Sequence[Claim],
         return replace(change, expected=expected)
     lost = going(_present(gpus), layout, offered, gpus.strategy)
     risks = [
-        _risk(claim, r, f", {lost[r]} of {offered.get(r, 0)} go") for claim, r in in_danger(claims, lost)
+        # devices that stay for their pods are not offered, and are there
+        _risk(claim, r, f", {lost[r]} of {max(lost[r], offered.get(r, 0))} go")
+        for claim, r in in_danger(claims, lost)
     ]
     return replace(change, expected=expected, risks=tuple(risks))
 

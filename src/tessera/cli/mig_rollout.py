@@ -107,7 +107,6 @@ class Rollout:
         except (NotShown, KubeError, InvalidInput) as error:
             if not ours:
                 return Outcome(change.node, Result.FAILED, str(error))
-            self._tell(f"{change.node}: {error}")
             return await self._come_back(change, await self._put_back(change, str(error)))
         except asyncio.CancelledError:
             self._stopped = True
@@ -141,7 +140,7 @@ class Rollout:
         raise NotShown(f"the node changed {_MOST_TRIES} times while it was written to")
 
     async def _until_shown(self, node: Watched, change: Change, timeout: float) -> None:
-        told, refused, since = "", "", 0.0
+        told, reason, refused, since = "", "", "", 0.0
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout):
@@ -160,9 +159,10 @@ class Rollout:
                     left = None
                     if refused and (left := since + self.settles - loop.time()) <= 0:
                         raise NotShown(refused)
-                    if look.waits and look.waits != told:
-                        told = look.waits
-                        self._tell(f"{change.node}: {told}")
+                    if (look.waits, look.reason) != (told, reason):
+                        why = look.reason if look.reason != reason else ""  # once, however numbers change
+                        told, reason = look.waits, look.reason
+                        self._tell(f"{change.node}: {told}{': ' if why else ''}{why}")
                     await node.change(left)
         except TimeoutError as error:
             raise NotShown(f"not there after {timeout:g} s: {told or refused or 'nothing heard'}") from error
@@ -193,6 +193,7 @@ class Rollout:
         """Wait until a node that was put back offers again what it did; not for long."""
         if outcome.result is not Result.PUT_BACK or self._timeout is None:
             return outcome
+        self._tell(f"{change.node}: not taken, {_WRITTEN_AGAIN}")
         seconds = min(self._timeout, _TO_COME_BACK)
         async with watched(self._client, change.node) as node:
             there = await node.offers(change.offered, seconds)

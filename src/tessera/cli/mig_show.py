@@ -51,6 +51,8 @@ def command(given: Given, config: str | None) -> int:
         if source.used:
             offered = layout.resources(source.strategy)
             assumed |= any(0 < source.used.get(resource, 0) < number for resource, number in offered.items())
+        if source.pending and not config:
+            click.echo(f"{source.where}: the layout is pending: {source.pending}", err=True)
     if assumed:
         click.echo(ASSUMED, err=True)
     return int(failed)

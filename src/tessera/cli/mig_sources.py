@@ -45,6 +45,7 @@ class Source:
     strategy: Strategy = Strategy.MIXED
     present: NodeLayout | None = None  # how a node's cards are cut, whatever somebody wished
     used: Mapping[str, int] | None = None  # devices that pods hold, by resource; None: nobody knows
+    pending: str = ""  # why a node's cards are not cut as somebody wished yet
 
     def configs(self, name: str | None) -> dict[str, tuple[Entry, ...]]:
         """The configuration of that name, or all there are."""
@@ -200,7 +201,8 @@ def _of_node(node: mig_nodes.GpuNode, given: Given, used: Mapping[str, int] | No
         )
     except InvalidInput as error:
         return Unreadable(where, str(error))
-    return Source(where, document, known, given.cards or node.cards, node.strategy, present, used)
+    pending = (node.reason or "no reason told") if node.state == "pending" else ""
+    return Source(where, document, known, given.cards or node.cards, node.strategy, present, used, pending)
 
 
 def _is_cut(node: mig_nodes.GpuNode) -> bool:

@@ -22,6 +22,7 @@ class Look:
     shown: bool
     refused: str = ""
     waits: str = ""
+    reason: str = ""  # the node's own words about why it waits
 
 
 def look_at(gpus: GpuNode, offered: Mapping[str, int], expected: Mapping[str, int] | None) -> Look:
@@ -32,7 +33,7 @@ def look_at(gpus: GpuNode, offered: Mapping[str, int], expected: Mapping[str, in
     if gpus.state == "success" and not missing:
         return Look(shown=True)
     told = f"state {gpus.state or 'not told yet'}"
-    return Look(shown=False, waits=", ".join([told, *missing, *([gpus.reason] if gpus.reason else [])]))
+    return Look(shown=False, waits=", ".join([told, *missing]), reason=gpus.reason)
 
 
 def offered_by(node: NodeIn) -> dict[str, int]:

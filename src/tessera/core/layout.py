@@ -82,12 +82,13 @@ class NodeLayout:
     """The cards of a node, by their number."""
 
     cards: tuple[CardLayout, ...]
+    changing: bool = False  # devices of an earlier layout are among these: a strategy's rules do not hold yet
 
     def slots(self, strategy: Strategy = Strategy.MIXED) -> dict[str, tuple[Slot, ...]]:
         """What the node offers: resource name → its devices, in the order of cards and positions."""
         if strategy is Strategy.NONE:
             return {WHOLE_GPU: tuple(Slot(number) for number in range(len(self.cards)))} if self.cards else {}
-        if strategy is Strategy.SINGLE:
+        if strategy is Strategy.SINGLE and not self.changing:
             self._check_single()
         found: dict[str, list[Slot]] = {}
         for number, card in enumerate(self.cards):

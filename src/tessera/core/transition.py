@@ -5,7 +5,7 @@ nobody else gets it. A wanted device that would lie on the same slices waits for
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tessera.core.devices import Device
 
@@ -16,6 +16,9 @@ class Transition:
 
     devices: tuple[Device, ...]  # those that are wanted and can exist now, then those that are leaving
     waiting: tuple[Device, ...] = ()  # wanted, and in the way of what is leaving
+    holders: Mapping[tuple[str, str], str] = field(
+        default_factory=dict
+    )  # who uses what is leaving, by its key
 
     @property
     def leaving(self) -> tuple[Device, ...]:
@@ -46,6 +49,7 @@ def transition(
     return Transition(
         devices=(*(device for device in wanted if device.key not in waiting), *leaving),
         waiting=tuple(device for device in wanted if device.key in waiting),
+        holders={device.key: held[device.key] for device in leaving},
     )
 
 

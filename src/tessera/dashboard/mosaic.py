@@ -18,7 +18,7 @@ from tessera.core.node import is_gpu_resource
 from tessera.core.placement import Instance
 from tessera.core.profile import WHOLE_GPU, MigProfile
 from tessera.dashboard.observed import SeenNode, SeenPod
-from tessera.protocol.mig_mapping import decode_mapping
+from tessera.protocol.mig_mapping import MappedDevice, decode_mapping
 from tessera.protocol.mig_nodes import GpuNode, present_layout
 
 _MOST_LOOSE: Final = 64  # tiles of one resource; of what comes in larger numbers only the numbers are shown
@@ -142,17 +142,20 @@ def _cards(node: SeenNode, layout: NodeLayout, holders: _Holders) -> Iterator[Ca
 
 def _planned(gpus: GpuNode, layout: NodeLayout, holders: _Holders) -> dict[int, list[Tile]]:
     """The tiles of a layout, by card; on those whose ids are known, the pods that hold them."""
-    ids = _mapped_ids(gpus)
+    mapped = _mapped(gpus)
     planned: dict[int, list[Tile]] = {number: [] for number in range(len(layout.cards))}
     for resource, slots in layout.slots(gpus.strategy).items():
         for slot in slots:
             instance = slot.instance
             start = instance.position if instance else 0
             size = instance.size if instance else layout.cards[slot.card].product.memory_slices
-            device = ids.get((slot.card, start)) or slot.uuid(gpus.name)
+            told = mapped.get((slot.card, start)) if instance else None
+            device = told.device_uuid if told else slot.uuid(gpus.name)
             what = str(instance.profile) if instance else "gpu"
-            tile = Tile(what, start, size, resource, device, holders.on(resource, device))
-            planned[slot.card].append(tile)
+            leaving = told is not None and told.leaving
+            tile = Tile(what, start, size, resource, device, holders.on(resource, device), leaving=leaving)
+            # somebody holds what is leaving, for certain: such tiles are the first to be guessed
+            planned[slot.card].append(_guess(tile, holders) if leaving else tile)
     return planned
 
 
@@ -172,14 +175,15 @@ def _leaving(node: str, layout: NodeLayout, holders: _Holders) -> dict[int, list
 
 def _mark_unoffered(planned: dict[int, list[Tile]], node: SeenNode) -> None:
     """Where a node has fewer devices than tiles, the last free ones are not there; which ones, only it knows."""
-    counts = Counter(tile.resource for tiles in planned.values() for tile in tiles)
+    counts = Counter(tile.resource for tiles in planned.values() for tile in tiles if not tile.leaving)
     for resource, count in counts.items():
         amount = node.node.allocatable.get(resource)
         missing = count - (int(amount.value) if amount else 0)
         for tiles in reversed(planned.values()):
             for at in reversed(range(len(tiles))):
-                if missing > 0 and tiles[at].resource == resource and not tiles[at].pod:
-                    tiles[at] = replace(tiles[at], out=True)
+                tile = tiles[at]
+                if missing > 0 and tile.resource == resource and not (tile.pod or tile.leaving):
+                    tiles[at] = replace(tile, out=True)
                     missing -= 1
 
 
@@ -200,13 +204,13 @@ def _every_place(node: str, layout: NodeLayout) -> dict[str, tuple[int, int, int
     return places
 
 
-def _mapped_ids(gpus: GpuNode) -> dict[tuple[int, int], str]:
-    """Card and position → the device's id, as the node tells it."""
+def _mapped(gpus: GpuNode) -> dict[tuple[int, int], MappedDevice]:
+    """Card and position → the device there, as the node tells it."""
     try:
         mapping = decode_mapping(gpus.mapping) if gpus.mapping else {}
     except InvalidInput:
         return {}
-    return {(card, one.position): one.device_uuid for card, devices in mapping.items() for one in devices}
+    return {(card, one.position): one for card, devices in mapping.items() for one in devices}
 
 
 def _guess(tile: Tile, holders: _Holders) -> Tile:

@@ -51,7 +51,7 @@ class NodePlugin:
         self.metrics = Metrics()
         self._settings = settings
         self._outcome: Outcome | None = None
-        self._reported: tuple[NodeLayout, Outcome, str | None] | None = None
+        self._reported: tuple[NodeLayout, Outcome, str | None, frozenset[str]] | None = None
         self._cards: SimulatedSource | None = None
         self._keeper = self._keep(configuration.simulated) if configuration.simulated else None
         self._link: NodeLink | None = None
@@ -166,8 +166,9 @@ class NodePlugin:
                 self.metrics.layout(outcome.state)
             log.info("layout %s%s", outcome.state, f": {outcome.reason}" if outcome.reason else "")
             self._outcome = outcome
-        news = (keeper.layout, outcome, keeper.asked)
+        leaving = frozenset(device.id for device in change.leaving)
+        news = (keeper.layout, outcome, keeper.asked, leaving)
         if self._link is not None and news != self._reported:
             self._reported = news
             asked = outcome if keeper.asked else None
-            self._link.report(report_of(self._settings.node, keeper.layout, keeper.strategy, asked))
+            self._link.report(report_of(self._settings.node, keeper.layout, keeper.strategy, asked, leaving))

@@ -6,6 +6,7 @@ annotation does not empty the node.
 """
 
 import logging
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tessera.core.errors import InvalidInput
+from tessera.core.fallback import short
 from tessera.core.geometry import Product
 from tessera.core.layout import CardLayout, NodeLayout, Strategy
 from tessera.core.transition import Transition
@@ -64,7 +66,7 @@ class LayoutKeeper:
         try:
             self._change(self._read(text))
         except InvalidInput as error:
-            self._failure = "; ".join(str(error).split("\n"))[:_MOST_REASON]
+            self._failure = _shortened("; ".join(str(error).split("\n")))
             log.error("layout refused, the last good one stays: %s", self._failure)  # noqa: TRY400 # one line
             if self.layout is None:
                 self._change(self._remembered() or self._read(""))
@@ -84,8 +86,7 @@ class LayoutKeeper:
             return Outcome(State.FAILED, self._failure)
         if change.complete:
             return Outcome(State.SUCCESS)
-        stays = "; ".join(f"{device.resource} {device.id}: {device.problem}" for device in change.leaving)
-        return Outcome(State.PENDING, f"{len(change.waiting)} to come after {stays}"[:_MOST_REASON])
+        return Outcome(State.PENDING, _shortened(f"{len(change.waiting)} to come after {_staying(change)}"))
 
     def _change(self, layout: NodeLayout) -> None:
         if layout != self.layout:
@@ -114,6 +115,22 @@ class LayoutKeeper:
             return self._read(self._memory.read_text())
         except (OSError, InvalidInput):
             return None
+
+
+def _staying(change: Transition) -> str:
+    """What stays and for whom, resource by resource: a node may have hundreds of devices, and its pods are few."""
+    pods: dict[str, list[str]] = {}
+    for device in change.leaving:
+        pods.setdefault(device.resource, []).append(change.holders[device.key])
+    return "; ".join(
+        f"{len(holders)} × {short(resource)}, kept for {', '.join(dict.fromkeys(holders))}"
+        for resource, holders in pods.items()
+    )
+
+
+def _shortened(reason: str) -> str:
+    """The reason on one line; one that is too long ends after a word, and shows that it goes on."""
+    return textwrap.shorten(reason, _MOST_REASON, placeholder=" …", break_on_hyphens=False)
 
 
 def _counted(layout: NodeLayout, strategy: Strategy) -> str:

@@ -1,6 +1,6 @@
 """What a simulated node says about itself: labels and annotations, computed from what the devices did."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,9 +29,18 @@ class Report:
         return {"metadata": changed} if changed else {}
 
 
-def report_of(node: str, layout: NodeLayout, strategy: Strategy, outcome: Outcome | None) -> Report:
-    """The report of a node with this layout; without an outcome, nobody asked for one."""
-    mapping = mapping_of(layout, node)
+def report_of(
+    node: str,
+    layout: NodeLayout,
+    strategy: Strategy,
+    outcome: Outcome | None,
+    leaving: Collection[str] = (),
+) -> Report:
+    """The report of a node with this layout; without an outcome, nobody asked for one.
+
+    `leaving` are the ids of devices of an earlier layout that stay for their pods: they are there, and are told.
+    """
+    mapping = mapping_of(layout, node, leaving)
     return Report(
         labels={**gpu_labels(layout, strategy), CONFIG_STATE: str(outcome.state) if outcome else None},
         annotations={

@@ -11,8 +11,7 @@ from tessera.core.profile import MIG_PREFIX, WHOLE_GPU
 from tessera.doctor import wire
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, note, problem, warning
-from tessera.doctor.gather import TRIED
-from tessera.doctor.webhook import short, shown, webhooks_of
+from tessera.doctor.webhook import answers, short, shown, webhooks_of
 from tessera.protocol import config
 
 _LONGEST_TIMEOUT: Final = 10  # seconds; every GPU pod's creation waits that long while nobody answers
@@ -42,7 +41,7 @@ def trial(seen: Evidence) -> Iterator[Finding]:
         return
     webhooks = [webhook.name for webhook in webhooks_of(seen)]
     where = f"in namespace {names.try_namespace}"
-    if TRIED in found.limits:
+    if answers(seen):
         return
     failed = re.search(r'failed calling webhook "([^"]+)"', found.message)
     if failed and (not webhooks or failed[1] in webhooks):

@@ -89,7 +89,7 @@ def layouts(seen: Evidence) -> Iterator[Finding]:
         if state == "failed":
             yield problem(
                 f"node {name}: its MIG layout was refused, the last good one holds: {short(reason) or 'no reason told'}",
-                f"tessera mig validate --node {name}",
+                f"tessera mig validate --cluster {name}",
                 f"kubectl annotate --overwrite node {name} {mig.RUNAI_CONFIG}=…",
             )
         elif state == "pending":

@@ -7,6 +7,7 @@ from typing import Final
 from tessera.doctor import wire
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, note, problem, warning
+from tessera.doctor.gather import TRIED
 
 OLDEST: Final = (1, 34)  # the oldest release that is tested
 _NO_IMAGE: Final = frozenset({"ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName"})
@@ -47,7 +48,11 @@ def installed(seen: Evidence) -> Iterator[Finding]:
                 f"and this looks at {names.namespace}/{names.webhook}",
                 f"tessera doctor -n {service.namespace} --name {service.name}",
             )
-        elif seen.deployment is None and seen.service is None and "deployment" not in seen.unseen:
+        elif (
+            seen.deployment is None
+            and seen.service is None
+            and not (answers(seen) or "deployment" in seen.unseen)
+        ):
             yield problem(
                 f"the webhook configuration is there, and the webhook is not: {_while_down(webhook)}",
                 f"kubectl delete mutatingwebhookconfiguration {names.configuration}",
@@ -59,10 +64,13 @@ def running(seen: Evidence) -> Iterator[Finding]:
     names, found = seen.names, seen.deployment
     where = f"-n {names.namespace}"
     if found is None:
-        yield problem(
-            f"there is no Deployment {names.namespace}/{names.webhook}",
-            f"kubectl get deployments {where}",
-        )
+        missing = f"there is no Deployment {names.namespace}/{names.webhook}"
+        if answers(seen):
+            yield note(
+                f"{missing}, and the webhook answers: it runs outside the cluster, or under another name"
+            )
+        else:
+            yield problem(missing, f"kubectl get deployments {where}")
         return
     wanted, ready = found.spec.replicas, found.status.ready_replicas
     if wanted == 0:
@@ -89,10 +97,14 @@ def service(seen: Evidence) -> Iterator[Finding]:
     names, found = seen.names, seen.service
     where = f"-n {names.namespace}"
     if found is None:
-        yield problem(
-            f"there is no Service {names.namespace}/{names.webhook}: the API server has nowhere to call",
-            f"helm upgrade tessera charts/tessera {where} --reuse-values",
-        )
+        missing = f"there is no Service {names.namespace}/{names.webhook}"
+        if answers(seen):
+            yield note(f"{missing}, and the API server reaches the webhook without it")
+        else:
+            yield problem(
+                f"{missing}: the API server has nowhere to call",
+                f"helm upgrade tessera charts/tessera {where} --reuse-values",
+            )
         return
     selector = found.spec.selector or {}
     if seen.webhook_pods and not any(_selected(selector, pod.metadata.labels) for pod in seen.webhook_pods):
@@ -134,6 +146,11 @@ def why_not_ready(pod: wire.PodState, namespace: str) -> tuple[str, str]:
             code = status.state.terminated.exit_code
             return f"ended with exit code {code}", f"kubectl logs {where} {name}"
     return "running, not ready: the log says what it waits for", f"kubectl logs {where} {name}"
+
+
+def answers(seen: Evidence) -> bool:
+    """Whether the pod that was tried came back changed: then a webhook is there, whatever else is missing."""
+    return seen.trial is not None and TRIED in seen.trial.limits
 
 
 def webhooks_of(seen: Evidence) -> list[wire.Webhook]:

@@ -60,6 +60,8 @@ class DeviceConfiguration:
 def parse(text: str | bytes, source: str = "configuration") -> DeviceConfiguration:
     """Read a configuration; raises `InvalidInputs` with every complaint, or `InvalidYaml`."""
     document = yaml.load(text, source, exact=True)
+    if document is None:
+        document = {}  # an empty file, or comments only, says as much as {}: nothing
     complaints = Complaints()
     read = DOCUMENT.read(document, "", complaints)
     if isinstance(document, dict) and not document.keys() & {"static", "simulated", "nvml"}:

@@ -62,6 +62,8 @@ def gpu_node(node: NodeIn) -> GpuNode:
 def present_layout(node: GpuNode) -> NodeLayout | None:
     """How a node's cards are cut: as it says they are, else as somebody wished; None when nothing tells.
 
+    While a layout is pending, devices that stay for their pods are part of it, and what waits for them is not.
+
     `InvalidInput` when what it says cannot be.
     """
     if node.product is None or (node.mapping is None and node.layout is None):
@@ -80,7 +82,8 @@ def present_layout(node: GpuNode) -> NodeLayout | None:
             if card in mapping
             else CardLayout(node.product)
             for card in range(number)
-        )
+        ),
+        changing=node.state == "pending" or any(one.leaving for some in mapping.values() for one in some),
     )
 
 

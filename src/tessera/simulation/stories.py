@@ -187,13 +187,14 @@ STORIES: Final = (
     ),
 )  # fmt: skip
 
-# Pods to look at when there is nothing to be told: some of everything, and one that waits
+# Pods to look at when there is nothing to be told: some of everything, and one that waits. None has the name of a pod of
+# examples/pods: whoever applies one of those makes a new pod.
 SOME_PODS: Final = (
-    _TRAIN,
+    asks("tuning", THREE),
     asks("pair", TWO, 2),
     *(asks(f"batch-{number}", ONE, 7) for number in (1, 2, 3)),
     asks("whole", WHOLE_GPU, 3),
     asks("four", MOCK, 4),
     asks("many", WHOLE_GPU, 6),
-    asks("infer", "nvidia.com/mig-4g.40gb"),
+    asks("serving", "nvidia.com/mig-4g.40gb"),
 )
