@@ -150,7 +150,7 @@ def configuration(seen: Evidence) -> Iterator[Finding]:
 
 
 def _rules(webhook: wire.Webhook, seen: Evidence) -> Iterator[Finding]:
-    mended = f"helm upgrade tessera charts/tessera -n {seen.names.namespace} --reuse-values"
+    mended = f"helm upgrade tessera charts/tessera -n {seen.names.namespace} --reset-then-reuse-values"
     creates = [
         rule
         for rule in webhook.rules or ()
@@ -182,7 +182,7 @@ def _conditions(webhook: wire.Webhook, seen: Evidence) -> Iterator[Finding]:
     if not said:
         yield warning(
             f"{webhook.name}: no matchConditions: every pod of the cluster waits for the webhook, not only GPU pods",
-            f"helm upgrade tessera charts/tessera -n {seen.names.namespace} --reuse-values",
+            f"helm upgrade tessera charts/tessera -n {seen.names.namespace} --reset-then-reuse-values",
         )
         return
     for text, what in (

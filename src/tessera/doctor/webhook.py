@@ -36,7 +36,7 @@ def installed(seen: Evidence) -> Iterator[Finding]:
     if not found.webhooks:
         yield problem(
             f"MutatingWebhookConfiguration {names.configuration} has no webhook in it: no pod is changed",
-            f"helm upgrade tessera charts/tessera -n {names.namespace} --reuse-values",
+            f"helm upgrade tessera charts/tessera -n {names.namespace} --reset-then-reuse-values",
         )
     for webhook in found.webhooks or ():
         service = webhook.client_config.service
@@ -103,7 +103,7 @@ def service(seen: Evidence) -> Iterator[Finding]:
         else:
             yield problem(
                 f"{missing}: the API server has nowhere to call",
-                f"helm upgrade tessera charts/tessera {where} --reuse-values",
+                f"helm upgrade tessera charts/tessera {where} --reset-then-reuse-values",
             )
         return
     selector = found.spec.selector or {}
