@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 import msgspec
 
+from tessera.cli import completing
 from tessera.cli.terminal import Style, read_documents, read_file
 from tessera.core.admission import Admit, Policy, Reject
 from tessera.core.errors import InvalidInput, InvalidInputs
@@ -54,6 +55,7 @@ class Admitted:
     multiple=True,
     required=True,
     metavar="FILE",
+    shell_complete=completing.files,
     help="Pods or workloads, YAML or JSON; - is standard input. Repeatable.",
 )
 @click.option(
@@ -62,12 +64,14 @@ class Admitted:
     multiple=True,
     required=True,
     metavar="FILE",
+    shell_complete=completing.files,
     help="The cluster's nodes, as `kubectl get nodes -o yaml` prints them; Namespaces count too. Repeatable.",
 )
 @click.option(
     "--config",
     "config_file",
     metavar="FILE",
+    shell_complete=completing.files,
     help="Tessera's configuration file (see `tessera config example`).",
 )
 @click.option(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from tessera.cli import completing
 from tessera.cli.capacity_documents import as_csv, as_json, as_yaml
 from tessera.cli.capacity_report import Report, report_of
 from tessera.cli.capacity_tables import draw
@@ -88,6 +89,7 @@ def resource_named(text: str, where: str) -> str:
     "sources",
     multiple=True,
     metavar="DIR|FILE",
+    shell_complete=completing.files,
     help="Nodes and pods saved with kubectl, instead of a cluster; - is standard input. Repeatable.",
 )
 @click.option(

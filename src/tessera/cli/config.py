@@ -2,6 +2,7 @@
 
 import click
 
+from tessera.cli import completing
 from tessera.cli.terminal import read_file
 from tessera.core.errors import InvalidInputs
 
@@ -12,7 +13,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", shell_complete=completing.files)
 def check(file: str) -> int:
     """Check FILE (`-` for standard input) and report everything that is wrong with it.
 

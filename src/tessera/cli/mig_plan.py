@@ -5,6 +5,7 @@ from typing import Final
 
 import click
 
+from tessera.cli import completing
 from tessera.cli.cluster import ClusterChoice, cluster_options
 from tessera.cli.duration import Duration
 from tessera.cli.mig_pending import Pending
@@ -25,12 +26,13 @@ _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that nobody reads
 
 
 @click.command("plan")
-@click.argument("demand", metavar="[COUNTS|FILE]", required=False)
+@click.argument("demand", metavar="[COUNTS|FILE]", required=False, shell_complete=completing.files)
 @click.option(
     "--product",
     "products",
     multiple=True,
     metavar="NAME[=N]",
+    shell_complete=completing.names(completing.product_names),
     help="The cards' product, and how many there are. Repeatable.",
 )
 @click.option(
@@ -44,6 +46,7 @@ _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that nobody reads
     "node_files",
     multiple=True,
     metavar="FILE",
+    shell_complete=completing.files,
     help="Take the cards of these Node objects, as their labels tell them. Repeatable.",
 )
 @click.option(
@@ -68,6 +71,7 @@ _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that nobody reads
     "sources",
     multiple=True,
     metavar="DIR|FILE",
+    shell_complete=completing.files,
     help="With --from-pending: nodes and pods saved with kubectl, instead of a cluster. Repeatable.",
 )
 @click.option(

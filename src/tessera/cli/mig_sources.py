@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from tessera.cli import completing
 from tessera.cli.cluster import ClusterChoice, cluster_options
 from tessera.cli.saved import documents
 from tessera.cli.survey import Survey
@@ -74,11 +75,12 @@ def product_option(_ctx: click.Context, _param: click.Parameter, value: str | No
 def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The arguments and options of every command that reads layouts; it gets them as `given`."""
 
-    @click.argument("names", nargs=-1, metavar="[FILE|COUNTS|NODE]...")
+    @click.argument("names", nargs=-1, metavar="[FILE|COUNTS|NODE]...", shell_complete=completing.files)
     @click.option(
         "--product",
         callback=product_option,
         metavar="NAME",
+        shell_complete=completing.names(completing.product_names),
         help="The cards' product, such as H200, A100-40GB or H200-70GB.",
     )
     @click.option(
