@@ -13,7 +13,7 @@ from tessera.cli import completing
 from tessera.cli.cluster import ClusterChoice, cluster_options
 from tessera.cli.saved import documents
 from tessera.cli.survey import Survey
-from tessera.cli.terminal import read_file
+from tessera.cli.terminal import called, read_file
 from tessera.core.capacity import is_gpu
 from tessera.core.errors import InvalidInput
 from tessera.core.geometry import Product
@@ -144,7 +144,7 @@ def read_text(argument: str) -> tuple[str, str]:
     """What an argument names, and its text: a file, standard input, or counts as they stand."""
     if looks_like_counts(argument) and not Path(argument).exists():
         return "counts", argument
-    where = "standard input" if argument == "-" else argument
+    where = called(argument)
     try:
         return where, read_file(argument).decode("utf-8-sig")
     except UnicodeDecodeError as error:
