@@ -63,6 +63,8 @@ NODES = {
     ],
 }
 
+H200_HAS = "1g.18gb, 1g.18gb+me, 1g.35gb, 2g.35gb, 3g.71gb, 4g.71gb, 7g.141gb"
+
 
 @pytest.fixture
 def tessera(capsys, monkeypatch, tmp_path):
@@ -147,8 +149,8 @@ def test_validate_as_json(tessera):
         (["plan", "1g.18gb=1", "--product", "H200=0"], "", "tessera: --product H200=0: expected a number of cards from 1 to 1024, such as H200=4\n"),
         (["plan", "1g.18gb=1", "--product", "H200", "--product", "A30=1"], "", "tessera: --product H200: with several products say how many of each: H200=4\n"),
         (["plan", "1g.18gb=1", "--product", "H200=2", "--cards", "3"], "", "tessera: --product H200=2 and --cards 3: say the number once\n"),
-        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a", product="Tesla-T4")), 'tessera: standard input: node a: unknown product "Tesla-T4"\n'),
-        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a", product="NVIDIA-H200", count="9999")), 'tessera: standard input: node a: no number of cards for "NVIDIA-H200"\n'),
+        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a", product="Tesla-T4")), 'node a: passed over: unknown product "Tesla-T4"\ntessera: standard input: no node has cards that could be cut\n'),
+        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a", product="NVIDIA-H200", count="9999")), 'node a: passed over: no number of cards for "NVIDIA-H200"\ntessera: standard input: no node has cards that could be cut\n'),
         (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a")), "tessera: standard input: no node with GPUs\n"),
     ],
 )  # fmt: skip
@@ -258,6 +260,33 @@ def test_plan_on_as_many_cards_as_needed(tessera):
     assert out.splitlines()[0] == "all 26 devices fit on 6 of 6 cards; fewer cards do not suffice"
 
 
+def test_plan_of_an_unknown_profile(tessera):
+    """Where no card has a profile, the plan says which ones there are, however many cards there are."""
+    why = f"left out: 2g.20gb ×1, unknown profile 2g.20gb for NVIDIA H200; it has {H200_HAS}"
+    assert tessera("plan", "2g.20gb=1", "--product", "H200") == (
+        1,
+        f"0 of 1 device fit; no plan serves more devices\n{why}\n",
+        "",
+    )
+    code, out, _ = tessera("plan", "2g.20gb=1", "--product", "H200", "--cards", "4")
+    assert (code, out.splitlines()[1]) == (1, why)
+
+
+def test_plan_on_a_mixed_cluster(tessera):
+    """Nodes whose cards cannot be cut, or not be known, are passed over, and that is told."""
+    nodes = [
+        node("v100-1", product="Tesla-V100-SXM2-32GB", count="8"),
+        node("broken", "mig-configs: [", product="NVIDIA-H200", count="2"),
+        node("h200-1", product="NVIDIA-H200", count="2"),
+    ]
+    stdin = json.dumps({"kind": "NodeList", "items": nodes})
+    code, out, err = tessera("plan", "3g.71gb=4", "--nodes", "-", "--keep", stdin=stdin)
+    assert code == 0
+    assert err.splitlines()[0] == 'node v100-1: passed over: unknown product "Tesla-V100-SXM2-32GB"'
+    assert err.splitlines()[1].startswith("node broken: passed over: run.ai/mig.config: ")
+    assert out.splitlines()[-1] == "h200-1  0-1    H200     3g.71gb ×2"
+
+
 def test_plan_beside_what_is_there(tessera):
     """Devices of present layouts can be kept; every node gets its own layout."""
     nodes = {
@@ -309,7 +338,7 @@ def test_plan_as_document(tessera, output):
         "optimal": True,
         "explanation": [
             "1 of 2 devices fits, on 1 of 1 card; no plan serves more memory",
-            "left out: 9g.99gb ×1, no H200 has it",
+            f"left out: 9g.99gb ×1, unknown profile 9g.99gb for NVIDIA H200; it has {H200_HAS}",
         ],
         "cards": [
             {
