@@ -3,7 +3,7 @@
 import click
 
 from tessera.cli import completing
-from tessera.cli.terminal import read_file
+from tessera.cli.terminal import called, read_file
 from tessera.core.errors import InvalidInputs
 
 
@@ -21,17 +21,18 @@ def check(file: str) -> int:
     """
     from tessera.protocol import config
 
+    where = called(file)
     try:
-        configuration = config.parse(read_file(file), file)
+        configuration = config.parse(read_file(file), where)
     except InvalidInputs as error:
         for complaint in error.complaints:
-            click.echo(f"{file}: {complaint}", err=True)
+            click.echo(f"{where}: {complaint}", err=True)
         return 2
     policy = configuration.policy
     types = ", ".join(policy.injection.default) or "none"
     chains = len(policy.fallback.chains)
     plural = "" if chains == 1 else "s"
-    click.echo(f"{file}: fine ({chains} fallback chain{plural}; injection for GPU types: {types})")
+    click.echo(f"{where}: fine ({chains} fallback chain{plural}; injection for GPU types: {types})")
     return 0
 
 

@@ -13,7 +13,7 @@ import click
 
 from tessera.cli import completing
 from tessera.cli.dashboard import PORT
-from tessera.cli.terminal import Style, read_file
+from tessera.cli.terminal import Style, called, read_file
 from tessera.core.errors import InvalidInputs
 
 if TYPE_CHECKING:
@@ -119,9 +119,9 @@ def _read_nodes(file: str) -> "dict[str, NodeSpec]":
     from tessera.simulation.nodes import parse
 
     try:
-        return parse(read_file(file), file)
+        return parse(read_file(file), called(file))
     except InvalidInputs as error:
-        raise InvalidInputs(f"{file}: {complaint}" for complaint in error.complaints) from error
+        raise InvalidInputs(f"{called(file)}: {complaint}" for complaint in error.complaints) from error
 
 
 async def _demo(stories: "list[Story]", pace: Pace) -> int:

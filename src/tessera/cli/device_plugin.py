@@ -14,7 +14,7 @@ import click
 
 from tessera.cli import completing
 from tessera.cli.cluster import ClusterChoice, cluster_options
-from tessera.cli.terminal import read_file
+from tessera.cli.terminal import called, read_file
 from tessera.core.errors import InvalidInput, InvalidInputs
 
 if TYPE_CHECKING:
@@ -100,9 +100,9 @@ def _configuration(file: str) -> "DeviceConfiguration":
     from tessera.protocol import device_config
 
     try:
-        return device_config.parse(read_file(file), file)
+        return device_config.parse(read_file(file), called(file))
     except InvalidInputs as error:
-        raise InvalidInputs(f"{file}: {complaint}" for complaint in error.complaints) from error
+        raise InvalidInputs(f"{called(file)}: {complaint}" for complaint in error.complaints) from error
 
 
 def _address(text: str) -> tuple[str, int]:
