@@ -134,6 +134,8 @@ def test_validate_as_json(tessera):
     ("args", "stdin", "err"),
     [
         (["validate", "nowhere.yaml"], "", "tessera: nowhere.yaml: no such file or directory\n"),
+        (["validate", "3g.71gb", "--product", "H200"], "", "tessera: 3g.71gb: no such file or directory; for counts write 3g.71gb=1\n"),
+        (["plan", "3g.71gb,1g.18gb", "--product", "H200"], "", "tessera: 3g.71gb,1g.18gb: no such file or directory; for counts write 3g.71gb=1,1g.18gb=1\n"),
         (["validate", "-", "-"], RUNAI, "tessera: standard input (-) can be read only once\n"),
         (["validate"], "", "tessera: standard input: empty; expected a layout\n"),
         (["validate"], "kind: Node\nmetadata: {name: a}\n", "tessera: standard input: no node with the annotation run.ai/mig.config\n"),
@@ -142,8 +144,10 @@ def test_validate_as_json(tessera):
         (["validate", "3g.71gb=1", "--product", "V100"], "", None),
         (["validate", "--config", "x"], PARTED, 'tessera: no configuration "x"; there are all-3g, all-4g\n'),
         (["show", "3g.71gb=1"], "", "tessera: counts: which product are the cards? Say it with --product\n"),
-        (["convert", "--to", "runai", "3g.71gb=1"], "", "tessera: devices: all: run.ai's format names cards one by one; say how many cards there are\n"),
-        (["convert", "--to", "counts", "3g.71gb=1", "3g.71gb=1"], "", "tessera: 2 layouts; convert takes one at a time\n"),
+        (["convert", "--to", "runai", "3g.71gb=1"], "", "tessera: devices: all: run.ai's format names cards one by one; say how many there are with --cards N\n"),
+        (["convert", "--to", "counts", "3g.71gb=1", "3g.71gb=1"], "", "tessera: 2 layouts (3g.71gb=1, 3g.71gb=1); convert takes one at a time: give it one of them\n"),
+        (["convert", "--to", "counts"], json.dumps(NODES), "tessera: 6 layouts (node sim, node tight, node broken, node single, node strange and more); convert takes one at a time: give it one node, as kubectl get node NAME -o yaml prints it\n"),
+        (["convert", "--to", "counts"], PARTED, None),
         (["plan", "1g.18gb=1"], "", "tessera mig plan: say which cards there are: --product H200 --cards 4, or --nodes FILE (see tessera mig plan --help)\n"),
         (["plan", "-", "--product", "H200"], "[]", "tessera: standard input: expected counts such as 2g.20gb=5,3g.30gb=2, or a map of them\n"),
         (["plan", "1g.18gb=1", "--product", "H200=0"], "", "tessera: --product H200=0: expected a number of cards from 1 to 1024, such as H200=4\n"),
@@ -160,6 +164,11 @@ def test_bad_input(tessera, args, stdin, err):
     assert (code, out) == (2, "")
     assert told == err or err is None
     assert "Traceback" not in told
+
+
+def test_the_help_tells_of_layouts_that_are_only_read(tessera):
+    """What exit code 0 means is said for layouts without a product too."""
+    assert "0 all fit (or can be read, where nobody says --product)" in tessera("validate", "--help")[1]
 
 
 def test_convert(tessera):

@@ -19,8 +19,9 @@ from tessera.core.errors import InvalidInput
 from tessera.core.geometry import Product
 from tessera.core.layout import Entry, NodeLayout, Strategy, entries_of, resolve
 from tessera.core.products import product_named
+from tessera.core.profile import InvalidProfile, MigProfile
 from tessera.protocol import mig, mig_nodes, yaml
-from tessera.protocol.mig_counts import looks_like_counts
+from tessera.protocol.mig_counts import looks_like_counts, write_counts
 from tessera.protocol.selector import EVERYTHING, LabelSelector
 
 
@@ -147,8 +148,19 @@ def read_text(argument: str) -> tuple[str, str]:
     where = called(argument)
     try:
         return where, read_file(argument).decode("utf-8-sig")
+    except InvalidInput as error:
+        raise InvalidInput(f"{error}{_meant_as_counts(argument)}") from error
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{where}: not UTF-8 text (byte {error.start})") from error
+
+
+def _meant_as_counts(argument: str) -> str:
+    """What to write where somebody named profiles and no counts, which is no file."""
+    try:
+        profiles = [MigProfile.parse(name) for name in argument.split(",")]
+    except InvalidProfile:
+        return ""
+    return f"; for counts write {write_counts(dict.fromkeys(profiles, 1))}"
 
 
 def _read(argument: str, given: Given) -> list[Source | Unreadable]:
