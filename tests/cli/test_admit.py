@@ -61,6 +61,66 @@ def test_rejected(tessera):
     assert err.startswith("Pod default/infer: rejected: asked for nvidia.com/mig-2g.20gb: 1, which no node")
 
 
+def test_a_rejection_is_told_once(tessera):
+    """With the whole reasoning it is part of that, as a warning is; the exit code says it too."""
+    Path("none.yaml").write_text("kind: Node\nmetadata: {name: cpu-1}\n")
+    code, out, err = tessera("admit", "-f", PODS / "2g.yaml", "--nodes", "none.yaml", "-o", "explain")
+    assert (code, err) == (3, "")
+    assert "decision    rejected: asked for nvidia.com/mig-2g.20gb: 1, which no node" in out
+
+
+def test_objects_without_pods(tessera):
+    """What Tessera finds no pod in is said to pass where decisions are told, and passes elsewhere."""
+    texts = [
+        "kind: PyTorchJob\nmetadata:\n  name: d\n",
+        "kind: ConfigMap\nmetadata: 5\n",
+        (PODS / "2g.yaml").read_text(),
+    ]
+    Path("all.yaml").write_text("---\n".join(texts))
+    code, out, err = tessera("admit", "-f", "all.yaml", "--nodes", NODES / "h200.yaml", "-o", "explain")
+    assert (code, err) == (0, "")
+    assert out.startswith(
+        "PyTorchJob d: no pod template that tessera knows; passes as it is\n\n"
+        "ConfigMap (no name): no pod template that tessera knows; passes as it is\n\n"
+        "Pod default/infer\n"
+    )
+    Path("job.yaml").write_text(texts[0])
+    assert tessera("admit", "-f", "job.yaml", "--nodes", NODES / "h200.yaml") == (0, texts[0], "")
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "kind: List\nitems: []\n"])
+def test_nothing_to_decide(tessera, text):
+    """Files without objects are what a kubectl that failed leaves behind: bad input, not a decision."""
+    Path("empty.yaml").write_text(text)
+    for output in ("yaml", "explain"):
+        assert tessera(
+            "admit", "-f", "empty.yaml", "--nodes", NODES / "small.yaml", "-o", output
+        ) == (2, "", "tessera: empty.yaml: no objects\n")  # fmt: skip
+    assert tessera(
+        "admit", "-f", PODS / "2g.yaml", "--nodes", NODES / "small.yaml", "--nodes", "empty.yaml"
+    ) == (
+        2,
+        "",
+        "tessera: empty.yaml: no nodes\n",
+    )
+
+
+def test_namespaces_are_no_nodes(tessera):
+    """Namespaces alone are not a cluster."""
+    Path("ns.yaml").write_text("kind: Namespace\nmetadata: {name: team}\n")
+    code, out, err = tessera("admit", "-f", PODS / "2g.yaml", "--nodes", "ns.yaml")
+    assert (code, out, err) == (2, "", "tessera: ns.yaml: no nodes\n")
+
+
+def test_standard_input_is_named(tessera, monkeypatch):
+    """Complaints call standard input by its name."""
+    Path("bad.yaml").write_text("metadata: {name: x}")
+    with Path("bad.yaml").open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        code, _, err = tessera("admit", "-f", "-", "--nodes", NODES / "small.yaml")
+    assert (code, err) == (2, "tessera: standard input: kind: missing; expected a Kubernetes object\n")
+
+
 def test_many_documents(tessera, monkeypatch):
     """Standard input, several documents and Lists: everything comes out again, what is no pod as it was."""
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
@@ -184,12 +244,12 @@ Pod default/infer
         ("a: [", "tessera: bad.yaml: line 2, column 1: did not find expected node content\n"),
         ("- 1", "tessera: bad.yaml: expected a Kubernetes object, got a list\n"),
         ("just text", "tessera: bad.yaml: expected a Kubernetes object, got a text\n"),
-        ("metadata: {name: x}", "tessera: kind: missing; expected a Kubernetes object\n"),
-        ("kind: Pod\nspec: 5", "tessera: Pod (no name): spec: expected object | null, got int\n"),
-        ("kind: Pod\nmetadata: 5", "tessera: Pod: metadata: expected an object\n"),
+        ("metadata: {name: x}", "tessera: bad.yaml: kind: missing; expected a Kubernetes object\n"),
+        ("kind: Pod\nspec: 5", "tessera: bad.yaml: Pod (no name): spec: expected object | null, got int\n"),
+        ("kind: Pod\nmetadata: 5", "tessera: bad.yaml: Pod: metadata: expected an object\n"),
         (
             "kind: Job\nmetadata: {name: j}",
-            "tessera: Job j: spec.template: missing; expected a pod template\n",
+            "tessera: bad.yaml: Job j: spec.template: missing; expected a pod template\n",
         ),
         (
             "kind: PodList\nitems: [5]",
@@ -197,7 +257,7 @@ Pod default/infer
         ),
         (
             "kind: Pod\nmetadata: {name: x}\nspec: {containers: [{resources: {limits: {nvidia.com/gpu: one}}}]}",
-            'tessera: Pod x: spec.containers[0].resources.limits[nvidia.com/gpu]: "one" is not a Kubernetes quantity such as 2, 500m or 8Gi\n',
+            'tessera: bad.yaml: Pod x: spec.containers[0].resources.limits[nvidia.com/gpu]: "one" is not a Kubernetes quantity such as 2, 500m or 8Gi\n',
         ),
     ],
 )
@@ -246,5 +306,5 @@ def test_nodes_with_bad_quantities(tessera):
     code, _, err = tessera("admit", "-f", PODS / "2g.yaml", "--nodes", "n.yaml")
     assert (code, err) == (
         2,
-        'tessera: node n1, status.allocatable[cpu]: "lots" is not a Kubernetes quantity such as 2, 500m or 8Gi\n',
+        'tessera: n.yaml: node n1, status.allocatable[cpu]: "lots" is not a Kubernetes quantity such as 2, 500m or 8Gi\n',
     )

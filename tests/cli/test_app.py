@@ -23,12 +23,23 @@ def test_every_command_has_help(capsys):
     [
         (["nope"], "tessera: No such command 'nope'. (see tessera --help)\n"),
         (["--nope"], "tessera: No such option '--nope'. (see tessera --help)\n"),
+        (["completion"], "tessera completion: Missing argument 'SHELL'. Choose from: bash, zsh, fish (see tessera completion --help)\n"),
+        (["mig", "convert"], "tessera mig convert: Missing option '--to'. Choose from: runai, mig-parted, counts (see tessera mig convert --help)\n"),
     ],
-)
+)  # fmt: skip
 def test_usage(capsys, args, complaint):
     """A wrong word is answered in one line, exit 2."""
     assert run(args) == 2
     assert capsys.readouterr().err == complaint
+
+
+@pytest.mark.parametrize("words", [[], ["mig"], ["config"], ["certs"]])
+def test_a_group_without_a_command(capsys, words):
+    """Its help and nothing around it, on standard error, since nothing was done."""
+    run([*words, "--help"])
+    text = capsys.readouterr().out
+    assert run(words) == 2
+    assert capsys.readouterr() == ("", text)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

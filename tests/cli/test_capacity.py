@@ -111,6 +111,16 @@ def test_table(saved):
     assert saved() == (0, TABLE, "")
 
 
+def test_nobody(saved):
+    """That no pod is listed is said, and of what and where; the tables are as they are."""
+    assert saved("--pods", "-n", "nons") == (0, TABLE, "namespace nons: no pod holds or waits for GPUs\n")
+    code, _, err = saved("--pods", "--resource", "1g.10gb", "-n", "default")
+    assert (code, err) == (0, "no nvidia.com/mig-1g.10gb on any of 4 nodes; --all shows every resource\n")
+    code, _, err = saved("--pods", "--all", "-n", "nons", "-o", "csv")
+    assert (code, err) == (0, "namespace nons: no pod holds or waits for anything\n")
+    assert saved("--pods", "-n", "ml")[2] == ""
+
+
 def test_cluster_is_as_files(served, command):
     """A cluster's answer is the same as that of files, to the letter."""
     served.add(*OBJECTS[:-1])

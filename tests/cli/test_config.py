@@ -1,10 +1,30 @@
 """`tessera config`: check, example, schema, reference."""
 
+import io
 import json
 from pathlib import Path
 
 from tessera.cli.app import run
-from tessera.protocol import config
+from tessera.protocol import config, device_schema
+
+
+def test_standard_input_is_named(capsys, monkeypatch):
+    """Good or bad, it is called what it is."""
+    for text, code in ((config.EXAMPLE, 0), ("extra: 1", 2)):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        assert run(["config", "check", "-"]) == code
+        assert "".join(capsys.readouterr()).startswith("standard input: ")
+
+
+def test_the_other_configuration(capsys, tmp_path):
+    """Whoever checks a device plugin's configuration is told where it belongs, whichever field it begins with."""
+    for field in device_schema.DOCUMENT.fields:
+        (tmp_path / "devices.yaml").write_text(f"{field.name}:\n")
+        assert run(["config", "check", str(tmp_path / "devices.yaml")]) == 2
+        assert capsys.readouterr().err == (
+            f"{tmp_path}/devices.yaml: {field.name}: belongs to the device plugin's configuration; "
+            "see it with tessera device-plugin --config FILE --list\n"
+        )
 
 
 def test_check(capsys, tmp_path, monkeypatch):

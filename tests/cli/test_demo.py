@@ -3,6 +3,7 @@
 import io
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -33,6 +34,15 @@ def test_every_story_ends_as_told(capsys, temporary):
     ):
         assert line in text
     assert not list(temporary.iterdir())
+
+
+def test_names_stay_whole(capsys, monkeypatch):
+    """On a narrow terminal lines are broken between words, and not in a device's UUID."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["demo", "--story", "smaller"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"UUID:\n +GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\)\n", text)
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_a_story_that_ends_otherwise(capsys, monkeypatch):

@@ -63,6 +63,8 @@ NODES = {
     ],
 }
 
+H200_HAS = "1g.18gb, 1g.18gb+me, 1g.35gb, 2g.35gb, 3g.71gb, 4g.71gb, 7g.141gb"
+
 
 @pytest.fixture
 def tessera(capsys, monkeypatch, tmp_path):
@@ -132,6 +134,8 @@ def test_validate_as_json(tessera):
     ("args", "stdin", "err"),
     [
         (["validate", "nowhere.yaml"], "", "tessera: nowhere.yaml: no such file or directory\n"),
+        (["validate", "3g.71gb", "--product", "H200"], "", "tessera: 3g.71gb: no such file or directory; for counts write 3g.71gb=1\n"),
+        (["plan", "3g.71gb,1g.18gb", "--product", "H200"], "", "tessera: 3g.71gb,1g.18gb: no such file or directory; for counts write 3g.71gb=1,1g.18gb=1\n"),
         (["validate", "-", "-"], RUNAI, "tessera: standard input (-) can be read only once\n"),
         (["validate"], "", "tessera: standard input: empty; expected a layout\n"),
         (["validate"], "kind: Node\nmetadata: {name: a}\n", "tessera: standard input: no node with the annotation run.ai/mig.config\n"),
@@ -140,15 +144,17 @@ def test_validate_as_json(tessera):
         (["validate", "3g.71gb=1", "--product", "V100"], "", None),
         (["validate", "--config", "x"], PARTED, 'tessera: no configuration "x"; there are all-3g, all-4g\n'),
         (["show", "3g.71gb=1"], "", "tessera: counts: which product are the cards? Say it with --product\n"),
-        (["convert", "--to", "runai", "3g.71gb=1"], "", "tessera: devices: all: run.ai's format names cards one by one; say how many cards there are\n"),
-        (["convert", "--to", "counts", "3g.71gb=1", "3g.71gb=1"], "", "tessera: 2 layouts; convert takes one at a time\n"),
+        (["convert", "--to", "runai", "3g.71gb=1"], "", "tessera: devices: all: run.ai's format names cards one by one; say how many there are with --cards N\n"),
+        (["convert", "--to", "counts", "3g.71gb=1", "3g.71gb=1"], "", "tessera: 2 layouts (3g.71gb=1, 3g.71gb=1); convert takes one at a time: give it one of them\n"),
+        (["convert", "--to", "counts"], json.dumps(NODES), "tessera: 6 layouts (node sim, node tight, node broken, node single, node strange and more); convert takes one at a time: give it one node, as kubectl get node NAME -o yaml prints it\n"),
+        (["convert", "--to", "counts"], PARTED, None),
         (["plan", "1g.18gb=1"], "", "tessera mig plan: say which cards there are: --product H200 --cards 4, or --nodes FILE (see tessera mig plan --help)\n"),
         (["plan", "-", "--product", "H200"], "[]", "tessera: standard input: expected counts such as 2g.20gb=5,3g.30gb=2, or a map of them\n"),
         (["plan", "1g.18gb=1", "--product", "H200=0"], "", "tessera: --product H200=0: expected a number of cards from 1 to 1024, such as H200=4\n"),
         (["plan", "1g.18gb=1", "--product", "H200", "--product", "A30=1"], "", "tessera: --product H200: with several products say how many of each: H200=4\n"),
         (["plan", "1g.18gb=1", "--product", "H200=2", "--cards", "3"], "", "tessera: --product H200=2 and --cards 3: say the number once\n"),
-        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a", product="Tesla-T4")), 'tessera: standard input: node a: unknown product "Tesla-T4"\n'),
-        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a", product="NVIDIA-H200", count="9999")), 'tessera: standard input: node a: no number of cards for "NVIDIA-H200"\n'),
+        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a", product="Tesla-T4")), 'node a: passed over: unknown product "Tesla-T4"\ntessera: standard input: no node has cards that could be cut\n'),
+        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a", product="NVIDIA-H200", count="9999")), 'node a: passed over: no number of cards for "NVIDIA-H200"\ntessera: standard input: no node has cards that could be cut\n'),
         (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a")), "tessera: standard input: no node with GPUs\n"),
     ],
 )  # fmt: skip
@@ -158,6 +164,11 @@ def test_bad_input(tessera, args, stdin, err):
     assert (code, out) == (2, "")
     assert told == err or err is None
     assert "Traceback" not in told
+
+
+def test_the_help_tells_of_layouts_that_are_only_read(tessera):
+    """What exit code 0 means is said for layouts without a product too."""
+    assert "0 all fit (or can be read, where nobody says --product)" in tessera("validate", "--help")[1]
 
 
 def test_convert(tessera):
@@ -258,6 +269,33 @@ def test_plan_on_as_many_cards_as_needed(tessera):
     assert out.splitlines()[0] == "all 26 devices fit on 6 of 6 cards; fewer cards do not suffice"
 
 
+def test_plan_of_an_unknown_profile(tessera):
+    """Where no card has a profile, the plan says which ones there are, however many cards there are."""
+    why = f"left out: 2g.20gb ×1, unknown profile 2g.20gb for NVIDIA H200; it has {H200_HAS}"
+    assert tessera("plan", "2g.20gb=1", "--product", "H200") == (
+        1,
+        f"0 of 1 device fit; no plan serves more devices\n{why}\n",
+        "",
+    )
+    code, out, _ = tessera("plan", "2g.20gb=1", "--product", "H200", "--cards", "4")
+    assert (code, out.splitlines()[1]) == (1, why)
+
+
+def test_plan_on_a_mixed_cluster(tessera):
+    """Nodes whose cards cannot be cut, or not be known, are passed over, and that is told."""
+    nodes = [
+        node("v100-1", product="Tesla-V100-SXM2-32GB", count="8"),
+        node("broken", "mig-configs: [", product="NVIDIA-H200", count="2"),
+        node("h200-1", product="NVIDIA-H200", count="2"),
+    ]
+    stdin = json.dumps({"kind": "NodeList", "items": nodes})
+    code, out, err = tessera("plan", "3g.71gb=4", "--nodes", "-", "--keep", stdin=stdin)
+    assert code == 0
+    assert err.splitlines()[0] == 'node v100-1: passed over: unknown product "Tesla-V100-SXM2-32GB"'
+    assert err.splitlines()[1].startswith("node broken: passed over: run.ai/mig.config: ")
+    assert out.splitlines()[-1] == "h200-1  0-1    H200     3g.71gb ×2"
+
+
 def test_plan_beside_what_is_there(tessera):
     """Devices of present layouts can be kept; every node gets its own layout."""
     nodes = {
@@ -309,7 +347,7 @@ def test_plan_as_document(tessera, output):
         "optimal": True,
         "explanation": [
             "1 of 2 devices fits, on 1 of 1 card; no plan serves more memory",
-            "left out: 9g.99gb ×1, no H200 has it",
+            f"left out: 9g.99gb ×1, unknown profile 9g.99gb for NVIDIA H200; it has {H200_HAS}",
         ],
         "cards": [
             {

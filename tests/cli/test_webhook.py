@@ -155,6 +155,18 @@ def test_with_files(tmp_path):
         webhook.process.wait()
 
 
+def test_nodes_without_certificates(tmp_path, capsys, monkeypatch):
+    """Whoever gives nodes and no certificate hears why a cluster is wanted all the same."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    (tmp_path / "nodes.yaml").write_text(NODES_FILE)
+    assert run(["webhook", "--nodes", str(tmp_path / "nodes.yaml")]) == 2
+    assert capsys.readouterr().err == (
+        "tessera: without --tls-cert and --tls-key the webhook keeps its certificates in a cluster: "
+        f"no cluster: no kubeconfig at {tmp_path}/.kube/config, and this is no pod; use --kubeconfig FILE\n"
+    )
+
+
 class Loader(threading.Thread):
     """An API server: it keeps its connection until told otherwise."""
 

@@ -91,11 +91,11 @@ def score(found: Plan) -> tuple[int, int, int]:
             ["", "2g.12gb@2"],
             [
                 "1 of 2 devices fits, on 1 of 2 cards; no plan serves more devices",
-                "left out: 3g.30gb ×1, no H200 or A30 has it",
+                "left out: 3g.30gb ×1, no H200 or A30 has it; an H200 has 1g.18gb, 1g.18gb+me, 1g.35gb, 2g.35gb, 3g.71gb, 4g.71gb, 7g.141gb; an A30 has 1g.6gb, 1g.6gb+me, 2g.12gb, 2g.12gb+me, 4g.24gb",
                 "not needed: card 0",
             ],
         ),
-        ("1g.18gb=1", [], [], ["0 of 1 device fit, on 0 of 0 cards; no plan serves more devices", "left out: 1g.18gb ×1, there are no cards"]),
+        ("1g.18gb=1", [], [], ["0 of 1 device fit; no plan serves more devices", "left out: 1g.18gb ×1, there are no cards"]),
         ("", [Card(H200)], [""], ["all 0 devices fit on 0 of 1 card; no empty card is cut", "not needed: card 0"]),
     ],
 )  # fmt: skip

@@ -325,10 +325,10 @@ def test_convert_decides_filters():
 @pytest.mark.parametrize(
     ("text", "to", "options", "sentence"),
     [
-        ("3g.30gb=1", Format.RUNAI, {}, "devices: all: run.ai's format names cards one by one; say how many cards there are"),
+        ("3g.30gb=1", Format.RUNAI, {}, "devices: all: run.ai's format names cards one by one; say how many there are with --cards N"),
         (PLACED, Format.COUNTS, {}, "counts say the same of all cards, and these cards differ"),
         (RUNAI, Format.COUNTS, {"cards": 5}, "counts say the same of all cards, and these cards differ"),
-        (PARTED, Format.RUNAI, {"cards": 1}, "device-filter: only mig-parted has it; say which product the cards are"),
+        (PARTED, Format.RUNAI, {"cards": 1}, "device-filter: only mig-parted has it; say which product the cards are with --product NAME"),
         (PARTED, Format.RUNAI, {"cards": 1, "product": product_named("B200")}, "device-filter: no entry is for this product"),
         (
             "{mig-configs: {selected: [{devices: [0], mig-enabled: true}]}}",

@@ -2,13 +2,17 @@
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import click
 import msgspec
 
-from tessera.cli.terminal import Style, read_documents, read_file
+from tessera.cli import completing
+from tessera.cli.saved import named
+from tessera.cli.terminal import Style, called, read_documents, read_file
 from tessera.core.admission import Admit, Policy, Reject
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.offers import Offers
@@ -40,10 +44,8 @@ class Admitted:
     @property
     def title(self) -> str:
         """The object as messages name it: `Pod default/train`."""
-        metadata = self.before.get("metadata") or {}
-        name = metadata.get("name") or metadata.get("generateName") or "(no name)"
         namespace = f"{self.judgement.pod.namespace}/" if self.judgement else ""
-        return f"{self.before.get('kind')} {namespace}{name}"
+        return f"{self.before.get('kind')} {namespace}{_name(self.before)}"
 
 
 @click.command()
@@ -54,6 +56,7 @@ class Admitted:
     multiple=True,
     required=True,
     metavar="FILE",
+    shell_complete=completing.files,
     help="Pods or workloads, YAML or JSON; - is standard input. Repeatable.",
 )
 @click.option(
@@ -62,12 +65,14 @@ class Admitted:
     multiple=True,
     required=True,
     metavar="FILE",
+    shell_complete=completing.files,
     help="The cluster's nodes, as `kubectl get nodes -o yaml` prints them; Namespaces count too. Repeatable.",
 )
 @click.option(
     "--config",
     "config_file",
     metavar="FILE",
+    shell_complete=completing.files,
     help="Tessera's configuration file (see `tessera config example`).",
 )
 @click.option(
@@ -87,7 +92,8 @@ def command(
     """Decide about pods offline, with the very code of the webhook.
 
     Pods, and the pod templates of Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs and CronJobs, are admitted
-    against the given nodes; any other object passes as it is. Warnings and rejections go to standard error.
+    against the given nodes; any other object passes as it is. Warnings and rejections go to standard error, except with
+    -o explain, where they are part of the reasoning.
 
     \b
     Exit codes: 0 admitted, 2 bad input, 3 rejected.
@@ -100,22 +106,16 @@ def command(
         raise InvalidInput("standard input (-) can be read only once")
     policy = read_policy(config_file)
     offers = read_offers(node_files)
-    given = [one for file in files for one in _objects(file)]
-    for one in given:
-        if one.get("kind") == "Namespace":
-            offers.put_namespace(objects.namespace_of(_decoded(objects.decode_namespace, one, "Namespace")))
-    results = [admit(one, offers, policy, namespace) for one in given]
+    results = _admit_all([(file, _objects(file, "objects")) for file in files], offers, policy, namespace)
     if output == "explain":
         from tessera.cli.explanation import explain
 
         style = Style.of(sys.stdout)
-        click.echo(
-            "\n\n".join(explain(one, offers, policy, style) for one in results if one.judgement),
-            color=style.enabled,
-        )
+        click.echo("\n\n".join(explain(one, offers, policy, style) for one in results), color=style.enabled)
     else:
         _print([one for one in results if not _rejected(one)], output)
-    return _report(results, warnings=output != "explain")
+        _report(results)
+    return EXIT_REJECTED if any(map(_rejected, results)) else 0
 
 
 def read_policy(file: str | None) -> Policy:
@@ -123,25 +123,43 @@ def read_policy(file: str | None) -> Policy:
     if file is None:
         return Policy()
     try:
-        return config.parse(read_file(file), file).policy
+        return config.parse(read_file(file), called(file)).policy
     except InvalidInputs as error:
-        raise InvalidInputs(f"{file}: {complaint}" for complaint in error.complaints) from error
+        raise InvalidInputs(f"{called(file)}: {complaint}" for complaint in error.complaints) from error
 
 
 def read_offers(files: tuple[str, ...]) -> Offers:
-    """The cluster's nodes and namespaces, from files."""
+    """The cluster's nodes and namespaces, from files; of nodes there must be some."""
     offers = Offers()
     for file in files:
-        for one in _objects(file):
-            match one.get("kind"):
-                case "Node":
-                    offers.put(objects.node_of(_decoded(objects.decode_node, one, f"{file}: Node")))
-                case "Namespace":
-                    namespace = _decoded(objects.decode_namespace, one, f"{file}: Namespace")
-                    offers.put_namespace(objects.namespace_of(namespace))
-                case kind:
-                    raise InvalidInput(f"{file}: kind {kind or '(none)'} is neither a Node nor a Namespace")
+        for one in _objects(file, "nodes"):
+            with _naming(file):
+                match one.get("kind"):
+                    case "Node":
+                        offers.put(objects.node_of(_decoded(objects.decode_node, one)))
+                    case "Namespace":
+                        _put_namespace(offers, one)
+                    case kind:
+                        raise InvalidInput(f"kind {kind or '(none)'} is neither a Node nor a Namespace")
+    if not offers.nodes:
+        raise InvalidInput(f"{named(files)}: no nodes")
     return offers
+
+
+def _admit_all(
+    given: list[tuple[str, list[dict[str, Any]]]], offers: Offers, policy: Policy, namespace: str
+) -> list[Admitted]:
+    """Admit the objects of some files; the Namespaces among them count wherever they stand."""
+    for file, found in given:
+        for one in found:
+            if one.get("kind") == "Namespace":
+                with _naming(file):
+                    _put_namespace(offers, one)
+    results = []
+    for file, found in given:
+        with _naming(file):
+            results += [admit(one, offers, policy, namespace) for one in found]
+    return results
 
 
 def admit(one: dict[str, Any], offers: Offers, policy: Policy, namespace: str) -> Admitted:
@@ -157,7 +175,9 @@ def admit(one: dict[str, Any], offers: Offers, policy: Policy, namespace: str) -
     for step in TEMPLATES[kind]:
         template = template.get(step) if isinstance(template, dict) else None
     if not isinstance(template, dict):
-        raise InvalidInput(f"{_name(one)}: {'.'.join(TEMPLATES[kind])}: missing; expected a pod template")
+        raise InvalidInput(
+            f"{kind} {_name(one)}: {'.'.join(TEMPLATES[kind])}: missing; expected a pod template"
+        )
     metadata = one.get("metadata") or {}
     if not isinstance(metadata, dict):
         raise InvalidInput(f"{kind}: metadata: expected an object")
@@ -178,27 +198,45 @@ def admit(one: dict[str, Any], offers: Offers, policy: Policy, namespace: str) -
     try:
         judgement = judge(review.decode(body), offers, policy, lambda: one, root)
     except InvalidInput as error:
-        raise InvalidInput(f"{_name(one)}: {str(error).removeprefix('request.object.')}") from error
+        raise InvalidInput(f"{kind} {_name(one)}: {str(error).removeprefix('request.object.')}") from error
     return Admitted(one, patch.apply(one, judgement.operations), judgement)
 
 
-def _objects(file: str) -> list[dict[str, Any]]:
+@contextmanager
+def _naming(file: str) -> Iterator[None]:
+    """Complaints about what is in a file name it."""
     try:
-        return objects.items(read_documents(file))
-    except objects.InvalidObject as error:
-        raise InvalidInput(f"{file}: {error}") from error
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(f"{called(file)}: {error}") from error
 
 
-def _decoded(decode: Any, one: dict[str, Any], where: str) -> Any:
+def _objects(file: str, expected: str) -> list[dict[str, Any]]:
+    """The objects in a file; none at all is what a kubectl that failed leaves behind."""
+    documents = read_documents(file)
+    with _naming(file):
+        found = objects.items(documents)
+        if not found:
+            raise InvalidInput(f"no {expected}")
+    return found
+
+
+def _put_namespace(offers: Offers, one: dict[str, Any]) -> None:
+    offers.put_namespace(objects.namespace_of(_decoded(objects.decode_namespace, one)))
+
+
+def _decoded(decode: Any, one: dict[str, Any]) -> Any:
     try:
         return decode(msgspec.json.encode(one))
     except objects.InvalidObject as error:
-        raise InvalidInput(f"{where} {(one.get('metadata') or {}).get('name', '')}: {error}") from error
+        raise InvalidInput(f"{one.get('kind')} {_name(one)}: {error}") from error
 
 
 def _name(one: dict[str, Any]) -> str:
     metadata = one.get("metadata")
-    return f"{one.get('kind')} {metadata.get('name', '(no name)') if isinstance(metadata, dict) else '(no name)'}"
+    if not isinstance(metadata, dict):
+        return "(no name)"
+    return str(metadata.get("name") or metadata.get("generateName") or "(no name)")
 
 
 def _rejected(one: Admitted) -> bool:
@@ -222,20 +260,17 @@ def _print(results: list[Admitted], output: str) -> None:
                     click.echo(json.dumps(one.judgement.operations))
 
 
-def _report(results: list[Admitted], *, warnings: bool) -> int:
-    """Warnings and rejections, as kubectl would print them; the exit code."""
-    code = 0
+def _report(results: list[Admitted]) -> None:
+    """Warnings and rejections, as kubectl would print them."""
     for one in results:
         if one.judgement is None:
             continue
         decision = one.judgement.decision
         if isinstance(decision, Reject):
             click.echo(f"{one.title}: rejected: {decision.message}", err=True)
-            code = EXIT_REJECTED
-        elif warnings:
-            for warning in decision.warnings:
-                click.echo(f"Warning: {warning}", err=True)
-    return code
+            continue
+        for warning in decision.warnings:
+            click.echo(f"Warning: {warning}", err=True)
 
 
 __all__ = ["Admit", "Admitted", "admit", "command"]

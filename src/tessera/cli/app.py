@@ -80,9 +80,13 @@ def run(args: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
         return EXIT_INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()  # a group without a command: its help, as it is
+        return EXIT_BAD_INPUT
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else prog
-        click.echo(f"{where}: {error.format_message()} (see {where} --help)", err=True)
+        message = " ".join(error.format_message().split())  # click lists choices on lines of their own
+        click.echo(f"{where}: {message} (see {where} --help)", err=True)
         return EXIT_BAD_INPUT
     except click.ClickException as error:
         click.echo(f"{prog}: {error.format_message()}", err=True)

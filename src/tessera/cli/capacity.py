@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from tessera.cli import completing
 from tessera.cli.capacity_documents import as_csv, as_json, as_yaml
 from tessera.cli.capacity_report import Report, report_of
 from tessera.cli.capacity_tables import draw
@@ -88,6 +89,7 @@ def resource_named(text: str, where: str) -> str:
     "sources",
     multiple=True,
     metavar="DIR|FILE",
+    shell_complete=completing.files,
     help="Nodes and pods saved with kubectl, instead of a cluster; - is standard input. Repeatable.",
 )
 @click.option(
@@ -171,6 +173,8 @@ def command(
     _print(found, output)
     if not found.nodes:
         click.echo(_nothing(survey, wanted, sources), err=True)
+    elif pods and not found.claims:
+        click.echo(_nobody(namespace, "anything" if everything else _what(wanted)), err=True)
     return _below(survey, least)
 
 
@@ -200,9 +204,19 @@ def _nothing(survey: Survey, wanted: frozenset[str], sources: Sequence[str]) -> 
     if not len(survey.capacity):
         chosen = f' that match "{survey.selector.text}"' if survey.selector.text else ""
         return f"{where}: no nodes{chosen}"
-    what = ", ".join(sorted(wanted)) if wanted else "GPUs"
     number = len(survey.capacity)
-    return f"no {what} on {'the one node' if number == 1 else f'any of {number} nodes'}; --all shows every resource"
+    on = "the one node" if number == 1 else f"any of {number} nodes"
+    return f"no {_what(wanted)} on {on}; --all shows every resource"
+
+
+def _nobody(namespace: str | None, what: str) -> str:
+    """Why no pods are listed."""
+    where = f"namespace {namespace}: " if namespace else ""
+    return f"{where}no pod holds or waits for {what}"
+
+
+def _what(wanted: frozenset[str]) -> str:
+    return ", ".join(sorted(wanted)) if wanted else "GPUs"
 
 
 def _below(survey: Survey, thresholds: Sequence[Threshold]) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from tessera.cli import completing
 from tessera.cli.cluster import ClusterChoice, cluster_options
 from tessera.cli.terminal import Style, table
 from tessera.core.errors import TesseraError
@@ -92,7 +93,8 @@ def rotate(**where: Any) -> None:
 
 
 @command.command()
-@click.option("-o", "--output", "file", metavar="FILE", default="-", help="Where to; else standard output.")
+@click.option("-o", "--output", "file", metavar="FILE", default="-", shell_complete=completing.files,
+              help="Where to; else standard output.")  # fmt: skip
 @_where
 def export(file: str, **where: Any) -> None:
     """Write the certificates that the API servers should trust, as PEM. Private keys never leave the Secret."""

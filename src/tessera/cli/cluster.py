@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tessera.cli import completing
+
 if TYPE_CHECKING:
     from tessera.kube.client import Client
 
@@ -68,6 +70,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--kubeconfig",
         metavar="FILE",
+        shell_complete=completing.files,
         help="The kubeconfig.  [default: $KUBECONFIG, ~/.kube/config, or the pod's own cluster]",
     )
     @click.option("--context", metavar="NAME", help="The kubeconfig's context.  [default: the current one]")

@@ -2,7 +2,8 @@
 
 import click
 
-from tessera.cli.terminal import read_file
+from tessera.cli import completing
+from tessera.cli.terminal import called, read_file
 from tessera.core.errors import InvalidInputs
 
 
@@ -12,7 +13,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", shell_complete=completing.files)
 def check(file: str) -> int:
     """Check FILE (`-` for standard input) and report everything that is wrong with it.
 
@@ -20,17 +21,18 @@ def check(file: str) -> int:
     """
     from tessera.protocol import config
 
+    where = called(file)
     try:
-        configuration = config.parse(read_file(file), file)
+        configuration = config.parse(read_file(file), where)
     except InvalidInputs as error:
         for complaint in error.complaints:
-            click.echo(f"{file}: {complaint}", err=True)
+            click.echo(f"{where}: {complaint}", err=True)
         return 2
     policy = configuration.policy
     types = ", ".join(policy.injection.default) or "none"
     chains = len(policy.fallback.chains)
     plural = "" if chains == 1 else "s"
-    click.echo(f"{file}: fine ({chains} fallback chain{plural}; injection for GPU types: {types})")
+    click.echo(f"{where}: fine ({chains} fallback chain{plural}; injection for GPU types: {types})")
     return 0
 
 

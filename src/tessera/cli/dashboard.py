@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tessera.cli import completing
 from tessera.cli.cluster import ClusterChoice, cluster_options
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ PORT = 8765  # where nothing usual listens
     "--config",
     "config_file",
     metavar="FILE",
+    shell_complete=completing.files,
     envvar="TESSERA_CONFIG",
     show_envvar=True,
     help="Tessera's configuration, for explanations of pods.",

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from tessera.cli import completing
 from tessera.cli.dashboard import PORT
-from tessera.cli.terminal import Style, read_file
+from tessera.cli.terminal import Style, called, read_file
 from tessera.core.errors import InvalidInputs
 
 if TYPE_CHECKING:
@@ -39,8 +40,21 @@ class Pace:
     pause: bool = False  # until Enter is pressed
 
 
+def _story_names() -> list[str]:
+    from tessera.simulation.stories import STORIES
+
+    return [story.name for story in STORIES]
+
+
 @click.command()
-@click.option("--story", "names", multiple=True, metavar="NAME", help="Tell only this story. Repeatable.")
+@click.option(
+    "--story",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=completing.names(_story_names),
+    help="Tell only this story. Repeatable.",
+)
 @click.option("--list", "list_only", is_flag=True, help="List the stories.")
 @click.option("--pause", is_flag=True, help="Wait for Enter after each story.")
 @click.option("--fast", is_flag=True, help="Do not wait for the reader at all.")
@@ -56,6 +70,7 @@ class Pace:
     "--nodes",
     "nodes_file",
     metavar="FILE",
+    shell_complete=completing.files,
     help="With --serve: nodes of your own, and no stories unless named.",
 )
 def command(
@@ -104,9 +119,9 @@ def _read_nodes(file: str) -> "dict[str, NodeSpec]":
     from tessera.simulation.nodes import parse
 
     try:
-        return parse(read_file(file), file)
+        return parse(read_file(file), called(file))
     except InvalidInputs as error:
-        raise InvalidInputs(f"{file}: {complaint}" for complaint in error.complaints) from error
+        raise InvalidInputs(f"{called(file)}: {complaint}" for complaint in error.complaints) from error
 
 
 async def _demo(stories: "list[Story]", pace: Pace) -> int:

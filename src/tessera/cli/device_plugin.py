@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tessera.cli import completing
 from tessera.cli.cluster import ClusterChoice, cluster_options
-from tessera.cli.terminal import read_file
+from tessera.cli.terminal import called, read_file
 from tessera.core.errors import InvalidInput, InvalidInputs
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def _folder(name: str, default: str, text: str) -> Callable[[_Function], _Functi
 
 @click.command()
 @click.option("--config", "config_file", required=True, metavar="FILE", envvar="TESSERA_CONFIG", show_envvar=True,
-              help="Which devices there are (`-`: standard input).")  # fmt: skip
+              shell_complete=completing.files, help="Which devices there are (`-`: standard input).")  # fmt: skip
 @click.option("--node-name", metavar="NAME", envvar=["TESSERA_NODE_NAME", "NODE_NAME"], show_envvar=True,
               help="The node's name; default: the host's.")  # fmt: skip
 @_folder("kubelet-dir", "/var/lib/kubelet", "The kubelet's folder.")
@@ -99,9 +100,9 @@ def _configuration(file: str) -> "DeviceConfiguration":
     from tessera.protocol import device_config
 
     try:
-        return device_config.parse(read_file(file), file)
+        return device_config.parse(read_file(file), called(file))
     except InvalidInputs as error:
-        raise InvalidInputs(f"{file}: {complaint}" for complaint in error.complaints) from error
+        raise InvalidInputs(f"{called(file)}: {complaint}" for complaint in error.complaints) from error
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from tessera.cli import completing
 from tessera.cli.cluster import ClusterChoice, cluster_options
 from tessera.cli.terminal import Style
 from tessera.core.errors import InvalidInput
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from tessera.kube.client import Client
 
 _EXIT_PROBLEMS: Final = 1
+
+
+def _check_names() -> list[str]:
+    from tessera.doctor.checks import CHECKS
+
+    return [check.name for check in CHECKS]
 
 
 @click.command()
@@ -37,7 +44,7 @@ _EXIT_PROBLEMS: Final = 1
               help="On a node: also look at the CDI specs there, such as /var/run/cdi.")  # fmt: skip
 @click.option("--state-dir", type=click.Path(path_type=Path), metavar="DIR", default=Path("/var/lib/tessera"),
               show_default=True, help="On a node: what its device plugin told the kubelet.")  # fmt: skip
-@click.option("--check", "only", multiple=True, metavar="NAME",
+@click.option("--check", "only", multiple=True, metavar="NAME", shell_complete=completing.names(_check_names),
               help="Make only this check, by its name in -o json. Repeatable.")  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(

@@ -25,7 +25,8 @@ _MOST_NAMES = 3
 
 def explain(one: "Admitted", offers: Offers, policy: Policy, style: Style) -> str:
     """What was asked, which nodes counted, what was tried, what came of it, and the change."""
-    assert one.judgement is not None  # noqa: S101 # for objects with pods only
+    if one.judgement is None:
+        return f"{style.bold(one.title)}: no pod template that tessera knows; passes as it is"
     pod, decision = one.judgement.pod, one.judgement.decision
     lines = [style.bold(one.title)]
     asked = core.asked(pod)

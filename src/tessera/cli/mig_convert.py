@@ -1,11 +1,17 @@
 """`tessera mig convert`: a layout in another format."""
 
+from collections.abc import Sequence
+from typing import Final
+
 import click
 
-from tessera.cli.mig_sources import Given, Unreadable, read_sources, source_options
+from tessera.cli.mig_sources import Given, Source, Unreadable, read_sources, source_options
+from tessera.cli.terminal import called
 from tessera.core.errors import InvalidInput
 from tessera.protocol.mig import Format, MigDocument, write
 from tessera.protocol.mig_convert import convert
+
+_MOST_NAMES: Final = 5
 
 
 @click.command("convert")
@@ -32,7 +38,7 @@ def command(given: Given, config: str | None, to: str, name: str | None) -> None
     """  # fmt: skip
     sources = read_sources(given)
     if len(sources) != 1:
-        raise InvalidInput(f"{len(sources)} layouts; convert takes one at a time")
+        raise InvalidInput(_several(sources, given))
     source = sources[0]
     if isinstance(source, Unreadable):
         raise InvalidInput(f"{source.where}: {source.reason}")
@@ -45,3 +51,17 @@ def command(given: Given, config: str | None, to: str, name: str | None) -> None
     for loss in conversion.losses:
         click.echo(f"Warning: {loss}", err=True)
     click.echo(write(conversion.document), nl=False)
+
+
+def _several(sources: Sequence[Source | Unreadable], given: Given) -> str:
+    """Which layouts there are, and how to say which one is meant."""
+    nodes = [source.where for source in sources if source.where.startswith("node ")]
+    names = nodes or list(map(called, given.names))
+    listed = ", ".join(names[:_MOST_NAMES]) + (" and more" if len(names) > _MOST_NAMES else "")
+    if given.cluster is not None:
+        how = "name one node"
+    elif nodes:
+        how = "give it one node, as kubectl get node NAME -o yaml prints it"
+    else:
+        how = "give it one of them"
+    return f"{len(sources)} layouts ({listed}); convert takes one at a time: {how}"

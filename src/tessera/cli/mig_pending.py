@@ -81,13 +81,11 @@ class Pending:
             try:
                 layout = _layout(node)
             except InvalidInput as error:
-                passed_over.append(f"node {name}: passed over: {error}")
+                passed_over.append(passed(name, str(error)))
                 continue
             held = {r for r, number in used.items() if number}
             if any(slot.instance is None for r in held for slot in layout.slots(node.strategy).get(r, ())):
-                passed_over.append(
-                    f"node {name}: passed over: whole GPUs are in use, and only the node knows which"
-                )
+                passed_over.append(passed(name, "whole GPUs are in use, and only the node knows which"))
                 continue
             places.append(Place(name, range(len(cards), len(cards) + len(layout.cards))))
             cards += [Card(card.product, card.instances if held else ()) for card in layout.cards]
@@ -95,16 +93,23 @@ class Pending:
         return PendingCards(places, cards, present, passed_over)
 
 
-def _layout(node: GpuNode) -> NodeLayout:
-    """How the cards are cut; a node that says nothing of it has whole GPUs."""
+def passed(name: str, reason: str) -> str:
+    """A node whose cards are no part of a plan, and why."""
+    return f"node {name}: passed over: {reason}"
+
+
+def uncut(node: GpuNode) -> NodeLayout:
+    """A node's cards as whole GPUs; `InvalidInput` where it does not say what they are."""
     if node.product is None:
         raise InvalidInput(f'unknown product "{node.label}"')
-    found = present_layout(node)
-    if found is not None:
-        return found
     if node.cards is None:
         raise InvalidInput(f'no number of cards for "{node.label}"')
     return NodeLayout((CardLayout(node.product),) * node.cards)
+
+
+def _layout(node: GpuNode) -> NodeLayout:
+    """How the cards are cut; a node that says nothing of it has whole GPUs."""
+    return present_layout(node) or uncut(node)
 
 
 def _counted(counts: Mapping[MigProfile, int]) -> str:

@@ -5,32 +5,35 @@ from typing import Final
 
 import click
 
+from tessera.cli import completing
 from tessera.cli.cluster import ClusterChoice, cluster_options
 from tessera.cli.duration import Duration
-from tessera.cli.mig_pending import Pending
+from tessera.cli.mig_pending import Pending, passed, uncut
 from tessera.cli.mig_plan_output import OUTPUTS, Place, write_plan
 from tessera.cli.mig_sources import read_text
 from tessera.cli.saved import named, saved_objects
 from tessera.cli.survey import Survey
 from tessera.core.capacity import is_gpu
-from tessera.core.errors import InvalidInput, InvalidInputs
-from tessera.core.layout import CardLayout, NodeLayout, resolve
+from tessera.core.errors import InvalidInput
+from tessera.core.layout import NodeLayout, resolve
 from tessera.core.planning import Card, Objective, Plan, plan
 from tessera.core.products import product_named
 from tessera.core.profile import MigProfile
 from tessera.protocol import mig, yaml
 from tessera.protocol.mig_counts import looks_like_counts, read_counts
+from tessera.protocol.mig_nodes import GpuNode
 
 _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that nobody reads
 
 
 @click.command("plan")
-@click.argument("demand", metavar="[COUNTS|FILE]", required=False)
+@click.argument("demand", metavar="[COUNTS|FILE]", required=False, shell_complete=completing.files)
 @click.option(
     "--product",
     "products",
     multiple=True,
     metavar="NAME[=N]",
+    shell_complete=completing.names(completing.product_names),
     help="The cards' product, and how many there are. Repeatable.",
 )
 @click.option(
@@ -44,7 +47,8 @@ _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that nobody reads
     "node_files",
     multiple=True,
     metavar="FILE",
-    help="Take the cards of these Node objects, as their labels tell them. Repeatable.",
+    shell_complete=completing.files,
+    help="Take the cards of these Node objects, as their labels tell them; others are passed over. Repeatable.",
 )
 @click.option(
     "--keep",
@@ -68,6 +72,7 @@ _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that nobody reads
     "sources",
     multiple=True,
     metavar="DIR|FILE",
+    shell_complete=completing.files,
     help="With --from-pending: nodes and pods saved with kubectl, instead of a cluster. Repeatable.",
 )
 @click.option(
@@ -192,32 +197,37 @@ def _product_cards(products: tuple[str, ...], cards: int | None, enough: int) ->
 
 
 def _node_cards(files: tuple[str, ...], *, keep: bool) -> tuple[list[Place], list[Card]]:
-    """The cards of nodes; those of which nothing is known are complaints."""
+    """The cards of nodes; those of which nothing is known are passed over, and that is told."""
     places: list[Place] = []
     cards: list[Card] = []
-    complaints = []
+    passed_over = []
     for file in files:
         survey = Survey(is_gpu)
         survey.read_saved(saved_objects([file]))
         for node in survey.gpus.values():
             if not node.label:
                 continue
-            if node.product is None or node.cards is None:
-                missing = "unknown product" if node.product is None else "no number of cards for"
-                complaints.append(f'{named([file])}: node {node.name}: {missing} "{node.label}"')
+            try:
+                layout = _node_layout(node, keep=keep)
+            except InvalidInput as error:
+                passed_over.append(passed(node.name, str(error)))
                 continue
-            layout = NodeLayout((CardLayout(node.product),) * node.cards)
-            if keep and node.layout:
-                layout = resolve(
-                    mig.read(node.layout, f"node {node.name}").select(), [node.product] * node.cards
-                )
-            places.append(Place(node.name, range(len(cards), len(cards) + node.cards)))
+            places.append(Place(node.name, range(len(cards), len(cards) + len(layout.cards))))
             cards += [Card(card.product, card.instances) for card in layout.cards]
-    if complaints:
-        raise InvalidInputs(complaints)
+    for line in passed_over:
+        click.echo(line, err=True)
     if not cards:
-        raise InvalidInput(f"{named(files)}: no node with GPUs")
+        why = "no node has cards that could be cut" if passed_over else "no node with GPUs"
+        raise InvalidInput(f"{named(files)}: {why}")
     return places, cards
+
+
+def _node_layout(node: GpuNode, *, keep: bool) -> NodeLayout:
+    layout = uncut(node)
+    if not keep or not node.layout:
+        return layout
+    wanted = mig.read(node.layout, mig.RUNAI_CONFIG).select()
+    return resolve(wanted, [card.product for card in layout.cards])
 
 
 def _needed(places: list[Place], found: Plan) -> tuple[list[Place], Plan]:

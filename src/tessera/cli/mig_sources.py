@@ -9,17 +9,19 @@ from typing import Any
 
 import click
 
+from tessera.cli import completing
 from tessera.cli.cluster import ClusterChoice, cluster_options
 from tessera.cli.saved import documents
 from tessera.cli.survey import Survey
-from tessera.cli.terminal import read_file
+from tessera.cli.terminal import called, read_file
 from tessera.core.capacity import is_gpu
 from tessera.core.errors import InvalidInput
 from tessera.core.geometry import Product
 from tessera.core.layout import Entry, NodeLayout, Strategy, entries_of, resolve
 from tessera.core.products import product_named
+from tessera.core.profile import InvalidProfile, MigProfile
 from tessera.protocol import mig, mig_nodes, yaml
-from tessera.protocol.mig_counts import looks_like_counts
+from tessera.protocol.mig_counts import looks_like_counts, write_counts
 from tessera.protocol.selector import EVERYTHING, LabelSelector
 
 
@@ -75,11 +77,12 @@ def product_option(_ctx: click.Context, _param: click.Parameter, value: str | No
 def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The arguments and options of every command that reads layouts; it gets them as `given`."""
 
-    @click.argument("names", nargs=-1, metavar="[FILE|COUNTS|NODE]...")
+    @click.argument("names", nargs=-1, metavar="[FILE|COUNTS|NODE]...", shell_complete=completing.files)
     @click.option(
         "--product",
         callback=product_option,
         metavar="NAME",
+        shell_complete=completing.names(completing.product_names),
         help="The cards' product, such as H200, A100-40GB or H200-70GB.",
     )
     @click.option(
@@ -143,11 +146,22 @@ def read_text(argument: str) -> tuple[str, str]:
     """What an argument names, and its text: a file, standard input, or counts as they stand."""
     if looks_like_counts(argument) and not Path(argument).exists():
         return "counts", argument
-    where = "standard input" if argument == "-" else argument
+    where = called(argument)
     try:
         return where, read_file(argument).decode("utf-8-sig")
+    except InvalidInput as error:
+        raise InvalidInput(f"{error}{_meant_as_counts(argument)}") from error
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{where}: not UTF-8 text (byte {error.start})") from error
+
+
+def _meant_as_counts(argument: str) -> str:
+    """What to write where somebody named profiles and no counts, which is no file."""
+    try:
+        profiles = [MigProfile.parse(name) for name in argument.split(",")]
+    except InvalidProfile:
+        return ""
+    return f"; for counts write {write_counts(dict.fromkeys(profiles, 1))}"
 
 
 def _read(argument: str, given: Given) -> list[Source | Unreadable]:

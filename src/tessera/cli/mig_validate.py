@@ -50,7 +50,7 @@ def command(given: Given, config: str | None, output: str) -> int:
     tessera mig validate mig-parted.yaml --config all-balanced --product A100-40GB
 
     \b
-    Exit codes: 0 all fit, 1 some do not, 2 bad input.
+    Exit codes: 0 all fit (or can be read, where nobody says --product), 1 some do not, 2 bad input.
     """  # fmt: skip
     verdicts = [verdict for source in read_sources(given) for verdict in _verdicts(source, config)]
     if output == "json":

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from tessera.cli.terminal import read_file
+from tessera.cli.terminal import called, read_file
 from tessera.core.errors import InvalidInput
 from tessera.protocol import objects, yaml
 
@@ -43,11 +43,11 @@ def saved_objects(paths: Iterable[str]) -> Iterator[Saved]:
 
 def named(paths: Iterable[str]) -> str:
     """Some paths as messages name them."""
-    return ", ".join("standard input" if path == "-" else path for path in paths)
+    return ", ".join(map(called, paths))
 
 
 def _objects(file: str) -> Iterator[Saved]:
-    where, data = named([file]), read_file(file)
+    where, data = called(file), read_file(file)
     try:
         document = _decode(data)  # JSON, of which only the outermost layer is looked at
     except (msgspec.MsgspecError, RecursionError):

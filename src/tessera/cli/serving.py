@@ -15,6 +15,7 @@ from typing import Any, Final
 from tessera.core.admission import Policy
 from tessera.kube.client import Client
 from tessera.kube.config import find_cluster
+from tessera.kube.errors import InvalidKubeconfig
 from tessera.kube.fileview import FileView
 from tessera.kube.view import LiveView
 from tessera.protocol import config
@@ -114,7 +115,14 @@ class Webhook:
         settings = self._settings
         if settings.nodes and settings.tls_cert:
             return None
-        cluster = find_cluster(settings.kubeconfig, settings.context)
+        try:
+            cluster = find_cluster(settings.kubeconfig, settings.context)
+        except InvalidKubeconfig as error:
+            if not settings.nodes:
+                raise
+            raise InvalidKubeconfig(
+                f"without --tls-cert and --tls-key the webhook keeps its certificates in a cluster: {error}"
+            ) from error
         return Client(cluster, user_agent=f"tessera-webhook/{_version()}")
 
     def _view(self, client: Client | None) -> LiveView | FileView:

@@ -212,6 +212,9 @@ def _block(label: str, text: str, paint: Any, width: int) -> Iterator[str]:
         return
     room = max(40, width - _LABEL - len(_INDENT))
     indent = " " * (len(text) - len(text.lstrip()))
-    lines = textwrap.wrap(text, room, subsequent_indent=indent, break_long_words=False)
+    # hyphens are part of names: a node or a device is looked for as a whole
+    lines = textwrap.wrap(
+        text, room, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
     for at, line in enumerate(lines or [""]):
         yield f"{_INDENT}{(label if at == 0 else ''):<{_LABEL}}{paint(line) if paint else line}".rstrip()

@@ -56,9 +56,14 @@ def read_file(path: str) -> bytes:
         raise InvalidInput(f"{path}: {(error.strerror or str(error)).lower()}") from error
 
 
+def called(path: str) -> str:
+    """A path as messages name it."""
+    return "standard input" if path == "-" else path
+
+
 def read_documents(path: str) -> list[Any]:
     """All YAML or JSON documents of a file."""
-    return yaml.load_all(read_file(path), "standard input" if path == "-" else path)
+    return yaml.load_all(read_file(path), called(path))
 
 
 def table(rows: list[tuple[str, ...]], indent: str = "") -> list[str]:

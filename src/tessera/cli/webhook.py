@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tessera.cli import completing
+
 if TYPE_CHECKING:
     from tessera.webhook.rotation import Policy
 
@@ -53,7 +55,10 @@ def _policy(_: click.Context, __: click.Parameter, text: str) -> "Policy":
 )
 @_option("--tls-key", type=_FILE, help="The certificate's private key in PEM.")
 @_option(
-    "--kubeconfig", metavar="FILE", help="Which cluster; else KUBECONFIG, ~/.kube/config, or the pod's own."
+    "--kubeconfig",
+    metavar="FILE",
+    shell_complete=completing.files,
+    help="Which cluster; else KUBECONFIG, ~/.kube/config, or the pod's own.",
 )
 @_option("--context", metavar="NAME", help="Which of the kubeconfig's contexts.")
 @_option(

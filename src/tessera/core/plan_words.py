@@ -1,6 +1,8 @@
 """A plan's outcome in sentences."""
 
 from tessera.core.layout import named_cards
+from tessera.core.misfit import a, explain_misfit
+from tessera.core.placement import Wish
 from tessera.core.planning import Objective, Plan
 from tessera.core.profile import MigProfile
 
@@ -13,7 +15,8 @@ def explain_plan(plan: Plan) -> list[str]:
         measure = "devices" if plan.objective is Objective.DEVICES else "memory"
         limit = f"no plan serves more {measure}" if plan.proven else f"others may serve more {measure}"
         fit = "fits" if served == 1 else "fit"
-        sentences = [f"{served} of {_count(asked, 'device')} {fit}, on {where}; {limit}"]
+        on = f", on {where}" if plan.cards else ""
+        sentences = [f"{served} of {_count(asked, 'device')} {fit}{on}; {limit}"]
     else:
         what = "the one device fits" if asked == 1 else f"all {asked} devices fit"
         sentences = [f"{what} on {where}; {_fewest(plan)}"]
@@ -35,11 +38,17 @@ def _fewest(plan: Plan) -> str:
 
 
 def _why(plan: Plan, profile: MigProfile) -> str:
-    products = dict.fromkeys(card.product for card in plan.cards)
-    if any(product.shape(profile) for product in products):
+    if not plan.products:
+        return "there are no cards"
+    if any(product.shape(profile) for product in plan.products):
         return "no room is left for it"
-    names = " or ".join(product.short_name for product in products)
-    return f"no {names} has it" if names else "there are no cards"
+    if len(plan.products) == 1:
+        return explain_misfit(plan.products[0], [Wish(profile)])
+    names = " or ".join(product.short_name for product in plan.products)
+    known = "; ".join(
+        f"{a(product)} has {', '.join(map(str, product.profiles))}" for product in plan.products
+    )
+    return f"no {names} has it; {known}"
 
 
 def _count(number: int, noun: str) -> str:

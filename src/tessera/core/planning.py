@@ -46,6 +46,7 @@ class Plan:
     """A layout for every card, and what of the demand they serve."""
 
     demand: Mapping[MigProfile, int]
+    products: tuple[Product, ...]  # of the cards that there were to choose from
     cards: tuple[CardLayout, ...]  # as the cards were given; one that is not needed has MIG off
     kept: tuple[tuple[Instance, ...], ...]
     served: Mapping[MigProfile, int]
@@ -84,6 +85,7 @@ def plan(
     served = {p: sum(pattern[i] for pattern in added) for i, p in enumerate(profiles)}
     return Plan(
         demand={p: demand[p] for p in sorted(profiles)},
+        products=tuple(dict.fromkeys(card.product for card in cards)),
         cards=layouts,
         kept=tuple(card.kept for card in cards),
         served={p: served[p] for p in sorted(profiles) if served[p]},

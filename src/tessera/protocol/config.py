@@ -154,13 +154,19 @@ SERVER: Final = Record(
     )
 )
 
+# the other file's fields: whoever has mixed the two up is told where to go
+_OF_DEVICES: Final = ("handover", "faultFile", "static", "simulated", "nvml")
+
 DOCUMENT: Final = Record(
     (
         Field("fallback", FALLBACK, "What a pod gets when the profiles it asks for are not offered.", default=None),
         Field("injection", INJECTION, "CPU, memory and extras per GPU, in gpuinjector's format.", default=None),
         Field("server", SERVER, "The webhook server.", default=None),
     ),
-    hints={name: f'belongs under "injection" (injection.{name})' for name in ("resourceMap", "namespaceResourceMap", "namespaceWhiteList")},
+    hints={
+        **{name: f'belongs under "injection" (injection.{name})' for name in ("resourceMap", "namespaceResourceMap", "namespaceWhiteList")},
+        **dict.fromkeys(_OF_DEVICES, "belongs to the device plugin's configuration; see it with tessera device-plugin --config FILE --list"),
+    },
 )  # fmt: skip
 
 

@@ -52,7 +52,9 @@ def _to_runai(configs: _Configs, cards: int | None, product: Product | None) -> 
 def _unfiltered(entries: Sequence[Entry], product: Product | None) -> list[Entry]:
     """The entries without device filters, which only mig-parted knows."""
     if product is None and any(entry.device_filter for entry in entries):
-        raise InvalidInput("device-filter: only mig-parted has it; say which product the cards are")
+        raise InvalidInput(
+            "device-filter: only mig-parted has it; say which product the cards are with --product NAME"
+        )
     kept = [
         replace(entry, device_filter=()) for entry in entries if product is None or entry.accepts(product)
     ]
@@ -66,7 +68,7 @@ def _with_cards(entry: Entry, cards: int | None) -> Entry:
         return entry
     if cards is None:
         raise InvalidInput(
-            "devices: all: run.ai's format names cards one by one; say how many cards there are"
+            "devices: all: run.ai's format names cards one by one; say how many there are with --cards N"
         )
     return replace(entry, cards=tuple(range(cards)))
 

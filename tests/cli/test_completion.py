@@ -1,0 +1,144 @@
+"""Completion as a person meets it: a real bash, and the Tab key."""
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tessera.core.products import product_named
+
+ROOT = Path(__file__).parents[2]
+DEADLINE = 20.0
+PROMPT = "ready> "
+
+
+class Shell:
+    """A bash at a terminal of its own, where `tessera` is the one under test."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "bin").mkdir()
+        program = folder / "bin" / "tessera"
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -m tessera "$@"\n')
+        program.chmod(0o755)
+        self._seen = ""
+        self._terminal, inside = pty.openpty()
+        self._process = subprocess.Popen(
+            ["bash", "--norc", "--noprofile", "-i"],
+            stdin=inside,
+            stdout=inside,
+            stderr=inside,
+            cwd=folder,
+            start_new_session=True,
+            env={
+                **os.environ,
+                "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+                "PYTHONPATH": str(ROOT / "src"),
+                "PS1": PROMPT,
+                "TERM": "dumb",
+                "INPUTRC": "/dev/null",
+            },
+        )
+        os.close(inside)
+
+    def source(self) -> None:
+        """Do as the help says."""
+        self._until(PROMPT)
+        self._type("bind 'set bell-style none'; source <(tessera completion bash); echo so''urced\n")
+        self._until("sourced")
+        self._until(PROMPT)
+
+    def completed(self, line: str, expected: str) -> None:
+        """Type a line and Tab; what stands there then is as expected."""
+        self._type(line + "\t")
+        self._until(expected)
+        self._type("\x15")  # away with the line
+        self._type("echo ne''xt\n")
+        self._until("next\r\n")
+        self._until(PROMPT)
+
+    def _type(self, text: str) -> None:
+        os.write(self._terminal, text.encode())
+
+    def _until(self, expected: str) -> None:
+        end = time.monotonic() + DEADLINE
+        while expected not in self._seen:
+            assert select.select([self._terminal], [], [], max(0.0, end - time.monotonic()))[0], self._seen
+            self._seen += os.read(self._terminal, 1024).decode()
+        self._seen = self._seen.partition(expected)[2]
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._terminal)
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """A shell in a folder with a few files."""
+    (tmp_path / "examples").mkdir()
+    for name in ("pods.yaml", "nodes.yaml"):
+        (tmp_path / "examples" / name).write_text("")
+    one = Shell(tmp_path)
+    try:
+        one.source()
+        yield one
+    finally:
+        one.close()
+
+
+def test_files_are_completed(shell):
+    """Where a file is wanted, the shell offers its own; so it does for arguments that may be one."""
+    shell.completed("tessera admit -f examples/po", "examples/pods.yaml ")
+    shell.completed("tessera admit --nodes exam", "examples/")
+    shell.completed("tessera config check examples/n", "examples/nodes.yaml ")
+    shell.completed("tessera mig validate examples/n", "examples/nodes.yaml ")
+    shell.completed("tessera capacity --from examples/p", "examples/pods.yaml ")
+
+
+def test_names_are_completed(shell):
+    """Commands, options, and the values of options that have a list of them."""
+    shell.completed("tessera cap", "tessera capacity ")
+    shell.completed("tessera demo --story small", "--story smaller ")
+    shell.completed("tessera mig show --product h200-", "H200-70GB ")
+
+
+def answers(*words: str) -> list[str]:
+    """What the program tells bash for a line whose last word is not finished."""
+    environment = {
+        **os.environ,
+        "COMP_WORDS": "\n".join(("tessera", *words)),
+        "COMP_CWORD": str(len(words)),
+        "_TESSERA_COMPLETE": "bash_complete",
+    }
+    told = subprocess.run(
+        [sys.executable, "-m", "tessera"], env=environment, capture_output=True, text=True, check=True
+    )
+    return told.stdout.split()
+
+
+def test_lists():
+    """Checks and products come from where they are kept, and every product that is offered is understood."""
+    assert "plain,cdi" in answers("doctor", "--check", "")
+    offered = [line.removeprefix("plain,") for line in answers("mig", "plan", "1g.18gb=1", "--product", "")]
+    assert "H200" in offered
+    assert "RTX-PRO-6000-Blackwell" in offered
+    for name in offered:
+        product_named(name)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("admit", "--config"), ("capacity", "--kubeconfig"), ("certs", "export", "-o"), ("dashboard", "--config"),
+        ("demo", "--nodes"), ("device-plugin", "--config"), ("mig", "plan"), ("mig", "plan", "--nodes"),
+        ("mig", "plan", "--from"), ("webhook", "--tls-cert"), ("webhook", "--kubeconfig"),
+    ],
+)  # fmt: skip
+def test_the_shell_is_asked_for_files(words):
+    """Every option and argument that names a file says so."""
+    assert answers(*words, "x") == ["file,x"]
