@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from tessera.cli import completing
 from tessera.cli.cluster import ClusterChoice, cluster_options
 from tessera.cli.duration import Duration
 from tessera.cli.mig_changes import Change, Wanted, describe
@@ -52,7 +53,7 @@ class AtOnce:
 
 
 @click.command("apply")
-@click.argument("layout", metavar="FILE|COUNTS|NAME")
+@click.argument("layout", metavar="FILE|COUNTS|NAME", shell_complete=completing.files)
 @click.argument("nodes", nargs=-1, metavar="[NODE]...")
 @click.option(
     "-l",
@@ -77,6 +78,7 @@ class AtOnce:
     "--product",
     callback=product_option,
     metavar="NAME",
+    shell_complete=completing.names(completing.product_names),
     help="The cards' product, where the nodes' labels do not tell.",
 )
 @click.option(
