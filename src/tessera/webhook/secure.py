@@ -101,9 +101,14 @@ class Secure(asyncio.Protocol):
         """Encrypt and send."""
         if self._closing:
             return
-        for at in range(0, len(data), _RECORD):
-            self._tls.write(data[at : at + _RECORD])
-            self._transport.write(self._outgoing.read())
+        try:
+            for at in range(0, len(data), _RECORD):
+                self._tls.write(data[at : at + _RECORD])
+                self._transport.write(self._outgoing.read())
+        except (
+            ssl.SSLError
+        ):  # it has begun a message of TLS's own and not ended it: nothing can be said until then
+            self.abort()
 
     def get_write_buffer_size(self) -> int:
         """How many bytes the client has not taken yet."""

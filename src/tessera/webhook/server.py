@@ -103,8 +103,8 @@ class Server:
             task.cancel()
 
     def _sweep(self) -> None:
+        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)  # first: whatever this one does
         self.site.sweep(self._loop.time())
-        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     def _accept_some(self) -> None:
         for _ in range(_BATCH):
