@@ -145,6 +145,7 @@ class Reader:
         if self._expect.lower() != b"100-continue":
             self.refuse(417, "the only expectation understood is 100-continue")
         elif self._refusal is not None:
+            self._site.tally.bad_requests += 1
             self._finish(self._refusal, last=True, whole=False)
         else:
             self._connection.go_on()
@@ -172,7 +173,10 @@ class Reader:
             self._finish(self._refusal, last=last)
             return
         route = cast(Route, self._route)
-        if self._announced and self._size and not (self._expect or last or self._parser.should_upgrade()):
+        plain = self._method == route.method and not (self._expect or last or self._parser.should_upgrade())
+        if (
+            plain and self._announced and self._size
+        ):  # HEAD is not: who is known is answered as the route says
             self._lesson = route, self._size
         self._finish(self._connection.ask(route, b"".join(self._parts)), last=last)
 

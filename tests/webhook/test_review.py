@@ -1,0 +1,124 @@
+"""What a review found: clients that do what no client should, and the others who must not suffer for it."""
+
+import contextlib
+import hashlib
+import hmac
+import socket
+import ssl
+import struct
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from tests.webhook.support import DEADLINE, Live, request
+from tests.webhook.test_heads import make, talk
+
+_APPLICATION, _HANDSHAKE = 23, 22
+_HALF_A_KEY_UPDATE = b"\x18\x00\x00\x01"  # the head of the message; its only byte is withheld
+
+
+class Forger:
+    """A client of TLS 1.3 that encrypts records of any kind, as OpenSSL would never send them."""
+
+    def __init__(self, port: int, keys: Path) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        keys.write_text("")
+        context.keylog_filename = str(keys)
+        self.tls = context.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=DEADLINE))
+        self.socket = socket.socket(fileno=socket.dup(self.tls.fileno()))
+        self.socket.settimeout(DEADLINE)
+        secret = next(
+            bytes.fromhex(line.split()[2])
+            for line in keys.read_text().splitlines()
+            if line.startswith("CLIENT_TRAFFIC_SECRET_0")
+        )
+        name, _, _ = self.tls.cipher() or ("", "", 0)
+        self._hash, size = (hashlib.sha384, 32) if "256_GCM" in name else (hashlib.sha256, 16)
+        self._gcm = AESGCM(self._expand(secret, b"key", size))
+        self._iv = int.from_bytes(self._expand(secret, b"iv", 12))
+        self._count = 0
+
+    def _expand(self, secret: bytes, label: bytes, size: int) -> bytes:
+        label = b"tls13 " + label
+        info = struct.pack(">HB", size, len(label)) + label + b"\0"
+        return hmac.digest(secret, info + b"\1", self._hash)[:size]
+
+    def record(self, kind: int, data: bytes) -> bytes:
+        head = struct.pack(">BHH", _APPLICATION, 0x0303, len(data) + 17)
+        nonce = (self._iv ^ self._count).to_bytes(12)
+        self._count += 1
+        return head + self._gcm.encrypt(nonce, data + bytes([kind]), head)
+
+    def close(self) -> None:
+        self.socket.close()
+        self.tls.close()
+
+
+@pytest.fixture
+def forge(tmp_path):
+    with contextlib.ExitStack() as stack:
+
+        def connect(live: Live) -> Forger:
+            forger = Forger(live.port, tmp_path / "keys")
+            stack.callback(forger.close)
+            return forger
+
+        yield connect
+
+
+def test_half_a_key_update_takes_nobodys_answer(forge):
+    """Who begins a message of TLS's own and does not end it cannot be written to; everyone else can."""
+    with Live() as live, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(live.connect()) for _ in range(4)]
+        for client in clients:
+            client.post(b"x")
+        others = set(live.site.connections)
+        bad = forge(live)
+        bad.socket.sendall(bad.record(_APPLICATION, b"POST /mu") + bad.record(_HANDSHAKE, _HALF_A_KEY_UPDATE))
+        live.until(lambda: any(c.busy for c in live.site.connections))
+
+        async def all_at_once() -> None:
+            (worst,) = live.site.connections - others
+            worst.data_received(request(b"x").removeprefix(b"POST /mu"))
+            for connection in others:
+                connection.data_received(request(b"waits"))
+
+        live.run(all_at_once())
+        for client in clients:
+            client.socket.settimeout(3)
+            assert client.answer().body == b"waits"
+        live.until(lambda: len(live.site.connections) == 4)
+
+
+def test_half_a_key_update_and_the_sweeper(forge):
+    """Nor does such a client keep others from being swept."""
+    with Live() as live, live.connect() as idle:
+        idle.post(b"x")
+        bad = forge(live)
+        bad.socket.sendall(bad.record(_APPLICATION, b"POST /mu") + bad.record(_HANDSHAKE, _HALF_A_KEY_UPDATE))
+        live.until(lambda: any(c.busy for c in live.site.connections))
+        live.sweep(31)
+        live.until(lambda: len(live.site.connections) == 1)
+        live.sweep(121)
+        assert idle.rest() == b""
+
+
+def test_head_is_never_answered_with_a_body():
+    """HEAD with a body is a strange request; the second is answered as the first."""
+    site = make()
+    sent = b"HEAD /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx"
+    first, second = talk(site, [sent]), talk(site, [sent])
+    assert first == second
+    assert first[0].endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize("headers", [b"", b"Expect: 100-continue\r\n"])
+def test_refusals_are_counted(headers):
+    """A request that is refused counts as such, whether or not it asked before it sent its body."""
+    site = make()
+    talk(site, [request(b"x", path=b"/nowhere", headers=headers)])
+    assert site.tally.bad_requests == 1
