@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from tessera.webhook.http import Limits
 from tests.webhook.support import DEADLINE, Live, request
 from tests.webhook.test_heads import make, talk
 
@@ -122,3 +123,35 @@ def test_refusals_are_counted(headers):
     site = make()
     talk(site, [request(b"x", path=b"/nowhere", headers=headers)])
     assert site.tally.bad_requests == 1
+
+
+def test_a_burst_of_arrivals_is_limited():
+    """However many connect at once and say nothing, no more than the limit are kept."""
+    with Live(limits=Limits(connections=3)) as live, contextlib.ExitStack() as stack:
+
+        async def at_once() -> None:
+            # the loop stands still here: all of these are accepted in a row
+            for _ in range(40):
+                stack.enter_context(socket.create_connection(("127.0.0.1", live.port)))
+
+        live.run(at_once())
+        live.until(lambda: live.site.tally.accepted == 40 and live.site.tally.handshake_failures >= 37)
+        assert len(live.site.arrivals) == 3
+        assert live.site.tally.refused == 37
+
+
+def test_who_shakes_hands_late_is_limited():
+    """Handshakes that were begun below the limit do not lead beyond it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with Live(limits=Limits(connections=3)) as live, contextlib.ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(live.connect()).post(b"x")
+        silent = [stack.enter_context(socket.create_connection(("127.0.0.1", live.port))) for _ in range(3)]
+        live.until(lambda: len(live.site.arrivals) == 3)
+        for one in silent:
+            stack.enter_context(context.wrap_socket(one))
+        live.until(lambda: not live.site.arrivals)
+        assert len(live.site.connections) == 3
+        assert live.site.tally.refused == 2

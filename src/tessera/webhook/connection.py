@@ -37,7 +37,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport | Wire) -> None:
         self._wire = cast(Wire, transport)
         self._reader = Reader(self._site, self)
-        self._site.connections.add(self)
+        self._site.join(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.ended = True

@@ -57,7 +57,7 @@ class Secure(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._site.arrivals.add(self)
+        self._site.arrive(self)
 
     def data_received(self, data: bytes) -> None:
         # Piece by piece: the buffers of OpenSSL grow with what is put in, and never shrink.
@@ -142,6 +142,7 @@ class Secure(asyncio.Protocol):
     def abort(self) -> None:
         """Close now."""
         self._closing = True
+        self._site.arrivals.discard(self)  # its place is free from now on
         self._transport.abort()
 
     # In between

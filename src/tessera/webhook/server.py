@@ -1,8 +1,8 @@
 """Listening: connections accepted, limited, swept, and in the end drained.
 
 Sockets are accepted here rather than by the event loop's own server, for three reasons: every connection takes the
-TLS context of its moment, so that a new certificate needs nothing but a new context; the number of connections is
-limited before the handshake, not after it; and at the end the kernel's queue of connections is emptied, not reset.
+TLS context of its moment, so that a new certificate needs nothing but a new context; handshakes are limited in
+number and time like connections, and take no place from them; and at the end the kernel's queue of connections is emptied, not reset.
 """
 
 import asyncio
@@ -126,7 +126,6 @@ class Server:
             self._rest()
             return False
         self.site.tally.accepted += 1
-        self.site.make_room()
         client.settimeout(0)
         task = self._loop.create_task(self._welcome(client))
         self._welcomes.add(task)

@@ -124,14 +124,19 @@ class Site:
         for guest in [one for one in (*self.arrivals, *self.connections) if one.deadline <= now]:
             guest.expire()
 
-    def make_room(self) -> None:
-        """At the limit, end the connection that has been idle longest, or else has been sending its request longest."""
-        if len(self.connections) >= self.limits.connections:
-            self.tally.refused += 1
-            min(self.connections, key=lambda c: (c.busy, c.deadline)).abort()
+    def arrive(self, guest: Guest) -> None:
+        """Let in who has yet to shake hands; at the limit, the one that has taken longest for it goes."""
         if len(self.arrivals) >= self.limits.connections:
             self.tally.refused += 1
             min(self.arrivals, key=lambda a: a.deadline).abort()
+        self.arrivals.add(guest)
+
+    def join(self, client: Client) -> None:
+        """Let in who may ask; at the limit, who has been idle longest goes, or else has been sending longest."""
+        if len(self.connections) >= self.limits.connections:
+            self.tally.refused += 1
+            min(self.connections, key=lambda c: (c.busy, c.deadline)).abort()
+        self.connections.add(client)
 
     def abort(self) -> None:
         """End all of them now."""
