@@ -6,6 +6,8 @@ import hmac
 import socket
 import ssl
 import struct
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -155,3 +157,41 @@ def test_who_shakes_hands_late_is_limited():
         live.until(lambda: not live.site.arrivals)
         assert len(live.site.connections) == 3
         assert live.site.tally.refused == 2
+
+
+def test_asked_a_moment_before_the_end():
+    """Who has asked within the last second may ask again while the server ends, whenever the sweeper last looked."""
+    with Live() as live, live.connect() as client:
+        client.post(b"x")
+
+        async def end() -> None:
+            live.site.now -= 0.9  # the sweeper is about to look again
+            (connection,) = live.site.connections
+            connection.data_received(request(b"asked"))
+            await live.server.drain(10)
+
+        ending = threading.Thread(target=lambda: live.run(end()))
+        ending.start()
+        assert client.answer().body == b"asked"
+        time.sleep(0.3)
+        assert client.post(b"again").body == b"again"
+        client.socket.close()
+        ending.join()
+
+
+def test_late_handshake_before_the_end():
+    """Who is through the handshake only while the server ends has as long to ask as anyone."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with Live() as live, socket.create_connection(("127.0.0.1", live.port), timeout=DEADLINE) as late:
+        live.until(lambda: bool(live.site.arrivals))
+        ending = threading.Thread(target=lambda: live.run(live.server.drain(10)))
+        ending.start()
+        live.until(lambda: live.site.draining)
+        time.sleep(2.2)
+        with context.wrap_socket(late) as client:
+            time.sleep(0.2)
+            client.sendall(request(b"late"))
+            assert client.recv(1000).endswith(b"Connection: close\r\n\r\nlate")
+        ending.join()

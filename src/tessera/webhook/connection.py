@@ -25,7 +25,7 @@ class Connection(asyncio.Protocol):
         self._reader: Reader | None = None  # from the handshake to the end
         self._wire: Wire
         self.busy = False  # a request has begun and is not answered yet
-        self.deadline = site.now + site.limits.idle_seconds
+        self.deadline: float
         self.ended = False  # the last answer has been written: whatever still comes is thrown away
         # The request whose head was known: how much of its body is to come, what has come, whose it is
         self._missing = 0
@@ -36,6 +36,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport | Wire) -> None:
         self._wire = cast(Wire, transport)
+        self.deadline = self._site.now + self._site.limits.idle_seconds  # not from before the handshake
         self._reader = Reader(self._site, self)
         self._site.join(self)
 

@@ -85,8 +85,10 @@ class Server:
             self._welcomes or self.site.arrivals or self.site.connections
         ) and self._loop.time() < start + seconds:
             self.site.now = self._loop.time()
+            # What was asked before this began is known to a sweep only.
+            since = self.site.now - _QUIET_SECONDS - _SWEEP_SECONDS
             for connection in list(self.site.connections):
-                connection.end_if_quiet(self.site.now - _QUIET_SECONDS)
+                connection.end_if_quiet(since)
             await asyncio.sleep(_DRAIN_STEP)
         self.abort()
 
