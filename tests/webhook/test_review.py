@@ -1,5 +1,6 @@
 """What a review found: clients that do what no client should, and the others who must not suffer for it."""
 
+import asyncio
 import contextlib
 import hashlib
 import hmac
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from tessera.webhook.http import Limits
+from tessera.webhook.http import MIB, Answer, Limits, Route
 from tests.webhook.support import DEADLINE, Live, request
 from tests.webhook.test_heads import make, talk
 
@@ -195,3 +196,44 @@ def test_late_handshake_before_the_end():
             client.sendall(request(b"late"))
             assert client.recv(1000).endswith(b"Connection: close\r\n\r\nlate")
         ending.join()
+
+
+@pytest.mark.parametrize("tls", [True, False])
+@pytest.mark.parametrize("others", [0, 2])
+def test_many_questions_and_nobody_reads(tls, others):
+    """Small requests with large answers, all in one piece: what waits for the client has a limit."""
+    routes = {b"/large": Route(lambda _: Answer(200, bytes(20_000)))}
+    with Live(routes, tls=tls) as live, contextlib.ExitStack() as stack:
+        most = 0
+
+        async def watch() -> None:
+            nonlocal most
+            while True:
+                for one in live.site.connections:
+                    most = max(most, one._wire.get_write_buffer_size())
+                await asyncio.sleep(0.001)
+
+        for _ in range(others):
+            stack.enter_context(live.connect())
+        client = stack.enter_context(live.connect())
+        live.until(lambda: len(live.site.connections) == others + 1)
+        watching = asyncio.run_coroutine_threadsafe(watch(), live._thread.loop)
+        client.socket.settimeout(1)
+        with contextlib.suppress(OSError):
+            client.send(b"GET /large HTTP/1.1\r\n\r\n" * 10_000)
+        live.until(lambda: len(live.site.connections) == others)
+        watching.cancel()
+        assert most < 10 * MIB
+
+
+@pytest.mark.parametrize("tls", [True, False])
+def test_time_to_read(tls):
+    """Who does not read has 30 seconds, also if it asked for much at once."""
+    with Live(tls=tls) as live, live.connect() as client:
+        live.until(lambda: bool(live.site.connections))
+        client.socket.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            client.send(b"GET /livez HTTP/1.1\r\n\r\n" * 1_000_000)
+        (connection,) = live.site.connections
+        assert connection._wire.get_write_buffer_size()
+        assert connection.deadline <= live.site.now + 30

@@ -8,22 +8,35 @@ has a limit (`Limits`) and an answer; what cannot be answered is closed cleanly.
 import asyncio
 from typing import Final, cast
 
-from tessera.webhook.http import CONTINUE, TEXT, Answer, Route, message
+from tessera.webhook.http import CONTINUE, MIB, TEXT, Answer, Route, message
 from tessera.webhook.reading import Reader
 from tessera.webhook.site import Site, Wire
 
 _HEAD_END: Final = b"\r\n\r\n"
+_MOST_UNREAD: Final = 8 * MIB  # more than any one answer
 
 
 class Connection(asyncio.Protocol):
     """One client: at most one request being read, answers going out."""
 
-    __slots__ = ("_missing", "_parts", "_reader", "_route", "_site", "_wire", "busy", "deadline", "ended")
+    __slots__ = (
+        "_missing",
+        "_parts",
+        "_reader",
+        "_route",
+        "_site",
+        "_stalled",
+        "_wire",
+        "busy",
+        "deadline",
+        "ended",
+    )
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._reader: Reader | None = None  # from the handshake to the end
         self._wire: Wire
+        self._stalled = False  # the client does not take what is written
         self.busy = False  # a request has begun and is not answered yet
         self.deadline: float
         self.ended = False  # the last answer has been written: whatever still comes is thrown away
@@ -91,10 +104,12 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client does not read: neither do we, and not for ever."""
+        self._stalled = True
         self._wire.pause_reading()
         self.deadline = self._site.now + self._site.limits.request_seconds
 
     def resume_writing(self) -> None:
+        self._stalled = False
         self._wire.resume_reading()
         if not self.busy and not self.ended:
             self.deadline = self._site.now + self._site.limits.idle_seconds
@@ -147,7 +162,11 @@ class Connection(asyncio.Protocol):
     ) -> None:
         """Answer the request; after the last answer close, unless the request is not `whole`, see below."""
         self.busy = False
-        self.deadline = self._site.now + self._site.limits.idle_seconds
+        if not self._stalled:  # else it has been given its time, and this is one of many that came at once
+            self.deadline = self._site.now + self._site.limits.idle_seconds
+        elif self._wire.get_write_buffer_size() > _MOST_UNREAD:
+            self.abort()
+            return
         self._site.send(self._wire, message(answer, method, last, route), at_once=last)
         if last and whole:
             self.end()

@@ -8,6 +8,7 @@ from tessera.webhook.http import Limits, Route, Tally
 
 _MOST_HEADS: Final = 1024  # kept at a time; those of an API server differ in nothing but the body's length
 _LONGEST_HEAD: Final = 1024  # bytes
+_MOST_WAITING: Final = 1024 * 1024  # bytes of answers that wait for each other
 
 
 class Wire(Protocol):
@@ -61,6 +62,7 @@ class Site:
 
     __slots__ = (
         "_outbox",
+        "_waiting",
         "arrivals",
         "connections",
         "draining",
@@ -90,6 +92,7 @@ class Site:
         # The same bytes say the same every time, so only new ones go through the parser.
         self.heads: dict[bytes, tuple[Route, int]] = {}
         self._outbox: list[tuple[Wire, bytes]] = []
+        self._waiting = 0  # bytes in it
 
     def learn(self, head: bytes, route: Route, length: int) -> None:
         """Keep what a head says."""
@@ -110,10 +113,13 @@ class Site:
         if not self._outbox:
             asyncio.get_running_loop().call_soon(self.flush)
         self._outbox.append((wire, octets))
+        self._waiting += len(octets)
+        if self._waiting > _MOST_WAITING:  # only what is written tells whether a client takes it
+            self.flush()
 
     def flush(self) -> None:
         """Write what waits to be written, except to those who have gone meanwhile."""
-        outbox, self._outbox = self._outbox, []
+        outbox, self._outbox, self._waiting = self._outbox, [], 0
         for wire, octets in outbox:
             if not wire.is_closing():
                 wire.write(octets)
