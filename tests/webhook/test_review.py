@@ -9,14 +9,16 @@ import ssl
 import struct
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from tessera.webhook.connection import Connection
 from tessera.webhook.http import MIB, Answer, Limits, Route
 from tests.webhook.support import DEADLINE, Live, request
-from tests.webhook.test_heads import make, talk
+from tests.webhook.test_heads import Paper, make, talk
 
 _APPLICATION, _HANDSHAKE = 23, 22
 _HALF_A_KEY_UPDATE = b"\x18\x00\x00\x01"  # the head of the message; its only byte is withheld
@@ -237,3 +239,23 @@ def test_time_to_read(tls):
         (connection,) = live.site.connections
         assert connection._wire.get_write_buffer_size()
         assert connection.deadline <= live.site.now + 30
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_body_in_crumbs(known):
+    """A body takes about its own size, however small the pieces are that it comes in."""
+    site = make()
+    whole = request(bytes(200_000))
+    if known:
+        talk(site, [whole])
+    connection = Connection(site)
+    connection.connection_made(Paper())
+    head = len(whole) - 200_000
+    connection.data_received(whole[:head])
+    tracemalloc.start()
+    try:
+        for at in range(head, len(whole) - 2, 2):
+            connection.data_received(whole[at : at + 2])
+        assert tracemalloc.get_traced_memory()[0] < 400_000
+    finally:
+        tracemalloc.stop()

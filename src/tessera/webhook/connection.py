@@ -20,8 +20,8 @@ class Connection(asyncio.Protocol):
     """One client: at most one request being read, answers going out."""
 
     __slots__ = (
+        "_body",
         "_missing",
-        "_parts",
         "_reader",
         "_route",
         "_site",
@@ -42,7 +42,7 @@ class Connection(asyncio.Protocol):
         self.ended = False  # the last answer has been written: whatever still comes is thrown away
         # The request whose head was known: how much of its body is to come, what has come, whose it is
         self._missing = 0
-        self._parts: list[bytes] = []
+        self._body = bytearray()
         self._route: Route
 
     # The transport's side
@@ -89,12 +89,12 @@ class Connection(asyncio.Protocol):
     def _collect(self, data: bytes) -> bytes:
         """Take what belongs to the body; what does not is returned."""
         piece = data[: self._missing]
-        self._parts.append(piece)
+        self._body += piece
         self._missing -= len(piece)
         if not self._missing:
-            route, parts = self._route, self._parts
-            self._parts = []
-            answer = self.ask(route, b"".join(parts))
+            route, body = self._route, bytes(self._body)
+            self._body = bytearray()
+            answer = self.ask(route, body)
             self.finish(answer, route.method, route, last=self._site.draining)
         return data[len(piece) :]
 
