@@ -44,9 +44,20 @@ class Forger:
         )
         name, _, _ = self.tls.cipher() or ("", "", 0)
         self._hash, size = (hashlib.sha384, 32) if "256_GCM" in name else (hashlib.sha256, 16)
-        self._gcm = AESGCM(self._expand(secret, b"key", size))
+        self._size = size
+        self._use(secret)
+
+    def _use(self, secret: bytes) -> None:
+        self._secret = secret
+        self._gcm = AESGCM(self._expand(secret, b"key", self._size))
         self._iv = int.from_bytes(self._expand(secret, b"iv", 12))
         self._count = 0
+
+    def key_update(self) -> bytes:
+        """A new key, and the wish for one from the other side."""
+        record = self.record(_HANDSHAKE, b"\x18\x00\x00\x01\x01")
+        self._use(self._expand(self._secret, b"traffic upd", self._hash().digest_size))
+        return record
 
     def _expand(self, secret: bytes, label: bytes, size: int) -> bytes:
         label = b"tls13 " + label
@@ -259,3 +270,16 @@ def test_a_body_in_crumbs(known):
         assert tracemalloc.get_traced_memory()[0] < 400_000
     finally:
         tracemalloc.stop()
+
+
+def test_new_keys_behind_the_end(forge):
+    """What TLS would say to a client after our farewell is not kept for it."""
+    with Live() as live:
+        client = forge(live)
+        client.socket.sendall(client.record(_APPLICATION, request(b"x", headers=b"Connection: close\r\n")))
+        live.until(lambda: any(c.ended for c in live.site.connections))
+        (connection,) = live.site.connections
+        for _ in range(10):
+            client.socket.sendall(b"".join(client.key_update() for _ in range(1000)))
+        time.sleep(0.1)
+        assert connection._wire._outgoing.pending < 50_000

@@ -195,6 +195,7 @@ class Secure(asyncio.Protocol):
             while self._tls.read(_RECORD):
                 pass
         except ssl.SSLWantReadError:
+            self._outgoing.read()  # nor does TLS have anything more to say, such as a new key for every one it is sent
             return
         except ssl.SSLError:
             pass
