@@ -212,8 +212,8 @@ def test_one_gone_among_many(tls):
     with Live(tls=tls) as live, contextlib.ExitStack() as stack:
         clients = [stack.enter_context(live.connect()) for _ in range(4)]
         for n, client in enumerate(clients):
-            live.sweep((n + 1) / 100)  # so that they can be told apart
             client.post(b"%d" % n)
+            live.sweep(n / 100)  # so that they can be told apart
 
         async def all_at_once() -> None:
             first, *others = sorted(live.site.connections, key=lambda c: c.deadline)
