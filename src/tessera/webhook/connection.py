@@ -8,36 +8,50 @@ has a limit (`Limits`) and an answer; what cannot be answered is closed cleanly.
 import asyncio
 from typing import Final, cast
 
-from tessera.webhook.http import CONTINUE, TEXT, Answer, Route, message
+from tessera.webhook.http import CONTINUE, MIB, TEXT, Answer, Route, message
 from tessera.webhook.reading import Reader
 from tessera.webhook.site import Site, Wire
 
 _HEAD_END: Final = b"\r\n\r\n"
+_MOST_UNREAD: Final = 8 * MIB  # more than any one answer
 
 
 class Connection(asyncio.Protocol):
     """One client: at most one request being read, answers going out."""
 
-    __slots__ = ("_missing", "_parts", "_reader", "_route", "_site", "_wire", "busy", "deadline", "ended")
+    __slots__ = (
+        "_body",
+        "_missing",
+        "_reader",
+        "_route",
+        "_site",
+        "_stalled",
+        "_wire",
+        "busy",
+        "deadline",
+        "ended",
+    )
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._reader: Reader | None = None  # from the handshake to the end
         self._wire: Wire
+        self._stalled = False  # the client does not take what is written
         self.busy = False  # a request has begun and is not answered yet
-        self.deadline = site.now + site.limits.idle_seconds
+        self.deadline: float
         self.ended = False  # the last answer has been written: whatever still comes is thrown away
         # The request whose head was known: how much of its body is to come, what has come, whose it is
         self._missing = 0
-        self._parts: list[bytes] = []
+        self._body = bytearray()
         self._route: Route
 
     # The transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport | Wire) -> None:
         self._wire = cast(Wire, transport)
+        self.deadline = self._site.now + self._site.limits.idle_seconds  # not from before the handshake
         self._reader = Reader(self._site, self)
-        self._site.connections.add(self)
+        self._site.join(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.ended = True
@@ -75,12 +89,12 @@ class Connection(asyncio.Protocol):
     def _collect(self, data: bytes) -> bytes:
         """Take what belongs to the body; what does not is returned."""
         piece = data[: self._missing]
-        self._parts.append(piece)
+        self._body += piece
         self._missing -= len(piece)
         if not self._missing:
-            route, parts = self._route, self._parts
-            self._parts = []
-            answer = self.ask(route, b"".join(parts))
+            route, body = self._route, bytes(self._body)
+            self._body = bytearray()
+            answer = self.ask(route, body)
             self.finish(answer, route.method, route, last=self._site.draining)
         return data[len(piece) :]
 
@@ -90,10 +104,12 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client does not read: neither do we, and not for ever."""
+        self._stalled = True
         self._wire.pause_reading()
         self.deadline = self._site.now + self._site.limits.request_seconds
 
     def resume_writing(self) -> None:
+        self._stalled = False
         self._wire.resume_reading()
         if not self.busy and not self.ended:
             self.deadline = self._site.now + self._site.limits.idle_seconds
@@ -146,7 +162,11 @@ class Connection(asyncio.Protocol):
     ) -> None:
         """Answer the request; after the last answer close, unless the request is not `whole`, see below."""
         self.busy = False
-        self.deadline = self._site.now + self._site.limits.idle_seconds
+        if not self._stalled:  # else it has been given its time, and this is one of many that came at once
+            self.deadline = self._site.now + self._site.limits.idle_seconds
+        elif self._wire.get_write_buffer_size() > _MOST_UNREAD:
+            self.abort()
+            return
         self._site.send(self._wire, message(answer, method, last, route), at_once=last)
         if last and whole:
             self.end()

@@ -36,8 +36,8 @@ class Reader:
     """The parser of one connection, and the request it is at."""
 
     __slots__ = (
-        "_announced", "_connection", "_expect", "_fed", "_head", "_header_bytes", "_json", "_lesson", "_method",
-        "_parser", "_parts", "_refusal", "_route", "_site", "_size", "_unclaimed", "_url",
+        "_announced", "_body", "_connection", "_expect", "_fed", "_head", "_header_bytes", "_json", "_lesson",
+        "_method", "_parser", "_refusal", "_route", "_site", "_size", "_unclaimed", "_url",
     )  # fmt: skip
 
     def __init__(self, site: Site, connection: Asked) -> None:
@@ -56,7 +56,7 @@ class Reader:
         self._expect: bytes
         self._json: bool
         self._header_bytes: int
-        self._parts: list[bytes]  # of the body
+        self._body: bytearray  # one piece, however small those were that it came in
         self._size: int
         self._route: Route | None
         self._refusal: Answer | None  # decided before the request is whole
@@ -145,6 +145,7 @@ class Reader:
         if self._expect.lower() != b"100-continue":
             self.refuse(417, "the only expectation understood is 100-continue")
         elif self._refusal is not None:
+            self._site.tally.bad_requests += 1
             self._finish(self._refusal, last=True, whole=False)
         else:
             self._connection.go_on()
@@ -157,7 +158,7 @@ class Reader:
         if self._size > self._site.limits.body_bytes:
             self._refuse_body()
         elif self._refusal is None:  # else read to its end, so that the connection stays usable, but not kept
-            self._parts.append(body)
+            self._body += body
 
     def _refuse_body(self) -> None:
         self.refuse(413, f"the body is larger than {self._site.limits.body_bytes} bytes")
@@ -172,9 +173,12 @@ class Reader:
             self._finish(self._refusal, last=last)
             return
         route = cast(Route, self._route)
-        if self._announced and self._size and not (self._expect or last or self._parser.should_upgrade()):
+        plain = self._method == route.method and not (self._expect or last or self._parser.should_upgrade())
+        if (
+            plain and self._announced and self._size
+        ):  # HEAD is not: who is known is answered as the route says
             self._lesson = route, self._size
-        self._finish(self._connection.ask(route, b"".join(self._parts)), last=last)
+        self._finish(self._connection.ask(route, bytes(self._body)), last=last)
 
     def _finish(self, answer: Answer, *, last: bool, whole: bool = True) -> None:
         method, route = self._method, self._route
@@ -187,4 +191,4 @@ class Reader:
         self._json = False
         self._route = None
         self._refusal = None
-        self._parts = []
+        self._body = bytearray()

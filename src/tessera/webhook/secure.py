@@ -57,7 +57,7 @@ class Secure(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._site.arrivals.add(self)
+        self._site.arrive(self)
 
     def data_received(self, data: bytes) -> None:
         # Piece by piece: the buffers of OpenSSL grow with what is put in, and never shrink.
@@ -101,9 +101,14 @@ class Secure(asyncio.Protocol):
         """Encrypt and send."""
         if self._closing:
             return
-        for at in range(0, len(data), _RECORD):
-            self._tls.write(data[at : at + _RECORD])
-            self._transport.write(self._outgoing.read())
+        try:
+            for at in range(0, len(data), _RECORD):
+                self._tls.write(data[at : at + _RECORD])
+                self._transport.write(self._outgoing.read())
+        except (
+            ssl.SSLError
+        ):  # it has begun a message of TLS's own and not ended it: nothing can be said until then
+            self.abort()
 
     def get_write_buffer_size(self) -> int:
         """How many bytes the client has not taken yet."""
@@ -137,6 +142,7 @@ class Secure(asyncio.Protocol):
     def abort(self) -> None:
         """Close now."""
         self._closing = True
+        self._site.arrivals.discard(self)  # its place is free from now on
         self._transport.abort()
 
     # In between
@@ -189,6 +195,7 @@ class Secure(asyncio.Protocol):
             while self._tls.read(_RECORD):
                 pass
         except ssl.SSLWantReadError:
+            self._outgoing.read()  # nor does TLS have anything more to say, such as a new key for every one it is sent
             return
         except ssl.SSLError:
             pass

@@ -1,8 +1,8 @@
 """Listening: connections accepted, limited, swept, and in the end drained.
 
 Sockets are accepted here rather than by the event loop's own server, for three reasons: every connection takes the
-TLS context of its moment, so that a new certificate needs nothing but a new context; the number of connections is
-limited before the handshake, not after it; and at the end the kernel's queue of connections is emptied, not reset.
+TLS context of its moment, so that a new certificate needs nothing but a new context; handshakes are limited in
+number and time like connections, and take no place from them; and at the end the kernel's queue of connections is emptied, not reset.
 """
 
 import asyncio
@@ -85,8 +85,10 @@ class Server:
             self._welcomes or self.site.arrivals or self.site.connections
         ) and self._loop.time() < start + seconds:
             self.site.now = self._loop.time()
+            # What was asked before this began is known to a sweep only.
+            since = self.site.now - _QUIET_SECONDS - _SWEEP_SECONDS
             for connection in list(self.site.connections):
-                connection.end_if_quiet(self.site.now - _QUIET_SECONDS)
+                connection.end_if_quiet(since)
             await asyncio.sleep(_DRAIN_STEP)
         self.abort()
 
@@ -103,8 +105,8 @@ class Server:
             task.cancel()
 
     def _sweep(self) -> None:
+        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)  # first: whatever this one does
         self.site.sweep(self._loop.time())
-        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     def _accept_some(self) -> None:
         for _ in range(_BATCH):
@@ -126,7 +128,6 @@ class Server:
             self._rest()
             return False
         self.site.tally.accepted += 1
-        self.site.make_room()
         client.settimeout(0)
         task = self._loop.create_task(self._welcome(client))
         self._welcomes.add(task)

@@ -8,6 +8,7 @@ from tessera.webhook.http import Limits, Route, Tally
 
 _MOST_HEADS: Final = 1024  # kept at a time; those of an API server differ in nothing but the body's length
 _LONGEST_HEAD: Final = 1024  # bytes
+_MOST_WAITING: Final = 1024 * 1024  # bytes of answers that wait for each other
 
 
 class Wire(Protocol):
@@ -61,6 +62,7 @@ class Site:
 
     __slots__ = (
         "_outbox",
+        "_waiting",
         "arrivals",
         "connections",
         "draining",
@@ -90,6 +92,7 @@ class Site:
         # The same bytes say the same every time, so only new ones go through the parser.
         self.heads: dict[bytes, tuple[Route, int]] = {}
         self._outbox: list[tuple[Wire, bytes]] = []
+        self._waiting = 0  # bytes in it
 
     def learn(self, head: bytes, route: Route, length: int) -> None:
         """Keep what a head says."""
@@ -110,10 +113,13 @@ class Site:
         if not self._outbox:
             asyncio.get_running_loop().call_soon(self.flush)
         self._outbox.append((wire, octets))
+        self._waiting += len(octets)
+        if self._waiting > _MOST_WAITING:  # only what is written tells whether a client takes it
+            self.flush()
 
     def flush(self) -> None:
         """Write what waits to be written, except to those who have gone meanwhile."""
-        outbox, self._outbox = self._outbox, []
+        outbox, self._outbox, self._waiting = self._outbox, [], 0
         for wire, octets in outbox:
             if not wire.is_closing():
                 wire.write(octets)
@@ -124,14 +130,19 @@ class Site:
         for guest in [one for one in (*self.arrivals, *self.connections) if one.deadline <= now]:
             guest.expire()
 
-    def make_room(self) -> None:
-        """At the limit, end the connection that has been idle longest, or else has been sending its request longest."""
-        if len(self.connections) >= self.limits.connections:
-            self.tally.refused += 1
-            min(self.connections, key=lambda c: (c.busy, c.deadline)).abort()
+    def arrive(self, guest: Guest) -> None:
+        """Let in who has yet to shake hands; at the limit, the one that has taken longest for it goes."""
         if len(self.arrivals) >= self.limits.connections:
             self.tally.refused += 1
             min(self.arrivals, key=lambda a: a.deadline).abort()
+        self.arrivals.add(guest)
+
+    def join(self, client: Client) -> None:
+        """Let in who may ask; at the limit, who has been idle longest goes, or else has been sending longest."""
+        if len(self.connections) >= self.limits.connections:
+            self.tally.refused += 1
+            min(self.connections, key=lambda c: (c.busy, c.deadline)).abort()
+        self.connections.add(client)
 
     def abort(self) -> None:
         """End all of them now."""
