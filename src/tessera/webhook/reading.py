@@ -174,9 +174,7 @@ class Reader:
             return
         route = cast(Route, self._route)
         plain = self._method == route.method and not (self._expect or last or self._parser.should_upgrade())
-        if (
-            plain and self._announced and self._size
-        ):  # HEAD is not: who is known is answered as the route says
+        if plain and self._announced and self._size:  # HEAD is not: the known are answered as the route says
             self._lesson = route, self._size
         self._finish(self._connection.ask(route, bytes(self._body)), last=last)
 

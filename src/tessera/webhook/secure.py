@@ -107,7 +107,7 @@ class Secure(asyncio.Protocol):
                 self._transport.write(self._outgoing.read())
         except (
             ssl.SSLError
-        ):  # it has begun a message of TLS's own and not ended it: nothing can be said until then
+        ):  # half of a message of TLS's own has come: nothing can be said until the rest has
             self.abort()
 
     def get_write_buffer_size(self) -> int:

@@ -2,7 +2,8 @@
 
 Sockets are accepted here rather than by the event loop's own server, for three reasons: every connection takes the
 TLS context of its moment, so that a new certificate needs nothing but a new context; handshakes are limited in
-number and time like connections, and take no place from them; and at the end the kernel's queue of connections is emptied, not reset.
+number and time like connections, and take no place from them; and at the end the kernel's queue of connections is
+emptied, not reset.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What a review found: clients that do what no client should, and the others who must not suffer for it."""
+"""Clients that do what no client should, and the others who must not suffer for it."""
 
 import asyncio
 import contextlib
