@@ -4,13 +4,14 @@ import argparse
 import importlib
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from benchmarks import guard, report
 from benchmarks.answers import check_programs
 from benchmarks.machine import describe
-from benchmarks.processes import FOLDER, Unavailable, build_programs
+from benchmarks.processes import Unavailable, build_programs
 from benchmarks.results import Results
 from benchmarks.stage import FULL, QUICK, Stage
 
@@ -48,25 +49,28 @@ def main() -> int:
         names = ("instructions", *QUICK_RUNS)
     results = Results(machine=describe(quick=arguments.quick))
     try:
-        measure(names, results, quick=arguments.quick)
+        for _ in measure(names, results, quick=arguments.quick):
+            if not arguments.check:
+                keep(results)  # each time: what was measured is not lost when something ends it
     except Unavailable as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1
     if arguments.check:
         return guard.check(results, Results.load(RECORD))
-    results.save(FOLDER / "results.json")
-    if RECORD.exists():
-        kept = Results.load(RECORD)
-        kept.replace_runs(results)
-        results = kept
-    results.save(RECORD)
-    report.write(results)
     print(f"written: {report.FILE.relative_to(Path.cwd())}")
     return 0
 
 
-def measure(names: list[str] | tuple[str, ...], results: Results, *, quick: bool) -> None:
-    """Run some benchmarks, telling how far it is."""
+def keep(results: Results) -> None:
+    """Put on record what was measured, with what was measured before and was not again, and write the report."""
+    kept = Results.load(RECORD) if RECORD.exists() else Results()
+    kept.replace_runs(results)
+    kept.save(RECORD)
+    report.write(kept)
+
+
+def measure(names: list[str] | tuple[str, ...], results: Results, *, quick: bool) -> Iterator[str]:
+    """Run some benchmarks, telling how far it is; the name of each when it is done."""
     print("building the peers, preparing nodes and reviews …", flush=True)
     build_programs()
     stage = Stage(QUICK if quick else FULL)
@@ -76,6 +80,7 @@ def measure(names: list[str] | tuple[str, ...], results: Results, *, quick: bool
         print(f"{name}: {RUNS[name]} …", end=" ", flush=True)
         importlib.import_module(f"benchmarks.{name}").run(stage, results)
         print(f"{time.monotonic() - begun:.0f} s", flush=True)
+        yield name
 
 
 if __name__ == "__main__":
