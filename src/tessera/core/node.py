@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
-from tessera.core.pod import Amounts, Pod
+from tessera.core.pod import NOTHING, Amounts, Pod
 from tessera.core.profile import MIG_PREFIX, WHOLE_GPU, MigProfile
 from tessera.core.scheduling import Taint, untolerated
 
 # labels that GPU feature discovery sets
 GPU_PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
 GPU_MEMORY_LABEL: Final = "nvidia.com/gpu.memory"  # MiB of one card
+_NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +35,9 @@ class Node:
     """A node: what it has, and what decides whether a pod may go there."""
 
     name: str
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=lambda: _NO_LABELS)
     taints: tuple[Taint, ...] = ()
-    allocatable: Amounts = field(default_factory=dict)
+    allocatable: Amounts = field(default_factory=lambda: NOTHING)
 
     @property
     def offer(self) -> Offer:

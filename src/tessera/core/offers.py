@@ -7,6 +7,7 @@ nodes. Updates and decisions take turns on one thread, so a decision sees one co
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Final
 
 from tessera.core.node import Namespace, Node, Offer, why_excluded
@@ -19,6 +20,12 @@ _MOST_TABLES: Final = (
 
 _Group = tuple[tuple[Taint, ...], Offer]
 _Values = tuple[str | None, ...]
+
+
+@lru_cache(maxsize=4096)
+def _shared(group: _Group) -> _Group:
+    """One object for all groups that are equal: thousands of nodes are in a few."""
+    return group
 
 
 class _Table:
@@ -70,7 +77,7 @@ class Offers:
         self._nodes[node.name] = node
         offer = node.offer
         if offer.counts:
-            group = (tuple(taint for taint in node.taints if taint.may_exclude), offer)
+            group = _shared((tuple(taint for taint in node.taints if taint.may_exclude), offer))
             self._groups[node.name] = group
             self._count(node, group, 1)
         return True

@@ -6,6 +6,7 @@ bytes until someone needs them: a webhook that has seen the same bytes before ne
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -269,7 +270,7 @@ def amounts_of(amounts: AmountsIn, where: str) -> Amounts:
 def node_of(one: NodeIn, keep: Callable[[str], bool] | None = None) -> Node:
     """A node; `keep` says which of its resources matter (all by default).
 
-    Strings that thousands of nodes share are kept once.
+    What thousands of nodes share is kept once.
     """
     intern = sys.intern
     labels = one.metadata.labels or {}
@@ -278,14 +279,17 @@ def node_of(one: NodeIn, keep: Callable[[str], bool] | None = None) -> Node:
         allocatable = {resource: amount for resource, amount in allocatable.items() if keep(resource)}
     taints = (one.spec.taints if one.spec else None) or ()
     return Node(
-        name=one.metadata.name,
+        name=intern(one.metadata.name),  # a label says it again
         labels={intern(key): intern(value) for key, value in labels.items()},
-        taints=tuple(Taint(t.key, t.value or "", t.effect or "") for t in taints),
+        taints=tuple(_taint(t.key, t.value or "", t.effect or "") for t in taints),
         allocatable={
             intern(k): v
             for k, v in amounts_of(allocatable, f"node {one.metadata.name}, status.allocatable").items()
         },
     )
+
+
+_taint: Final = lru_cache(maxsize=1024)(Taint)
 
 
 def namespace_of(one: NamespaceIn) -> Namespace:
