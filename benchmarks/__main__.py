@@ -80,6 +80,7 @@ def measure(names: list[str] | tuple[str, ...], results: Results, *, quick: bool
         print(f"{name}: {RUNS[name]} …", end=" ", flush=True)
         importlib.import_module(f"benchmarks.{name}").run(stage, results)
         print(f"{time.monotonic() - begun:.0f} s", flush=True)
+        results.measured[name] = f"{results.machine['date']}, {results.machine['tessera']}"
         yield name
 
 

@@ -57,6 +57,8 @@ def write(results: Results) -> None:
     parts = [_HEAD, _machine(results), _aims(results), limit.section(results)]
     for run in sorted(results.runs(), key=list(_TITLES).index):
         parts.append(f"## {_TITLES[run]}\n")
+        if run in results.measured:
+            parts.append(f"Measured {results.measured[run]}.\n")
         parts += [_table(results, run, unit) for unit in _units(results, run)]
         parts += [
             f"![{_PICTURES[name][2]}](plots/{name})\n" for name in pictures if _PICTURES[name][0] == run

@@ -55,7 +55,10 @@ class Results:
     machine: dict[str, str] = field(default_factory=dict)
     series: list[Series] = field(default_factory=list)
     curves: dict[str, dict[str, list[list[float]]]] = field(default_factory=dict)  # picture → line → points
-    notes: list[str] = field(default_factory=list)  # what a reader must know about this run
+    notes: list[str] = field(
+        default_factory=list
+    )  # what a reader must know, each with its benchmark in front
+    measured: dict[str, str] = field(default_factory=dict)  # benchmark → when, and of which commit
 
     def add(self, run: str, what: str, unit: str, subject: str, values: Iterable[float]) -> None:
         """Keep the values of one series."""
@@ -88,7 +91,9 @@ class Results:
         again = set(newer.runs())
         self.series = [one for one in self.series if one.run not in again] + newer.series
         self.curves |= newer.curves
-        self.machine, self.notes = newer.machine, newer.notes
+        self.measured |= newer.measured
+        self.machine = newer.machine
+        self.notes = [one for one in self.notes if _run_of(one) not in again] + newer.notes
 
     def save(self, file: Path) -> None:
         """Write everything as JSON."""
@@ -101,6 +106,10 @@ class Results:
         document: dict[str, Any] = json.loads(file.read_text())
         series = [Series(**{**one, "values": tuple(one["values"])}) for one in document.pop("series")]
         return cls(series=series, **document)
+
+
+def _run_of(note: str) -> str:
+    return note.partition(":")[0].partition(",")[0]
 
 
 def _rounded(value: object) -> object:
