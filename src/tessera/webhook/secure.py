@@ -105,9 +105,8 @@ class Secure(asyncio.Protocol):
             for at in range(0, len(data), _RECORD):
                 self._tls.write(data[at : at + _RECORD])
                 self._transport.write(self._outgoing.read())
-        except (
-            ssl.SSLError
-        ):  # half of a message of TLS's own has come: nothing can be said until the rest has
+        except ssl.SSLError:
+            # Half of a message of TLS's own has come (a new key, say): until the rest has, nothing can be sent.
             self.abort()
 
     def get_write_buffer_size(self) -> int:
@@ -195,7 +194,7 @@ class Secure(asyncio.Protocol):
             while self._tls.read(_RECORD):
                 pass
         except ssl.SSLWantReadError:
-            self._outgoing.read()  # nor does TLS have anything more to say, such as a new key for every one it is sent
+            self._outgoing.read()  # what TLS would answer, such as a new key for each that it is sent
             return
         except ssl.SSLError:
             pass
