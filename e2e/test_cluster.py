@@ -141,6 +141,17 @@ def test_node_runs_a_pod(cluster_with_node: ClusterWithNode, node_namespace: str
     cluster.wait_gone(pods_path(node_namespace), "busybox")
 
 
+def test_bridge_keeps_its_address(cluster_with_node: ClusterWithNode, node_namespace: str) -> None:
+    """Pods come and go without the others losing their way out: the bridge does not take a pod's address for its own."""
+    network = Network.of(cluster_with_node.folder.path)
+    assert network is not None
+    address = Path("/sys/class/net", network.bridge, "address")
+    before = address.read_text()
+    cluster_with_node.apply(_BUSYBOX_POD, namespace=node_namespace)
+    cluster_with_node.wait_for_pod_phase("busybox", "Running", namespace=node_namespace)
+    assert address.read_text() == before == f"{network.hardware_address}\n"
+
+
 def test_node_hands_out_cdi_devices(cluster_with_node: ClusterWithNode, node_namespace: str) -> None:
     """A device plugin on this machine registers with the kubelet; its device reaches a container through CDI."""
     cluster = cluster_with_node

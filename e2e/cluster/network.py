@@ -34,6 +34,11 @@ class Network:
         return f"198.18.{self.index}.1"
 
     @property
+    def hardware_address(self) -> str:
+        """The bridge's own: one that anybody may choose, made from the node's address."""
+        return f"02:00:c6:12:{self.index:02x}:01"
+
+    @property
     def service_range(self) -> str:
         """Addresses of Services."""
         return f"198.19.{self.index}.0/24"
@@ -71,6 +76,9 @@ class Network:
     def _set_up(self, folder: Path) -> None:
         for arguments in (
             ("link", "set", self.bridge, "alias", str(folder)),
+            # Else the bridge takes the lowest address among its ports: with every pod that comes or goes it may be
+            # another, and for seconds the other pods send to the old one.
+            ("link", "set", self.bridge, "address", self.hardware_address),
             ("addr", "add", f"{self.node_address}/24", "dev", self.bridge),
             ("addr", "add", f"{self.api_address}/32", "dev", self.bridge),
             ("link", "set", self.bridge, "up"),
