@@ -22,7 +22,7 @@ _Group = tuple[tuple[Taint, ...], Offer]
 _Values = tuple[str | None, ...]
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def _shared(group: _Group) -> _Group:
     """One object for all groups that are equal: thousands of nodes are in a few."""
     return group
