@@ -4,7 +4,7 @@ A card has a handful of slices, so a set of them is a bit mask and the search is
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tessera.core.geometry import MAX_SLICES, Product, Shape
@@ -38,6 +38,13 @@ class Instance:
 
     def __str__(self) -> str:
         return f"{self.profile} at {self.position}"
+
+
+def every_place(product: Product) -> Iterator[Instance]:
+    """Every MIG device that a card could ever have."""
+    for shape in product.shapes:
+        for start in shape.starts:
+            yield Instance(shape.profile, start, shape.size)
 
 
 def place(product: Product, wishes: Iterable[Wish]) -> tuple[Instance, ...] | None:

@@ -15,7 +15,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.geometry import Product
 from tessera.core.layout import CardLayout, NodeLayout
 from tessera.core.node import is_gpu_resource
-from tessera.core.placement import Instance
+from tessera.core.placement import every_place
 from tessera.core.profile import WHOLE_GPU, MigProfile
 from tessera.dashboard.observed import SeenNode, SeenPod
 from tessera.protocol.mig_mapping import MappedDevice, decode_mapping
@@ -197,10 +197,8 @@ def _every_place(node: str, layout: NodeLayout) -> dict[str, tuple[int, int, int
     for number, card in enumerate(layout.cards):
         product = card.product
         places[gpu_uuid(node, number)] = (number, 0, product.memory_slices, "gpu")
-        for shape in product.shapes:
-            for start in shape.starts:
-                instance = Instance(shape.profile, start, shape.size)
-                places[mig_uuid(node, number, instance)] = (number, start, shape.size, str(shape.profile))
+        for one in every_place(product):
+            places[mig_uuid(node, number, one)] = (number, one.position, one.size, str(one.profile))
     return places
 
 

@@ -7,16 +7,15 @@ its pod says `"leaving": true` besides; no other device has that field.
 
 import base64
 import binascii
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Annotated, Final
 
 import msgspec
 
 from tessera.core.device_ids import gpu_uuid, mig_uuid
 from tessera.core.errors import InvalidInput
-from tessera.core.geometry import Product
 from tessera.core.layout import NodeLayout
-from tessera.core.placement import Instance
+from tessera.core.placement import every_place
 
 MAPPING: Final = "run.ai/mig-mapping"
 
@@ -44,7 +43,7 @@ def mapping_of(
     mapping: dict[int, tuple[MappedDevice, ...]] = {}
     for number, card in enumerate(layout.cards):
         stay = (
-            [one for one in _every_instance(card.product) if mig_uuid(node, number, one) in leaving]
+            [one for one in every_place(card.product) if mig_uuid(node, number, one) in leaving]
             if leaving
             else []
         )
@@ -57,13 +56,6 @@ def mapping_of(
             for one in sorted([*stay, *come], key=lambda one: one.position)
         )
     return mapping
-
-
-def _every_instance(product: Product) -> Iterator[Instance]:
-    """Every MIG device that a card could ever have."""
-    for shape in product.shapes:
-        for start in shape.starts:
-            yield Instance(shape.profile, start, shape.size)
 
 
 def encode_mapping(mapping: dict[int, tuple[MappedDevice, ...]]) -> str:
