@@ -12,9 +12,9 @@ import msgspec
 
 from tessera.cli import completing
 from tessera.cli.saved import named
-from tessera.cli.terminal import Style, called, read_documents, read_file
+from tessera.cli.terminal import Style, called, read_documents, read_parsed
 from tessera.core.admission import Admit, Policy, Reject
-from tessera.core.errors import InvalidInput, InvalidInputs
+from tessera.core.errors import InvalidInput
 from tessera.core.offers import Offers
 from tessera.protocol import config, objects, patch, review, yaml
 from tessera.webhook.handler import Judgement, judge
@@ -120,12 +120,7 @@ def command(
 
 def read_policy(file: str | None) -> Policy:
     """The configuration's policy; without a file, everything has its default."""
-    if file is None:
-        return Policy()
-    try:
-        return config.parse(read_file(file), called(file)).policy
-    except InvalidInputs as error:
-        raise InvalidInputs(f"{called(file)}: {complaint}" for complaint in error.complaints) from error
+    return Policy() if file is None else read_parsed(file, config.parse).policy
 
 
 def read_offers(files: tuple[str, ...]) -> Offers:

@@ -13,8 +13,7 @@ import click
 
 from tessera.cli import completing
 from tessera.cli.dashboard import PORT
-from tessera.cli.terminal import Style, called, read_file
-from tessera.core.errors import InvalidInputs
+from tessera.cli.terminal import Style, read_parsed
 
 if TYPE_CHECKING:
     from tessera.simulation.nodes import NodeSpec
@@ -118,10 +117,7 @@ def command(
 def _read_nodes(file: str) -> "dict[str, NodeSpec]":
     from tessera.simulation.nodes import parse
 
-    try:
-        return parse(read_file(file), called(file))
-    except InvalidInputs as error:
-        raise InvalidInputs(f"{called(file)}: {complaint}" for complaint in error.complaints) from error
+    return read_parsed(file, parse)
 
 
 async def _demo(stories: "list[Story]", pace: Pace) -> int:

@@ -14,8 +14,8 @@ import click
 
 from tessera.cli import completing
 from tessera.cli.cluster import ClusterChoice, cluster_options
-from tessera.cli.terminal import called, read_file
-from tessera.core.errors import InvalidInput, InvalidInputs
+from tessera.cli.terminal import read_parsed
+from tessera.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from tessera.deviceplugin.assembly import NodePlugin, Settings
@@ -99,10 +99,7 @@ def command(
 def _configuration(file: str) -> "DeviceConfiguration":
     from tessera.protocol import device_config
 
-    try:
-        return device_config.parse(read_file(file), called(file))
-    except InvalidInputs as error:
-        raise InvalidInputs(f"{called(file)}: {complaint}" for complaint in error.complaints) from error
+    return read_parsed(file, device_config.parse)
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -2,12 +2,15 @@
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
-from tessera.core.errors import InvalidInput
+from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.protocol import yaml
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,14 @@ def read_file(path: str) -> bytes:
 def called(path: str) -> str:
     """A path as messages name it."""
     return "standard input" if path == "-" else path
+
+
+def read_parsed(path: str, parse: Callable[[bytes, str], T]) -> T:
+    """What a file says, read by `parse` under its name; all complaints at once, each with that name in front."""
+    try:
+        return parse(read_file(path), called(path))
+    except InvalidInputs as error:
+        raise InvalidInputs(f"{called(path)}: {complaint}" for complaint in error.complaints) from error
 
 
 def read_documents(path: str) -> list[Any]:
