@@ -11,7 +11,7 @@ from tessera.core.profile import MIG_PREFIX, WHOLE_GPU
 from tessera.doctor import wire
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, note, problem, warning
-from tessera.doctor.webhook import answers, short, shown, webhooks_of
+from tessera.doctor.webhook import answers, short, shown, upgrade, webhooks_of
 from tessera.protocol import config
 
 _LONGEST_TIMEOUT: Final = 10  # seconds; every GPU pod's creation waits that long while nobody answers
@@ -150,7 +150,7 @@ def configuration(seen: Evidence) -> Iterator[Finding]:
 
 
 def _rules(webhook: wire.Webhook, seen: Evidence) -> Iterator[Finding]:
-    mended = f"helm upgrade tessera charts/tessera -n {seen.names.namespace} --reset-then-reuse-values"
+    mended = upgrade(seen)
     creates = [
         rule
         for rule in webhook.rules or ()
@@ -182,7 +182,7 @@ def _conditions(webhook: wire.Webhook, seen: Evidence) -> Iterator[Finding]:
     if not said:
         yield warning(
             f"{webhook.name}: no matchConditions: every pod of the cluster waits for the webhook, not only GPU pods",
-            f"helm upgrade tessera charts/tessera -n {seen.names.namespace} --reset-then-reuse-values",
+            upgrade(seen),
         )
         return
     for text, what in (

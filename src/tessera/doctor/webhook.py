@@ -36,7 +36,7 @@ def installed(seen: Evidence) -> Iterator[Finding]:
     if not found.webhooks:
         yield problem(
             f"MutatingWebhookConfiguration {names.configuration} has no webhook in it: no pod is changed",
-            f"helm upgrade tessera charts/tessera -n {names.namespace} --reset-then-reuse-values",
+            upgrade(seen),
         )
     for webhook in found.webhooks or ():
         service = webhook.client_config.service
@@ -103,7 +103,7 @@ def service(seen: Evidence) -> Iterator[Finding]:
         else:
             yield problem(
                 f"{missing}: the API server has nowhere to call",
-                f"helm upgrade tessera charts/tessera {where} --reset-then-reuse-values",
+                upgrade(seen),
             )
         return
     selector = found.spec.selector or {}
@@ -146,6 +146,11 @@ def why_not_ready(pod: wire.PodState, namespace: str) -> tuple[str, str]:
             code = status.state.terminated.exit_code
             return f"ended with exit code {code}", f"kubectl logs {where} {name}"
     return "running, not ready: the log says what it waits for", f"kubectl logs {where} {name}"
+
+
+def upgrade(seen: Evidence) -> str:
+    """What puts everything that the chart makes back into its place, with the values that were given."""
+    return f"helm upgrade tessera charts/tessera -n {seen.names.namespace} --reset-then-reuse-values"
 
 
 def answers(seen: Evidence) -> bool:
