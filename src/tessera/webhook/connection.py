@@ -79,8 +79,7 @@ class Connection(asyncio.Protocol):
                     return
                 route, length = known
                 if len(data) == end + length:  # mostly: one request, and all of it
-                    answer = self.ask(route, data[end:])
-                    self.finish(answer, route.method, route, last=self._site.draining)
+                    self._answer(route, data[end:])
                     return
                 self.begin()
                 self._route, self._missing = known
@@ -94,9 +93,12 @@ class Connection(asyncio.Protocol):
         if not self._missing:
             route, body = self._route, bytes(self._body)
             self._body = bytearray()
-            answer = self.ask(route, body)
-            self.finish(answer, route.method, route, last=self._site.draining)
+            self._answer(route, body)
         return data[len(piece) :]
+
+    def _answer(self, route: Route, body: bytes) -> None:
+        """Answer a request whose head was known."""
+        self.finish(self.ask(route, body), route.method, route, last=self._site.draining)
 
     def eof_received(self) -> None:
         """The client will send no more, but may still read: the transport closes once all is written."""
