@@ -53,10 +53,10 @@ def run(stage: Stage, results: Results) -> None:
         if stage.effort.short:
             return
         anew = partial(_load, stage, results, servers[TESSERA], "4 KB", 64, "new question")
-        _keep(results, case("4 KB", 64), {ANEW: in_turns(stage.effort.rounds, {ANEW: anew})[ANEW]})
+        results.add_all(RUN, case("4 KB", 64), {ANEW: in_turns(stage.effort.rounds, {ANEW: anew})[ANEW]})
         naive = stack.enter_context(stage.webhook(NAIVE, apiserver.kubeconfig))
         found = in_turns(1, {NAIVE: partial(_load, stage, results, naive, "4 KB", 1, seconds=5)})
-        _keep(results, case("4 KB", 1), found)
+        results.add_all(RUN, case("4 KB", 1), found)
 
 
 def measure(stage: Stage, results: Results, size: str, connections: int, servers: dict[str, Server]) -> None:
@@ -68,13 +68,7 @@ def measure(stage: Stage, results: Results, size: str, connections: int, servers
             for subject, server in servers.items()
         },
     )
-    _keep(results, case(size, connections), found)
-
-
-def _keep(results: Results, what: str, found: dict[str, dict[str, list[float]]]) -> None:
-    for subject, quantities in found.items():
-        for unit, values in quantities.items():
-            results.add(RUN, what, unit, subject, values)
+    results.add_all(RUN, case(size, connections), found)
 
 
 def _load(

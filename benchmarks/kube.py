@@ -49,9 +49,7 @@ def run(stage: Stage, results: Results) -> None:
             for subject in (TESSERA, USUAL, PARTIAL, NAIVE):
                 server = stack.enter_context(stage.webhook(subject, cluster.kubeconfig))
                 measures[subject] = partial(_through, stage, cluster, server)
-            for subject, quantities in in_turns(stage.effort.rounds, measures).items():
-                for unit, values in quantities.items():
-                    results.add(RUN, f"{nodes:,} nodes", unit, subject, values)
+            results.add_all(RUN, f"{nodes:,} nodes", in_turns(stage.effort.rounds, measures))
     except ClusterError as error:
         results.note(f"{RUN} was broken off: {error}")
     finally:

@@ -64,6 +64,12 @@ class Results:
         """Keep the values of one series."""
         self.series.append(Series(run, what, unit, subject, tuple(values)))
 
+    def add_all(self, run: str, what: str, found: Mapping[str, Mapping[str, Iterable[float]]]) -> None:
+        """Keep what was measured in turns: subject → quantity → values by round."""
+        for subject, quantities in found.items():
+            for unit, values in quantities.items():
+                self.add(run, what, unit, subject, values)
+
     def note(self, text: str) -> None:
         """Tell the reader, once."""
         if text not in self.notes:

@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -34,7 +33,7 @@ def run(stage: Stage, results: Results) -> None:
             subject: partial(_webhook, stage, subject, apiserver.kubeconfig)
             for subject in (TESSERA, USUAL, PARTIAL)
         }
-        _measure(results, WEBHOOK, min(stage.effort.rounds, 3), measures)
+        results.add_all(RUN, WEBHOOK, in_turns(min(stage.effort.rounds, 3), measures))
     with stage.apiserver(nodes=_FEW) as apiserver:
         measures = {
             subject: partial(_webhook, stage, subject, apiserver.kubeconfig)
@@ -52,15 +51,7 @@ def run(stage: Stage, results: Results) -> None:
                 USUAL: [PROGRAMS / "informer", apiserver.kubeconfig],
             }
             measures = {subject: partial(_follower, command) for subject, command in followers.items()}
-            _measure(results, with_pods(pods), 3 if pods == 20_000 else 1, measures)
-
-
-def _measure(
-    results: Results, what: str, rounds: int, measures: Mapping[str, Callable[[], dict[str, float]]]
-) -> None:
-    for subject, quantities in in_turns(rounds, measures).items():
-        for unit, values in quantities.items():
-            results.add(RUN, what, unit, subject, values)
+            results.add_all(RUN, with_pods(pods), in_turns(3 if pods == 20_000 else 1, measures))
 
 
 def _webhook(stage: Stage, subject: str, kubeconfig: Path) -> dict[str, float]:
