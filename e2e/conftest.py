@@ -6,7 +6,9 @@ Where the machine cannot, a test is skipped with the reason; with `CI=true` in t
 
 import contextlib
 import os
+import shutil
 import signal
+import stat
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -139,3 +141,17 @@ def pytest_runtest_makereport(
             cluster.folder.keep_logs(_LOGS / cluster.folder.name)
             report.sections.append(("complete logs", str(_LOGS / cluster.folder.name)))
     return report
+
+
+@pytest.fixture
+def mock_devices() -> Iterator[None]:
+    """Eight real device nodes and libraries, where the example says they are."""
+    folders = [Path("/dev/mock"), Path("/mock/lib")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    for n in range(8):
+        os.mknod(folders[0] / f"device_{n}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        (folders[1] / f"device_{n}.so").write_text(f"library {n}\n")
+    yield
+    shutil.rmtree("/dev/mock")
+    shutil.rmtree("/mock")

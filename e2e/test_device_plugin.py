@@ -2,14 +2,8 @@
 
 import base64
 import json
-import os
-import shutil
-import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from e2e.cluster import BUSYBOX, ClusterWithNode, pods_path
 from e2e.cluster.api import Object
@@ -18,20 +12,6 @@ from e2e.command import Running
 EXAMPLES = Path(__file__).parents[1] / "examples"
 GPU = "device.example.com/gpu"
 MIG = "nvidia.com/mig-"
-
-
-@pytest.fixture
-def mock_devices() -> Iterator[None]:
-    """Eight real device nodes and libraries, where the example says they are."""
-    folders = [Path("/dev/mock"), Path("/mock/lib")]
-    for folder in folders:
-        folder.mkdir(parents=True)
-    for n in range(8):
-        os.mknod(folders[0] / f"device_{n}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
-        (folders[1] / f"device_{n}.so").write_text(f"library {n}\n")
-    yield
-    shutil.rmtree("/dev/mock")
-    shutil.rmtree("/mock")
 
 
 def plugin(cluster: ClusterWithNode, tmp_path: Path, config: Path, *options: str | Path) -> Running:

@@ -7,9 +7,6 @@ kubelet and real containers: devices, layouts and what a container sees are comp
 
 import asyncio
 import contextlib
-import os
-import shutil
-import stat
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -233,20 +230,6 @@ def _adapted(pod: Document) -> Document:
     change = {"image": BUSYBOX, "imagePullPolicy": "Never", "command": ["sh", "-c", script]}
     containers = [{**container, **change} for container in pod["spec"]["containers"]]
     return {**pod, "spec": {**pod["spec"], "containers": containers, "terminationGracePeriodSeconds": 0}}
-
-
-@pytest.fixture
-def mock_devices() -> Iterator[None]:
-    """Eight real device nodes and libraries."""
-    folders = [Path("/dev/mock"), Path("/mock/lib")]
-    for folder in folders:
-        folder.mkdir(parents=True)
-    for number in range(8):
-        os.mknod(folders[0] / f"device_{number}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
-        (folders[1] / f"device_{number}.so").write_text(f"library {number}\n")
-    yield
-    shutil.rmtree("/dev/mock")
-    shutil.rmtree("/mock")
 
 
 @pytest.fixture(scope="module")
