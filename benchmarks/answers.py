@@ -10,8 +10,8 @@ from typing import Any
 from benchmarks import corpus
 from benchmarks.processes import PROGRAMS, SERVER_CORE, Unavailable, on_core
 from benchmarks.stage import Stage
-from tessera.core.admission import Policy
-from tessera.webhook.handler import Admission
+from tessera.core.admission.decision import Policy
+from tessera.webhook.endpoint import Admission
 
 
 def check_answers(subject: str, answers: Iterable[Any], size: str, kind: corpus.Kind) -> None:

@@ -14,9 +14,9 @@ from benchmarks import corpus
 from benchmarks.processes import PROGRAMS, SERVER_CORE, on_core
 from benchmarks.results import PARTIAL, TESSERA, USUAL, Results, in_turns
 from benchmarks.stage import Stage
-from tessera.core.admission import Policy
-from tessera.protocol import review
-from tessera.webhook.handler import Admission
+from tessera.core.admission.decision import Policy
+from tessera.protocol.admission import review
+from tessera.webhook.endpoint import Admission
 
 RUN: Final = "decision"
 UNIT: Final = "µs"

@@ -4,8 +4,8 @@ import json
 import sys
 
 from benchmarks import corpus
-from tessera.core.admission import Policy
-from tessera.webhook.handler import Admission
+from tessera.core.admission.decision import Policy
+from tessera.webhook.endpoint import Admission
 
 
 def main(mode: str, passes: int, nodes: int) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import uvloop
 
-from tessera.webhook.http import Limits
-from tessera.webhook.secure import Secure
-from tessera.webhook.site import Site, Wire
-from tessera.webhook.tls import server_context
+from tessera.webhook.http.identity import server_context
+from tessera.webhook.http.messages import Limits
+from tessera.webhook.http.site import Site, Wire
+from tessera.webhook.http.tls import Secure
 
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 _UID = re.compile(rb'"uid":"([^"]+)"')

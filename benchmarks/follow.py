@@ -8,9 +8,9 @@ import sys
 
 import uvloop
 
-from tessera.kube.client import Client
-from tessera.kube.config import find_cluster
-from tessera.kube.view import LiveView
+from tessera.kube.access.choice import find_cluster
+from tessera.kube.rest.client import Client
+from tessera.kube.watch.view import LiveView
 
 
 async def main(kubeconfig: str) -> None:

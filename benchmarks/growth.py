@@ -8,8 +8,8 @@ from benchmarks import corpus
 from benchmarks.decision import FIRST, LATER, UNIT, first_answer, timed
 from benchmarks.results import PARTIAL, TESSERA, USUAL, Results, in_turns
 from benchmarks.stage import Stage
-from tessera.core.admission import Policy
-from tessera.webhook.handler import Admission
+from tessera.core.admission.decision import Policy
+from tessera.webhook.endpoint import Admission
 
 RUN: Final = "growth"
 NODES: Final = (100, 1_000, 10_000)

@@ -13,7 +13,7 @@ from e2e.cluster.api import Object
 from e2e.cluster.client import unschedulable_message
 from e2e.command import tessera
 from e2e.test_device_plugin import EXAMPLES, MIG, annotate, plugin, pod, wait_allocatable
-from tessera.core.quantity import Quantity
+from tessera.core.kubernetes.quantity import Quantity
 
 PODS = 60
 OVERHEAD = "capacity-overhead"

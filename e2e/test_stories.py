@@ -17,17 +17,28 @@ import pytest
 from e2e.cluster import BUSYBOX, ApiError, Client, ClusterWithNode, pods_path
 from e2e.command import Running
 from e2e.webhook import Webhook, registered
-from tessera.core.node import is_gpu_resource
-from tessera.kube import client as kube
-from tessera.kube.config import find_cluster
-from tessera.protocol import config, yaml
-from tessera.simulation import nodes as described
-from tessera.simulation.playing import play
-from tessera.simulation.scenes import PodEnded
-from tessera.simulation.stage import Backstage, Stage
-from tessera.simulation.store import Document
-from tessera.simulation.stories import STORIES
-from tessera.simulation.story import Counts, Delete, Ending, Nodes, Relayout, Runs, Step, Story, Submit
+from tessera.core.kubernetes.node import is_gpu_resource
+from tessera.kube.access.choice import find_cluster
+from tessera.kube.rest import client as kube
+from tessera.protocol import yaml
+from tessera.protocol.configuration import webhook as config
+from tessera.simulation.control_plane.store import Document
+from tessera.simulation.node import descriptions as described
+from tessera.simulation.stories.playing import play
+from tessera.simulation.stories.scenes import PodEnded
+from tessera.simulation.stories.stage import Backstage, Stage
+from tessera.simulation.stories.story import (
+    Counts,
+    Delete,
+    Ending,
+    Nodes,
+    Relayout,
+    Runs,
+    Step,
+    Story,
+    Submit,
+)
+from tessera.simulation.stories.table import STORIES
 
 _KNOWN = described.known_nodes()
 _BY_NAME = {story.name: story for story in STORIES}

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from e2e.cluster import Client, Cluster
-from tessera.kube import client as kube
-from tessera.kube.config import find_cluster
-from tessera.kube.reflector import Reflector
-from tessera.kube.view import LiveView, nodes_resource
+from tessera.kube.access.choice import find_cluster
+from tessera.kube.rest import client as kube
+from tessera.kube.watch.reflector import Reflector
+from tessera.kube.watch.view import LiveView, nodes_resource
 
 _PROFILE = "nvidia.com/mig-1g.10gb"
 

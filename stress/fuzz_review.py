@@ -11,12 +11,12 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["tessera"]):
-    from tessera.core.admission import Policy
+    from tessera.core.admission.decision import Policy
+    from tessera.core.admission.offers import Offers
     from tessera.core.errors import InvalidInput
-    from tessera.core.node import Node
-    from tessera.core.offers import Offers
-    from tessera.core.quantity import Quantity
-    from tessera.webhook.handler import Admission
+    from tessera.core.kubernetes.node import Node
+    from tessera.core.kubernetes.quantity import Quantity
+    from tessera.webhook.endpoint import Admission
 
 SEED = (
     b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","kind":{"group":"","kind":"Pod"},'

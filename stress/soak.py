@@ -21,16 +21,17 @@ from typing import Any, Final
 import uvloop
 from e2e.cluster.pki import Authority
 
-from tessera.core.admission import Policy
-from tessera.core.node import Node
-from tessera.core.offers import Offers
-from tessera.core.quantity import Quantity
-from tessera.protocol import config, review
-from tessera.webhook.handler import Admission, judge
-from tessera.webhook.http import Answer, Limits, Route
-from tessera.webhook.server import Address, Server
-from tessera.webhook.site import Site
-from tessera.webhook.tls import server_context
+from tessera.core.admission.decision import Policy
+from tessera.core.admission.offers import Offers
+from tessera.core.kubernetes.node import Node
+from tessera.core.kubernetes.quantity import Quantity
+from tessera.protocol.admission import review
+from tessera.protocol.configuration import webhook as config
+from tessera.webhook.endpoint import Admission, judge
+from tessera.webhook.http.identity import server_context
+from tessera.webhook.http.messages import Answer, Limits, Route
+from tessera.webhook.http.server import Address, Server
+from tessera.webhook.http.site import Site
 
 CONNECTIONS: Final = 16
 NODES: Final = 200

@@ -5,13 +5,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tessera.core.admission import Policy
-from tessera.core.node import Namespace, Node
-from tessera.core.offers import Offers
-from tessera.core.pod import Container, Pod
-from tessera.core.quantity import Quantity
-from tessera.protocol import config
-from tessera.webhook.handler import Admission
+from tessera.core.admission.decision import Policy
+from tessera.core.admission.offers import Offers
+from tessera.core.kubernetes.node import Namespace, Node
+from tessera.core.kubernetes.pod import Container, Pod
+from tessera.core.kubernetes.quantity import Quantity
+from tessera.protocol.configuration import webhook as config
+from tessera.webhook.endpoint import Admission
 
 MIG = "nvidia.com/mig-"
 GPU = "nvidia.com/gpu"

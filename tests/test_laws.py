@@ -11,17 +11,17 @@ import jsonpatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.core.admission import Policy
-from tessera.core.fallback import FallbackPolicy
-from tessera.core.node import is_gpu_resource, why_excluded
-from tessera.core.offers import Offers
-from tessera.core.pod import requested
-from tessera.core.profile import MigProfile
-from tessera.core.quantity import Quantity
-from tessera.core.scheduling import Taint
-from tessera.protocol import patch
-from tessera.protocol import review as reviews
-from tessera.webhook.handler import Admission
+from tessera.core.admission.decision import Policy
+from tessera.core.admission.fallback import FallbackPolicy
+from tessera.core.admission.offers import Offers
+from tessera.core.kubernetes.node import is_gpu_resource, why_excluded
+from tessera.core.kubernetes.pod import requested
+from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.scheduling import Taint
+from tessera.core.mig.profile import MigProfile
+from tessera.protocol.admission import patch
+from tessera.protocol.admission import review as reviews
+from tessera.webhook.endpoint import Admission
 from tests.build import node, policy, resource, respond, review
 
 PROFILES = ["1g.10gb", "1g.10gb.me", "1g.20gb", "2g.20gb", "3g.30gb", "7g.80gb"]

@@ -19,7 +19,8 @@ from typing import Any, Final
 
 import yaml
 
-from tessera.protocol import config, device_schema
+from tessera.protocol.configuration import device_fields as device_schema
+from tessera.protocol.configuration import webhook as config
 
 PROJECT: Final = Path(__file__).resolve().parent.parent
 CHART: Final = PROJECT / "charts" / "tessera"

@@ -7,9 +7,9 @@ from typing import Final
 from benchmarks.corpus.documents import Document, encoded
 from benchmarks.corpus.reviews import pod
 from benchmarks.corpus.templates import TEMPLATES
-from tessera.core.node import is_gpu_resource
-from tessera.core.offers import Offers
-from tessera.protocol import objects
+from tessera.core.admission.offers import Offers
+from tessera.core.kubernetes.node import is_gpu_resource
+from tessera.protocol.kubernetes import objects
 
 NODES: Final = 5000
 

@@ -6,14 +6,14 @@ import sys
 from dataclasses import dataclass
 
 # The release that the tests run on; another one can be tried without an edit (it is built beside the first).
-KUBERNETES = os.environ.get("TESSERA_E2E_KUBERNETES", "v1.36.5")
+KUBERNETES = os.environ.get("TESSERA_E2E_KUBERNETES", "v1.36.3")
 _ETCD = "v3.6.16"
 _CONTAINERD = "v2.3.7"
 _HELM = "v4.3.1"
 _PROMETHEUS = "v0.315.0"  # Prometheus 3.15.0: its Go module counts apart
 
 if not re.fullmatch(r"v1\.\d+\.\d+", KUBERNETES):
-    sys.exit(f"TESSERA_E2E_KUBERNETES={KUBERNETES}: a release is meant, such as v1.36.5")
+    sys.exit(f"TESSERA_E2E_KUBERNETES={KUBERNETES}: a release is meant, such as v1.36.3")
 _MAJOR, _MINOR, _PATCH = KUBERNETES.removeprefix("v").split(".", 2)
 _STAMP = " ".join(
     f"-X k8s.io/{package}.{variable}={value}"

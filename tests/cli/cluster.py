@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tessera.simulation.kinds import NODES, PODS
+from tessera.simulation.control_plane.kinds import NODES, PODS
 from tests.kube.apiserver import MisbehavingApiServer
 
 T = TypeVar("T")

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera.core.errors import InvalidInput
-from tessera.core.node import is_gpu_resource
-from tessera.core.products import product_named
-from tessera.protocol import mig
-from tessera.simulation.kinds import NODES
+from tessera.core.kubernetes.node import is_gpu_resource
+from tessera.core.mig.product import product_named
+from tessera.protocol.mig import documents as mig
+from tessera.simulation.control_plane.kinds import NODES
 from tests.cli.cluster import ServedCluster
 
 CARDS = [product_named("H200-70GB")] * 2

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tessera.cli.capacity_documents import as_json
-from tessera.cli.capacity_report import report_of
-from tessera.cli.capacity_watch import ChangedLines, Documents, Picture, following
-from tessera.cli.survey import Survey
-from tessera.core.capacity import is_gpu
-from tessera.core.quantity import Quantity
-from tessera.kube.client import Client
+from tessera.cli.capacity.documents import as_json
+from tessera.cli.capacity.watch import ChangedLines, Documents, Picture, following
+from tessera.core.devices.capacity import is_gpu
+from tessera.core.kubernetes.quantity import Quantity
+from tessera.inventory.report import report_of
+from tessera.inventory.survey import Survey
+from tessera.kube.rest.client import Client
 from tessera.protocol import yaml
-from tessera.protocol.selector import LabelSelector
-from tessera.simulation.kinds import NODES, PODS
+from tessera.protocol.kubernetes.selector import LabelSelector
+from tessera.simulation.control_plane.kinds import NODES, PODS
 from tests.build import GPU, MIG, pod_document
 from tests.cli.test_mig import sessions
 from tests.kube.apiserver import MisbehavingApiServer
@@ -132,7 +132,7 @@ def test_cluster_is_as_files(served, command):
 
 def test_pages(served, command, monkeypatch):
     """A large cluster is read page by page, and from the beginning when its pages expire half-way."""
-    monkeypatch.setattr("tessera.kube.listing.PAGE", 3)
+    monkeypatch.setattr("tessera.kube.watch.listing.PAGE", 3)
     served.add(*OBJECTS[:-1])
     assert command("capacity", "--kubeconfig", served.kubeconfig) == (0, TABLE, "")
     assert len(served.server.asked("/api/v1/pods")) == 2
@@ -312,8 +312,8 @@ def test_cluster_that_cannot_be_asked(served, command):
 
 def test_progress(served, command, monkeypatch):
     """On a terminal a large cluster shows how far it is, on standard error."""
-    monkeypatch.setattr("tessera.cli.survey._Bar._WORTH_SHOWING", 3)
-    monkeypatch.setattr("tessera.cli.survey._Bar._STEP", 1)
+    monkeypatch.setattr("tessera.inventory.survey._Bar._WORTH_SHOWING", 3)
+    monkeypatch.setattr("tessera.inventory.survey._Bar._STEP", 1)
     served.add(*OBJECTS[:-1])
     terminal = io.StringIO()
     terminal.isatty = lambda: True

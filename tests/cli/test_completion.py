@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.core.products import product_named
+from tessera.core.mig.product import product_named
 
 ROOT = Path(__file__).parents[2]
 DEADLINE = 20.0

@@ -5,7 +5,8 @@ import json
 from pathlib import Path
 
 from tessera.cli.app import run
-from tessera.protocol import config, device_schema
+from tessera.protocol.configuration import device_fields as device_schema
+from tessera.protocol.configuration import webhook as config
 
 
 def test_standard_input_is_named(capsys, monkeypatch):

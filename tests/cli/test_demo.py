@@ -12,8 +12,8 @@ from dataclasses import replace
 import pytest
 
 from tessera.cli.app import run
-from tessera.simulation import stories
-from tessera.simulation.story import Runs, Submit
+from tessera.simulation.stories import table as stories
+from tessera.simulation.stories.story import Runs, Submit
 
 TESSERA = [sys.executable, "-m", "tessera"]
 
@@ -52,7 +52,7 @@ def test_a_story_that_ends_otherwise(capsys, monkeypatch):
     assert isinstance(submit, Submit)
     wrong = replace(stories.STORIES[0], steps=(nodes, told))
     monkeypatch.setattr(stories, "STORIES", (wrong,))
-    monkeypatch.setattr("tessera.simulation.stage.PATIENCE", 0.3)
+    monkeypatch.setattr("tessera.simulation.stories.stage.PATIENCE", 0.3)
     assert run(["demo"]) == 1
     text = capsys.readouterr().out
     assert "✗         fallback was to be none, and is 2g.20gb->1g.10gb" in text

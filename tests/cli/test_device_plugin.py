@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from tessera.cli.app import run as run_command
-from tessera.simulation.kubelet import Kubelet
-from tests.deviceplugin.running import GPU, run, started
+from tessera.simulation.node.kubelet import Kubelet
+from tests.node.running import GPU, run, started
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TWO, THREE = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-3g.30gb"

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from tessera.cli.app import run
-from tessera.core.devices import Device, Edits
+from tessera.core.devices.device import Device, Edits
 from tessera.doctor.local import read_cdi
 from tessera.protocol import cdi
-from tessera.simulation import kinds
-from tessera.simulation.apiserver import ApiServer
-from tessera.simulation.store import Document
+from tessera.simulation.control_plane import kinds
+from tessera.simulation.control_plane.apiserver import ApiServer
+from tessera.simulation.control_plane.store import Document
 from tests.doctor.authorities import authority
 from tests.doctor.clusters import NAMESPACE, admit_like_the_webhook, healthy, node
 

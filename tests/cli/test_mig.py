@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from tessera.cli.app import run
-from tessera.cli.mig_tiles import draw_cards
-from tessera.cli.terminal import Style
-from tessera.core.layout import CardLayout, Slot
-from tessera.core.placement import Wish
-from tessera.core.products import product_named
-from tessera.core.profile import MigProfile
-from tessera.protocol import mig, yaml
+from tessera.cli.common.terminal import Style
+from tessera.cli.mig.tiles import draw_cards
+from tessera.core.mig.layout import CardLayout, Slot
+from tessera.core.mig.placement import Wish
+from tessera.core.mig.product import product_named
+from tessera.core.mig.profile import MigProfile
+from tessera.protocol import yaml
+from tessera.protocol.mig import documents as mig
 
 RUNAI = """\
 version: v1

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from tessera.cli.mig_rollout import Rollout
-from tessera.core.quantity import Quantity
-from tessera.protocol import mig
-from tessera.simulation.http import Response
-from tessera.simulation.store import StatusError
+from tessera.controller.layouts.rollout import Rollout
+from tessera.core.kubernetes.quantity import Quantity
+from tessera.protocol.mig import documents as mig
+from tessera.simulation.control_plane.http import Response
+from tessera.simulation.control_plane.store import StatusError
 from tests.build import GPU, MIG
 from tests.cli.plugin import FakePlugin
 from tests.cli.test_capacity import LAYOUT, node, pod

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from tessera.core.layout import Slot
-from tessera.core.products import product_named
-from tessera.protocol import mig, yaml
-from tessera.protocol.mig_mapping import encode_mapping, mapping_of
+from tessera.core.mig.layout import Slot
+from tessera.core.mig.product import product_named
+from tessera.protocol import yaml
+from tessera.protocol.mig import documents as mig
+from tessera.protocol.mig.mapping import encode_mapping, mapping_of
 from tests.build import GPU, MIG
 from tests.cli.test_capacity import LAYOUT, node, pod
 

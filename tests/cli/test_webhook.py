@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from tessera.cli.app import run
-from tessera.simulation.apiserver import ApiServer
-from tessera.simulation.kinds import MUTATING_WEBHOOKS, NAMESPACES, NODES
+from tessera.simulation.control_plane.apiserver import ApiServer
+from tessera.simulation.control_plane.kinds import MUTATING_WEBHOOKS, NAMESPACES, NODES
 from tests.webhook.support import PAIR, Client, LoopThread, make_pair
 from tests.webhook.test_mutate import review
 

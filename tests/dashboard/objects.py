@@ -3,12 +3,12 @@
 import json
 from typing import Any
 
-from tessera.core.device_ids import gpu_uuid, mig_uuid
-from tessera.core.geometry import SIMULATED_H200_70GB
-from tessera.core.layout import NodeLayout
+from tessera.core.devices.ids import gpu_uuid, mig_uuid
+from tessera.core.mig.geometry import SIMULATED_H200_70GB
+from tessera.core.mig.layout import NodeLayout
 from tessera.dashboard.observed import SeenNode, SeenPod, see_node, see_pod
-from tessera.protocol.mig import read_layout
-from tessera.protocol.mig_mapping import MAPPING, encode_mapping, mapping_of
+from tessera.protocol.mig.documents import read_layout
+from tessera.protocol.mig.mapping import MAPPING, encode_mapping, mapping_of
 
 MIG = "nvidia.com/mig-"
 

@@ -4,7 +4,7 @@ import json
 
 from tessera.dashboard.board import Admission, Board
 from tessera.dashboard.observed import Denial, see_event
-from tessera.kube.resource import Key
+from tessera.kube.watch.resource import Key
 from tests.dashboard.objects import MIG, ids, node, pod
 
 MEDIUM = "2g.20gb=2,3g.30gb=1"

@@ -1,8 +1,8 @@
 """Cards as tiles: where slices lie, and whose they are."""
 
-from tessera.core.device_ids import gpu_uuid
+from tessera.core.devices.ids import gpu_uuid
 from tessera.dashboard.mosaic import mosaic_of
-from tessera.protocol.mig_mapping import MAPPING, encode_mapping, mapping_of
+from tessera.protocol.mig.mapping import MAPPING, encode_mapping, mapping_of
 from tests.dashboard.objects import MIG, ids, layout, node, pod
 
 MEDIUM = "2g.20gb=2,3g.30gb=1"

@@ -8,12 +8,12 @@ from tessera.doctor.checks import examine
 from tessera.doctor.evidence import Names
 from tessera.doctor.findings import Answer, Finding
 from tessera.doctor.gather import Gatherer
-from tessera.kube.client import Client
-from tessera.kube.connection import Cluster, Endpoint
-from tessera.simulation import kinds
-from tessera.simulation.apiserver import Admitted, ApiServer, Target
-from tessera.simulation.kinds import Kind
-from tessera.simulation.store import Document, StatusError
+from tessera.kube.access.cluster import Cluster, Endpoint
+from tessera.kube.rest.client import Client
+from tessera.simulation.control_plane import kinds
+from tessera.simulation.control_plane.apiserver import Admitted, ApiServer, Target
+from tessera.simulation.control_plane.kinds import Kind
+from tessera.simulation.control_plane.store import Document, StatusError
 from tests.kube.clock import FakeClock
 
 DAEMON_SETS = Kind("apps/v1", "daemonsets", "DaemonSet")

@@ -6,8 +6,8 @@ import pytest
 
 from tessera.doctor.cdi import cdi
 from tessera.doctor.evidence import CdiFile, Evidence
-from tessera.simulation import kinds
-from tessera.simulation.store import Document
+from tessera.simulation.control_plane import kinds
+from tessera.simulation.control_plane.store import Document
 from tests.doctor.authorities import NOW, authority
 from tests.doctor.clusters import DAEMON_SETS, NAMESPACE, examined, gpu_pod, healthy, node, webhook_pod
 

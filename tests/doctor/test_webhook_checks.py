@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tessera.simulation import kinds
-from tessera.simulation.store import Document
+from tessera.simulation.control_plane import kinds
+from tessera.simulation.control_plane.store import Document
 from tests.doctor.authorities import DAY, NOW, authority
 from tests.doctor.clusters import admit_like_the_webhook, examined, healthy, refusing, webhook_pod
 
@@ -271,7 +271,7 @@ async def test_pod_that_passes_unchanged_is_a_problem():
     """A pod that is stored without limits did not meet the webhook."""
 
     async def pass_by(target, document, dry_run):
-        from tessera.simulation.apiserver import Admitted
+        from tessera.simulation.control_plane.apiserver import Admitted
 
         return Admitted(document)
 

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 import msgspec
 
-from tessera.kube.connection import Cluster, Endpoint
-from tessera.simulation.apiserver import ApiServer, Target
-from tessera.simulation.http import HangUp, Request, Response, Stream
-from tessera.simulation.reading import event
-from tessera.simulation.store import StatusError, expired
+from tessera.kube.access.cluster import Cluster, Endpoint
+from tessera.simulation.control_plane.apiserver import ApiServer, Target
+from tessera.simulation.control_plane.http import HangUp, Request, Response, Stream
+from tessera.simulation.control_plane.lists import event
+from tessera.simulation.control_plane.store import StatusError, expired
 
 END = None
 

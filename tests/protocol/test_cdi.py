@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from referencing import Registry, Resource
 
-from tessera.core.devices import Device, DeviceNode, Edits, Mount
+from tessera.core.devices.device import Device, DeviceNode, Edits, Mount
 from tessera.protocol import cdi
 
 SCHEMA = Path(__file__).parent.parent / "data" / "cdi"

@@ -9,10 +9,11 @@ import jsonschema
 import pytest
 from tools.chart import CHART, DEPLOY, SCHEMA, schema
 
-from tessera.core.admission import EXEMPT_LABEL
-from tessera.core.injection import GPU_TYPE_ANNOTATION
-from tessera.core.profile import MIG_PREFIX, WHOLE_GPU
-from tessera.protocol import config, yaml
+from tessera.core.admission.decision import EXEMPT_LABEL
+from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
+from tessera.core.mig.profile import MIG_PREFIX, WHOLE_GPU
+from tessera.protocol import yaml
+from tessera.protocol.configuration import webhook as config
 
 ROOT = Path(__file__).parents[2]
 OBJECTS: list[Any] = [one for one in yaml.load_all(DEPLOY.read_bytes(), "deploy") if one]

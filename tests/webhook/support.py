@@ -16,10 +16,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tessera.webhook.http import MIB, Answer, Limits, Route
-from tessera.webhook.server import Address, Server
-from tessera.webhook.site import Site
-from tessera.webhook.tls import Identity, server_context
+from tessera.webhook.http.identity import Identity, server_context
+from tessera.webhook.http.messages import MIB, Answer, Limits, Route
+from tessera.webhook.http.server import Address, Server
+from tessera.webhook.http.site import Site
 
 T = TypeVar("T")
 DEADLINE = 20.0  # seconds after which a test that waits has failed

@@ -6,19 +6,19 @@ from pathlib import Path
 import click
 
 from tessera.cli.webhook import command
-from tessera.kube.client import Client
-from tessera.kube.connection import Cluster, Endpoint
-from tessera.kube.fileview import FileView
-from tessera.kube.view import LiveView
-from tessera.webhook.certificates import Keeper
+from tessera.kube.access.cluster import Cluster, Endpoint
+from tessera.kube.rest.client import Client
+from tessera.kube.watch.file_view import FileView
+from tessera.kube.watch.view import LiveView
+from tessera.webhook.certificates.manager import Keeper
 from tessera.webhook.families import log_families, reload_families, server_families, view_families
-from tessera.webhook.http import Limits
+from tessera.webhook.http.identity import Identity
+from tessera.webhook.http.messages import Limits
+from tessera.webhook.http.site import Site
 from tessera.webhook.metrics import Family, Metrics
 from tessera.webhook.reload import Reloads
-from tessera.webhook.site import Site
-from tessera.webhook.tls import Identity
-from tests.webhook.authorities import FakeStore
-from tests.webhook.test_certificates import NAMES, SIGNER, quiet
+from tests.webhook.certificates.authorities import FakeStore
+from tests.webhook.certificates.test_manager import NAMES, SIGNER, quiet
 
 TEXT = (Path(__file__).parents[2] / "docs" / "webhook.md").read_text()
 

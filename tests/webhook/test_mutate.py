@@ -5,13 +5,14 @@ import os
 
 import pytest
 
-from tessera.core.admission import REJECTIONS, Policy
-from tessera.core.node import Node
-from tessera.core.offers import Offers
-from tessera.protocol import config, objects
-from tessera.webhook.handler import Admission
-from tessera.webhook.handler import Answer as Judged
-from tessera.webhook.logs import Log
+from tessera.core.admission.decision import REJECTIONS, Policy
+from tessera.core.admission.offers import Offers
+from tessera.core.kubernetes.node import Node
+from tessera.protocol.configuration import webhook as config
+from tessera.protocol.kubernetes import objects
+from tessera.serving.logs import Log
+from tessera.webhook.endpoint import Admission
+from tessera.webhook.endpoint import Answer as Judged
 from tessera.webhook.metrics import Metrics
 from tessera.webhook.mutate import Mutate
 from tests.webhook.support import Client, Live

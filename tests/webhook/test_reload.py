@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tessera.core.errors import InvalidInput
-from tessera.protocol import config
+from tessera.protocol.configuration import webhook as config
 from tessera.webhook.reload import Followed
 
 

@@ -19,9 +19,12 @@ EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as shells report it
 
 # name → (module with a click command called `command`, one line of help)
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "admit": ("tessera.cli.admit", "Decide about pods offline, with the very code of the webhook."),
-    "capacity": ("tessera.cli.capacity", "Show what nodes have, what pods hold of it, and what is left."),
-    "mig": ("tessera.cli.mig", "Check, convert, draw, plan and apply MIG layouts."),
+    "admit": ("tessera.cli.admit.command", "Decide about pods offline, with the very code of the webhook."),
+    "capacity": (
+        "tessera.cli.capacity.command",
+        "Show what nodes have, what pods hold of it, and what is left.",
+    ),
+    "mig": ("tessera.cli.mig.command", "Check, convert, draw, plan and apply MIG layouts."),
     "doctor": ("tessera.cli.doctor", "Look at a cluster and say what is wrong and what to type."),
     "webhook": ("tessera.cli.webhook", "Serve admission reviews over HTTPS."),
     "certs": ("tessera.cli.certs", "Show, rotate and export the webhook's own certificate authority."),
@@ -30,7 +33,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "Tell the kubelet of a node's devices, hand them to containers.",
     ),
     "dashboard": ("tessera.cli.dashboard", "Show a cluster's GPUs on a page, live."),
-    "demo": ("tessera.cli.demo", "See what Tessera does, story by story."),
+    "demo": ("tessera.cli.demo.command", "See what Tessera does, story by story."),
     "config": ("tessera.cli.config", "Check the configuration file, print an example or its schema."),
     "completion": ("tessera.cli.completion", "Print the shell completion script for bash, zsh or fish."),
 }

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from tessera.cli import completing
-from tessera.cli.cluster import ClusterChoice, cluster_options
-from tessera.cli.terminal import Style, table
+from tessera.cli.common import completing
+from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.terminal import Style, table
 from tessera.core.errors import TesseraError
 
 if TYPE_CHECKING:
-    from tessera.kube.client import Client
-    from tessera.webhook.rotation import Vault
-    from tessera.webhook.store import KubeStore
+    from tessera.kube.rest.client import Client
+    from tessera.webhook.certificates.rotation import Vault
+    from tessera.webhook.certificates.store import KubeStore
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -98,8 +98,8 @@ def rotate(**where: Any) -> None:
 @_where
 def export(file: str, **where: Any) -> None:
     """Write the certificates that the API servers should trust, as PEM. Private keys never leave the Secret."""
-    from tessera.webhook.rotation import Policy
-    from tessera.webhook.vault import bundle_of
+    from tessera.webhook.certificates.authorities import bundle_of
+    from tessera.webhook.certificates.rotation import Policy
 
     vault = _call(where, _vault)
     bundle = bundle_of(vault.trusted(time.time(), Policy()))
@@ -110,7 +110,7 @@ def export(file: str, **where: Any) -> None:
 
 
 def _call(where: dict[str, Any], function: Callable[["KubeStore"], Awaitable[T]]) -> T:
-    from tessera.webhook.store import KubeStore
+    from tessera.webhook.certificates.store import KubeStore
 
     async def call(client: "Client") -> T:
         return await function(
@@ -126,7 +126,7 @@ async def _vault(store: "KubeStore") -> "Vault":
 
 
 async def _versioned(store: "KubeStore") -> tuple[str, "Vault"]:
-    from tessera.webhook.vault import read_vault
+    from tessera.webhook.certificates.authorities import read_vault
 
     secret = await store.read_secret()
     vault = read_vault(secret.data, store.secret_name) if secret else None
@@ -139,8 +139,8 @@ async def _versioned(store: "KubeStore") -> tuple[str, "Vault"]:
 
 
 async def _describe(store: "KubeStore") -> list[dict[str, Any]]:
-    from tessera.webhook.rotation import Policy
-    from tessera.webhook.vault import names_in
+    from tessera.webhook.certificates.authorities import names_in
+    from tessera.webhook.certificates.rotation import Policy
 
     vault, found, policy = await _vault(store), await store.read_bundles(), Policy()
     bundles = [names_in(pem) for pem in found.bundles.values()] if found else []
@@ -162,10 +162,10 @@ async def _describe(store: "KubeStore") -> list[dict[str, Any]]:
 
 
 async def _introduce(store: "KubeStore") -> str:
-    from tessera.webhook import pki, rotation
-    from tessera.webhook.certificates import Conflict
-    from tessera.webhook.signer import Made, Question, Signer
-    from tessera.webhook.vault import write_vault
+    from tessera.webhook.certificates import pki, rotation
+    from tessera.webhook.certificates.authorities import write_vault
+    from tessera.webhook.certificates.manager import Conflict
+    from tessera.webhook.certificates.signer import Made, Question, Signer
 
     async def ask(question: Question) -> Made:
         return pki.answer(question)

@@ -2,8 +2,8 @@
 
 import click
 
-from tessera.cli import completing
-from tessera.cli.terminal import called, read_file
+from tessera.cli.common import completing
+from tessera.cli.common.terminal import called, read_file
 from tessera.core.errors import InvalidInputs
 
 
@@ -19,7 +19,7 @@ def check(file: str) -> int:
 
     Exit code 0 when it is fine, 2 when it is not.
     """
-    from tessera.protocol import config
+    from tessera.protocol.configuration import webhook as config
 
     where = called(file)
     try:
@@ -39,7 +39,7 @@ def check(file: str) -> int:
 @command.command()
 def example() -> None:
     """Print a commented example to start from."""
-    from tessera.protocol import config
+    from tessera.protocol.configuration import webhook as config
 
     click.echo(config.EXAMPLE, nl=False)
 
@@ -49,7 +49,7 @@ def schema() -> None:
     """Print the JSON Schema of the file, for editors."""
     import json
 
-    from tessera.protocol import config
+    from tessera.protocol.configuration import webhook as config
 
     click.echo(json.dumps(config.json_schema(), indent=2))
 
@@ -57,6 +57,6 @@ def schema() -> None:
 @command.command()
 def reference() -> None:
     """Print the reference of every field, as Markdown."""
-    from tessera.protocol import config
+    from tessera.protocol.configuration import webhook as config
 
     click.echo(config.reference(), nl=False)

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tessera.cli import completing
-from tessera.cli.cluster import ClusterChoice, cluster_options
+from tessera.cli.common import completing
+from tessera.cli.common.cluster import ClusterChoice, cluster_options
 
 if TYPE_CHECKING:
-    from tessera.core.admission import Policy
+    from tessera.core.admission.decision import Policy
 
 PORT = 8765  # where nothing usual listens
 
@@ -41,20 +41,20 @@ def command(cluster: ClusterChoice, port: int, config_file: str | None) -> int:
     layout changes; and a form that explains what would be decided about a pod. The page is served on 127.0.0.1 only, needs
     nothing from elsewhere, and changes nothing in the cluster. ^C ends it.
     """
-    from tessera.cli.admit import read_policy
-    from tessera.cli.ending import run_until_told
+    from tessera.cli.admit.command import read_policy
+    from tessera.cli.common.ending import run_until_told
 
     return run_until_told(_serve(cluster, port, read_policy(config_file)))
 
 
 async def _serve(choice: ClusterChoice, port: int, policy: "Policy") -> int:
-    from tessera.cli.page import explainer, serving
+    from tessera.cli.common.page import explainer, serving
     from tessera.dashboard.board import Board
-    from tessera.kube.client import Client
-    from tessera.kube.config import find_cluster
+    from tessera.kube.access.choice import find_cluster
     from tessera.kube.errors import Unreachable
-    from tessera.kube.paths import path_of
-    from tessera.kube.view import LiveView
+    from tessera.kube.rest.client import Client
+    from tessera.kube.rest.paths import path_of
+    from tessera.kube.watch.view import LiveView
 
     cluster = find_cluster(choice.kubeconfig, choice.context)
     board = Board(f"{cluster.endpoint} ({cluster.source})" if cluster.source else str(cluster.endpoint))

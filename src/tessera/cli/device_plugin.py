@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tessera.cli import completing
-from tessera.cli.cluster import ClusterChoice, cluster_options
-from tessera.cli.terminal import read_parsed
+from tessera.cli.common import completing
+from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.terminal import read_parsed
 from tessera.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from tessera.deviceplugin.assembly import NodePlugin, Settings
-    from tessera.kube.connection import Cluster
-    from tessera.protocol.device_config import DeviceConfiguration
+    from tessera.kube.access.cluster import Cluster
+    from tessera.node.process import NodePlugin, Settings
+    from tessera.protocol.configuration.devices import DeviceConfiguration
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -74,8 +74,8 @@ def command(
     Devices come from the configuration: listed ones, simulated GPUs, or the GPUs that NVML finds. Simulated GPUs are
     cut as the node's annotation run.ai/mig.config says, and again whenever it changes.
     """
-    from tessera.deviceplugin import logs
-    from tessera.deviceplugin.assembly import Settings
+    from tessera.node import logs
+    from tessera.node.process import Settings
 
     address = _address(metrics_listen) if metrics_listen else None
     configuration = _configuration(config_file)
@@ -97,7 +97,7 @@ def command(
 
 
 def _configuration(file: str) -> "DeviceConfiguration":
-    from tessera.protocol import device_config
+    from tessera.protocol.configuration import devices as device_config
 
     return read_parsed(file, device_config.parse)
 
@@ -111,10 +111,10 @@ def _address(text: str) -> tuple[str, int]:
 
 def _cluster(choice: ClusterChoice, node: str) -> "Cluster | None":
     """The cluster whose node says which layout is wanted; none is fine, unless one was named."""
-    from tessera.kube.config import find_cluster
+    from tessera.kube.access.choice import find_cluster
     from tessera.kube.errors import InvalidKubeconfig
 
-    log = logging.getLogger("tessera.deviceplugin")
+    log = logging.getLogger("tessera.node")
     try:
         cluster = find_cluster(choice.kubeconfig, choice.context)
     except InvalidKubeconfig as error:
@@ -127,7 +127,7 @@ def _cluster(choice: ClusterChoice, node: str) -> "Cluster | None":
 
 
 def _list(configuration: "DeviceConfiguration", settings: "Settings") -> int:
-    from tessera.deviceplugin.assembly import NodePlugin
+    from tessera.node.process import NodePlugin
 
     with tempfile.TemporaryDirectory() as nowhere:  # a look leaves nothing behind
         node = NodePlugin(configuration, replace(settings, state_dir=Path(nowhere)))
@@ -146,8 +146,8 @@ async def _run(
     address: tuple[str, int] | None,
 ) -> int:
     """Work until SIGTERM or SIGINT, and then leave in good order."""
-    from tessera.deviceplugin.assembly import NodePlugin
-    from tessera.kube.client import Client
+    from tessera.kube.rest.client import Client
+    from tessera.node.process import NodePlugin
 
     client = Client(cluster, user_agent="tessera-device-plugin") if cluster else None
     node = NodePlugin(configuration, settings, client)
@@ -173,14 +173,14 @@ async def _run(
 
 
 async def _serve(node: "NodePlugin", address: tuple[str, int] | None) -> None:
-    from tessera.deviceplugin.health_server import HealthServer
+    from tessera.node.health_server import HealthServer
 
     server = HealthServer(
         node.metrics.registry, alive=lambda: node.plugin.alive, ready=lambda: node.plugin.ready
     )
     if address:
         port = await server.start(*address)
-        logging.getLogger("tessera.deviceplugin").info("probes and metrics at %s:%d", address[0], port)
+        logging.getLogger("tessera.node").info("probes and metrics at %s:%d", address[0], port)
     try:
         await node.run()
     finally:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from tessera.cli import completing
-from tessera.cli.cluster import ClusterChoice, cluster_options
-from tessera.cli.terminal import Style
+from tessera.cli.common import completing
+from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.terminal import Style
 from tessera.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from tessera.doctor.evidence import Evidence, Names
     from tessera.doctor.findings import Answer
-    from tessera.kube.client import Client
+    from tessera.kube.rest.client import Client
 
 _EXIT_PROBLEMS: Final = 1
 

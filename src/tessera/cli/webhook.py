@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tessera.cli import completing
+from tessera.cli.common import completing
 
 if TYPE_CHECKING:
-    from tessera.webhook.rotation import Policy
+    from tessera.webhook.certificates.rotation import Policy
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,7 +25,7 @@ def _option(*names: str, **settings: Any) -> Callable[[F], F]:
 def _policy(_: click.Context, __: click.Parameter, text: str) -> "Policy":
     import json
 
-    from tessera.webhook.rotation import Policy
+    from tessera.webhook.certificates.rotation import Policy
 
     try:
         return Policy(**json.loads(text))
@@ -136,10 +136,10 @@ def command(
         raise click.UsageError("--tls-cert and --tls-key come together")
     import uvloop
 
-    from tessera.cli.serving import Settings, Webhook
-    from tessera.webhook.http import Limits
-    from tessera.webhook.logs import Log, choose
-    from tessera.webhook.server import Address
+    from tessera.serving.logs import Log, choose
+    from tessera.webhook.http.messages import Limits
+    from tessera.webhook.http.server import Address
+    from tessera.webhook.process import Settings, Webhook
 
     settings = Settings(
         listen=Address.parse(listen),

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
-from tessera.core.capacity import Capacity, Usage, Usages, in_order, total
-from tessera.core.fallback import short
-from tessera.core.node import is_gpu_resource
-from tessera.core.quantity import ZERO, Quantity
+from tessera.core.admission.fallback import short
+from tessera.core.devices.capacity import Capacity, Usage, Usages, in_order, total
+from tessera.core.kubernetes.node import is_gpu_resource
+from tessera.core.kubernetes.quantity import ZERO, Quantity
 from tessera.dashboard.mosaic import mosaic_of
 from tessera.dashboard.observed import Denial, SeenNode, SeenPod, asks_for_gpus
-from tessera.kube.resource import Key
+from tessera.kube.watch.resource import Key
 
 _MOST_ADMISSIONS: Final = 100
 _MOST_DENIALS: Final = 1000

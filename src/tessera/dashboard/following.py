@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from tessera.dashboard.board import Board
 from tessera.dashboard.observed import Denial, SeenNode, SeenPod, see_event, see_node, see_pod
-from tessera.kube.client import Client
-from tessera.kube.paths import path_of
-from tessera.kube.reflector import Reflector
-from tessera.kube.resource import Key, Resource
+from tessera.kube.rest.client import Client
+from tessera.kube.rest.paths import path_of
+from tessera.kube.watch.reflector import Reflector
+from tessera.kube.watch.resource import Key, Resource
 
 _UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"  # the others hold nothing
 _STALE: Final = 90.0  # seconds without a word; bookmarks come about every minute

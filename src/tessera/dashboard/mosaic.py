@@ -9,17 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tessera.core.capacity import in_order
-from tessera.core.device_ids import gpu_uuid, mig_uuid
+from tessera.core.devices.capacity import in_order
+from tessera.core.devices.ids import gpu_uuid, mig_uuid
 from tessera.core.errors import InvalidInput
-from tessera.core.geometry import Product
-from tessera.core.layout import CardLayout, NodeLayout
-from tessera.core.node import is_gpu_resource
-from tessera.core.placement import every_place
-from tessera.core.profile import WHOLE_GPU, MigProfile
+from tessera.core.kubernetes.node import is_gpu_resource
+from tessera.core.mig.geometry import Product
+from tessera.core.mig.layout import CardLayout, NodeLayout
+from tessera.core.mig.placement import every_place
+from tessera.core.mig.profile import WHOLE_GPU, MigProfile
 from tessera.dashboard.observed import SeenNode, SeenPod
-from tessera.protocol.mig_mapping import MappedDevice, decode_mapping
-from tessera.protocol.mig_nodes import GpuNode, present_layout
+from tessera.protocol.mig.mapping import MappedDevice, decode_mapping
+from tessera.protocol.mig.nodes import GpuNode, present_layout
 
 _MOST_LOOSE: Final = 64  # tiles of one resource; of what comes in larger numbers only the numbers are shown
 

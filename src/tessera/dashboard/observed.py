@@ -5,13 +5,13 @@ from typing import Final
 
 import msgspec
 
-from tessera.core.capacity import Claim
-from tessera.core.node import Node, is_extended, is_gpu_resource
-from tessera.core.quantity import Quantity
-from tessera.protocol import objects
-from tessera.protocol.claims import decode_claim
-from tessera.protocol.mig_nodes import GpuNode, gpu_node
-from tessera.protocol.objects import AmountsIn
+from tessera.core.devices.capacity import Claim
+from tessera.core.kubernetes.node import Node, is_extended, is_gpu_resource
+from tessera.core.kubernetes.quantity import Quantity
+from tessera.protocol.kubernetes import objects
+from tessera.protocol.kubernetes.objects import AmountsIn
+from tessera.protocol.kubernetes.pods import decode_claim
+from tessera.protocol.mig.nodes import GpuNode, gpu_node
 
 Held = tuple[tuple[str, str], ...]  # resource, device id
 

@@ -4,15 +4,15 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tessera.core.admission import EXEMPT_LABEL
+from tessera.core.admission.decision import EXEMPT_LABEL
+from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
 from tessera.core.errors import InvalidInput, InvalidInputs
-from tessera.core.injection import GPU_TYPE_ANNOTATION
-from tessera.core.profile import MIG_PREFIX, WHOLE_GPU
+from tessera.core.mig.profile import MIG_PREFIX, WHOLE_GPU
 from tessera.doctor import wire
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, note, problem, warning
 from tessera.doctor.webhook import answers, short, shown, upgrade, webhooks_of
-from tessera.protocol import config
+from tessera.protocol.configuration import webhook as config
 
 _LONGEST_TIMEOUT: Final = 10  # seconds; every GPU pod's creation waits that long while nobody answers
 _OWN_NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"  # the API server sets it on every namespace

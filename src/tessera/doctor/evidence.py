@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tessera.core.node import Namespace
-from tessera.core.pod import Pod
+from tessera.core.kubernetes.node import Namespace
+from tessera.core.kubernetes.pod import Pod
 from tessera.doctor import wire
-from tessera.protocol.objects import NodeIn
+from tessera.protocol.kubernetes.objects import NodeIn
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,16 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from tessera.core.errors import InvalidInput
-from tessera.core.node import is_gpu_resource
-from tessera.core.pod import Pod
+from tessera.core.kubernetes.node import is_gpu_resource
+from tessera.core.kubernetes.pod import Pod
 from tessera.doctor import wire
 from tessera.doctor.evidence import Evidence, Names, SeenPod, Trial
-from tessera.kube.client import Client
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError
-from tessera.kube.paths import path_of
-from tessera.protocol import objects
-from tessera.protocol.review import Request
+from tessera.kube.rest.client import Client
+from tessera.kube.rest.paths import path_of
+from tessera.protocol.admission.review import Request
+from tessera.protocol.kubernetes import objects
 
 T = TypeVar("T")
 

@@ -4,14 +4,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from tessera.core.errors import InvalidInput
-from tessera.core.layout import Strategy
+from tessera.core.mig.layout import Strategy
 from tessera.doctor import wire
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, problem, warning
 from tessera.doctor.webhook import short, why_not_ready
-from tessera.protocol import device_config, mig
-from tessera.protocol.mig_nodes import gpu_node
-from tessera.protocol.objects import NodeIn, node_of
+from tessera.protocol.configuration import devices as device_config
+from tessera.protocol.kubernetes.objects import NodeIn, node_of
+from tessera.protocol.mig import documents as mig
+from tessera.protocol.mig.nodes import gpu_node
 
 REASON = "nvidia.com/mig.config.reason"  # the annotation in which the plugin says why
 

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Final
 
-from tessera.core.node import Node, is_gpu_resource, why_excluded
-from tessera.core.pod import Pod, requested
+from tessera.core.kubernetes.node import Node, is_gpu_resource, why_excluded
+from tessera.core.kubernetes.pod import Pod, requested
 from tessera.doctor.evidence import Evidence, SeenPod
 from tessera.doctor.findings import Finding, problem, warning
 from tessera.doctor.webhook import short, webhooks_of
-from tessera.protocol.objects import node_of
+from tessera.protocol.kubernetes.objects import node_of
 
 _MOST_NAMED: Final = 3  # pods or nodes in one sentence
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tessera.core.devices import Device, Edits
+from tessera.core.devices.device import Device, Edits
 from tessera.core.errors import InvalidInput
 
 # Vendor and class begin with a letter and end with a letter or digit; device names may begin with a digit and have

@@ -11,17 +11,17 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from tessera.kube.client import Client
-from tessera.kube.connection import Cluster, Endpoint
+from tessera.kube.access.cluster import Cluster, Endpoint
+from tessera.kube.rest.client import Client
 from tessera.protocol import yaml
-from tessera.simulation.apiserver import ApiServer
-from tessera.simulation.events import Events
-from tessera.simulation.kinds import NAMESPACES
-from tessera.simulation.node import SimulatedNode
-from tessera.simulation.nodes import NodeSpec
-from tessera.simulation.scheduler import Scheduler
-from tessera.simulation.store import StatusError, Store
-from tessera.simulation.webhooks import Called, Webhooks
+from tessera.simulation.control_plane.apiserver import ApiServer
+from tessera.simulation.control_plane.events import Events
+from tessera.simulation.control_plane.kinds import NAMESPACES
+from tessera.simulation.control_plane.scheduler import Scheduler
+from tessera.simulation.control_plane.store import StatusError, Store
+from tessera.simulation.control_plane.webhooks import Called, Webhooks
+from tessera.simulation.node.descriptions import NodeSpec
+from tessera.simulation.node.machine import SimulatedNode
 
 Daemon = Callable[[SimulatedNode], Awaitable[None]]  # runs on a node until it is cancelled
 

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from tessera.core.admission import Decision, Reject, Rewrite
-from tessera.webhook.logs import Told
+from tessera.core.admission.decision import Decision, Reject, Rewrite
+from tessera.serving.logs import Told
 from tessera.webhook.metrics import Outcome
 
 

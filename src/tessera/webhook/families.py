@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from tessera.kube.fileview import FileView
-from tessera.kube.view import LiveView
-from tessera.webhook.logs import Log
+from tessera.kube.watch.file_view import FileView
+from tessera.kube.watch.view import LiveView
+from tessera.serving.logs import Log
+from tessera.webhook.http.site import Site
 from tessera.webhook.metrics import Family, counter, gauge
 from tessera.webhook.reload import Reloads
-from tessera.webhook.site import Site
 
 
 def server_families(site: Site) -> Iterable[Family]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tessera.webhook.http import TEXT, Answer, Route
+from tessera.webhook.http.messages import TEXT, Answer, Route
 
 Check = Callable[[], str | None]  # None when all is well, or else what is missing, in a few words
 

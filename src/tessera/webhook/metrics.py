@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from tessera.core.admission import REJECTIONS
-from tessera.webhook.http import Answer, Route
+from tessera.core.admission.decision import REJECTIONS
+from tessera.webhook.http.messages import Answer, Route
 
 Number = int | float
 Labels = Mapping[str, str]

@@ -4,15 +4,15 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from tessera.core.admission import Admit
+from tessera.core.admission.decision import Admit
 from tessera.core.errors import InvalidInput
-from tessera.protocol import review
-from tessera.protocol.config import Configuration, OnError
-from tessera.protocol.review import Request
+from tessera.protocol.admission import review
+from tessera.protocol.admission.review import Request
+from tessera.protocol.configuration.webhook import Configuration, OnError
+from tessera.serving.logs import Log, Told
 from tessera.webhook.account import Account
-from tessera.webhook.handler import Admission
-from tessera.webhook.http import TEXT, Answer, Route
-from tessera.webhook.logs import Log, Told
+from tessera.webhook.endpoint import Admission
+from tessera.webhook.http.messages import TEXT, Answer, Route
 from tessera.webhook.metrics import Metrics, Outcome
 
 _INCOMPLETE: Final = "the view of the cluster is not complete yet"

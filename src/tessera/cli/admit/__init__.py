@@ -1,0 +1,1 @@
+"""`tessera admit`: the webhook's decision, offline, and its explanation."""

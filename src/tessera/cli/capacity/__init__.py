@@ -1,0 +1,1 @@
+"""`tessera capacity`: what is there, what is taken, what is left."""

@@ -1,0 +1,230 @@
+"""`tessera capacity`: what is there, what is taken, what is left."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from tessera.cli.capacity.documents import as_csv, as_json, as_yaml
+from tessera.cli.capacity.tables import draw
+from tessera.cli.common import completing
+from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.saved import named
+from tessera.cli.common.terminal import Style
+from tessera.core.devices.capacity import PODS, Usage, is_gpu, total
+from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
+from tessera.core.mig.profile import WHOLE_GPU, InvalidProfile, MigProfile
+from tessera.inventory.report import Report, report_of
+from tessera.inventory.survey import Survey
+from tessera.protocol.kubernetes.selector import LabelSelector
+
+if TYPE_CHECKING:
+    from tessera.kube.rest.client import Client
+
+EXIT_BELOW: Final = 4
+_PLAIN: Final = ("cpu", "memory", "ephemeral-storage", PODS)  # Kubernetes' own resources have no domain
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """The least of a resource that must be available in total."""
+
+    resource: str
+    least: Quantity
+
+    @classmethod
+    def parse(cls, text: str) -> "Threshold":
+        """Read `nvidia.com/mig-2g.20gb=4`."""
+        resource, equals, least = text.rpartition("=")
+        if not equals:
+            raise InvalidInput(f"--fail-below {text}: expected a resource and a number, such as 2g.20gb=4")
+        try:
+            return cls(resource_named(resource, "--fail-below"), Quantity.parse(least))
+        except InvalidQuantity as error:
+            raise InvalidInput(f"--fail-below {text}: {error}") from error
+
+
+def resource_named(text: str, where: str) -> str:
+    """The resource that a person means: its name, or a short one (`gpu`, `2g.20gb`)."""
+    if "/" in text or text in _PLAIN or text.startswith("hugepages-"):
+        return text
+    if text == "gpu":
+        return WHOLE_GPU
+    try:
+        return MigProfile.parse(text.removeprefix("mig-")).resource
+    except InvalidProfile as error:
+        raise InvalidInput(
+            f"{where} {text}: not a resource such as gpu, 2g.20gb, nvidia.com/gpu or cpu"
+        ) from error
+
+
+@click.command()
+@click.option(
+    "--resource",
+    "resources",
+    multiple=True,
+    metavar="NAME",
+    help="Only this resource; gpu and 2g.20gb are short for NVIDIA's. Repeatable.  [default: GPUs and MIG devices]",
+)
+@click.option(
+    "--all", "everything", is_flag=True, help="All resources: cpu, memory, pods and whatever else nodes have."
+)
+@click.option(
+    "-l",
+    "--selector",
+    default="",
+    metavar="SELECTOR",
+    help="Only nodes with such labels: pool=a,zone in (x,y),!old.",
+)
+@click.option("--pods", is_flag=True, help="Also who holds what, and who waits.")
+@click.option(
+    "-n", "--namespace", metavar="NAME", help="With --pods: only those of this namespace; all are counted."
+)
+@click.option(
+    "--from",
+    "sources",
+    multiple=True,
+    metavar="DIR|FILE",
+    shell_complete=completing.files,
+    help="Nodes and pods saved with kubectl, instead of a cluster; - is standard input. Repeatable.",
+)
+@click.option(
+    "--fail-below",
+    "thresholds",
+    multiple=True,
+    metavar="NAME=N",
+    help=f"Exit with {EXIT_BELOW} if less than that is available in total. Repeatable.",
+)
+@click.option("-w", "--watch", is_flag=True, help="Go on, and show what changes.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "wide", "json", "yaml", "csv"]),
+    default="table",
+    show_default=True,
+)
+@cluster_options
+def command(
+    resources: tuple[str, ...],
+    everything: bool,
+    selector: str,
+    pods: bool,
+    namespace: str | None,
+    sources: tuple[str, ...],
+    thresholds: tuple[str, ...],
+    watch: bool,
+    output: str,
+    cluster: ClusterChoice,
+) -> int:
+    """Show what nodes have, what pods hold of it, what is left, and what waiting pods ask for.
+
+    Counted as the scheduler counts: init containers, sidecars, overhead, pod-level requests; pods that have ended hold
+    nothing, pods being deleted hold what they have until they are gone. `-o wide` adds how nodes are, and how many more
+    MIG devices their cards could hold.
+
+    \b
+    tessera capacity
+    tessera capacity -l pool=training --pods
+    tessera capacity --fail-below 2g.20gb=4 -o json
+    kubectl get nodes,pods -A -o json | tessera capacity --from -
+
+    \b
+    Exit codes: 0 done, 1 the cluster cannot be asked, 2 bad input, 4 less is available than --fail-below says.
+    """  # fmt: skip
+    if watch and (sources or thresholds):
+        raise click.UsageError("--watch follows a cluster: it goes neither with --from nor with --fail-below")
+    if sources and cluster != ClusterChoice():
+        raise click.UsageError("--from reads files: it does not go with --kubeconfig or --context")
+    if namespace and not pods:
+        raise click.UsageError("-n says whose pods to list: it goes with --pods")
+    if everything and resources:
+        raise click.UsageError("--all and --resource: say one of them")
+    least = [Threshold.parse(text) for text in thresholds]
+    wanted = frozenset(resource_named(text, "--resource") for text in resources)
+    shown = _shown(wanted, everything=everything)
+    watched = frozenset(one.resource for one in least)
+    survey = Survey(
+        # GPUs always count: what is left of a card depends on all that is cut from it
+        keep=cache(lambda resource: shown(resource) or is_gpu(resource) or resource in watched),
+        selector=LabelSelector.parse(selector),
+        holds=lambda claim: pods and namespace in (None, claim.namespace),
+    )
+
+    def report() -> Report:
+        return report_of(survey, shown, pods=pods, with_rooms=output in ("wide", "json", "yaml"))
+
+    if watch:
+        from tessera.cli.capacity.watch import follow
+
+        async def followed(client: "Client") -> None:
+            await follow(client, survey, report, output)
+
+        cluster.run(followed)
+        return 0
+    if sources:
+        survey.read_files(sources)
+    else:
+        cluster.run(survey.read_cluster)
+    found = report()
+    _print(found, output)
+    if not found.nodes:
+        click.echo(_nothing(survey, wanted, sources), err=True)
+    elif pods and not found.claims:
+        click.echo(_nobody(namespace, "anything" if everything else _what(wanted)), err=True)
+    return _below(survey, least)
+
+
+def _shown(wanted: frozenset[str], *, everything: bool) -> Callable[[str], bool]:
+    if everything:
+        return lambda _: True
+    return wanted.__contains__ if wanted else is_gpu
+
+
+def _print(report: Report, output: str) -> None:
+    match output:
+        case "json":
+            click.echo(as_json(report))
+        case "yaml":
+            click.echo(as_yaml(report))
+        case "csv":
+            click.echo(as_csv(report))
+        case _:
+            style = Style.of(sys.stdout)
+            for line in draw(report, style, wide=output == "wide"):
+                click.echo(line, color=style.enabled)
+
+
+def _nothing(survey: Survey, wanted: frozenset[str], sources: Sequence[str]) -> str:
+    """Why there is nothing to see."""
+    where = named(sources) if sources else "the cluster"
+    if not len(survey.capacity):
+        chosen = f' that match "{survey.selector.text}"' if survey.selector.text else ""
+        return f"{where}: no nodes{chosen}"
+    number = len(survey.capacity)
+    on = "the one node" if number == 1 else f"any of {number} nodes"
+    return f"no {_what(wanted)} on {on}; --all shows every resource"
+
+
+def _nobody(namespace: str | None, what: str) -> str:
+    """Why no pods are listed."""
+    where = f"namespace {namespace}: " if namespace else ""
+    return f"{where}no pod holds or waits for {what}"
+
+
+def _what(wanted: frozenset[str]) -> str:
+    return ", ".join(sorted(wanted)) if wanted else "GPUs"
+
+
+def _below(survey: Survey, thresholds: Sequence[Threshold]) -> int:
+    code = 0
+    totals = total(one.resources for one in survey.capacity.nodes()) if thresholds else {}
+    for one in thresholds:
+        available = totals.get(one.resource, Usage()).available
+        if available < one.least:
+            click.echo(f"{one.resource}: {available} available, less than {one.least}", err=True)
+            code = EXIT_BELOW
+    return code

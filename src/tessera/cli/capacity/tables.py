@@ -1,0 +1,102 @@
+"""What `tessera capacity` says to people: tables."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tessera.cli.common.terminal import Style, table
+from tessera.core.devices.capacity import Claim, Usage, in_order
+from tessera.core.kubernetes.quantity import ZERO
+from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.fragmentation import Room
+from tessera.inventory.report import Report, amount, claim_state, state_of
+from tessera.protocol.mig.documents import CONFIG_STATE
+
+Row = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under a heading; a row is known by its first columns, so that changes can be told."""
+
+    heading: Row
+    rows: Sequence[Row]
+    keys: int
+
+
+def tables(report: Report, *, wide: bool) -> list[Table]:
+    """Nodes, their sum, pods if they are asked for, room for more if there are layouts; some may be empty."""
+    found = [_node_table(report, wide=wide), _total_table(report)]
+    if report.claims is not None:
+        found.append(_pod_table(report.claims))
+    if wide and report.rooms:
+        found.append(_room_table(report.rooms))
+    return found
+
+
+def _node_table(report: Report, *, wide: bool) -> Table:
+    rows = []
+    for one in report.nodes:
+        for resource, usage in one.resources.items():
+            if usage or wide:
+                more = (
+                    (_percent(usage), state_of(one.node), one.node.labels.get(CONFIG_STATE, "-"))
+                    if wide
+                    else ()
+                )
+                rows.append((one.node.name, one.product or "-", resource, *_numbers(usage), *more))
+    more = ("USED", "STATE", "LAYOUT") if wide else ()
+    return Table(("NODE", "PRODUCT", "RESOURCE", "ALLOCATABLE", "ALLOCATED", "AVAILABLE", *more), rows, 3)
+
+
+def _total_table(report: Report) -> Table:
+    rows: list[Row] = []
+    if len(report.products) > 1:
+        for product, (_, usages) in report.products.items():
+            rows += [
+                (product or "-", resource, *_numbers(usage), "")
+                for resource, usage in usages.items()
+                if usage
+            ]
+    for resource in in_order({**report.total, **report.asked}):
+        usage, asked = report.total.get(resource, Usage()), report.asked.get(resource, ZERO)
+        if usage or asked:
+            rows.append(("all", resource, *_numbers(usage), amount(asked)))
+    return Table(("TOTAL", "RESOURCE", "ALLOCATABLE", "ALLOCATED", "AVAILABLE", "ASKED FOR"), rows, keys=2)
+
+
+def _pod_table(claims: Sequence[Claim]) -> Table:
+    rows = [
+        (claim.namespace, claim.name, claim.node or "-", resource, amount(one), claim_state(claim))
+        for claim in claims
+        for resource, one in in_order(claim.amounts).items()
+    ]
+    return Table(("NAMESPACE", "POD", "NODE", "RESOURCE", "AMOUNT", "STATE"), rows, 4)
+
+
+def _room_table(found: Mapping[MigProfile, Room]) -> Table:
+    rows = [
+        (str(profile), str(room.free), str(room.beside), str(room.recut), str(room.lost))
+        for profile, room in found.items()
+    ]
+    return Table(("ROOM FOR", "CUT AND FREE", "BESIDE", "CUT ANEW", "LOST"), rows, 1)
+
+
+def _numbers(usage: Usage) -> Row:
+    return (amount(usage.allocatable), amount(usage.allocated), amount(usage.available))
+
+
+def _percent(usage: Usage) -> str:
+    if not usage.allocatable:
+        return "-"
+    return f"{round(100 * usage.allocated.value / usage.allocatable.value)}%"
+
+
+def draw(report: Report, style: Style, *, wide: bool, nodes_last: bool = False) -> list[str]:
+    """The tables, one under the other; that of the nodes last, where not all of it may be seen."""
+    lines: list[str] = []
+    nodes, *others = tables(report, wide=wide)
+    for one in (*others, nodes) if nodes_last else (nodes, *others):
+        if one.rows:
+            heading, *rows = table([one.heading, *one.rows])
+            lines += [*([""] if lines else []), style.bold(heading), *rows]
+    return lines

@@ -1,0 +1,81 @@
+"""The cluster that a command talks to: the options that say which, and the way there."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tessera.cli.common import completing
+
+if TYPE_CHECKING:
+    from tessera.kube.rest.client import Client
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterChoice:
+    """Which cluster a person means; without a word, the one that kubectl would take."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+
+    def run(self, work: "Callable[[Client], Awaitable[T]]") -> T:
+        """Do some work with a client of that cluster, from beginning to end."""
+        import asyncio
+
+        from tessera.kube.access.choice import find_cluster
+        from tessera.kube.errors import Unreachable
+        from tessera.kube.rest.client import Client
+
+        cluster = find_cluster(self.kubeconfig, self.context)
+        # what a person should know the commands say themselves; without a handler warnings would go to the terminal
+        logger = logging.getLogger("tessera.kube")
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
+
+        async def connected() -> T:
+            async with Client(cluster) as client:
+                try:
+                    return await work(client)
+                except Unreachable as error:
+                    raise Unreachable(
+                        error.kind, f"cannot reach the cluster ({cluster.source}): {error}"
+                    ) from error
+
+        return asyncio.run(connected())
+
+
+async def listed(client: "Client", plural: str, decode: Callable[[bytes], T], **query: str | None) -> list[T]:
+    """All objects of a kind that a query selects; for kinds or queries of which there are few."""
+    from tessera.kube.rest.paths import path_of
+    from tessera.kube.watch.listing import PAGE, read_list
+
+    found: list[T] = []
+
+    def begin() -> Callable[[bytes], None]:
+        found.clear()
+        return lambda raw: found.append(decode(raw))
+
+    await read_list(client, path_of("v1", plural), {**query, "limit": PAGE}, begin)
+    return found
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--kubeconfig` and `--context`; it gets a `ClusterChoice` called `cluster`."""
+
+    @click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        shell_complete=completing.files,
+        help="The kubeconfig.  [default: $KUBECONFIG, ~/.kube/config, or the pod's own cluster]",
+    )
+    @click.option("--context", metavar="NAME", help="The kubeconfig's context.  [default: the current one]")
+    @wraps(command)
+    def with_cluster(*args: Any, kubeconfig: str | None, context: str | None, **more: Any) -> Any:
+        return command(*args, cluster=ClusterChoice(kubeconfig, context), **more)
+
+    return with_cluster

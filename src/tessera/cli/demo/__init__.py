@@ -1,0 +1,1 @@
+"""`tessera demo`: what Tessera does, story by story, on an embedded cluster."""

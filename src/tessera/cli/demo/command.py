@@ -1,0 +1,187 @@
+"""`tessera demo`: what Tessera does, story by story, on an embedded cluster."""
+
+import asyncio
+import shutil
+import sys
+import textwrap
+import time
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from tessera.cli.common import completing
+from tessera.cli.common.terminal import Style, read_parsed
+from tessera.cli.dashboard import PORT
+
+if TYPE_CHECKING:
+    from tessera.simulation.node.descriptions import NodeSpec
+    from tessera.simulation.stories.stage import Stage
+    from tessera.simulation.stories.story import Story
+
+_STEP_SECONDS: Final = 0.35  # for a person to read; a whole run takes half a minute
+_STORY_SECONDS: Final = 1.2
+_WIDEST: Final = 100  # columns
+
+_OPENING: Final = (
+    "An embedded cluster. Its API server, scheduler and kubelets are stand-ins; between them runs what a real cluster would "
+    "run: the webhook over HTTPS, a device plugin per node over gRPC, CDI specs in files."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long to wait for the person who reads."""
+
+    step: float = 0.0
+    story: float = 0.0
+    pause: bool = False  # until Enter is pressed
+
+
+def _story_names() -> list[str]:
+    from tessera.simulation.stories.table import STORIES
+
+    return [story.name for story in STORIES]
+
+
+@click.command()
+@click.option(
+    "--story",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=completing.names(_story_names),
+    help="Tell only this story. Repeatable.",
+)
+@click.option("--list", "list_only", is_flag=True, help="List the stories.")
+@click.option("--pause", is_flag=True, help="Wait for Enter after each story.")
+@click.option("--fast", is_flag=True, help="Do not wait for the reader at all.")
+@click.option("--serve", is_flag=True, help="Show the cluster on a page, and keep it until ^C.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="Where to serve the page on 127.0.0.1; 0 takes any free port.",
+)
+@click.option(
+    "--nodes",
+    "nodes_file",
+    metavar="FILE",
+    shell_complete=completing.files,
+    help="With --serve: nodes of your own, and no stories unless named.",
+)
+def command(
+    names: tuple[str, ...],
+    list_only: bool,
+    pause: bool,
+    fast: bool,
+    serve: bool,
+    port: int,
+    nodes_file: str | None,
+) -> int:
+    """See what Tessera does, story by story.
+
+    An embedded cluster is started in this process: stand-ins for API server, scheduler and kubelets, and between them
+    the webhook and the device plugins as a real cluster would run them. Nothing outside is touched, and nothing is left.
+    Exit code 0 only if every story ended as told.
+    """
+    from tessera.simulation.stories.table import STORIES
+
+    known = {story.name: story for story in STORIES}
+    if list_only:
+        for story in STORIES:
+            click.echo(f"{story.name:<12} {story.title}")
+        return 0
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise click.UsageError(f"no story is called {unknown[0]}; they are {', '.join(known)}")
+    if pause and not sys.stdin.isatty():
+        raise click.UsageError("--pause waits for Enter, and there is no terminal to press it at")
+    if nodes_file and not serve:
+        raise click.UsageError("--nodes is for --serve: stories have nodes of their own")
+    own = _read_nodes(nodes_file) if nodes_file else None
+    slow = sys.stdout.isatty() and not fast
+    pace = Pace(_STEP_SECONDS if slow else 0.0, _STORY_SECONDS if slow and not pause else 0.0, pause)
+    from tessera.cli.common.ending import run_until_told
+
+    chosen = [known[name] for name in names] or ([] if own else list(STORIES))
+    if not serve:
+        return run_until_told(_demo(chosen, pace))
+    from tessera.cli.demo.serving import serve_demo
+
+    return run_until_told(serve_demo(chosen, pace, port, own))
+
+
+def _read_nodes(file: str) -> "dict[str, NodeSpec]":
+    from tessera.simulation.node.descriptions import parse
+
+    return read_parsed(file, parse)
+
+
+async def _demo(stories: "list[Story]", pace: Pace) -> int:
+    from tessera.protocol.configuration import webhook as config
+    from tessera.simulation.embedded import embedded
+    from tessera.simulation.node.descriptions import known_nodes
+    from tessera.simulation.stories.stage import Stage
+
+    async with (
+        embedded(known_nodes(), config.parse(config.EXAMPLE)) as cluster,
+        cluster.cluster.client() as client,
+    ):
+        return await tell_all(stories, Stage(client, cluster), pace)
+
+
+async def tell_all(stories: "list[Story]", stage: "Stage", pace: Pace) -> int:
+    """Tell stories, one after the other; the exit code."""
+    style, width = Style.of(sys.stdout), min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns)
+    began = time.monotonic()
+    _say(*textwrap.wrap(_OPENING, width), "", style=style)
+    good = 0
+    for number, story in enumerate(stories):
+        good += await _tell(story, stage, pace, style, width)
+        if number + 1 < len(stories):
+            await _wait(pace, style)
+    last = f"{good} of {len(stories)} stories ended as told, in {time.monotonic() - began:.0f} s."
+    _say((style.good if good == len(stories) else style.bad)(last), style=style)
+    return 0 if good == len(stories) else 1
+
+
+async def _tell(story: "Story", stage: "Stage", pace: Pace, style: Style, width: int) -> bool:
+    from tessera.cli.demo.narrator import heading, tell
+    from tessera.simulation.stories.playing import play
+    from tessera.simulation.stories.scenes import NodesCame
+
+    _say(*heading(story, style, width), style=style)
+    right, first = True, True
+    async with aclosing(play(story, stage)) as scenes:
+        async for _, scene in scenes:
+            if isinstance(scene, NodesCame) and not first:
+                _say("", style=style)  # another cluster
+            _say(*tell(scene, style, width), style=style)
+            right, first = right and not scene.wrong, False
+            await asyncio.sleep(pace.step)
+    _say(style.good("  ✓ as told") if right else style.bad("  ✗ not as told"), "", style=style)
+    return right
+
+
+async def _wait(pace: Pace, style: Style) -> None:
+    if not pace.pause:
+        await asyncio.sleep(pace.story)
+        return
+    _say(style.dim("Enter: the next story"), style=style)
+    loop = asyncio.get_running_loop()
+    pressed = asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), pressed.set)  # the cluster goes on running meanwhile
+    try:
+        await pressed.wait()
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
+    if not sys.stdin.readline():
+        raise KeyboardInterrupt  # ^D means the same here
+
+
+def _say(*lines: str, style: Style) -> None:
+    for line in lines:
+        click.echo(line, color=style.enabled)

@@ -1,0 +1,220 @@
+"""A story told to a person: what came of each step, in a few lines."""
+
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from tessera.cli.common.terminal import Style, table
+from tessera.cli.mig.tiles import draw_cards
+from tessera.core.admission.fallback import short
+from tessera.core.kubernetes.node import is_gpu_resource
+from tessera.protocol.kubernetes.objects import decode_node
+from tessera.protocol.mig.nodes import gpu_node, present_layout
+from tessera.simulation.control_plane.store import Document
+from tessera.simulation.stories.scenes import (
+    LayoutChanged,
+    ManyEnded,
+    Measured,
+    NodesCame,
+    PodDeleted,
+    PodEnded,
+    Scene,
+)
+from tessera.simulation.stories.story import Counts, Story
+
+_Line = tuple[str, str, Callable[[str], str] | None]  # label, text, colour
+
+_INDENT: Final = "  "
+_LABEL: Final = 10  # columns
+
+
+def heading(story: Story, style: Style, width: int) -> Iterator[str]:
+    """The story's title, and what it is about."""
+    rule = "─" * max(2, width - len(story.title) - len(story.name) - 8)
+    yield f"{style.bold(f'── {story.title}')} {style.dim(f'{rule} {story.name} ──')}"
+    yield from textwrap.wrap(story.told, width)
+    yield ""
+
+
+def tell(scene: Scene, style: Style, width: int) -> Iterator[str]:
+    """What came of one step, and what is wrong about it."""
+    for label, text, paint in _TELLERS[type(scene)](scene, style):
+        yield from _block(label, text, paint, width)
+    for complaint in scene.wrong:
+        yield from _block("✗", complaint, style.bad, width)
+
+
+def _nodes(scene: NodesCame, _: Style) -> Iterator[_Line]:
+    rows: list[tuple[str, ...]] = [(name, counted(has) or "no GPU") for name, has in scene.offers.items()]
+    for at, line in enumerate(table(rows)):
+        yield "offered" if at == 0 else "", line, None
+
+
+def _pod(scene: PodEnded, style: Style) -> Iterator[_Line]:
+    yield "asked", f"pod {_name(scene.asked)}: {asked(scene.asked)}", None
+    yield from _ended(scene, style)
+
+
+def _many(scene: ManyEnded, style: Style) -> Iterator[_Line]:
+    first, last = (_name(scene.ended[at].asked) for at in (0, -1))
+    yield "asked", f"{len(scene.ended)} pods, {first} to {last}, each: {asked(scene.asked)}", None
+    yield "decided", _decision(scene.ended[0]), style.good
+    for at, one in enumerate(scene.running):
+        yield "" if at else "landed", f"{_name(one.asked)} on {one.node}, running", None
+    for at, one in enumerate(scene.waiting):
+        yield "" if at else "waits", f"{_name(one.asked)}: {one.waiting}", style.note
+
+
+def _deleted(scene: PodDeleted, style: Style) -> Iterator[_Line]:
+    yield "ended", f"pod {scene.name}", None
+    if scene.then is not None:
+        yield "then", f"pod {_name(scene.then.asked)}: {asked(scene.then.asked)}", None
+        yield from _landed(scene.then, style)
+
+
+def _layout(scene: LayoutChanged, style: Style) -> Iterator[_Line]:
+    if scene.asked is not None:
+        yield "layout", f"{scene.node} is to be {scene.asked}", None
+    paint = {"success": style.good, "failed": style.bad}.get(scene.state, style.note)
+    yield "became", scene.state + (f": {scene.reason}" if scene.reason else ""), paint
+    yield "offers", _change(scene.before, scene.after), None
+
+
+def _measured(scene: Measured, style: Style) -> Iterator[_Line]:
+    rows: list[tuple[str, ...]] = [("node", "resource", "allocatable", "allocated", "available")]
+    for name, uses in scene.uses.items():
+        rows += [
+            (name, resource, *map(str, (use.allocatable, use.allocated, use.available)))
+            for resource, use in uses.items()
+        ] or [(name, "no GPU", "", "", "")]
+    for at, line in enumerate(table(rows)):
+        yield "" if at else "capacity", line, None if at else style.bold
+    for name, node in scene.nodes.items():
+        if drawn := list(_mosaic(node, scene.held, style)):
+            yield "cards", f"of {name}:", None
+            yield from (("", line, _as_it_is) for line in drawn)
+
+
+def _mosaic(node: Document, held: frozenset[str], style: Style) -> Iterator[str]:
+    """A node's cards, as tiles."""
+    one = gpu_node(decode_node(msgspec.json.encode(node)))
+    layout = present_layout(one)
+    if layout is None:
+        return
+    slots = (slot for slots in layout.slots(one.strategy).values() for slot in slots)
+    yield from draw_cards(
+        layout.cards, style, frozenset(slot for slot in slots if slot.uuid(one.name) in held)
+    )
+
+
+_TELLERS: Final[dict[type, Callable[..., Iterator[_Line]]]] = {
+    NodesCame: _nodes,
+    PodEnded: _pod,
+    ManyEnded: _many,
+    PodDeleted: _deleted,
+    LayoutChanged: _layout,
+    Measured: _measured,
+}
+
+
+def _ended(scene: PodEnded, style: Style) -> Iterator[_Line]:
+    if scene.pod is None:
+        yield "refused", scene.refusal, style.bad
+        return
+    yield "decided", _decision(scene), style.good
+    yield from (("warned", warning, style.note) for warning in scene.warnings)
+    yield from _given(scene, style)
+    yield from _landed(scene, style)
+
+
+def _decision(scene: PodEnded) -> str:
+    record = scene.record.replace("->", " → ")
+    return f"{record}: {scene.reason}" if record else f"admitted: {scene.reason or 'nothing to change'}"
+
+
+def _given(scene: PodEnded, style: Style) -> Iterator[_Line]:
+    """What containers have now that they had not asked for, beside a fallback."""
+    before = {one["name"]: one for one in scene.asked["spec"]["containers"]}
+    for container in (scene.pod or {})["spec"]["containers"]:
+        limits = (container.get("resources") or {}).get("limits") or {}
+        old = (before[container["name"]].get("resources") or {}).get("limits") or {}
+        added = {
+            name: amount for name, amount in limits.items() if name not in old and not is_gpu_resource(name)
+        }
+        if added:
+            listed = ", ".join(f"{name}: {amount}" for name, amount in added.items())
+            yield "given", f"{container['name']}: {listed}", style.good
+
+
+def _landed(scene: PodEnded, style: Style) -> Iterator[_Line]:
+    if scene.waiting:
+        yield "waits", f"Pending: {scene.waiting}", style.note
+    elif scene.pod is not None:
+        phase = scene.pod["status"].get("phase", "")
+        yield "landed", f"{scene.node or 'no node'}, {phase.lower()}", None
+    label = "sees"
+    for container, lines in scene.seen.items():
+        who = f"{container}: " if len(scene.seen) > 1 else ""
+        for at, line in enumerate(lines or ("no device",)):
+            yield label, (" " * len(who) if at else who) + line, style.dim
+            label = ""
+
+
+def asked(pod: Document) -> str:
+    """What a pod asks for, container by container."""
+    containers = pod["spec"]["containers"]
+    texts = []
+    for container in containers:
+        resources = container.get("resources") or {}
+        amounts = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+        text = ", ".join(f"{name}: {amount}" for name, amount in amounts.items()) or "nothing"
+        texts.append(f"{container['name']} {text}" if len(containers) > 1 else text)
+    notes = (pod["metadata"].get("annotations") or {}).items()
+    marks = "".join(f" ({key.rpartition('/')[2]}: {value})" for key, value in notes)
+    return "; ".join(texts) + marks
+
+
+def counted(counts: Counts) -> str:
+    """`2g.20gb ×8, 3g.30gb ×4`; what there is none of is left out."""
+    return ", ".join(f"{_called(name)} ×{count}" for name, count in sorted(counts.items()) if count)
+
+
+def _change(before: Counts, after: Counts) -> str:
+    names = sorted({*before, *after})
+    return ", ".join(
+        f"{_called(name)} {before.get(name, 0)} → {after.get(name, 0)}"
+        if before.get(name, 0) != after.get(name, 0)
+        else f"{_called(name)} still {after.get(name, 0)}"
+        for name in names
+        if before.get(name) or after.get(name)
+    )
+
+
+def _called(resource: str) -> str:
+    return short(resource) if is_gpu_resource(resource) else resource
+
+
+def _as_it_is(text: str) -> str:
+    """The colour of drawings: they have theirs, and are not to be broken."""
+    return text
+
+
+def _name(pod: Mapping[str, Any]) -> str:
+    return str(pod["metadata"]["name"])
+
+
+def _block(label: str, text: str, paint: Any, width: int) -> Iterator[str]:
+    """A label and its text; lines too long for the terminal go on under their beginning."""
+    if paint is _as_it_is:
+        yield f"{_INDENT}{label:<{_LABEL}}{text}".rstrip()
+        return
+    room = max(40, width - _LABEL - len(_INDENT))
+    indent = " " * (len(text) - len(text.lstrip()))
+    # hyphens are part of names: a node or a device is looked for as a whole
+    lines = textwrap.wrap(
+        text, room, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    for at, line in enumerate(lines or [""]):
+        yield f"{_INDENT}{(label if at == 0 else ''):<{_LABEL}}{paint(line) if paint else line}".rstrip()

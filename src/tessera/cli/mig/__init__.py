@@ -1,0 +1,1 @@
+"""`tessera mig`: check, convert, draw, plan and apply MIG layouts."""

@@ -1,0 +1,132 @@
+"""A plan as a table, a document, or the layouts to apply."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from tessera.cli.common.terminal import table
+from tessera.core.mig.layout import NodeLayout, entries_of, named_cards
+from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.planner import Plan
+from tessera.core.planning.summary import explain_plan
+from tessera.protocol import yaml
+from tessera.protocol.mig import documents as mig
+from tessera.protocol.mig.conversion import convert
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A node, or the cards that no node was named for, and which of the plan's cards are its."""
+
+    name: str | None
+    cards: range
+
+
+def write_plan(plan: Plan, places: Sequence[Place], output: str) -> Iterable[str]:
+    """The lines, or whole documents, to print."""
+    return OUTPUTS[output](plan, [place for place in places if place.cards])
+
+
+def _table(plan: Plan, places: Sequence[Place]) -> Iterable[str]:
+    rows: list[tuple[str, ...]] = []
+    for place in places:
+        alike: dict[tuple[str, str], list[int]] = {}
+        for number in place.cards:
+            row = (plan.cards[number].product.short_name, _devices(plan, number))
+            alike.setdefault(row, []).append(number - place.cards.start)
+        for row, numbers in alike.items():
+            cards = named_cards(numbers).removeprefix("cards ").removeprefix("card ")
+            rows.append((place.name or "", cards, *row))
+    heading: tuple[str, ...] = ("NODE", "CARDS", "PRODUCT", "DEVICES")
+    if not any(place.name for place in places):
+        heading, rows = heading[1:], [row[1:] for row in rows]
+    return [*explain_plan(plan), "", *table([heading, *rows])] if rows else explain_plan(plan)
+
+
+def _devices(plan: Plan, number: int) -> str:
+    kept = Counter(instance.profile for instance in plan.kept[number])
+    new = Counter(instance.profile for instance in plan.cards[number].instances) - kept
+    texts = [f"{profile} ×{kept[profile]} (stays)" for profile in sorted(kept)]
+    return " + ".join(texts + [f"{profile} ×{new[profile]}" for profile in sorted(new)]) or "-"
+
+
+def _document(plan: Plan, places: Sequence[Place]) -> dict[str, Any]:
+    return {
+        "demand": _counts(plan.demand),
+        "served": _counts(plan.served),
+        "leftOut": _counts(plan.left_out),
+        "objective": plan.objective.value,
+        "optimal": plan.optimal,
+        "explanation": explain_plan(plan),
+        "cards": [_card(plan, place, number) for place in places for number in place.cards],
+    }
+
+
+def _card(plan: Plan, place: Place, number: int) -> dict[str, Any]:
+    layout = plan.cards[number]
+    return {
+        **({"node": place.name} if place.name else {}),
+        "card": number - place.cards.start,
+        "product": layout.product.name,
+        "migEnabled": layout.mig_enabled,
+        "devices": [
+            {
+                "profile": str(instance.profile),
+                "position": instance.position,
+                "size": instance.size,
+                **({"stays": True} if instance in plan.kept[number] else {}),
+            }
+            for instance in layout.instances
+        ],
+    }
+
+
+def _counts(counts: Mapping[MigProfile, int]) -> dict[str, int]:
+    return {str(profile): count for profile, count in counts.items()}
+
+
+def _json(plan: Plan, places: Sequence[Place]) -> Iterable[str]:
+    return [msgspec.json.format(msgspec.json.encode(_document(plan, places)), indent=2).decode()]
+
+
+def _yaml(plan: Plan, places: Sequence[Place]) -> Iterable[str]:
+    return [yaml.dump(_document(plan, places)).rstrip("\n")]
+
+
+def _runai(plan: Plan, places: Sequence[Place]) -> Iterable[str]:
+    """One annotation for each node."""
+    for number, place in enumerate(places):
+        if number:
+            yield "---"
+        if place.name:
+            yield f"# node {place.name}"
+        yield mig.write(_layouts(plan, [place], mig.SELECTED)).rstrip("\n")
+
+
+def _parted(plan: Plan, places: Sequence[Place]) -> Iterable[str]:
+    """One file with a configuration for each node, named after it."""
+    return [mig.write(convert(_layouts(plan, places), mig.Format.MIG_PARTED).document).rstrip("\n")]
+
+
+def _layouts(plan: Plan, places: Sequence[Place], name: str | None = None) -> mig.MigDocument:
+    return mig.MigDocument(
+        mig.Format.RUNAI,
+        {
+            name or place.name or mig.SELECTED: entries_of(
+                NodeLayout(tuple(plan.cards[n] for n in place.cards))
+            )
+            for place in places
+        },
+    )
+
+
+OUTPUTS: Final[dict[str, Callable[[Plan, Sequence[Place]], Iterable[str]]]] = {
+    "table": _table,
+    "yaml": _yaml,
+    "json": _json,
+    "runai": _runai,
+    "mig-parted": _parted,
+}

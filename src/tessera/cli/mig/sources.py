@@ -1,0 +1,226 @@
+"""Where `tessera mig` gets layouts from: files of any format, standard input, Node objects, counts as they are typed."""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tessera.cli.common import completing
+from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.saved import documents
+from tessera.cli.common.terminal import called, read_file
+from tessera.core.devices.capacity import is_gpu
+from tessera.core.errors import InvalidInput
+from tessera.core.mig.geometry import Product
+from tessera.core.mig.layout import Entry, NodeLayout, Strategy, entries_of, resolve
+from tessera.core.mig.product import product_named
+from tessera.core.mig.profile import InvalidProfile, MigProfile
+from tessera.inventory.survey import Survey
+from tessera.protocol import yaml
+from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
+from tessera.protocol.mig import documents as mig
+from tessera.protocol.mig import nodes as mig_nodes
+from tessera.protocol.mig.counts import looks_like_counts, write_counts
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a person said about where layouts are."""
+
+    names: tuple[str, ...]  # files, counts, `-`; of a cluster its nodes
+    product: Product | None = None
+    cards: int | None = None
+    cluster: ClusterChoice | None = None
+    selector: LabelSelector = EVERYTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A layout document, and what is known of the cards that it is for."""
+
+    where: str
+    document: mig.MigDocument
+    product: Product | None = None
+    cards: int | None = None
+    strategy: Strategy = Strategy.MIXED
+    present: NodeLayout | None = None  # how a node's cards are cut, whatever somebody wished
+    used: Mapping[str, int] | None = None  # devices that pods hold, by resource; None: nobody knows
+    pending: str = ""  # why a node's cards are not cut as somebody wished yet
+
+    def configs(self, name: str | None) -> dict[str, tuple[Entry, ...]]:
+        """The configuration of that name, or all there are."""
+        return {name: self.document.select(name)} if name else dict(self.document.configs)
+
+    def layout(self, entries: tuple[Entry, ...]) -> NodeLayout:
+        """The layout that the entries give the cards; as many as they name when nobody knows how many there are."""
+        if self.product is None:
+            raise InvalidInput(f"{self.where}: which product are the cards? Say it with --product")
+        named = [number for entry in entries for number in entry.cards or ()]
+        return resolve(entries, [self.product] * (self.cards or max(named, default=0) + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A node whose layout cannot be read, or whose cards nobody knows."""
+
+    where: str
+    reason: str
+
+
+def product_option(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Product | None:
+    """The product that an option names; a callback for click."""
+    return product_named(value) if value else None
+
+
+def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The arguments and options of every command that reads layouts; it gets them as `given`."""
+
+    @click.argument("names", nargs=-1, metavar="[FILE|COUNTS|NODE]...", shell_complete=completing.files)
+    @click.option(
+        "--product",
+        callback=product_option,
+        metavar="NAME",
+        shell_complete=completing.names(completing.product_names),
+        help="The cards' product, such as H200, A100-40GB or H200-70GB.",
+    )
+    @click.option(
+        "--cards",
+        type=click.IntRange(1, 1024),
+        show_default="as many as the layout names",
+        help="How many cards the node has.",
+    )
+    @click.option(
+        "--config", "config", metavar="NAME", help="The configuration to take, where there are several."
+    )
+    @click.option(
+        "--cluster",
+        "in_cluster",
+        is_flag=True,
+        help="Take the layouts of a cluster's nodes: of those that are named, or of all.",
+    )
+    @click.option(
+        "-l",
+        "--selector",
+        default="",
+        metavar="SELECTOR",
+        help="With --cluster: only nodes with such labels.",
+    )
+    @cluster_options
+    @wraps(command)
+    def with_sources(
+        names: tuple[str, ...],
+        product: Product | None,
+        cards: int | None,
+        in_cluster: bool,
+        selector: str,
+        cluster: ClusterChoice,
+        **more: Any,
+    ) -> Any:
+        if not in_cluster and (selector or cluster != ClusterChoice()):
+            raise click.UsageError("-l, --kubeconfig and --context go with --cluster")
+        given = Given(names, product, cards, cluster if in_cluster else None, LabelSelector.parse(selector))
+        return command(given=given, **more)
+
+    return with_sources
+
+
+def read_sources(given: Given, *, with_pods: bool = False) -> list[Source | Unreadable]:
+    """Everything that a person named: files, `-` for standard input, counts such as 2g.20gb=2, nodes of a cluster.
+
+    What a person says about the cards goes before what a node says.
+    """
+    if given.cluster is not None:
+        return _of_cluster(given.cluster, given, with_pods=with_pods)
+    if not given.names and sys.stdin.isatty():
+        raise click.UsageError(
+            "name a file, counts such as 2g.20gb=2,3g.30gb=1, or - for standard input; or say --cluster"
+        )
+    if given.names.count("-") > 1:
+        raise InvalidInput("standard input (-) can be read only once")
+    return [source for name in given.names or ("-",) for source in _read(name, given)]
+
+
+def read_text(argument: str) -> tuple[str, str]:
+    """What an argument names, and its text: a file, standard input, or counts as they stand."""
+    if looks_like_counts(argument) and not Path(argument).exists():
+        return "counts", argument
+    where = called(argument)
+    try:
+        return where, read_file(argument).decode("utf-8-sig")
+    except InvalidInput as error:
+        raise InvalidInput(f"{error}{_meant_as_counts(argument)}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{where}: not UTF-8 text (byte {error.start})") from error
+
+
+def _meant_as_counts(argument: str) -> str:
+    """What to write where somebody named profiles and no counts, which is no file."""
+    try:
+        profiles = [MigProfile.parse(name) for name in argument.split(",")]
+    except InvalidProfile:
+        return ""
+    return f"; for counts write {write_counts(dict.fromkeys(profiles, 1))}"
+
+
+def _read(argument: str, given: Given) -> list[Source | Unreadable]:
+    where, text = read_text(argument)
+    if looks_like_counts(text):
+        return [Source(where, mig.read(text, where), given.product, given.cards)]
+    found = yaml.load_all(text, where)
+    if any(isinstance(document, dict) and "kind" in document for document in found):
+        survey = Survey(is_gpu)
+        pods = "Pod" in survey.read_saved(documents(found, where))
+        nodes = [node for node in survey.gpus.values() if _is_cut(node)]
+        if not nodes:
+            raise InvalidInput(f"{where}: no node with the annotation {mig.RUNAI_CONFIG}")
+        return [_of_node(node, given, survey.used(node.name) if pods else None) for node in nodes]
+    if len(found) < 2:
+        return [Source(where, mig.read(text, where), given.product, given.cards)]
+    return [Source(where, mig.read_object(document, where), given.product, given.cards) for document in found]
+
+
+def _of_cluster(cluster: ClusterChoice, given: Given, *, with_pods: bool) -> list[Source | Unreadable]:
+    survey = Survey(is_gpu, given.selector)
+    cluster.run(lambda client: survey.read_cluster(client, pods=with_pods))
+    missing = [name for name in given.names if name not in survey.capacity]
+    if missing:
+        raise InvalidInput(f"the cluster has no node {', '.join(missing)}")
+    nodes = [survey.gpus[name] for name in sorted(survey.gpus) if _is_cut(survey.gpus[name])]
+    if given.names:
+        nodes = [node for node in nodes if node.name in given.names]
+    if not nodes:
+        which = f"node {', '.join(given.names)}: no" if given.names else "no node of the cluster has an"
+        raise InvalidInput(f"{which} annotation {mig.RUNAI_CONFIG}")
+    return [_of_node(node, given, survey.used(node.name) if with_pods else None) for node in nodes]
+
+
+def _of_node(node: mig_nodes.GpuNode, given: Given, used: Mapping[str, int] | None) -> Source | Unreadable:
+    where, known = f"node {node.name}", given.product or node.product
+    if known is None:
+        called = f'unknown product "{node.label}"' if node.label else f"no label {mig_nodes.PRODUCT}"
+        return Unreadable(where, f"{called}; say it with --product")
+    try:
+        present = mig_nodes.present_layout(node) if node.mapping is not None else None
+    except InvalidInput as error:
+        if node.layout is None:
+            return Unreadable(where, str(error))
+        present = None  # what somebody wished is still worth a look
+    try:
+        document = (
+            mig.MigDocument(mig.Format.RUNAI, {mig.SELECTED: entries_of(present)})
+            if node.layout is None and present is not None
+            else mig.read(node.layout or "", mig.RUNAI_CONFIG)
+        )
+    except InvalidInput as error:
+        return Unreadable(where, str(error))
+    pending = (node.reason or "no reason told") if node.state == "pending" else ""
+    return Source(where, document, known, given.cards or node.cards, node.strategy, present, used, pending)
+
+
+def _is_cut(node: mig_nodes.GpuNode) -> bool:
+    """Whether a node says anything about how its cards are cut, or should be."""
+    return node.layout is not None or node.mapping is not None

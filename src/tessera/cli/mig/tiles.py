@@ -1,0 +1,92 @@
+"""Cards drawn as tiles: as wide as their memory slices, coloured by profile or by use."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import click
+
+from tessera.cli.common.terminal import Style
+from tessera.core.mig.layout import CardLayout, Slot, named_cards
+from tessera.core.mig.placement import Instance
+
+_CELL = 8  # columns of a memory slice: `1g.10gb` and a border; eight slices are 65 columns
+
+# compute slices → background; black text reads well on all of them
+_COLOURS = {1: "cyan", 2: "green", 3: "yellow", 4: "magenta", 7: "bright_blue"}
+_IN_USE, _FREE = "yellow", "green"  # where it is known what is in use, that is what colours tell
+
+
+Taken = (
+    frozenset[Instance | None] | None
+)  # devices of a card that are in use, None the whole one; None: nobody knows
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A stretch of memory slices and what stands on it."""
+
+    size: int
+    lines: tuple[str, str]
+    colour: str | None
+
+
+def draw_cards(
+    cards: Sequence[CardLayout], style: Style, used: frozenset[Slot] | None = None
+) -> Iterator[str]:
+    """The cards of a node, line by line; cards that are alike and used alike are drawn once."""
+    alike: dict[tuple[CardLayout, Taken], list[int]] = {}
+    for number, card in enumerate(cards):
+        taken = None if used is None else frozenset(slot.instance for slot in used if slot.card == number)
+        alike.setdefault((card, taken), []).append(number)
+    for (card, taken), numbers in alike.items():
+        yield f"{style.bold(named_cards(numbers))}  {card.product.short_name}, {_summary(card)}"
+        yield from _draw(_tiles(card, taken), card.product.memory_slices, style)
+
+
+def _summary(card: CardLayout) -> str:
+    if not card.mig_enabled:
+        return "MIG off"
+    return " + ".join(f"{n}×{profile}" for profile, n in card.counts.items()) or "MIG on, nothing cut"
+
+
+def _tiles(card: CardLayout, taken: Taken) -> list[Tile]:
+    if not card.mig_enabled:
+        return [Tile(card.product.memory_slices, ("whole GPU", _use(None, taken)), _colour(None, taken))]
+    tiles = []
+    edge = 0
+    for instance in card.instances:
+        if instance.position > edge:
+            tiles.append(Tile(instance.position - edge, ("free", ""), None))
+        plain = str(instance.profile).removesuffix(instance.profile.extras)
+        below = " ".join(filter(None, (instance.profile.extras, _use(instance, taken))))
+        tiles.append(Tile(instance.size, (plain, below), _colour(instance, taken)))
+        edge = instance.position + instance.size
+    if edge < card.product.memory_slices:
+        tiles.append(Tile(card.product.memory_slices - edge, ("free", ""), None))
+    return tiles
+
+
+def _use(instance: Instance | None, taken: Taken) -> str:
+    return "in use" if taken is not None and instance in taken else ""
+
+
+def _colour(instance: Instance | None, taken: Taken) -> str | None:
+    if taken is not None:
+        return _IN_USE if instance in taken else _FREE
+    return _COLOURS.get(instance.profile.compute, "white") if instance is not None else None
+
+
+def _draw(tiles: list[Tile], slices: int, style: Style) -> Iterator[str]:
+    yield "┌" + "┬".join("─" * (tile.size * _CELL - 1) for tile in tiles) + "┐"
+    for row in (0, 1):
+        yield "│" + "│".join(_painted(tile, row, style) for tile in tiles) + "│"
+    yield "└" + "┴".join("─" * (tile.size * _CELL - 1) for tile in tiles) + "┘"
+    yield style.dim("".join(f" {number}".ljust(_CELL) for number in range(slices)).rstrip())
+
+
+def _painted(tile: Tile, row: int, style: Style) -> str:
+    width = tile.size * _CELL - 1
+    text = tile.lines[row][:width].ljust(width)
+    if not style.enabled:
+        return text
+    return click.style(text, fg="black", bg=tile.colour) if tile.colour else style.dim(text)

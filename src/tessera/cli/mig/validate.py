@@ -1,0 +1,91 @@
+"""`tessera mig validate`: does a layout fit its cards, and if not, why."""
+
+import sys
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import click
+import msgspec
+
+from tessera.cli.common.terminal import Style
+from tessera.cli.mig.sources import Given, Source, Unreadable, read_sources, source_options
+from tessera.core.errors import InvalidInput
+from tessera.core.mig.layout import Entry
+
+
+class Outcome(StrEnum):
+    """What can be said of a layout."""
+
+    FITS = "fits"
+    DOES_NOT_FIT = "does not fit"
+    CANNOT_BE_CHECKED = "cannot be checked"  # the node's annotation is no layout, or its product is unknown
+    READABLE = "readable"  # and nobody said what it should fit on
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is said of one layout."""
+
+    layout: str
+    outcome: Outcome
+    reasons: list[str] = field(default_factory=list)
+    resources: dict[str, int] = field(default_factory=dict)
+
+
+@click.command("validate")
+@source_options
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def command(given: Given, config: str | None, output: str) -> int:
+    """Check that layouts fit their cards, and say why they do not.
+
+    Layouts are run.ai annotations, mig-parted files or plain counts, or the annotations of Node objects as
+    `kubectl get nodes -o json` prints them; those tell their product and number of cards themselves. With --cluster the
+    nodes are asked for, and arguments are their names.
+
+    \b
+    tessera mig validate layout.yaml --product H200 --cards 4
+    tessera mig validate 3g.71gb=2,1g.18gb=1 --product H200
+    kubectl get nodes -o json | tessera mig validate
+    tessera mig validate --cluster
+    tessera mig validate mig-parted.yaml --config all-balanced --product A100-40GB
+
+    \b
+    Exit codes: 0 all fit (or can be read, where nobody says --product), 1 some do not, 2 bad input.
+    """  # fmt: skip
+    verdicts = [verdict for source in read_sources(given) for verdict in _verdicts(source, config)]
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(verdicts), indent=2).decode())
+    else:
+        style = Style.of(sys.stdout)
+        for verdict in verdicts:
+            click.echo(_line(verdict, style), color=style.enabled)
+    return int(any(verdict.outcome not in (Outcome.FITS, Outcome.READABLE) for verdict in verdicts))
+
+
+def _verdicts(source: Source | Unreadable, config: str | None) -> list[Verdict]:
+    if isinstance(source, Unreadable):
+        return [Verdict(source.where, Outcome.CANNOT_BE_CHECKED, source.reason.split("\n"))]
+    several = len(source.document.configs) > 1
+    return [
+        _verdict(f"{source.where}: {name}" if several else source.where, source, entries)
+        for name, entries in source.configs(config).items()
+    ]
+
+
+def _verdict(title: str, source: Source, entries: tuple[Entry, ...]) -> Verdict:
+    if source.product is None:
+        return Verdict(title, Outcome.READABLE, ["to see whether it fits, say --product"])
+    try:
+        resources = source.layout(entries).resources(source.strategy)
+    except InvalidInput as error:
+        return Verdict(title, Outcome.DOES_NOT_FIT, str(error).split("\n"))
+    return Verdict(title, Outcome.FITS, resources=resources)
+
+
+def _line(verdict: Verdict, style: Style) -> str:
+    paint = {Outcome.FITS: style.good, Outcome.READABLE: style.note}.get(verdict.outcome, style.bad)
+    offered = [f"{name} ×{count}" for name, count in verdict.resources.items()]
+    details = verdict.reasons or [", ".join(offered) or "no devices"]
+    return ("\n  " if len(details) > 1 else " ").join(
+        [f"{verdict.layout}: {paint(verdict.outcome)}:", *details]
+    )

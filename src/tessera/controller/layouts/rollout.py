@@ -1,0 +1,208 @@
+"""Writing layouts to nodes, a few at a time, and seeing that they take hold.
+
+A node that does not show its new layout gets its old one back, and no further node is begun. So does a node under way
+when somebody interrupts. Whoever else changes a node meanwhile wins: what we did not write, we do not take back.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from tessera.controller.layouts.changes import Change
+from tessera.controller.layouts.watch import Watched, look_at, offered_by, watched
+from tessera.core.errors import InvalidInput, TesseraError
+from tessera.kube.errors import ApiError, KubeError
+from tessera.kube.rest.client import Client, PatchType
+from tessera.kube.rest.paths import path_of
+from tessera.protocol.kubernetes.objects import decode_node
+from tessera.protocol.mig.nodes import gpu_node
+
+MANAGER: Final = {"fieldManager": "tessera"}
+_MOST_TRIES: Final = 5  # a kubelet writes its node every few seconds: two conflicts in a row are rare
+_WRITTEN_AGAIN: Final = "the old layout is written again"
+_TO_COME_BACK: Final = 60.0  # seconds; an old layout is waited for that long at most
+
+
+class Result(StrEnum):
+    """How it ended for a node."""
+
+    DONE = "done"
+    WRITTEN = "written"  # and not waited for
+    PUT_BACK = "put back"  # failed or interrupted, and the old layout stands there again
+    FAILED = "failed"  # and nothing of ours is left to put back, or it could not be
+    NOT_BEGUN = "not begun"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a node."""
+
+    node: str
+    result: Result
+    reason: str = ""
+
+
+class NotShown(TesseraError):
+    """The node did not come to show what was written."""
+
+
+class Overtaken(TesseraError):
+    """Somebody else wrote something else."""
+
+
+class Rollout:
+    """Changes, carried out a few at a time."""
+
+    # seconds: a node may still say what it said of its old layout, before it has looked at the new one
+    settles = 5.0
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        at_once: int,
+        timeout: float | None,
+        tell: Callable[[str], None],
+    ) -> None:
+        self.outcomes: dict[str, Outcome] = {}
+        self._client = client
+        self._at_once = at_once
+        self._timeout = timeout  # None: do not wait
+        self._tell = tell
+        self._stopped = False
+
+    async def run(self, changes: Sequence[Change]) -> None:
+        """Carry them out; `outcomes` tells what became of each, also when this is cancelled."""
+        for change in changes:
+            self.outcomes[change.node] = Outcome(change.node, Result.NOT_BEGUN)
+        waiting = iter(changes)
+
+        async def work() -> None:
+            for change in waiting:  # shared: each worker takes the next
+                if self._stopped:
+                    return
+                outcome = await self._carry_out(change)
+                self.outcomes[change.node] = outcome
+                self._stopped |= outcome.result in (Result.FAILED, Result.PUT_BACK)
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(min(self._at_once, len(changes))):
+                tasks.create_task(work())
+
+    async def _carry_out(self, change: Change) -> Outcome:
+        ours = False  # whether something of ours may stand on the node
+        try:
+            if not change.written:
+                ours = True
+                await self._write(change, change.before, change.after, None)
+                self._tell(f"{change.node}: {change.wanted.key} written")
+            if self._timeout is None:
+                return Outcome(change.node, Result.WRITTEN)
+            async with watched(self._client, change.node) as node:
+                await self._until_shown(node, change, self._timeout)
+        except Overtaken as error:
+            return Outcome(change.node, Result.FAILED, str(error))
+        except (NotShown, KubeError, InvalidInput) as error:
+            if not ours:
+                return Outcome(change.node, Result.FAILED, str(error))
+            return await self._come_back(change, await self._put_back(change, str(error)))
+        except asyncio.CancelledError:
+            self._stopped = True
+            self.outcomes[change.node] = Outcome(change.node, Result.FAILED, "interrupted")
+            if ours:
+                await self._put_back(change, "interrupted")
+            raise
+        self._tell(f"{change.node}: done")
+        return Outcome(change.node, Result.DONE)
+
+    async def _write(
+        self, change: Change, expected: str | None, value: str | None, state: str | None
+    ) -> bool:
+        """Write a value where the expected one stands, and what is said of it; False when it stands there already."""
+        path = path_of("v1", "nodes", name=change.node)
+        for _ in range(_MOST_TRIES):
+            node = decode_node(await self._client.get(path))
+            found = change.wanted.value_of(node)
+            if found == value:
+                return False
+            if found != expected:
+                raise Overtaken(f"somebody else changed {change.wanted.key} meanwhile; left as it is")
+            patch = change.patch(value, state, node.metadata.resourceVersion)
+            try:
+                await self._client.patch(path, patch, PatchType.MERGE, MANAGER)
+            except ApiError as error:
+                if not error.is_conflict:
+                    raise
+            else:
+                return True
+        raise NotShown(f"the node changed {_MOST_TRIES} times while it was written to")
+
+    async def _until_shown(self, node: Watched, change: Change, timeout: float) -> None:
+        told, reason, refused, since = "", "", "", 0.0
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout):
+                await node.changed.wait()
+                while True:
+                    node.changed.clear()
+                    if node.node is None:
+                        raise NotShown("the node is gone")
+                    if change.wanted.value_of(node.node) not in (change.after, change.before):
+                        raise Overtaken(f"somebody else changed {change.wanted.key} meanwhile; left as it is")
+                    look = look_at(gpu_node(node.node), offered_by(node.node), change.expected)
+                    if look.shown:
+                        return
+                    if look.refused != refused:
+                        refused, since = look.refused, loop.time()
+                    left = None
+                    if refused and (left := since + self.settles - loop.time()) <= 0:
+                        raise NotShown(refused)
+                    if (look.waits, look.reason) != (told, reason):
+                        why = look.reason if look.reason != reason else ""  # once, however numbers change
+                        told, reason = look.waits, look.reason
+                        self._tell(f"{change.node}: {told}{': ' if why else ''}{why}")
+                    await node.change(left)
+        except TimeoutError as error:
+            raise NotShown(f"not there after {timeout:g} s: {told or refused or 'nothing heard'}") from error
+
+    async def _put_back(self, change: Change, reason: str) -> Outcome:
+        """Write the old layout again, whoever interrupts meanwhile."""
+        writing = asyncio.ensure_future(self._write_back(change, reason))
+        try:
+            return await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await writing
+            raise
+
+    async def _write_back(self, change: Change, reason: str) -> Outcome:
+        """Write the old layout again; what goes wrong with that is told with what to do about it."""
+        result, back = Result.FAILED, "the node is as it was"
+        try:
+            if await self._write(change, change.after, change.before, change.state or None):
+                result, back = Result.PUT_BACK, _WRITTEN_AGAIN
+        except Overtaken as error:
+            back = str(error)
+        except (NotShown, KubeError, InvalidInput) as error:
+            back = f"the old layout could not be put back ({error}): {_by_hand(change)}"
+        outcome = self.outcomes[change.node] = Outcome(change.node, result, f"{reason}; {back}")
+        return outcome
+
+    async def _come_back(self, change: Change, outcome: Outcome) -> Outcome:
+        """Wait until a node that was put back offers again what it did; not for long."""
+        if outcome.result is not Result.PUT_BACK or self._timeout is None:
+            return outcome
+        self._tell(f"{change.node}: not taken, {_WRITTEN_AGAIN}")
+        seconds = min(self._timeout, _TO_COME_BACK)
+        async with watched(self._client, change.node) as node:
+            there = await node.offers(change.offered, seconds)
+        back = "the old layout is back" if there else f"{_WRITTEN_AGAIN}, and not there after {seconds:g} s"
+        return replace(outcome, reason=outcome.reason.replace(_WRITTEN_AGAIN, back))
+
+
+def _by_hand(change: Change) -> str:
+    verb = "label" if change.wanted.label else "annotate"
+    if change.before is None:
+        return f"kubectl {verb} node {change.node} {change.wanted.key}-"
+    return f"kubectl {verb} node {change.node} --overwrite {change.wanted.key}='{change.before}'"

@@ -1,0 +1,188 @@
+"""Injection: the CPU, memory and extras that a pod's GPUs need, in exact arithmetic.
+
+The rules are gpuinjector's: so much per GPU for a GPU type. CPU, memory and ephemeral storage are counted for the
+pod, less what its containers without a GPU request, and the rest is shared out by GPU count; extended resources go
+to each container by its own GPUs.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Final, Literal
+
+from tessera.core.kubernetes.pod import Container, Pod
+from tessera.core.kubernetes.quantity import Quantity
+
+GPU_TYPE_ANNOTATION: Final = "task.bkbcs.tencent.com/gpu-type"
+
+# What is shared between a pod's containers, and the smallest part of it that a share is counted in.
+SHARED: Final[Mapping[str, Fraction]] = {
+    "cpu": Fraction(1, 1000),  # millicores
+    "memory": Fraction(1),  # bytes
+    "ephemeral-storage": Fraction(1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class InjectionRule:
+    """What one GPU of a type brings with it."""
+
+    per_gpu: tuple[tuple[str, Quantity], ...]  # resource → coefficient × unit
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+Rules = Mapping[str, Mapping[str, InjectionRule]]  # GPU type → GPU resource → rule
+
+
+@dataclass(frozen=True, slots=True)
+class InjectionPolicy:
+    """All rules: by default, by namespace, and the namespaces that are left out."""
+
+    default: Rules = field(default_factory=dict)
+    by_namespace: Mapping[str, Rules] = field(default_factory=dict)
+    skipped_namespaces: frozenset[str] = frozenset()
+
+    def rules(self, namespace: str, gpu_type: str) -> dict[str, InjectionRule]:
+        """The rules for a type: the namespace's where it has one for the resource, else the default."""
+        own = self.by_namespace.get(namespace, {}).get(gpu_type, {})
+        return {**self.default.get(gpu_type, {}), **own}
+
+    def gpu_resources(self) -> frozenset[str]:
+        """Every resource that some rule takes for a GPU."""
+        every = (self.default, *self.by_namespace.values())
+        return frozenset(resource for rules in every for one in rules.values() for resource in one)
+
+    def annotations(self) -> frozenset[str]:
+        """Every annotation that some rule reads or writes."""
+        every = (self.default, *self.by_namespace.values())
+        rules = (rule for types in every for one in types.values() for rule in one.values())
+        return frozenset({GPU_TYPE_ANNOTATION}.union(*(rule.annotations for rule in rules)))
+
+
+@dataclass(frozen=True, slots=True)
+class Untouched:
+    """No rule concerns the pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Injected:
+    """The pod as the rule makes it; the very same pod when it is so already."""
+
+    pod: Pod
+    gpu_type: str
+    resource: str
+
+
+Refusal = Literal["two_gpu_resources", "no_gpus", "others_ask_too_much", "fraction_of_extended_resource"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The rule matches and cannot be followed; the message says what to change."""
+
+    reason: Refusal
+    message: str
+
+
+Outcome = Untouched | Injected | Refused
+
+
+def inject(pod: Pod, policy: InjectionPolicy) -> Outcome:
+    """Give a pod's GPU containers what their GPUs need."""
+    gpu_type = pod.annotations.get(GPU_TYPE_ANNOTATION)
+    if not gpu_type or pod.namespace in policy.skipped_namespaces:
+        return Untouched()
+    rules = policy.rules(pod.namespace, gpu_type)
+    named = [r for r in rules if any(container.asked(r) is not None for container in _running(pod))]
+    if not named:
+        return Untouched()
+    asked = [resource for resource in named if any(container.asked(resource) for container in _running(pod))]
+    if len(asked) > 1:
+        return Refused(
+            "two_gpu_resources",
+            f"GPU type {gpu_type}: the pod asks for {' and '.join(asked)}, and rules exist for each of them; "
+            "ask for one of them only",
+        )
+    if not asked:
+        return Refused(
+            "no_gpus",
+            f"GPU type {gpu_type}: the pod asks for 0 of {named[0]}; ask for at least 1, or take the annotation "
+            f"{GPU_TYPE_ANNOTATION} away",
+        )
+    return _follow(pod, gpu_type, asked[0], rules[asked[0]])
+
+
+def _follow(pod: Pod, gpu_type: str, resource: str, rule: InjectionRule) -> Injected | Refused:
+    running = list(_running(pod))
+    gpus = [amount.value if (amount := container.asked(resource)) else Fraction(0) for container in running]
+    written: list[dict[str, Quantity]] = [{} for _ in running]
+    for name, per_gpu in rule.per_gpu:
+        if name in SHARED:
+            total = per_gpu * sum(gpus, Fraction(0))
+            others = [c.asked(name) for c, count in zip(running, gpus, strict=True) if not count]
+            taken = sum((amount.value for amount in others if amount is not None), Fraction(0))
+            if taken > total.value:
+                return Refused(
+                    "others_ask_too_much",
+                    f"GPU type {gpu_type}: the containers without a GPU request {total.with_value(taken)} {name}, more "
+                    f"than the {total} that {_count(sum(gpus, Fraction(0)))} × {per_gpu} allow; lower their requests",
+                )
+            amounts = [total.with_value(part) for part in share(total.value - taken, gpus, SHARED[name])]
+        else:
+            amounts = [per_gpu * count for count in gpus]
+        for here, count, amount in zip(written, gpus, amounts, strict=True):
+            if not count:
+                continue
+            if name not in SHARED and not amount.is_whole:
+                return Refused(
+                    "fraction_of_extended_resource",
+                    f"GPU type {gpu_type}: {_count(count)} × {per_gpu} {name} is {amount}, and Kubernetes wants whole "
+                    "numbers of it; change the coefficient or the number of GPUs",
+                )
+            here[name] = amount
+    changed = _with_running(pod, [_write(c, amounts) for c, amounts in zip(running, written, strict=True)])
+    if any(pod.annotations.get(key) != value for key, value in rule.annotations.items()):
+        changed = replace(changed, annotations={**pod.annotations, **rule.annotations})
+    return Injected(changed, gpu_type, resource)
+
+
+def share(rest: Fraction, weights: list[Fraction], unit: Fraction) -> list[Fraction]:
+    """Share out by weight in whole units, the largest remainders first; earlier ones win a tie.
+
+    The parts add up to the rest exactly; a rest that is no whole number of units is rounded up to one first, as
+    Kubernetes rounds quantities.
+    """
+    units = -(-rest // unit)
+    exact = [units * weight / sum(weights, Fraction(0)) for weight in weights]
+    parts = [part // 1 for part in exact]
+    by_remainder = sorted(range(len(parts)), key=lambda i: parts[i] - exact[i])
+    for i in by_remainder[: units - sum(parts)]:
+        parts[i] += 1
+    return [part * unit for part in parts]
+
+
+def _running(pod: Pod) -> Iterator[Container]:
+    """What runs as long as the pod does: its containers and its sidecars."""
+    yield from (container for container in pod.init_containers if container.restartable)
+    yield from pod.containers
+
+
+def _with_running(pod: Pod, running: list[Container]) -> Pod:
+    """The pod with `_running`'s containers replaced; the very same pod when they are the same."""
+    if all(new is old for new, old in zip(running, _running(pod), strict=True)):
+        return pod
+    rest = iter(running)
+    init = tuple(next(rest) if container.restartable else container for container in pod.init_containers)
+    return replace(pod, init_containers=init, containers=tuple(rest))
+
+
+def _write(container: Container, amounts: Mapping[str, Quantity]) -> Container:
+    if all(container.requests.get(n) == amount == container.limits.get(n) for n, amount in amounts.items()):
+        return container
+    return replace(
+        container, requests={**container.requests, **amounts}, limits={**container.limits, **amounts}
+    )
+
+
+def _count(gpus: Fraction) -> str:
+    return f"{gpus} GPU" if gpus == 1 else f"{gpus} GPUs"

@@ -1,0 +1,202 @@
+"""What there is, what is taken and what is left, counted as the scheduler counts.
+
+A pod becomes a `Claim`: what it takes of its node, or asks for while it has none. `Capacity` adds claims up as they
+come and keeps none of them, so that a cluster of any size is read in one pass; whoever follows a cluster keeps the
+claims and takes the old one out before the new one goes in.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Final, TypeVar
+
+from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node, is_gpu_resource
+from tessera.core.kubernetes.pod import Amounts, Container, Pod, requested
+from tessera.core.kubernetes.quantity import ZERO, Quantity
+from tessera.core.mig.profile import WHOLE_GPU, MigProfile
+
+_T = TypeVar("_T")
+
+PODS: Final = "pods"  # a node's places for pods; every pod takes one, and none says so
+_ONE: Final = Quantity(Fraction(1))
+_ENDED: Final = frozenset({"Succeeded", "Failed"})  # phases in which a pod holds nothing any more
+# what the time-slicing of NVIDIA's plugin calls whole GPUs that are shared
+_SHARED_GPU: Final = WHOLE_GPU + ".shared"
+
+
+def is_gpu(resource: str) -> bool:
+    """Whether a resource is a GPU or a part of one."""
+    return is_gpu_resource(resource) or resource == _SHARED_GPU
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one pod takes of its node, or asks for while it has none."""
+
+    namespace: str
+    name: str
+    node: str = ""  # empty: no node has it yet
+    amounts: Amounts = field(default_factory=dict)
+    ending: bool = False  # deleted, and not gone yet
+    created: str = ""  # as the API writes it, 2026-11-15T09:30:00Z: later texts are later times
+    record: str = ""  # what the pod asked for before fallback changed it
+
+
+def claim_of(
+    pod: Pod, phase: str, *, deleted: bool = False, keep: Callable[[str], bool] = lambda _: True
+) -> Claim:
+    """What a pod claims of the resources that matter; nothing when it is over, or will never be scheduled.
+
+    A deleted pod holds what it has until its containers have ended; one that has no node yet never gets one.
+    """
+    over = phase in _ENDED or (deleted and not pod.node_name)
+    amounts = {} if over else {**requested(pod), PODS: _ONE}
+    kept = {resource: amount for resource, amount in amounts.items() if amount and keep(resource)}
+    return Claim(pod.namespace, pod.name, pod.node_name, kept, ending=deleted)
+
+
+def in_effect(spec: Amounts, actual: Amounts, allocated: Amounts, *, infeasible: bool) -> Amounts:
+    """What counts while somebody resizes a running pod: the most of what is asked for, promised and there.
+
+    A resize that the node has refused for good counts for nothing.
+    """
+    most = {} if infeasible else dict(spec)
+    for amounts in (actual, allocated):
+        for resource, amount in amounts.items():
+            if resource not in most or most[resource] < amount:
+                most[resource] = amount
+    return most
+
+
+def resized(container: Container, actual: Amounts, allocated: Amounts, *, infeasible: bool) -> Container:
+    """A container with the requests that are in effect."""
+    return replace(
+        container, requests=in_effect(container.requests, actual, allocated, infeasible=infeasible)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """One resource, on a node or on many."""
+
+    allocatable: Quantity = ZERO
+    allocated: Quantity = ZERO
+
+    @property
+    def available(self) -> Quantity:
+        """What is left; less than nothing where devices went away under their pods."""
+        return self.allocatable - self.allocated
+
+    def __bool__(self) -> bool:
+        return bool(self.allocatable or self.allocated)
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(self.allocatable + other.allocatable, self.allocated + other.allocated)
+
+
+Usages = Mapping[str, Usage]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUse:
+    """A node and its resources."""
+
+    node: Node
+    resources: Usages
+
+    @property
+    def product(self) -> str:
+        """What the node calls its GPUs; empty when it does not."""
+        return self.node.labels.get(GPU_PRODUCT_LABEL, "")
+
+
+class Capacity:
+    """The nodes of a cluster and the sums of what pods claim."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._taken: dict[str, dict[str, Quantity]] = {}  # by node; empty: of pods that no node has
+
+    def put_node(self, node: Node) -> None:
+        """Add a node or take its new state."""
+        self._nodes[node.name] = node
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node; pods that are still bound to it count again should it come back."""
+        self._nodes.pop(name, None)
+
+    def add(self, claim: Claim) -> None:
+        """Count a pod in."""
+        taken = self._taken.setdefault(claim.node, {})
+        for resource, amount in claim.amounts.items():
+            taken[resource] = taken.get(resource, ZERO) + amount
+
+    def remove(self, claim: Claim) -> None:
+        """Count a pod out that was counted in."""
+        taken = self._taken.get(claim.node, {})
+        for resource, amount in claim.amounts.items():
+            taken[resource] = taken.get(resource, ZERO) - amount
+            if not taken[resource]:
+                del taken[resource]
+        if not taken:
+            self._taken.pop(claim.node, None)
+
+    def forget_nodes(self) -> None:
+        """There is a new list of nodes to come."""
+        self._nodes.clear()
+
+    def forget_claims(self) -> None:
+        """There is a new list of pods to come."""
+        self._taken.clear()
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._nodes
+
+    @property
+    def asked(self) -> Amounts:
+        """What pods ask for that no node has yet."""
+        return in_order(self._taken.get("", {}))
+
+    def usage(self, name: str) -> Usages:
+        """The resources of one node: those that it has, and those that pods hold there."""
+        allocatable, taken = self._nodes[name].allocatable, self._taken.get(name, {})
+        return {
+            resource: Usage(allocatable.get(resource, ZERO), taken.get(resource, ZERO))
+            for resource in in_order({**allocatable, **taken})
+        }
+
+    def nodes(self) -> Iterator[NodeUse]:
+        """Every node that has anything, those with the same GPUs together."""
+        for name in sorted(self._nodes, key=lambda name: (self._product(name), name)):
+            if resources := self.usage(name):
+                yield NodeUse(self._nodes[name], resources)
+
+    def _product(self, name: str) -> str:
+        return self._nodes[name].labels.get(GPU_PRODUCT_LABEL, "")
+
+
+def total(usages: Iterable[Usages]) -> Usages:
+    """Several nodes together."""
+    sums: dict[str, Usage] = {}
+    for usage in usages:
+        for resource, one in usage.items():
+            sums[resource] = sums[resource] + one if resource in sums else one
+    return in_order(sums)
+
+
+def in_order(resources: Mapping[str, _T]) -> dict[str, _T]:
+    """Whole GPUs first, then MIG devices from small to large, then everything else by name."""
+    return {resource: resources[resource] for resource in sorted(resources, key=_rank)}
+
+
+def _rank(resource: str) -> tuple[int, MigProfile, str]:
+    profile = MigProfile.of_resource(resource)
+    if profile is not None:
+        return (1, profile, resource)
+    return (0 if is_gpu(resource) else 2, _NO_PROFILE, resource)
+
+
+_NO_PROFILE: Final = MigProfile(0, 0)

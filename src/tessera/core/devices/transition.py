@@ -1,0 +1,57 @@
+"""From the devices that are there to those that are wanted, without taking anything from a running pod.
+
+A device in use that is no longer wanted stays, leaving, until its pod ends: its container can be restarted, and
+nobody else gets it. A wanted device that would lie on the same slices waits for that.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tessera.core.devices.device import Device
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """What there is from now on, and what is still to come."""
+
+    devices: tuple[Device, ...]  # those that are wanted and can exist now, then those that are leaving
+    waiting: tuple[Device, ...] = ()  # wanted, and in the way of what is leaving
+    holders: Mapping[tuple[str, str], str] = field(
+        default_factory=dict
+    )  # who uses what is leaving, by its key
+
+    @property
+    def leaving(self) -> tuple[Device, ...]:
+        """Those that stay for their pods only."""
+        return tuple(device for device in self.devices if device.leaving)
+
+    @property
+    def complete(self) -> bool:
+        """Whether what is there is what is wanted."""
+        return not self.waiting and not self.leaving
+
+
+def transition(
+    before: Iterable[Device], wanted: Sequence[Device], held: Mapping[tuple[str, str], str]
+) -> Transition:
+    """The devices from now on; `held` says who uses a device, by resource and id."""
+    keys = {device.key for device in wanted}
+    leaving = tuple(
+        replace(device, leaving=True, problem=f"no longer wanted, stays for {held[device.key]}")
+        for device in before
+        if device.key not in keys and device.key in held
+    )
+    waiting = {
+        device.key
+        for device in wanted
+        if device.key not in held and any(_conflict(device, other) for other in leaving)
+    }
+    return Transition(
+        devices=(*(device for device in wanted if device.key not in waiting), *leaving),
+        waiting=tuple(device for device in wanted if device.key in waiting),
+        holders={device.key: held[device.key] for device in leaving},
+    )
+
+
+def _conflict(device: Device, other: Device) -> bool:
+    return device.place is not None and other.place is not None and device.place.conflicts(other.place)

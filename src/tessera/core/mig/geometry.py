@@ -1,0 +1,293 @@
+"""How NVIDIA GPUs can be cut: every product, its profiles and where they may lie.
+
+A card has compute slices and memory slices. A profile takes some of both; an instance of it lies on consecutive
+memory slices, at one of a few starts. Instances may not overlap, and may not take more compute slices than there
+are. The same profile name means different shapes on different cards (`1g.10gb` is the base slice of an 80 GB card
+and the double-memory slice of an A100-40GB), so geometry belongs to the product.
+
+Where the numbers come from: H200 was read off real hardware through NVML; A100 agrees with NVIDIA's mock tables;
+names and counts of H100, Blackwell, A30 and RTX PRO 6000 are NVIDIA's, their placements follow the same scheme and
+were not seen on hardware, and neither were the A30's profile ids. PCI ids are those by which mig-parted's default
+configuration chooses layouts; a board that is not among them matches no device filter.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tessera.core.errors import InvalidInput
+from tessera.core.mig.profile import MigProfile
+
+MAX_SLICES: Final = 16  # real cards have eight at most; twice that keeps every search instant
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How one profile is cut from one product."""
+
+    profile: MigProfile
+    size: int  # memory slices
+    starts: tuple[int, ...]  # ascending
+    most: int  # instances that one card can hold
+    profile_id: int  # NVML's GPU instance profile id
+    memory_mib: int  # usable memory where it was measured, else what the name says
+
+    @property
+    def compute(self) -> int:
+        """Compute slices."""
+        return self.profile.compute
+
+    @property
+    def media(self) -> bool:
+        """Whether it takes the card's media engines (JPEG, OFA), which cannot be shared."""
+        return self.profile.extras.startswith("+me")
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A kind of card."""
+
+    name: str  # "NVIDIA H200"
+    memory_mib: int
+    compute_slices: int
+    memory_slices: int
+    shapes: tuple[Shape, ...]  # by profile, ascending
+    labels: tuple[str, ...]  # values of nvidia.com/gpu.product that mean it, the usual one first
+    pci_ids: tuple[int, ...] = ()  # device id, then vendor id, as NVML and mig-parted write them
+    media_sets: int = 1  # instances with media engines that one card can hold
+    simulated: bool = False
+
+    def shape(self, profile: MigProfile) -> Shape | None:
+        """How this profile is cut here; None when this card does not have it."""
+        return next((shape for shape in self.shapes if shape.profile == profile), None)
+
+    @property
+    def profiles(self) -> tuple[MigProfile, ...]:
+        """The profiles this card has, smallest first."""
+        return tuple(shape.profile for shape in self.shapes)
+
+    @property
+    def label(self) -> str:
+        """The value of `nvidia.com/gpu.product` on its nodes."""
+        return self.labels[0]
+
+    @property
+    def short_name(self) -> str:
+        """The name without the vendor: `H200`."""
+        return self.name.removeprefix("NVIDIA ")
+
+
+def simulated_product(
+    name: str,
+    memory_gb: int,
+    slices: int,
+    profiles: Iterable[MigProfile],
+    *,
+    most: dict[MigProfile, int] | None = None,
+    starts: dict[MigProfile, Sequence[int]] | None = None,
+    label: str | None = None,
+) -> Product:
+    """A card that exists only in a simulation: `slices` equal slices of compute and memory, and its own profiles.
+
+    A profile takes as many slices as its memory needs (at least as many as its compute), and lies anywhere and as
+    often as it fits unless `starts` and `most` say otherwise.
+    """
+    if not 1 <= slices <= MAX_SLICES or memory_gb < slices:
+        raise InvalidInput(
+            f"{name}: {memory_gb} GB in {slices} slices: a card has 1 to {MAX_SLICES} slices, of 1 GB or more each"
+        )
+    shapes = []
+    for number, profile in enumerate(sorted(set(profiles))):
+        size = max(profile.compute, -(-profile.memory_gb * slices // memory_gb))
+        if size > slices:
+            raise InvalidInput(f"{name}: {profile} needs {size} slices, the card has {slices}")
+        allowed = tuple(sorted(set((starts or {}).get(profile, range(slices - size + 1)))))
+        if not allowed or allowed[0] < 0 or allowed[-1] + size > slices:
+            raise InvalidInput(f"{name}: {profile} must start between 0 and {slices - size}")
+        count = (most or {}).get(profile, slices // size)
+        if count < 1:
+            raise InvalidInput(f"{name}: {profile} ×{count}: a profile of a card fits at least once")
+        shapes.append(Shape(profile, size, allowed, count, number, profile.memory_gb * 1024))
+    if not shapes:
+        raise InvalidInput(f"{name}: a card that can be cut has at least one profile")
+    media = max((shape.most for shape in shapes if shape.media), default=0)
+    return Product(
+        name=name,
+        memory_mib=memory_gb * 1024,
+        compute_slices=slices,
+        memory_slices=slices,
+        shapes=tuple(shapes),
+        labels=(label or name.replace(" ", "-"),),
+        media_sets=media,
+        simulated=True,
+    )
+
+
+# Seven compute slices, eight memory slices: kind → compute, memory slices, most, starts, profile id
+_EIGHTHS: Final = {
+    "1g": (1, 1, 7, (0, 1, 2, 3, 4, 5, 6), 19),
+    "1g+me": (1, 1, 1, (0, 1, 2, 3, 4, 5, 6), 20),
+    "1g double": (1, 2, 4, (0, 2, 4, 6), 15),
+    "2g": (2, 2, 3, (0, 2, 4), 14),
+    "3g": (3, 4, 2, (0, 4), 9),
+    "4g": (4, 4, 1, (0,), 5),
+    "7g": (7, 8, 1, (0,), 0),
+}
+
+# Usable MiB, read through NVML; every other product's are the name's gigabytes
+_MEASURED_MIB: Final = {
+    "NVIDIA H200": {
+        "1g": 16384,
+        "1g+me": 16384,
+        "1g double": 33280,
+        "2g": 33280,
+        "3g": 71424,
+        "4g": 71424,
+        "7g": 143360,
+    },
+}
+
+# Names that some boards give a profile instead: there are A100-80GB PCIe that report 79 GB
+_OTHER_NAMES: Final = {("NVIDIA A100-80GB", "7g"): 79}
+
+
+def _eighths(
+    name: str, gigabytes: tuple[int, ...], labels: tuple[str, ...], pci_ids: tuple[int, ...]
+) -> Product:
+    """A card of eighths; `gigabytes` of 1g (and 1g+me), 1g double, 2g, 3g, 4g, 7g."""
+    named = dict(zip(("1g", "1g double", "2g", "3g", "4g", "7g"), gigabytes, strict=True))
+    measured = _MEASURED_MIB.get(name, {})
+    shapes = []
+    for kind, (compute, size, most, starts, profile_id) in _EIGHTHS.items():
+        extras = "+me" if kind.endswith("+me") else ""
+        for gb in (named[kind.removesuffix("+me")], _OTHER_NAMES.get((name, kind))):
+            if gb is not None:
+                profile = MigProfile(compute, gb, extras)
+                shapes.append(Shape(profile, size, starts, most, profile_id, measured.get(kind, gb * 1024)))
+    return _product(name, named["7g"], 7, 8, shapes, labels, pci_ids)
+
+
+def _quarters(
+    name: str,
+    memory_gb: int,
+    profiles: dict[str, tuple[int, tuple[int, ...], int]],
+    labels: tuple[str, ...],
+    pci_ids: tuple[int, ...],
+) -> Product:
+    """A card of four compute and four memory slices; profile → most, starts, profile id."""
+    shapes = []
+    for text, (most, starts, profile_id) in profiles.items():
+        profile = MigProfile.parse(text)
+        shapes.append(Shape(profile, profile.compute, starts, most, profile_id, profile.memory_gb * 1024))
+    return _product(name, memory_gb, 4, 4, shapes, labels, pci_ids)
+
+
+def _product(
+    name: str,
+    memory_gb: int,
+    compute_slices: int,
+    memory_slices: int,
+    shapes: list[Shape],
+    labels: tuple[str, ...],
+    pci_ids: tuple[int, ...],
+) -> Product:
+    shapes.sort(key=lambda shape: shape.profile)
+    return Product(name, memory_gb * 1024, compute_slices, memory_slices, tuple(shapes), labels, pci_ids)
+
+
+# No real card: seven slices of 10 GB, on which 2×2g.20gb + 1×3g.30gb is a full card
+SIMULATED_H200_70GB: Final = simulated_product(
+    "Simulated H200-70GB",
+    memory_gb=70,
+    slices=7,
+    profiles=map(MigProfile.parse, ("1g.10gb", "2g.20gb", "3g.30gb", "7g.70gb")),
+    label="NVIDIA-H200-70GB",
+)
+
+PRODUCTS: Final[tuple[Product, ...]] = (
+    _eighths(
+        "NVIDIA A100-40GB",
+        (5, 10, 10, 20, 20, 40),
+        ("NVIDIA-A100-SXM4-40GB", "NVIDIA-A100-PCIE-40GB", "NVIDIA-A100-PG509-200"),
+        (0x20B010DE, 0x20B110DE, 0x20F110DE),
+    ),
+    _eighths(
+        "NVIDIA A100-80GB",
+        (10, 20, 20, 40, 40, 80),
+        ("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-80GB-PCIe", "NVIDIA-A100-PCIE-80GB"),
+        (0x20B210DE, 0x20B510DE),
+    ),
+    _eighths(
+        "NVIDIA H100-80GB",
+        (10, 20, 20, 40, 40, 80),
+        ("NVIDIA-H100-80GB-HBM3", "NVIDIA-H100-PCIe", "NVIDIA-H100-SXM5-80GB"),
+        (0x233010DE, 0x233110DE),
+    ),
+    _eighths(
+        "NVIDIA H100-94GB",
+        (12, 24, 24, 47, 47, 94),
+        ("NVIDIA-H100-NVL", "NVIDIA-H100-SXM5-94GB"),
+        (0x232110DE,),
+    ),
+    _eighths(
+        "NVIDIA H100-96GB",
+        (12, 24, 24, 48, 48, 96),
+        ("NVIDIA-H100-SXM5-96GB", "NVIDIA-H100-96GB-HBM3"),
+        (0x233D10DE,),
+    ),
+    _eighths("NVIDIA H20", (12, 24, 24, 48, 48, 96), ("NVIDIA-H20",), (0x232910DE,)),
+    _eighths(
+        "NVIDIA GH200-96GB",
+        (12, 24, 24, 48, 48, 96),
+        ("NVIDIA-GH200-480GB", "NVIDIA-GH200-120GB"),  # named after the memory of the CPU beside it
+        (0x234210DE,),
+    ),
+    _eighths("NVIDIA GH200-144GB", (18, 36, 36, 72, 72, 144), ("NVIDIA-GH200-144G-HBM3e",), (0x234810DE,)),
+    _eighths(
+        "NVIDIA H200",
+        (18, 35, 35, 71, 71, 141),
+        ("NVIDIA-H200", "NVIDIA-H200-NVL"),
+        (0x233510DE, 0x233B10DE),
+    ),
+    _eighths("NVIDIA B200", (23, 45, 45, 90, 90, 180), ("NVIDIA-B200",), (0x290110DE,)),
+    _eighths("NVIDIA GB200", (23, 47, 47, 93, 93, 186), ("NVIDIA-GB200",), (0x294110DE,)),
+    _eighths(
+        "NVIDIA B300",
+        (34, 67, 67, 135, 135, 269),
+        ("NVIDIA-B300", "NVIDIA-B300-SXM6-AC"),
+        (0x318210DE,),
+    ),
+    _eighths("NVIDIA GB300", (35, 70, 70, 139, 139, 278), ("NVIDIA-GB300",), ()),
+    _quarters(
+        "NVIDIA A30",
+        24,
+        {
+            "1g.6gb": (4, (0, 1, 2, 3), 14),
+            "1g.6gb+me": (1, (0, 1, 2, 3), 21),
+            "2g.12gb": (2, (0, 2), 5),
+            "2g.12gb+me": (1, (0, 2), 6),
+            "4g.24gb": (1, (0,), 0),
+        },
+        ("NVIDIA-A30",),
+        (0x20B710DE,),
+    ),
+    _quarters(
+        "NVIDIA RTX PRO 6000 Blackwell",
+        96,
+        {
+            "1g.24gb": (4, (0, 1, 2, 3), 14),
+            "1g.24gb+me": (1, (0, 1, 2, 3), 21),
+            "1g.24gb+gfx": (4, (0, 1, 2, 3), 47),
+            "1g.24gb+me.all": (1, (0, 1, 2, 3), 65),
+            "2g.48gb": (2, (0, 2), 5),
+            "4g.96gb": (1, (0,), 0),
+        },
+        (
+            "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition",
+            "NVIDIA-RTX-PRO-6000-Blackwell-Workstation-Edition",
+            "NVIDIA-RTX-PRO-6000-Blackwell-Max-Q-Workstation-Edition",
+        ),
+        (0x2BB510DE,),
+    ),
+    SIMULATED_H200_70GB,
+)

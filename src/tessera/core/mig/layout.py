@@ -1,0 +1,192 @@
+"""MIG layouts: what one card is cut into, what a node's cards are, and which resources that makes.
+
+A layout that exists fits its card. Layout files and annotations come in as `Entry` values (see
+`tessera.protocol.mig.documents`), which say what is wanted of which cards; `resolve` turns them into a `NodeLayout` for the
+cards that are really there, or says for every card why not.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tessera.core.devices.ids import gpu_uuid, mig_uuid
+from tessera.core.errors import InvalidInput, InvalidInputs
+from tessera.core.mig.geometry import Product
+from tessera.core.mig.misfit import explain_misfit
+from tessera.core.mig.placement import Instance, Wish, place
+from tessera.core.mig.profile import WHOLE_GPU, MigProfile
+
+
+class DoesNotFit(InvalidInput):
+    """A set of MIG devices that no placement on the card can hold."""
+
+
+class Strategy(StrEnum):
+    """How NVIDIA's device plugin names the resources of cards that are cut."""
+
+    NONE = "none"  # cards are whole GPUs, whatever they are cut into
+    SINGLE = "single"  # all cards cut alike into one profile, whose devices are called GPUs
+    MIXED = "mixed"  # each profile is a resource of its own, cards that are not cut are GPUs
+
+
+@dataclass(frozen=True, slots=True)
+class CardLayout:
+    """A card and its MIG devices, ordered by position. With MIG off it is one whole GPU."""
+
+    product: Product
+    mig_enabled: bool = False
+    instances: tuple[Instance, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.instances and not self.mig_enabled:
+            raise DoesNotFit(f"{self.product.name}: MIG devices on a card with MIG off")
+        wishes = [Wish(i.profile, i.position, i.size) for i in self.instances]
+        placed = place(self.product, wishes)
+        if placed is None:
+            raise DoesNotFit(explain_misfit(self.product, wishes))
+        object.__setattr__(self, "instances", placed)  # the same, in order
+
+    @classmethod
+    def cut(cls, product: Product, wishes: Iterable[Wish | MigProfile]) -> "CardLayout":
+        """A card cut as wished, or `DoesNotFit` with the reason."""
+        asked = [wish if isinstance(wish, Wish) else Wish(wish) for wish in wishes]
+        instances = place(product, asked)
+        if instances is None:
+            raise DoesNotFit(explain_misfit(product, asked))
+        return cls(product, mig_enabled=True, instances=instances)
+
+    @property
+    def counts(self) -> dict[MigProfile, int]:
+        """How many devices of each profile, smallest profile first."""
+        counted = Counter(instance.profile for instance in self.instances)
+        return {profile: counted[profile] for profile in sorted(counted)}
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What a resource is made of: a card's MIG device, or the whole card."""
+
+    card: int
+    instance: Instance | None = None
+
+    def uuid(self, node: str) -> str:
+        """The name it has on a simulated node."""
+        return (
+            gpu_uuid(node, self.card) if self.instance is None else mig_uuid(node, self.card, self.instance)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLayout:
+    """The cards of a node, by their number."""
+
+    cards: tuple[CardLayout, ...]
+    changing: bool = False  # devices of an earlier layout are among these: a strategy's rules do not hold yet
+
+    def slots(self, strategy: Strategy = Strategy.MIXED) -> dict[str, tuple[Slot, ...]]:
+        """What the node offers: resource name → its devices, in the order of cards and positions."""
+        if strategy is Strategy.NONE:
+            return {WHOLE_GPU: tuple(Slot(number) for number in range(len(self.cards)))} if self.cards else {}
+        if strategy is Strategy.SINGLE and not self.changing:
+            self._check_single()
+        found: dict[str, list[Slot]] = {}
+        for number, card in enumerate(self.cards):
+            for slot in (
+                [Slot(number, instance) for instance in card.instances]
+                if card.mig_enabled
+                else [Slot(number)]
+            ):
+                whole = slot.instance is None or strategy is Strategy.SINGLE
+                name = WHOLE_GPU if whole or slot.instance is None else slot.instance.profile.resource
+                found.setdefault(name, []).append(slot)
+        return {name: tuple(found[name]) for name in sorted(found)}
+
+    def resources(self, strategy: Strategy = Strategy.MIXED) -> dict[str, int]:
+        """What the node offers, counted: `{"nvidia.com/mig-2g.20gb": 8, "nvidia.com/mig-3g.30gb": 4}`."""
+        return {name: len(slots) for name, slots in self.slots(strategy).items()}
+
+    def _check_single(self) -> None:
+        if len({card.mig_enabled for card in self.cards}) > 1:
+            raise DoesNotFit(
+                "MIG strategy single: all cards must have MIG on, or all off; use strategy mixed"
+            )
+        empty = [number for number, card in enumerate(self.cards) if card.mig_enabled and not card.instances]
+        if empty:
+            raise DoesNotFit(f"MIG strategy single: {named_cards(empty)} has MIG on and no devices")
+        profiles = sorted({instance.profile for card in self.cards for instance in card.instances})
+        if len(profiles) > 1:
+            names = " and ".join(map(str, profiles))
+            raise DoesNotFit(
+                f"MIG strategy single: one profile on all cards, not {names}; use strategy mixed"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a layout document wants of some of a node's cards."""
+
+    cards: tuple[int, ...] | None  # None: all
+    mig_enabled: bool
+    wishes: tuple[Wish, ...] = ()
+    device_filter: tuple[int, ...] = ()  # PCI ids; empty: any
+
+    def concerns(self, number: int, product: Product) -> bool:
+        """Whether this entry speaks of that card."""
+        return (self.cards is None or number in self.cards) and self.accepts(product)
+
+    def accepts(self, product: Product) -> bool:
+        """Whether the device filter lets this product through."""
+        return not self.device_filter or not {*self.device_filter}.isdisjoint(product.pci_ids)
+
+
+def resolve(entries: Sequence[Entry], cards: Sequence[Product]) -> NodeLayout:
+    """The layout that the entries give these cards; cards that no entry concerns are whole GPUs.
+
+    Every complaint is reported, cards that share one in one sentence.
+    """
+    complaints: dict[str, list[int]] = {}
+    layouts = []
+    for number, product in enumerate(cards):
+        concerned = [index for index, entry in enumerate(entries) if entry.concerns(number, product)]
+        if len(concerned) > 1:
+            reason = f"named by entries {' and '.join(map(str, concerned))}; one entry per card"
+            complaints.setdefault(reason, []).append(number)
+            continue
+        try:
+            layouts.append(_card_layout(product, entries[concerned[0]] if concerned else None))
+        except DoesNotFit as error:
+            complaints.setdefault(str(error), []).append(number)
+    absent = sorted({n for entry in entries for n in entry.cards or () if n >= len(cards)})
+    sentences = [f"{named_cards(numbers)}: {reason}" for reason, numbers in complaints.items()]
+    if absent:
+        there = f"the node has {named_cards(range(len(cards)))}" if cards else "the node has no cards"
+        sentences.append(f"{named_cards(absent)}: not there; {there}")
+    if sentences:
+        raise InvalidInputs(sentences)
+    return NodeLayout(tuple(layouts))
+
+
+def _card_layout(product: Product, entry: Entry | None) -> CardLayout:
+    return CardLayout.cut(product, entry.wishes) if entry and entry.mig_enabled else CardLayout(product)
+
+
+def entries_of(layout: NodeLayout) -> tuple[Entry, ...]:
+    """The entries that give this layout, places included; cards that are alike share one."""
+    alike: dict[tuple[bool, tuple[Wish, ...]], list[int]] = {}
+    for number, card in enumerate(layout.cards):
+        wishes = tuple(Wish(i.profile, i.position, i.size) for i in card.instances)
+        alike.setdefault((card.mig_enabled, wishes), []).append(number)
+    return tuple(Entry(tuple(numbers), enabled, wishes) for (enabled, wishes), numbers in alike.items())
+
+
+def named_cards(numbers: Iterable[int]) -> str:
+    """`card 3`, `cards 0-3`, `cards 0, 2, 5-7`."""
+    spans: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if spans and spans[-1][-1] == number - 1:
+            spans[-1] = [spans[-1][0], number]
+        else:
+            spans.append([number, number])
+    text = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in spans)
+    return f"card {text}" if text.isdigit() else f"cards {text}"

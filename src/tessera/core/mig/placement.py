@@ -1,0 +1,113 @@
+"""Where instances lie on a card: an exact search over the few starts that each profile has.
+
+A card has a handful of slices, so a set of them is a bit mask and the search is a plain depth-first one.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tessera.core.mig.geometry import MAX_SLICES, Product, Shape
+from tessera.core.mig.profile import MigProfile
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One MIG device that somebody wants on a card, at a place of their choice or anywhere."""
+
+    profile: MigProfile
+    position: int | None = None  # first memory slice
+    size: int | None = None  # memory slices; only to be checked, the profile decides
+
+    def __str__(self) -> str:
+        return str(self.profile) if self.position is None else f"{self.profile} at {self.position}"
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One MIG device in its place."""
+
+    profile: MigProfile
+    position: int
+    size: int
+
+    @property
+    def mask(self) -> int:
+        """Its memory slices as bits."""
+        return ((1 << self.size) - 1) << self.position
+
+    def __str__(self) -> str:
+        return f"{self.profile} at {self.position}"
+
+
+def every_place(product: Product) -> Iterator[Instance]:
+    """Every MIG device that a card could ever have."""
+    for shape in product.shapes:
+        for start in shape.starts:
+            yield Instance(shape.profile, start, shape.size)
+
+
+def place(product: Product, wishes: Iterable[Wish]) -> tuple[Instance, ...] | None:
+    """A place for every wish, ordered by position; None when there is none.
+
+    The same multiset of wishes always gets the same places: big ones first, each as high on the card as it goes.
+    Low slices thus stay free longest, and only there does 4g fit.
+    """
+    asked: list[tuple[Shape, int | None]] = []
+    for wish in wishes:
+        shape = product.shape(wish.profile)
+        if shape is None or wish.size not in (None, shape.size):
+            return None
+        asked.append((shape, wish.position))
+    if not within_limits(product, [shape for shape, _ in asked]):
+        return None
+    asked.sort(key=_eagerness)
+    starts = _search(asked, 0, 0, 0, set())
+    if starts is None:
+        return None
+    placed = (
+        Instance(shape.profile, start, shape.size) for (shape, _), start in zip(asked, starts, strict=True)
+    )
+    return tuple(sorted(placed, key=lambda instance: instance.position))
+
+
+def within_limits(product: Product, shapes: Sequence[Shape]) -> bool:
+    """Whether counts and sums allow these together, wherever they may lie."""
+    return (
+        sum(shape.compute for shape in shapes) <= product.compute_slices
+        and sum(shape.size for shape in shapes) <= product.memory_slices
+        and sum(shape.media for shape in shapes) <= product.media_sets
+        and all(count <= shape.most for shape, count in Counter(shapes).items())
+    )
+
+
+def _eagerness(asked: tuple[Shape, int | None]) -> tuple[bool, int, int, int, MigProfile]:
+    """Fixed ones first, then the big ones, which have the fewest places."""
+    shape, position = asked
+    return (position is None, position or 0, -shape.size, -shape.compute, shape.profile)
+
+
+def _search(
+    asked: Sequence[tuple[Shape, int | None]],
+    index: int,
+    taken: int,
+    below: int,
+    dead: set[tuple[int, int, int]],
+) -> list[int] | None:
+    """Starts for asked[index:], given the slices taken; `below` is where the one before lies."""
+    if index == len(asked):
+        return []
+    # equal ones take descending places: trying them the other way round would find nothing new
+    below = below if index > 0 and asked[index - 1] == asked[index] else MAX_SLICES
+    if (index, taken, below) in dead:
+        return None
+    shape, position = asked[index]
+    for start in reversed(shape.starts):
+        mask = ((1 << shape.size) - 1) << start
+        if start >= below or taken & mask or position not in (None, start):
+            continue
+        rest = _search(asked, index + 1, taken | mask, start, dead)
+        if rest is not None:
+            return [start, *rest]
+    dead.add((index, taken, below))
+    return None

@@ -1,0 +1,103 @@
+"""What `tessera capacity` has to say, added up."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from tessera.core.devices.capacity import Claim, NodeUse, Usages, total
+from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.node import Node
+from tessera.core.kubernetes.quantity import Format, Quantity
+from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.fragmentation import CardUse, Room, packed, rooms
+from tessera.inventory.survey import Survey
+from tessera.protocol.mig.nodes import present_layout
+
+T = TypeVar("T")
+
+_DOMAIN: Final = "node.kubernetes.io/"
+# taints that Kubernetes sets → what a person would say; such a node takes no new pods
+_STATES: Final = {
+    _DOMAIN + "unreachable": "unreachable",
+    _DOMAIN + "not-ready": "not ready",
+    _DOMAIN + "unschedulable": "cordoned",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found, ready to be printed."""
+
+    nodes: Sequence[NodeUse]
+    products: Mapping[str, tuple[int, Usages]]  # nodes with such GPUs, and what they have together
+    total: Usages
+    asked: Mapping[str, Quantity]
+    rooms: Mapping[MigProfile, Room]
+    claims: Sequence[Claim] | None  # None: nobody asked who holds what
+
+
+def report_of(survey: Survey, shown: Callable[[str], bool], *, pods: bool, with_rooms: bool) -> Report:
+    """Add everything up; more may have been counted than is to be shown."""
+    nodes = [
+        NodeUse(one.node, resources)
+        for one in survey.capacity.nodes()
+        if (resources := _some(one.resources, shown))
+    ]
+    grouped: dict[str, list[Usages]] = {}
+    for one in nodes:
+        grouped.setdefault(one.product, []).append(one.resources)
+    products = {product: (len(usages), total(usages)) for product, usages in grouped.items()}
+    return Report(
+        nodes,
+        products,
+        total(usages for _, usages in products.values()),
+        _some(survey.capacity.asked, shown),
+        rooms(_cards(survey)) if with_rooms else {},
+        _claims(survey, shown) if pods else None,
+    )
+
+
+def _some(resources: Mapping[str, T], shown: Callable[[str], bool]) -> dict[str, T]:
+    return {resource: one for resource, one in resources.items() if shown(resource)}
+
+
+def _claims(survey: Survey, shown: Callable[[str], bool]) -> list[Claim]:
+    """Who holds something on the nodes that were looked at, and who waits."""
+    found = (
+        replace(claim, amounts=_some(claim.amounts, shown))
+        for claim in survey.claims
+        if not claim.node or claim.node in survey.capacity
+    )
+    return sorted(
+        (claim for claim in found if claim.amounts),
+        key=lambda claim: (claim.node, claim.namespace, claim.name),
+    )
+
+
+def _cards(survey: Survey) -> Iterator[CardUse]:
+    """The cards whose layout is known; a node that says what cannot be is left out here, and nowhere else."""
+    for name, gpus in survey.gpus.items():
+        try:
+            layout = present_layout(gpus)
+            if layout is None:
+                continue
+            yield from packed(layout, survey.used(name), gpus.strategy)
+        except InvalidInput:
+            continue
+
+
+def state_of(node: Node) -> str:
+    """Whether a node takes pods, by the taints that Kubernetes sets."""
+    keys = {taint.key for taint in node.taints}
+    return next((word for key, word in _STATES.items() if key in keys), "ready")
+
+
+def claim_state(claim: Claim) -> str:
+    """What a pod does with what it claims."""
+    return "ending" if claim.ending else "holds" if claim.node else "waits"
+
+
+def amount(quantity: Quantity) -> str:
+    """A quantity as Kubernetes writes it, but 20000 devices are not 20k."""
+    plain = quantity.format is Format.DECIMAL_SI and quantity.is_whole
+    return str(quantity.value.numerator) if plain else str(quantity)

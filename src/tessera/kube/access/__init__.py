@@ -1,0 +1,1 @@
+"""Which cluster, and how to get in: kubeconfig files, contexts, credentials, exec plugins, proxies, TLS."""

@@ -1,0 +1,94 @@
+"""Which cluster: what kubectl would answer.
+
+`--kubeconfig`, else the files in `KUBECONFIG`, else `~/.kube/config`; when there is none of these, the cluster that
+this very pod runs in.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from tessera.kube.access.cluster import Cluster, Endpoint, Tls, is_host, is_there
+from tessera.kube.access.credentials import StoredCredentials
+from tessera.kube.access.proxy import proxy_from_environment
+from tessera.kube.clock import SYSTEM_CLOCK, Clock
+from tessera.kube.errors import InvalidKubeconfig
+
+# where every pod finds its service account
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+def find_cluster(
+    kubeconfig: str | Path | None = None,
+    context: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    service_account: Path = SERVICE_ACCOUNT,
+) -> Cluster:
+    """The cluster to talk to; `InvalidKubeconfig` says what is wrong with what was found."""
+    environ = os.environ if environ is None else environ
+    if not kubeconfig and not context and not environ.get("KUBECONFIG") and _is_pod(environ):
+        default = _default_file(environ)
+        if default is None or not is_there(default):
+            return in_cluster(environ, service_account)  # without reading YAML, for small processes
+    from tessera.kube.access.context import cluster_of
+    from tessera.kube.access.kubeconfig import Kubeconfig, existing
+
+    if kubeconfig:
+        found = Kubeconfig.read([Path(kubeconfig)])
+        if found.is_empty:
+            raise InvalidKubeconfig(f"{kubeconfig}: there is nothing in it")
+        return cluster_of(found, context, environ)
+    listed = [Path(name) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]
+    default = _default_file(environ)
+    files = listed or ([default] if default is not None else [])
+    found = Kubeconfig.read(existing(files))
+    if not found.is_empty:
+        return cluster_of(found, context, environ)
+    if _is_pod(environ) and not context:
+        return in_cluster(environ, service_account)
+    looked = ", ".join(map(str, files)) or "~/.kube/config"
+    raise InvalidKubeconfig(
+        f"no cluster: no kubeconfig at {looked}, and this is no pod; use --kubeconfig FILE"
+    )
+
+
+def in_cluster(
+    environ: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT, clock: Clock = SYSTEM_CLOCK
+) -> Cluster:
+    """The cluster that this pod runs in, by its service account."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
+    if not is_host(host) or not port.isdigit() or int(port) > 65535:
+        raise InvalidKubeconfig(
+            "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT do not name a server: this is no pod"
+        )
+    token, ca = service_account / "token", service_account / "ca.crt"
+    for file in (token, ca):
+        if not is_there(file):
+            raise InvalidKubeconfig(f"{file} is missing: is automountServiceAccountToken switched off?")
+    endpoint = Endpoint("https", host, int(port))
+    return Cluster(
+        endpoint,
+        Tls(ca=ca),
+        StoredCredentials(token_file=token, where="service account", clock=clock),
+        proxy_from_environment(endpoint, environ),
+        namespace=_namespace(service_account),
+        source="the cluster that this pod runs in",
+    )
+
+
+def _is_pod(environ: Mapping[str, str]) -> bool:
+    return bool(environ.get("KUBERNETES_SERVICE_HOST") and environ.get("KUBERNETES_SERVICE_PORT"))
+
+
+def _default_file(environ: Mapping[str, str]) -> Path | None:
+    home = environ.get("HOME")
+    return Path(home) / ".kube" / "config" if home else None
+
+
+def _namespace(service_account: Path) -> str:
+    try:
+        return (service_account / "namespace").read_text(encoding="utf-8").strip() or "default"
+    except OSError:
+        return "default"

@@ -1,0 +1,1 @@
+"""Calls to an API server: one connection, one client, one method per verb."""

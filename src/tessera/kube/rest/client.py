@@ -1,0 +1,296 @@
+"""Calls to an API server: one method per verb, bodies as bytes.
+
+Short calls share kept-alive connections; a watch has a connection of its own. What to do with the bytes is the
+caller's: a typed decoder that skips what nobody needs is many times cheaper than object trees.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Self
+from urllib.parse import urlencode
+
+import msgspec
+
+from tessera.kube.access.cluster import Cluster, Credential
+from tessera.kube.access.tls import Contexts
+from tessera.kube.clock import SYSTEM_CLOCK, Clock
+from tessera.kube.errors import ApiError, BadResponse, Unreachable
+from tessera.kube.rest.connection import MAX_BODY, Connection, Lines
+from tessera.kube.rest.dial import dial, proxy_headers
+from tessera.kube.status import NOT_JSON, error_of
+
+Query = Mapping[str, str | int | bool | None]
+
+_MAX_CALLS: Final = 32  # short calls at a time, each on a connection of its own; further ones wait
+_IDLE_SECONDS: Final = 60.0  # the API server closes idle connections after 90 s: leave first
+_MAX_ERROR: Final = 1024 * 1024
+_MOST_RETRIES: Final = 5
+_LONGEST_WAIT: Final = 30.0  # a Retry-After beyond that is not waited for in one go
+# repeating these does no harm when the first try may have gone through
+_REPEATABLE: Final = frozenset({"GET", "PUT", "DELETE"})
+
+
+class PatchType(Enum):
+    """How a patch is to be understood."""
+
+    JSON = "application/json-patch+json"
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"  # JSON is YAML
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds per stage; a watch is bounded by whoever reads it."""
+
+    connect: float = 10.0  # name, TCP, proxy and TLS together
+    answer: float = 35.0  # the API server itself gives up at 34 s for most requests, and says so
+
+
+class Client:
+    """A client of one cluster; close it, or use it as an async context manager."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        timeouts: Timeouts = Timeouts(),  # noqa: B008 # frozen
+        clock: Clock = SYSTEM_CLOCK,
+        user_agent: str = "tessera",
+    ) -> None:
+        self.cluster = cluster
+        self._timeouts = timeouts
+        self._clock = clock
+        self._contexts = Contexts(cluster.tls)
+        self._idle: list[Connection] = []
+        self._calls = asyncio.Semaphore(_MAX_CALLS)
+        self._closed = False
+        fixed = [
+            f"Host: {cluster.endpoint.authority}",
+            f"User-Agent: {user_agent}",
+            "Accept-Encoding: identity",
+        ]
+        fixed += [f"{name}: {value}" for name, value in cluster.headers]
+        self._target = cluster.endpoint.prefix
+        if cluster.proxy is not None and cluster.endpoint.scheme == "http":
+            self._target = str(cluster.endpoint)
+            fixed += proxy_headers(cluster.proxy)
+        self._fixed_headers = "\r\n".join(fixed)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close what is idle; calls under way close theirs when they end."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().abort()
+
+    async def get(self, path: str, query: Query | None = None) -> bytes:
+        """One object, or whatever else is at the path."""
+        return await self.request("GET", path, query)
+
+    async def create(self, path: str, body: object, query: Query | None = None) -> bytes:
+        """POST an object to its collection; `ApiError.is_conflict` when the name is taken."""
+        return await self.request("POST", path, query, body=body)
+
+    async def update(self, path: str, body: object, query: Query | None = None) -> bytes:
+        """PUT an object; `ApiError.is_conflict` when its resourceVersion is no longer the last."""
+        return await self.request("PUT", path, query, body=body)
+
+    async def patch(
+        self, path: str, body: object, patch_type: PatchType = PatchType.MERGE, query: Query | None = None
+    ) -> bytes:
+        """PATCH an object; an apply patch needs `fieldManager` in the query."""
+        return await self.request("PATCH", path, query, body=body, content_type=patch_type.value)
+
+    async def delete(self, path: str, query: Query | None = None, body: object = None) -> bytes:
+        """DELETE an object; `body` may be DeleteOptions."""
+        return await self.request("DELETE", path, query, body=body)
+
+    async def pages(self, path: str, query: Query | None = None, *, limit: int = 500) -> AsyncIterator[bytes]:
+        """The pages of a list, each a List of its own."""
+        token = ""
+        while True:
+            page = await self.request(
+                "GET", path, {**(query or {}), "limit": limit, "continue": token or None}
+            )
+            yield page
+            token = _decode_continue(page)
+            if not token:
+                return
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        *,
+        body: object = None,
+        content_type: str = "application/json",
+        most: int = MAX_BODY,
+    ) -> bytes:
+        """One call; when the server asks for patience (Retry-After) it is asked again, a few times."""
+        attempt = 0
+        while True:
+            try:
+                async with (
+                    self._calls,
+                    self.stream(method, path, query, body=body, content_type=content_type) as answer,
+                ):
+                    return await answer.read_all(most)
+            except ApiError as error:
+                if error.retry_after is None or attempt >= _MOST_RETRIES:
+                    raise
+                attempt += 1
+                await self._clock.sleep(min(error.retry_after, _LONGEST_WAIT))
+
+    @asynccontextmanager
+    async def watch(self, path: str, query: Query | None = None) -> AsyncIterator[Lines]:
+        """The lines of a watch, on a connection of its own; how long to wait for the next is the caller's."""
+        async with self.stream("GET", path, {**(query or {}), "watch": True}, fresh=True) as answer:
+            answer.patience = None
+            yield Lines(answer)
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        *,
+        body: object = None,
+        content_type: str = "application/json",
+        fresh: bool = False,
+    ) -> AsyncIterator[Connection]:
+        """One call whose good answer is read by the caller; a bad one is raised as ApiError."""
+        if query:
+            path = f"{path}?{_encode_query(query)}"
+        payload = body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
+        connection = await self._exchange(method, path, payload, content_type, fresh=fresh)
+        try:
+            if connection.status >= 300:
+                raise await _read_error(connection)
+            yield connection
+        finally:
+            if not fresh:
+                self._give_back(connection)
+            else:
+                connection.abort()
+
+    async def _exchange(
+        self, method: str, path: str, payload: bytes, content_type: str, *, fresh: bool
+    ) -> Connection:
+        """Send, and read the head; new credentials after a 401, once."""
+        credential = await self.cluster.credentials.current()
+        connection = await self._send(method, path, payload, content_type, credential, fresh=fresh)
+        if connection.status == 401:
+            try:
+                renewed = await self.cluster.credentials.renewed(credential)
+            except BaseException:
+                connection.abort()
+                raise
+            if renewed is not None:
+                connection.abort()
+                connection = await self._send(method, path, payload, content_type, renewed, fresh=fresh)
+        return connection
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        payload: bytes,
+        content_type: str,
+        credential: Credential,
+        *,
+        fresh: bool,
+    ) -> Connection:
+        head = [f"{method} {self._target}{path} HTTP/1.1", self._fixed_headers, "Accept: application/json"]
+        if credential.token is not None:
+            head.append(f"Authorization: Bearer {credential.token}")
+        if payload:
+            head.append(f"Content-Type: {content_type}")
+        if payload or method in {"POST", "PUT", "PATCH"}:
+            head.append(f"Content-Length: {len(payload)}")
+        request = "\r\n".join([*head, "", ""]).encode("latin-1") + payload
+        connection = None if fresh else self._take_idle(credential)
+        if connection is not None:
+            try:
+                return await self._converse(connection, request)
+            except Unreachable as error:
+                # the server closed a kept connection just as we used it: not an error, but only where
+                # asking twice cannot mean doing twice
+                if error.kind != "closed" or connection.answered or method not in _REPEATABLE:
+                    raise
+        context = self._contexts.context(credential) if self.cluster.endpoint.scheme == "https" else None
+        connection = await dial(self.cluster, context, self._timeouts.connect)
+        connection.identity = (credential.certificate, credential.key)
+        return await self._converse(connection, request)
+
+    async def _converse(self, connection: Connection, request: bytes) -> Connection:
+        connection.patience = self._timeouts.answer
+        try:
+            await connection.send(request)
+            await connection.read_head()
+        except BaseException:
+            connection.abort()
+            raise
+        return connection
+
+    def _take_idle(self, credential: Credential) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if (
+                connection.alive
+                and self._clock.now() - connection.idle_since < _IDLE_SECONDS
+                and connection.identity == (credential.certificate, credential.key)
+            ):
+                return connection
+            connection.abort()
+        return None
+
+    def _give_back(self, connection: Connection) -> None:
+        if connection.reusable and not self._closed and len(self._idle) < _MAX_CALLS:
+            connection.idle_since = self._clock.now()
+            self._idle.append(connection)
+        else:
+            connection.abort()
+
+
+async def _read_error(connection: Connection) -> ApiError:
+    body = await connection.read_all(_MAX_ERROR)
+    return error_of(connection.status, body, connection.headers.get("retry-after"))
+
+
+def _encode_query(query: Query) -> str:
+    return urlencode(
+        {
+            name: str(value).lower() if isinstance(value, bool) else value
+            for name, value in query.items()
+            if value is not None
+        }
+    )
+
+
+class _ListMeta(msgspec.Struct, rename={"token": "continue"}):
+    token: str = ""
+
+
+class _Page(msgspec.Struct):
+    metadata: _ListMeta
+
+
+_PAGE: Final = msgspec.json.Decoder(_Page)
+
+
+def _decode_continue(page: bytes) -> str:
+    try:
+        return _PAGE.decode(page).metadata.token
+    except NOT_JSON as error:
+        raise BadResponse(f"a list that is none: {error}") from error

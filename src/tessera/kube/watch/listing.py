@@ -1,0 +1,168 @@
+"""A List read as it comes, object by object.
+
+An API server that answers from its watch cache ignores `limit` and sends thousands of objects in one body. Held
+whole, with what is decoded from it, such a body is the largest thing in the process; cut up while it arrives it is
+no more than one object and one read.
+
+The cut needs no JSON parser of its own. The server writes compact JSON, every object of a list begins with the same
+key, and a quote inside a text is escaped: `},{"metadata":` stands between objects, or between deeper ones, never in
+a text. What reaches from the begin of an object to such a place is that object exactly when it is complete JSON,
+because no complete JSON object is the beginning of another.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from tessera.kube.errors import ApiError, BadResponse
+from tessera.kube.rest.client import Client, Query
+from tessera.kube.rest.connection import MAX_BODY, MAX_LINE
+from tessera.kube.status import NOT_JSON
+
+PAGE: Final = 500  # objects; what client-go asks for
+
+_ITEMS: Final = b'"items":['
+_MAX_HEAD: Final = 64 * 1024  # before the objects: a kind, a version, a token
+_MOST_TRIES: Final = 64  # places that turn out to be inside of an object, or not the list's end
+
+_complete: Final = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+class _ListMeta(msgspec.Struct, rename={"version": "resourceVersion", "token": "continue"}):
+    version: str = ""
+    token: str = ""
+
+
+class _List(msgspec.Struct):
+    items: list[msgspec.Raw] | None = None
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+
+
+_list: Final = msgspec.json.Decoder(_List).decode
+_raws: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+class ListCutter:
+    """Takes the body of a List in pieces and hands out its objects, each as soon as it is there."""
+
+    def __init__(self, take: Callable[[bytes], None]) -> None:
+        self._take = take
+        self._head: bytes | None = None  # up to and with `"items":[`
+        self._between = b""  # what stands between two objects: `},{"metadata":`
+        self._buffer = bytearray()
+        self._scanned = 0  # of the buffer: no end of an object before here
+        self._tries = 0  # how many such places the present object has had
+        self._whole = False  # a list written in some other way, to be read in one piece
+
+    def feed(self, piece: bytes) -> None:
+        """Take the next piece of the body."""
+        self._buffer += piece
+        if self._head is None and not self._whole:
+            self._find_items()
+        if self._whole:
+            if len(self._buffer) > MAX_BODY:
+                raise BadResponse(f"a list of more than {MAX_BODY // 2**20} MiB that cannot be cut up")
+            return
+        if self._between or self._find_between():
+            self._cut()
+        if len(self._buffer) > MAX_LINE + len(piece):
+            raise BadResponse(f"an object of more than {MAX_LINE // 2**20} MiB in a list")
+
+    def _find_items(self) -> None:
+        start = self._buffer.find(_ITEMS, 0, _MAX_HEAD)
+        if start >= 0:
+            end = start + len(_ITEMS)
+            self._head = bytes(self._buffer[:end])
+            del self._buffer[:end]
+        elif len(self._buffer) >= _MAX_HEAD:
+            self._whole = True
+
+    def _find_between(self) -> bool:
+        colon = self._buffer.find(b":", 0, 256)
+        if self._head is not None and colon > 0 and self._buffer.startswith(b'{"'):
+            self._between = b"}," + bytes(self._buffer[: colon + 1])
+        return bool(self._between)
+
+    def _cut(self) -> None:
+        buffer, between, start = self._buffer, self._between, 0
+        while not self._whole and (end := buffer.find(between, self._scanned)) >= 0:
+            self._scanned = end + 2
+            candidate = bytes(buffer[start : end + 1])
+            if _is_complete(candidate):
+                self._take(candidate)
+                start, self._tries = self._scanned, 0
+            else:
+                self._tries += 1
+                self._whole = self._tries > _MOST_TRIES  # each try costs a look at all of it: no more of them
+        del buffer[:start]
+        # a separator may be cut in two; it is looked for again from where it could begin
+        self._scanned = max(0, self._scanned - start, len(buffer) - len(between) + 1)
+
+    def finish(self) -> _ListMeta:
+        """What is left when the body is over: the last object, and what the list says of itself."""
+        rest = bytes(self._buffer)
+        if self._head is None:
+            whole = self._decode_whole(rest)
+            for raw in whole.items or ():
+                self._take(bytes(raw))
+            return whole.metadata
+        end = len(rest)
+        for _ in range(_MOST_TRIES):
+            end = rest.rfind(b"]", 0, end)
+            if end < 0:
+                break
+            try:
+                envelope = _list(self._head + rest[end:])
+                raws = _raws(b"[" + rest[:end] + b"]")
+            except NOT_JSON:
+                continue
+            for raw in raws:
+                self._take(bytes(raw))
+            return envelope.metadata
+        raise BadResponse("a list that is cut off or no JSON")
+
+    def _decode_whole(self, body: bytes) -> _List:
+        try:
+            return _list(body)
+        except NOT_JSON as error:
+            raise BadResponse(f"a list that is none: {error}") from error
+
+
+def _is_complete(candidate: bytes) -> bool:
+    try:
+        _complete(candidate)
+    except NOT_JSON:
+        return False
+    return True
+
+
+async def read_list(
+    client: Client, path: str, query: Query, begin: Callable[[], Callable[[bytes], None]]
+) -> str:
+    """Read a whole list, in pages where the server makes pages, and return its version.
+
+    `begin` starts a list and returns what takes its objects; it is called again when the pages expire half-way
+    and everything starts anew, without pages.
+    """
+    take, token = begin(), ""
+    while True:
+        page = {**query, "continue": token, "resourceVersion": None} if token else query
+        try:
+            metadata = await _read_page(client, path, page, ListCutter(take))
+        except ApiError as error:
+            if not (token and error.is_expired):
+                raise
+            take, token = begin(), ""
+            query = {**query, "limit": None, "resourceVersion": "", "resourceVersionMatch": None}
+            continue
+        if not metadata.token:
+            return metadata.version
+        token = metadata.token
+
+
+async def _read_page(client: Client, path: str, query: Query, cutter: ListCutter) -> _ListMeta:
+    async with client.stream("GET", path, query) as answer:
+        while piece := await answer.read():
+            cutter.feed(piece)
+    return cutter.finish()

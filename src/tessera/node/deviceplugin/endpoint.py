@@ -1,0 +1,145 @@
+"""One resource at the kubelet: a socket that serves, a registration, and doing both again when need be.
+
+A kubelet that starts deletes every socket in its folder and has forgotten every plugin. A kubelet whose stream broke
+off never comes back by itself. Both are seen from the outside (the sockets, the stream), once a second, and answered
+in the same way: a new server on a new socket, and a new registration.
+"""
+
+import logging
+import re
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import grpc.aio
+
+from tessera.core.errors import TesseraError
+from tessera.node.deviceplugin.service import ResourceService
+from tessera.node.files import PREFIX
+from tessera.node.metrics import Metrics
+from tessera.node.rpc import CallFailed, address, call
+from tessera.protocol.kubelet import messages
+
+log = logging.getLogger(__name__)
+
+KUBELET_SOCKET: Final = "kubelet.sock"
+_REGISTER_TIMEOUT: Final = 5.0
+_STREAM_GRACE: Final = 10.0  # seconds without a listening kubelet after which it has forgotten us
+_STOP_GRACE: Final = 1.0  # seconds for answers under way when a server ends
+_LONGEST_RETRY: Final = 8.0
+
+_Identity = tuple[int, int]  # inode and time of a socket: another one after it was made anew
+
+
+class Endpoint:
+    """Keeps one resource known to whatever kubelet is there."""
+
+    def __init__(
+        self,
+        service: ResourceService,
+        folder: Path,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.service = service
+        self._folder = folder
+        self._metrics = metrics
+        self._clock = clock
+        self._server: grpc.aio.Server | None = None
+        self._socket = folder
+        self._socket_identity: _Identity | None = None
+        self._kubelet: _Identity | None = None  # the one we registered with
+        self._heard_at = 0.0  # when a kubelet last listened
+        self._waiting = False
+        self._tried: _Identity | None = None
+        self._retry_at = 0.0
+        self._retry_delay = 1.0
+
+    @property
+    def registered(self) -> bool:
+        """Whether a kubelet knows this resource, and listens."""
+        return self._kubelet is not None and bool(self.service.streams)
+
+    async def tend(self) -> None:
+        """Look, and do what is to be done; call it every second."""
+        kubelet = _identity(self._folder / KUBELET_SOCKET)
+        reason = self._why_anew(kubelet)
+        if reason:
+            log.info("%s: %s: serving and registering anew", self.service.resource, reason)
+            await self.close()
+        if kubelet is None and not self._waiting:
+            log.info("%s: waiting for a kubelet at %s", self.service.resource, self._folder / KUBELET_SOCKET)
+        self._waiting = kubelet is None
+        if self._kubelet is None and kubelet is not None and self._may_try(kubelet):
+            await self._serve_and_register(kubelet)
+
+    async def close(self) -> None:
+        """End serving; whoever listens is told so."""
+        server, self._server, self._kubelet = self._server, None, None
+        if server is None:
+            return
+        for stream in tuple(self.service.streams):
+            stream.close()
+        await server.stop(_STOP_GRACE)
+        self._socket.unlink(missing_ok=True)
+
+    def _why_anew(self, kubelet: _Identity | None) -> str:
+        if self._kubelet is None:
+            return ""
+        if self.service.streams:
+            self._heard_at = self._clock()
+        if _identity(self._socket) != self._socket_identity:
+            return "its socket was removed"
+        if kubelet is not None and kubelet != self._kubelet:
+            return "the kubelet restarted"
+        if self._clock() - self._heard_at > _STREAM_GRACE:
+            return "the kubelet no longer listens"
+        return ""
+
+    def _may_try(self, kubelet: _Identity) -> bool:
+        if kubelet != self._tried:  # another kubelet: no reason to wait
+            self._retry_delay = 1.0
+            return True
+        return self._clock() >= self._retry_at
+
+    async def _serve_and_register(self, kubelet: _Identity) -> None:
+        self._tried = kubelet
+        resource = self.service.resource
+        try:
+            await self._serve()
+            request = messages.register_request(resource, self._socket.name)
+            await call(self._folder / KUBELET_SOCKET, messages.REGISTER, request, _REGISTER_TIMEOUT)
+        except TesseraError as error:
+            await self.close()
+            self._metrics.registered(resource, "failed")
+            if self._retry_delay == 1.0 or (isinstance(error, CallFailed) and error.refused):
+                log.warning("%s: cannot register, will try again: %s", resource, error)
+            self._retry_at = self._clock() + self._retry_delay
+            self._retry_delay = min(2 * self._retry_delay, _LONGEST_RETRY)
+            return
+        self._kubelet, self._heard_at, self._retry_delay = kubelet, self._clock(), 1.0
+        self._metrics.registered(resource, "success")
+        log.info("%s: registered with the kubelet, %d devices", resource, len(self.service.devices))
+
+    async def _serve(self) -> None:
+        name = re.sub(r"[^A-Za-z0-9.-]", "_", self.service.resource)[-24:]
+        self._socket = self._folder / f"{PREFIX}{name}-{secrets.token_hex(4)}.sock"
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers((self.service.handlers(),))
+        try:
+            server.add_insecure_port(address(self._socket))
+        except RuntimeError as error:
+            raise TesseraError(f"{self._socket}: cannot listen: {error}") from error
+        self._server = server
+        await server.start()
+        self._socket_identity = _identity(self._socket)
+
+
+def _identity(socket: Path) -> _Identity | None:
+    try:
+        found = socket.stat()
+    except OSError:
+        return None
+    return (found.st_ino, found.st_ctime_ns)

@@ -1,0 +1,209 @@
+"""The device plugin: from what sources say to what the kubelet knows.
+
+Two loops, each looking once a second and doing what is to be done. One asks the sources, puts the CDI specs in place
+and then publishes; the other keeps every resource registered. Nothing is remembered that cannot be looked at again,
+so there is no missed event to recover from.
+"""
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from tessera.core.devices.device import Device, DeviceSet, Handover, by_resource
+from tessera.core.devices.transition import Transition, transition
+from tessera.core.errors import InvalidInput
+from tessera.node.cdi import CdiDirectory
+from tessera.node.deviceplugin.endpoint import Endpoint
+from tessera.node.deviceplugin.service import ResourceService
+from tessera.node.files import PREFIX
+from tessera.node.metrics import Metrics
+from tessera.node.sources import Source, SourceFailed
+from tessera.node.state import Memory
+from tessera.node.usage import Key, Usage
+
+log = logging.getLogger(__name__)
+
+TICK: Final = 1.0  # seconds between looks
+_PATIENCE: Final = 60.0  # seconds: a loop that has not come round for that long hangs
+
+
+class Plugin:
+    """Everything between the sources of devices and the kubelet."""
+
+    def __init__(
+        self,
+        *,
+        sources: Sequence[Source],
+        kubelet_dir: Path,
+        cdi: CdiDirectory,
+        memory: Memory,
+        metrics: Metrics,
+        handover: Handover = Handover.CDI,
+        on_transition: Callable[[Transition], None] = lambda _: None,
+        tick: float = TICK,
+    ) -> None:
+        self._sources = sources
+        self._folder = kubelet_dir / "device-plugins"
+        self._cdi = cdi
+        self._memory = memory
+        self._metrics = metrics
+        self._handover = handover
+        self._on_transition = on_transition
+        self._tick = tick
+        self._usage = Usage(kubelet_dir / "pod-resources" / "kubelet.sock")
+        self._endpoints: dict[str, Endpoint] = {}
+        self._devices: tuple[Device, ...] = ()
+        self._published = False
+        self._answers: dict[Source, Sequence[Device]] = {}
+        self._complaint = ""
+        self._look = asyncio.Event()
+        self._tend = asyncio.Event()
+        self._beats = [time.monotonic(), time.monotonic()]
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """What the kubelet is told, leaving devices included."""
+        return self._devices
+
+    @property
+    def ready(self) -> bool:
+        """Whether the kubelet knows all there is."""
+        return self._published and all(endpoint.registered for endpoint in self._endpoints.values())
+
+    @property
+    def alive(self) -> bool:
+        """Whether both loops still come round."""
+        return time.monotonic() - min(self._beats) < _PATIENCE
+
+    async def in_use(self) -> frozenset[Key]:
+        """The devices that pods hold, as the kubelet says; where it cannot be asked, those that were handed out."""
+        await self._usage.refresh()
+        return frozenset(self._usage.held(device.key for device in self._devices))
+
+    def poke(self) -> None:
+        """Look now, not only at the next tick: something has changed."""
+        self._look.set()
+
+    async def run(self) -> None:
+        """Work until cancelled; then say goodbye to the kubelet. CDI specs stay: containers may yet restart."""
+        _remove_dead_sockets(self._folder)
+        self._devices = self._memory.load()
+        executor = ThreadPoolExecutor(1, thread_name_prefix="devices")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._looking(executor))
+                tasks.create_task(self._tending())
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)
+            await asyncio.gather(*(endpoint.close() for endpoint in self._endpoints.values()))
+
+    async def _looking(self, executor: ThreadPoolExecutor) -> None:
+        while True:
+            self._look.clear()
+            await self._refresh(executor)
+            self._beats[0] = time.monotonic()
+            await _either(self._look, self._tick)
+
+    async def _tending(self) -> None:
+        while True:
+            self._tend.clear()
+            await asyncio.gather(*(endpoint.tend() for endpoint in self._endpoints.values()))
+            self._beats[1] = time.monotonic()
+            await _either(self._tend, self._tick)
+
+    async def _refresh(self, executor: ThreadPoolExecutor) -> None:
+        """Ask the sources; if the answer is news, write it to disk and then tell the kubelet."""
+        try:
+            wanted, failure = await asyncio.get_running_loop().run_in_executor(executor, self._ask)
+            if failure:
+                self._complain("source", failure)
+            keys = {device.key for device in wanted}
+            going = any(device.key not in keys for device in self._devices)
+            if going:
+                await self._usage.refresh()
+            # from here to the end nothing is awaited: no Allocate can come between what is decided and what is told
+            held = self._usage.held(device.key for device in self._devices) if going else {}
+            change = transition(self._devices, wanted, held)
+            if change.devices != self._devices or not self._published or not self._cdi.intact():
+                sets = by_resource(change.devices)
+                self._cdi.write(change.devices)
+                self._memory.save(change.devices)
+                self._publish(change.devices, sets)
+            self._on_transition(change)
+            self._complaint = str(failure or "")
+        except (SourceFailed, InvalidInput, OSError) as error:
+            self._complain("source" if isinstance(error, SourceFailed) else "publish", error)
+
+    def _ask(self) -> tuple[list[Device], SourceFailed | None]:
+        """What all sources say; where one cannot, what it said before holds, and the failure comes along."""
+        failure = None
+        for source in self._sources:
+            try:
+                self._answers[source] = source.devices()
+            except SourceFailed as error:
+                if source not in self._answers:
+                    raise
+                failure = error
+        return [device for source in self._sources for device in self._answers[source]], failure
+
+    def _complain(self, what: str, error: Exception) -> None:
+        """Count every failure, and say it once."""
+        self._metrics.failed(what)
+        if str(error) != self._complaint:
+            log.warning("devices stay as they were, will try again: %s", error)
+        self._complaint = str(error)
+
+    def _publish(self, devices: tuple[Device, ...], sets: Mapping[str, DeviceSet]) -> None:
+        _log_health(self._devices if self._published else (), sets)
+        self._devices, self._published = devices, True
+        for resource in sets.keys() - self._endpoints.keys():
+            service = ResourceService(
+                resource, self._usage, self._handover, self._metrics, lambda: self._devices
+            )
+            self._endpoints[resource] = Endpoint(service, self._folder, self._metrics)
+        for resource, endpoint in self._endpoints.items():
+            # a resource that has gone is told as an empty list: the node then has none of it at once
+            endpoint.service.publish(sets.get(resource, DeviceSet(resource)))
+        self._metrics.devices(devices, self._endpoints)
+        self._tend.set()
+
+
+async def _either(event: asyncio.Event, seconds: float) -> None:
+    """Until the event, or for so long."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass
+
+
+def _log_health(before: Iterable[Device], after: Mapping[str, DeviceSet]) -> None:
+    """One line per resource whose devices fell ill or recovered."""
+    earlier = {device.key: device.problem for device in before}
+    for resource, devices in after.items():
+        changed = [device for device in devices if device.problem != earlier.get(device.key, "")]
+        ill = [f"{device.id}: {device.problem}" for device in changed if device.problem]
+        well = [device.id for device in changed if not device.problem]
+        if ill:
+            more = f" (and {len(ill) - 3} more)" if len(ill) > 3 else ""
+            log.warning("%s: %d unhealthy: %s%s", resource, len(ill), "; ".join(ill[:3]), more)
+        if well:
+            log.info("%s: %d healthy again: %s", resource, len(well), ", ".join(well[:3]))
+
+
+def _remove_dead_sockets(folder: Path) -> None:
+    """Sockets that a killed process of this plugin left: nobody listens there any more."""
+    for path in folder.glob(f"{PREFIX}*.sock"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(1.0)
+            try:
+                probe.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink(missing_ok=True)
+            except OSError:
+                pass  # gone meanwhile, or not ours to judge

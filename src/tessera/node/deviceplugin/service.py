@@ -1,0 +1,191 @@
+"""The kubelet's questions about one resource, answered.
+
+Every answer is decided from the device set as it is at that moment; a question that cannot be answered is a gRPC
+status with one sentence, and changes nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any, Final, TypeAlias, TypeVar
+
+import grpc
+import grpc.aio
+
+from tessera.core.devices.device import (
+    CannotAssign,
+    Device,
+    DeviceSet,
+    DuplicateDevice,
+    Handover,
+    UnhealthyDevice,
+    UnknownDevice,
+)
+from tessera.core.devices.preference import preferred
+from tessera.node.metrics import Metrics
+from tessera.node.usage import Usage
+from tessera.protocol.kubelet import messages
+from tessera.protocol.kubelet import v1beta1_pb2 as v1beta1
+
+log = logging.getLogger(__name__)
+
+_CODES: Final = {
+    UnknownDevice: grpc.StatusCode.NOT_FOUND,
+    DuplicateDevice: grpc.StatusCode.ALREADY_EXISTS,
+    UnhealthyDevice: grpc.StatusCode.FAILED_PRECONDITION,
+}
+
+_Request = TypeVar("_Request")
+_Response = TypeVar("_Response")
+_Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class Stream:
+    """One kubelet that listens to ListAndWatch."""
+
+    def __init__(self) -> None:
+        self.news = asyncio.Event()
+        self.closed = False
+
+    def close(self) -> None:
+        """Let the stream end."""
+        self.closed = True
+        self.news.set()
+
+
+class ResourceService:
+    """`v1beta1.DevicePlugin` for one resource."""
+
+    def __init__(
+        self,
+        resource: str,
+        usage: Usage,
+        handover: Handover,
+        metrics: Metrics,
+        all_devices: Callable[[], Iterable[Device]] = tuple,
+    ) -> None:
+        self.resource = resource
+        self.streams: set[Stream] = set()
+        self._devices = DeviceSet(resource)
+        self._usage = usage
+        self._handover = handover
+        self._metrics = metrics
+        self._all_devices = all_devices
+        self._in_flight: set[str] = set()
+
+    @property
+    def devices(self) -> DeviceSet:
+        """What the kubelet is told."""
+        return self._devices
+
+    def publish(self, devices: DeviceSet) -> None:
+        """From now on this is the truth; whoever listens gets all of it."""
+        if devices != self._devices:
+            self._devices = devices
+            for stream in self.streams:
+                stream.news.set()
+
+    def handlers(self) -> "grpc.GenericRpcHandler[Any, Any]":
+        """What a gRPC server needs to serve this."""
+        calls = {
+            method.name: grpc.unary_unary_rpc_method_handler(
+                self._answering(answer), method.request.FromString, method.response.SerializeToString
+            )
+            for method, answer in (
+                (messages.OPTIONS, self._options),
+                (messages.PREFERRED, self._prefer),
+                (messages.ALLOCATE, self._allocate),
+                (messages.PRE_START, self._pre_start),
+            )
+        }
+        watch = messages.LIST_AND_WATCH
+        calls[watch.name] = grpc.unary_stream_rpc_method_handler(
+            self._list_and_watch, watch.request.FromString, watch.response.SerializeToString
+        )
+        return grpc.method_handlers_generic_handler(watch.service, calls)
+
+    def _answering(
+        self, answer: Callable[[_Request, _Context], Awaitable[_Response]]
+    ) -> Callable[[_Request, _Context], Awaitable[_Response]]:
+        """Turn what is raised into a gRPC status; an unexpected error is logged and harms no other call."""
+
+        async def answering(request: _Request, context: _Context) -> _Response:
+            try:
+                return await answer(request, context)
+            except CannotAssign as error:
+                if isinstance(request, v1beta1.AllocateRequest):
+                    self._metrics.allocated(self.resource, "refused")
+                log.warning("refused: %s", error)
+                await context.abort(_CODES[type(error)], str(error))
+            except Exception:
+                log.exception("%s: cannot answer the kubelet", self.resource)
+                await context.abort(
+                    grpc.StatusCode.INTERNAL, f"{self.resource}: internal error, see the plugin's log"
+                )
+            raise AssertionError("abort raises")
+
+        return answering
+
+    async def _options(self, _: v1beta1.Empty, context: _Context) -> v1beta1.DevicePluginOptions:
+        return messages.options()
+
+    async def _list_and_watch(
+        self, _: v1beta1.Empty, context: _Context
+    ) -> AsyncIterator[v1beta1.ListAndWatchResponse]:
+        stream = Stream()
+        self.streams.add(stream)
+        try:
+            while not stream.closed:
+                stream.news.clear()
+                yield messages.device_list(self._devices)
+                await stream.news.wait()
+        finally:
+            self.streams.discard(stream)
+
+    async def _prefer(
+        self, request: v1beta1.PreferredAllocationRequest, context: _Context
+    ) -> v1beta1.PreferredAllocationResponse:
+        elsewhere = [
+            device for device in self._all_devices() if device.resource != self.resource and device.place
+        ]
+        if elsewhere:
+            await self._usage.refresh()
+            held = self._usage.held(device.key for device in elsewhere)
+            elsewhere = [device for device in elsewhere if device.key in held]
+
+        def choose(available: list[str], must_include: list[str], size: int) -> list[str]:
+            return preferred(self._devices, available, must_include, size, elsewhere)
+
+        return messages.preferred_response(request, choose)
+
+    async def _allocate(
+        self, request: v1beta1.AllocateRequest, context: _Context
+    ) -> v1beta1.AllocateResponse:
+        requests = messages.requested_ids(request)
+        self._devices.assign(requests)
+        ids = {device_id for ids in requests for device_id in ids}
+        clash = sorted(ids & self._in_flight)
+        if clash:
+            raise DuplicateDevice(f"{self.resource}: {clash[0]} is being handed out at this moment")
+        self._in_flight |= ids
+        context.add_done_callback(lambda _: self._in_flight.difference_update(ids))  # type: ignore[arg-type] # stubs
+        # the kubelet decides who gets what; should it ever decide on a device that a pod has, better refuse
+        if await self._usage.refresh():
+            for device_id in sorted(ids):
+                holder = self._usage.listed.get((self.resource, device_id))
+                if holder:
+                    raise DuplicateDevice(f"{self.resource}: {device_id} is in use by {holder}")
+        assignments = self._devices.assign(requests)  # once more: the list may have changed meanwhile
+        self._usage.grant((self.resource, device_id) for device_id in ids)
+        for assignment in assignments:
+            self._metrics.allocated(self.resource, "granted")
+            log.info("handed out: %s", ", ".join(assignment.cdi_names))
+        return messages.allocate_response(assignments, self._handover)
+
+    async def _pre_start(
+        self, request: v1beta1.PreStartContainerRequest, context: _Context
+    ) -> v1beta1.PreStartContainerResponse:
+        for device in self._devices.find(request.devices_ids):
+            if device.problem and not device.leaving:
+                raise UnhealthyDevice(f"{self.resource}: {device.id} cannot be used now: {device.problem}")
+        return v1beta1.PreStartContainerResponse()

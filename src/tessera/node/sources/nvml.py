@@ -1,0 +1,144 @@
+"""Real GPUs and MIG devices, as NVIDIA's driver knows them."""
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from tessera.core.devices.device import Card, Device, DeviceNode, Edits, Place, Span
+from tessera.core.devices.preference import blocks_of
+from tessera.core.mig.layout import Strategy
+from tessera.core.mig.product import find_product
+from tessera.core.mig.profile import MIG_PREFIX, WHOLE_GPU
+from tessera.node.sources import SourceFailed
+from tessera.node.sources.nvml_library import Nvml, NvmlCard, NvmlEvent, NvmlMigDevice
+
+_CARDS_EVERY: Final = (
+    10.0  # seconds: layouts of real cards change rarely, and events are looked at every time
+)
+# After that long without another event a card that answers is taken for well: it was reset, or the fault was passing
+_QUIET: Final = 300.0
+# What a program does wrong, not the card: the list of NVIDIA's own plugin
+_HARMLESS_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
+# Beside its own node every GPU needs these, where the driver has made them
+_SHARED_NODES: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+_MIG_MINORS: Final = "/proc/driver/nvidia-caps/mig-minors"
+_MINOR: Final = re.compile(r"(gpu\d+/gi\d+(?:/ci\d+)?)/access (\d+)")
+
+
+class NvmlSource:
+    """The GPUs of this machine; `described` says whether CDI edits are ours to make."""
+
+    def __init__(
+        self,
+        nvml: Nvml,
+        *,
+        strategy: Strategy,
+        env_list: str,
+        cdi_kind: str,
+        described: bool = True,
+        host_root: Path = Path("/"),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._nvml = nvml
+        self._strategy = strategy
+        self._env_list = env_list
+        self._cdi_kind = cdi_kind
+        self._described = described
+        self._host_root = host_root
+        self._clock = clock
+        self._cards: Sequence[NvmlCard] = ()
+        self._cards_at: float | None = None
+        self._faults: dict[
+            tuple[str, int | None], tuple[float, str]
+        ] = {}  # card and GPU instance → when, what
+
+    def devices(self) -> Sequence[Device]:
+        """The GPUs and MIG devices that the strategy makes resources of."""
+        now = self._clock()
+        if self._cards_at is None or now - self._cards_at >= _CARDS_EVERY:
+            self._cards, self._cards_at = self._nvml.cards(), now
+        for event in self._nvml.events():
+            if event.xid not in _HARMLESS_XIDS:
+                self._faults[event.card, event.gpu_instance] = (now, _words(event))
+                self._cards_at = None  # look closely next time
+        self._faults = {key: fault for key, fault in self._faults.items() if now - fault[0] < _QUIET}
+        if self._strategy is Strategy.SINGLE:
+            _check_single(self._cards)
+        return [device for card in self._cards for device in self._card_devices(card)]
+
+    def _card_devices(self, card: NvmlCard) -> list[Device]:
+        if self._strategy is Strategy.NONE or not card.mig_enabled:
+            return [self._device(card, None, WHOLE_GPU)]
+        single = self._strategy is Strategy.SINGLE
+        return [
+            self._device(card, mig, WHOLE_GPU if single else MIG_PREFIX + mig.profile.replace("+", "."))
+            for mig in card.mig_devices
+        ]
+
+    def _device(self, card: NvmlCard, mig: NvmlMigDevice | None, resource: str) -> Device:
+        return Device(
+            mig.uuid if mig else card.uuid,
+            resource=resource,
+            cdi_kind=self._cdi_kind,
+            edits=Edits(nodes=self._nodes(card, mig)) if self._described else Edits(),
+            env_list=self._env_list,
+            place=_place(card, mig),
+            numa=() if card.numa is None else (card.numa,),
+            problem=self._problem(card, mig),
+        )
+
+    def _problem(self, card: NvmlCard, mig: NvmlMigDevice | None) -> str:
+        faults = [fault for (uuid, instance), fault in self._faults.items() if uuid == card.uuid
+                  and (instance is None or mig is None or instance == mig.gpu_instance)]  # fmt: skip
+        return card.problem or (max(faults)[1] if faults else "")
+
+    def _nodes(self, card: NvmlCard, mig: NvmlMigDevice | None) -> tuple[DeviceNode, ...]:
+        paths = [f"/dev/nvidia{card.minor}", *filter(self._exists, _SHARED_NODES)]
+        if mig:
+            minors = mig_minors(self._read(_MIG_MINORS))
+            instance = f"gpu{card.minor}/gi{mig.gpu_instance}"
+            capabilities = (instance, f"{instance}/ci{mig.compute_instance}")
+            paths += [f"/dev/nvidia-caps/nvidia-cap{minors[name]}" for name in capabilities if name in minors]
+        return tuple(DeviceNode(path, path) for path in paths)
+
+    def _exists(self, path: str) -> bool:
+        """Whether the host has it, or NVIDIA's runtime has put it into our own container."""
+        return (self._host_root / path.lstrip("/")).exists() or Path(path).exists()
+
+    def _read(self, path: str) -> str:
+        for file in (self._host_root / path.lstrip("/"), Path(path)):
+            try:
+                return file.read_text()
+            except OSError:
+                continue
+        return ""
+
+
+def mig_minors(text: str) -> dict[str, int]:
+    """`gpu0/gi1` or `gpu0/gi1/ci0` → the minor number of the capability that opens it."""
+    return {name: int(minor) for name, minor in _MINOR.findall(text)}
+
+
+def _place(card: NvmlCard, mig: NvmlMigDevice | None) -> Place | None:
+    product = find_product(card.name, card.memory_mib or None)
+    whole = Card(card.index, blocks_of(product) if product else ())
+    if mig is None:
+        return Place(whole, Span(0, product.memory_slices if product else 1))
+    if mig.start is None or mig.size is None:
+        return None
+    return Place(whole, Span(mig.start, mig.size))
+
+
+def _words(event: NvmlEvent) -> str:
+    return "uncorrectable memory error" if event.xid is None else f"XID {event.xid}"
+
+
+def _check_single(cards: Sequence[NvmlCard]) -> None:
+    profiles = {mig.profile for card in cards for mig in card.mig_devices}
+    if len({card.mig_enabled for card in cards}) > 1 or len(profiles) > 1:
+        found = ", ".join(sorted(profiles)) or "none"
+        raise SourceFailed(
+            f"MIG strategy single wants MIG on or off on all cards and one profile (found: {found}); use mixed"
+        )

@@ -1,0 +1,209 @@
+"""NVIDIA's management library, as far as a device plugin needs it: cards, their MIG devices, what went wrong.
+
+`Nvml` is the port; `NvmlLibrary` is the real thing. It only reads. A driver that is not loaded, or is reloaded while
+we run, is no crash: the next look begins anew.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+from tessera.node.sources import SourceFailed
+
+_T = TypeVar("_T")
+
+_WHOLE_CARD: Final = 0xFFFFFFFF  # NVML's "no GPU instance" in an event
+_MIG_NAME: Final = re.compile(r"MIG (\S+)$")  # "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
+_MOST_EVENTS: Final = 256  # taken at one look
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlMigDevice:
+    """A MIG device of a card."""
+
+    uuid: str
+    profile: str  # 1g.18gb, 1g.18gb+me, 1c.3g.71gb
+    gpu_instance: int
+    compute_instance: int
+    memory_mib: int
+    start: int | None = None  # memory slices of the GPU instance, where the driver tells
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlCard:
+    """A GPU."""
+
+    index: int
+    uuid: str
+    name: str
+    memory_mib: int
+    minor: int  # /dev/nvidia<minor>
+    pci_id: int = 0
+    numa: int | None = None
+    mig_enabled: bool = False
+    mig_devices: tuple[NvmlMigDevice, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlEvent:
+    """Something that went wrong on a card, or on one GPU instance of it."""
+
+    card: str  # UUID
+    gpu_instance: int | None
+    xid: int | None  # None: an uncorrectable memory error
+
+
+class Nvml(Protocol):
+    """What is asked of the driver."""
+
+    def cards(self) -> Sequence[NvmlCard]:
+        """Every GPU; raises `SourceFailed` when the driver does not answer."""
+        ...
+
+    def events(self) -> Sequence[NvmlEvent]:
+        """What went wrong since the last call; does not wait."""
+        ...
+
+
+class NvmlLibrary:
+    """NVML through nvidia-ml-py."""
+
+    def __init__(self, sysfs: Path = Path("/sys")) -> None:
+        self._sysfs = sysfs
+        self._lib: Any = None
+        self._event_set: Any = None
+        self._registered: set[str] = set()
+
+    def cards(self) -> Sequence[NvmlCard]:
+        """Every GPU, in the driver's order."""
+        return self._with_driver(lambda lib: [self._card(lib, n) for n in range(lib.nvmlDeviceGetCount())])
+
+    def events(self) -> Sequence[NvmlEvent]:
+        """What went wrong since the last call."""
+        return self._with_driver(self._events)
+
+    def close(self) -> None:
+        """Let go of the driver."""
+        lib, self._lib, self._event_set = self._lib, None, None
+        self._registered.clear()
+        if lib is not None:
+            with contextlib.suppress(lib.NVMLError):  # it may be gone already
+                lib.nvmlShutdown()
+
+    def _with_driver(self, ask: Callable[[Any], _T]) -> _T:
+        import pynvml
+
+        try:
+            if self._lib is None:
+                pynvml.nvmlInit()
+                self._lib, self._event_set = pynvml, pynvml.nvmlEventSetCreate()
+            return ask(self._lib)
+        except pynvml.NVMLError as error:
+            self.close()
+            raise SourceFailed(f"NVML: {error}") from error
+
+    def _card(self, lib: Any, index: int) -> NvmlCard:
+        handle = lib.nvmlDeviceGetHandleByIndex(index)
+        uuid = lib.nvmlDeviceGetUUID(handle)
+        self._register(lib, handle, uuid)
+        pci = lib.nvmlDeviceGetPciInfo(handle)
+        bus = pci.busId.decode() if isinstance(pci.busId, bytes) else pci.busId
+        memory = _optional(lib, lib.nvmlDeviceGetMemoryInfo, handle)
+        mig_enabled = bool((_optional(lib, lib.nvmlDeviceGetMigMode, handle) or [0])[0])
+        return NvmlCard(
+            index=index,
+            uuid=uuid,
+            name=lib.nvmlDeviceGetName(handle),
+            memory_mib=memory.total // 2**20 if memory else 0,
+            minor=lib.nvmlDeviceGetMinorNumber(handle),
+            pci_id=pci.pciDeviceId,
+            numa=self._numa(bus),
+            mig_enabled=mig_enabled,
+            mig_devices=_mig_devices(lib, handle) if mig_enabled else (),
+            problem=_probe(lib, handle),
+        )
+
+    def _register(self, lib: Any, handle: Any, uuid: str) -> None:
+        """Hear of what goes wrong on the card; some cards cannot tell, which the poll makes up for."""
+        if uuid not in self._registered:
+            wanted = lib.nvmlEventTypeXidCriticalError | lib.nvmlEventTypeDoubleBitEccError
+            wanted &= _optional(lib, lib.nvmlDeviceGetSupportedEventTypes, handle) or 0
+            if wanted:
+                _optional(lib, lib.nvmlDeviceRegisterEvents, handle, wanted, self._event_set)
+            self._registered.add(uuid)
+
+    def _events(self, lib: Any) -> list[NvmlEvent]:
+        found: list[NvmlEvent] = []
+        for _ in range(_MOST_EVENTS):
+            try:
+                data = lib.nvmlEventSetWait_v2(self._event_set, 0)
+            except lib.NVMLError as error:
+                if error.value == lib.NVML_ERROR_TIMEOUT:
+                    break
+                raise
+            xid = data.eventData if data.eventType == lib.nvmlEventTypeXidCriticalError else None
+            instance = None if data.gpuInstanceId == _WHOLE_CARD else data.gpuInstanceId
+            found.append(NvmlEvent(lib.nvmlDeviceGetUUID(data.device), instance, xid))
+        return found
+
+    def _numa(self, bus: str) -> int | None:
+        """The NUMA node, as the kernel tells it; NVML writes bus ids with eight digits of domain, the kernel four."""
+        try:
+            node = int((self._sysfs / "bus/pci/devices" / bus[4:].lower() / "numa_node").read_text())
+        except (OSError, ValueError):
+            return None
+        return node if node >= 0 else None
+
+
+def _mig_devices(lib: Any, handle: Any) -> tuple[NvmlMigDevice, ...]:
+    found = []
+    for index in range(lib.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        device = _optional(lib, lib.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
+        if device is None:
+            continue  # free slots are "not found"
+        named = _MIG_NAME.search(lib.nvmlDeviceGetName(device))
+        instance = lib.nvmlDeviceGetGpuInstanceId(device)
+        placement = _optional(lib, _placement, lib, handle, instance)
+        attributes = _optional(lib, lib.nvmlDeviceGetAttributes_v2, device)
+        found.append(
+            NvmlMigDevice(
+                uuid=lib.nvmlDeviceGetUUID(device),
+                profile=named[1] if named else "unknown",
+                gpu_instance=instance,
+                compute_instance=lib.nvmlDeviceGetComputeInstanceId(device),
+                memory_mib=attributes.memorySizeMB if attributes else 0,
+                start=placement.start if placement else None,
+                size=placement.size if placement else None,
+            )
+        )
+    return tuple(found)
+
+
+def _placement(lib: Any, handle: Any, instance: int) -> Any:
+    return lib.nvmlGpuInstanceGetInfo(lib.nvmlDeviceGetGpuInstanceById(handle, instance)).placement
+
+
+def _probe(lib: Any, handle: Any) -> str:
+    """What is wrong with a card that can be seen by asking it."""
+    try:
+        lib.nvmlDeviceGetMemoryInfo(handle)
+    except lib.NVMLError as error:
+        return f"does not answer: {error}"
+    rows = _optional(lib, lib.nvmlDeviceGetRemappedRows, handle)
+    return "row remapping failed: the card's memory is worn out" if rows and rows[3] else ""
+
+
+def _optional(lib: Any, ask: Callable[..., _T], *arguments: object) -> _T | None:
+    """An answer that not every card, driver or container gives."""
+    try:
+        return ask(*arguments)
+    except lib.NVMLError as error:
+        # a driver that is gone is not a card that cannot answer
+        if error.value in (lib.NVML_ERROR_UNINITIALIZED, lib.NVML_ERROR_DRIVER_NOT_LOADED):
+            raise
+        return None

@@ -1,0 +1,102 @@
+"""Simulated GPUs: cards of a product, cut by a layout, visible in containers.
+
+Every device brings a variable that describes it and a stand-in `nvidia-smi` that prints what those variables say; so
+a container sees exactly its devices, whichever of them it got.
+"""
+
+import importlib.resources
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from tessera.core.devices.device import Card, Device, Edits, Mount, Place, Span
+from tessera.core.devices.ids import gpu_uuid, mig_uuid
+from tessera.core.devices.preference import blocks_of
+from tessera.core.mig.layout import NodeLayout, Slot, Strategy
+from tessera.node.files import PREFIX, write_whole
+from tessera.node.sources import SourceFailed
+
+log = logging.getLogger(__name__)
+
+SMI_IN_CONTAINER: Final = "/usr/bin/nvidia-smi"  # where NVIDIA's runtime puts the real one
+_VARIABLE: Final = "TESSERA_DEVICE_"  # nvidia-smi.sh looks for it
+_SMI: Final = (importlib.resources.files(__package__) / "nvidia-smi.sh").read_bytes()
+
+
+class SimulatedSource:
+    """The cards of one node; `layout` is asked every time, and says None until it is known."""
+
+    def __init__(
+        self,
+        layout: Callable[[], NodeLayout | None],
+        *,
+        node: str,
+        strategy: Strategy,
+        tools: Path,
+        env_list: str,
+        cdi_kind: str,
+        numa_nodes: int = 0,  # of the simulated machine; 0: nothing is said about them
+    ) -> None:
+        self._layout = layout
+        self._node = node
+        self.strategy = strategy
+        self._smi = tools / f"{PREFIX}nvidia-smi"
+        self._env_list = env_list
+        self._cdi_kind = cdi_kind
+        self._numa_nodes = numa_nodes
+        self._made: tuple[NodeLayout, list[Device]] | None = None
+
+    @property
+    def applied(self) -> NodeLayout | None:
+        """The layout whose devices were given last."""
+        return self._made[0] if self._made else None
+
+    def devices(self) -> Sequence[Device]:
+        """The devices that the layout makes; the tool that they mount is put in place first."""
+        self._put_tool()
+        layout = self._layout()
+        if layout is None:
+            raise SourceFailed("the layout of the simulated cards is not known yet")
+        if self._made is None or self._made[0] is not layout:
+            slots = layout.slots(self.strategy)
+            made = [
+                self._device(layout, resource, slot) for resource, those in slots.items() for slot in those
+            ]
+            self._made = (layout, made)
+        return self._made[1]
+
+    def _put_tool(self) -> None:
+        try:
+            if self._smi.read_bytes() == _SMI:
+                return
+        except OSError:
+            pass  # not there yet, or gone
+        self._smi.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(self._smi, _SMI, mode=0o755)
+
+    def _device(self, layout: NodeLayout, resource: str, slot: Slot) -> Device:
+        product = layout.cards[slot.card].product
+        gpu = gpu_uuid(self._node, slot.card)
+        described = [product.name, gpu, str(product.memory_mib)]
+        variable = f"{_VARIABLE}{slot.card:04}"
+        if slot.instance is None:
+            name, span = gpu, Span(0, product.memory_slices)
+        else:
+            name = mig_uuid(self._node, slot.card, slot.instance)
+            span = Span(slot.instance.position, slot.instance.size)
+            shape = product.shape(slot.instance.profile)
+            memory = shape.memory_mib if shape else 0
+            described += [str(slot.instance.profile), name, str(memory)]
+            variable += f"_{span.start:02}"
+        return Device(
+            name,
+            resource=resource,
+            cdi_kind=self._cdi_kind,
+            edits=Edits(
+                env=((variable, "|".join(described)),), mounts=(Mount(SMI_IN_CONTAINER, str(self._smi)),)
+            ),
+            env_list=self._env_list,
+            place=Place(Card(slot.card, blocks_of(product)), span),
+            numa=(slot.card * self._numa_nodes // len(layout.cards),) if self._numa_nodes else (),
+        )

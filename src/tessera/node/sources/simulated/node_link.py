@@ -1,0 +1,139 @@
+"""Our node in the API server: the layout that it asks for, and what we answer.
+
+The node is watched, and what it ought to say is compared with what it says; the difference is one merge patch. So a
+label that somebody removes comes back, and an answer that failed is given again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from tessera.core.errors import InvalidInput
+from tessera.kube.errors import KubeError
+from tessera.kube.rest.client import Client
+from tessera.kube.rest.paths import path_of
+from tessera.kube.watch.reflector import Reflector
+from tessera.kube.watch.resource import Key, Resource
+from tessera.node.sources.simulated.report import Report
+from tessera.protocol.mig.documents import RUNAI_CONFIG
+
+log = logging.getLogger(__name__)
+
+_RETRY: Final = (1.0, 30.0)  # seconds, doubling from the first to the second
+# Without a word from the API server for that long, what was good in the last run is better than nothing
+_PATIENCE: Final = 15.0
+
+
+class _Metadata(msgspec.Struct):
+    name: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Node(msgspec.Struct):
+    metadata: _Metadata
+
+
+_decode: Final = msgspec.json.Decoder(_Node).decode
+
+
+def _read(raw: bytes) -> _Metadata:
+    try:
+        return _decode(raw).metadata
+    except msgspec.DecodeError as error:
+        raise InvalidInput(f"a node that cannot be read: {error}") from error
+
+
+class NodeLink:
+    """Follows one node and keeps its labels and annotations as they ought to be."""
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        *,
+        on_layout: Callable[[str | None], None],
+        on_silence: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._on_layout = on_layout
+        self._on_silence = on_silence
+        self._seen: _Metadata | None = None
+        self._report: Report | None = None
+        self._news = asyncio.Event()
+        resource = Resource(
+            "nodes", path_of("v1", "nodes"), _read, {"fieldSelector": f"metadata.name={name}"}
+        )
+        self._reflector = Reflector(client, resource, self)
+
+    async def run(self) -> None:
+        """Follow and answer until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._reflector.run())
+            tasks.create_task(self._waiting())
+            tasks.create_task(self._answering())
+
+    def report(self, report: Report) -> None:
+        """From now on the node ought to say this."""
+        if report != self._report:
+            self._report = report
+            self._news.set()
+
+    # what the reflector calls
+
+    def replace(self, objects: Iterable[_Metadata]) -> None:
+        """The node, or none at all."""
+        found = [one for one in objects if one.name == self._name]
+        if found:
+            self.upsert(found[0])
+        else:
+            self.delete(Key("", self._name))
+
+    def upsert(self, one: _Metadata) -> None:
+        """The node has changed."""
+        self._seen = one
+        self._on_layout((one.annotations or {}).get(RUNAI_CONFIG))
+        self._news.set()
+
+    def delete(self, key: Key) -> None:
+        """There is no such node: wait for it; its devices stay as they are."""
+        log.warning("the cluster has no node %s (yet); is --node-name right?", self._name)
+        self._seen = None
+
+    async def _waiting(self) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self._reflector.synced()
+        except TimeoutError:
+            self._on_silence()
+
+    async def _answering(self) -> None:
+        delay, longest = _RETRY
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            try:
+                await self._answer()
+                delay = _RETRY[0]
+            except (KubeError, InvalidInput) as error:
+                log.warning("node %s: cannot say what its layout did, will try again: %s", self._name, error)
+                await asyncio.sleep(delay)
+                delay = min(2 * delay, longest)
+                self._news.set()
+
+    async def _answer(self) -> None:
+        if self._seen is None or self._report is None:
+            return
+        patch = self._report.patch(self._seen.labels or {}, self._seen.annotations or {})
+        if patch:
+            path = path_of("v1", "nodes", name=self._name)
+            self._seen = _read(await self._client.patch(path, patch))
+            log.info("node %s: told what its layout did: %s", self._name, ", ".join(sorted(_names(patch))))
+
+
+def _names(patch: dict[str, dict[str, dict[str, str | None]]]) -> Iterable[str]:
+    return (name for changes in patch["metadata"].values() for name in changes)

@@ -1,0 +1,55 @@
+"""What the plugin told the kubelet last, kept on disk.
+
+After a restart, or a change of layout while the plugin was away, pods may still use devices that nothing else remembers.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from tessera.core.devices.device import Device
+from tessera.core.errors import InvalidInput
+from tessera.node.files import remove_leftovers, write_whole
+
+log = logging.getLogger(__name__)
+
+
+class Memory:
+    """Devices in a file; a file that is missing, broken or cannot be written is no reason to stop."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._saved: tuple[Device, ...] | None = None
+        self._complained = False
+
+    def load(self) -> tuple[Device, ...]:
+        """What was saved last; called once, before anything is written to the folder."""
+        remove_leftovers(self._path.parent)
+        try:
+            self._saved = msgspec.json.decode(self._path.read_bytes(), type=tuple[Device, ...])
+        except FileNotFoundError:
+            return ()
+        except (OSError, msgspec.DecodeError, InvalidInput) as error:
+            log.warning("%s: cannot be read, devices of the last run are forgotten: %s", self._path, error)
+            return ()
+        return self._saved
+
+    def save(self, devices: Sequence[Device]) -> None:
+        """Keep these; health changes too often to be worth a write, and is looked up anew anyway."""
+        essence = tuple(device if device.leaving else replace(device, problem="") for device in devices)
+        if essence == self._saved:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self._path, msgspec.json.encode(essence))
+        except OSError as error:
+            if not self._complained:
+                log.warning(
+                    "%s: cannot be written, a restart will not remember devices: %s", self._path, error
+                )
+                self._complained = True
+            return
+        self._saved, self._complained = essence, False

@@ -1,0 +1,1 @@
+"""AdmissionReview and JSON Patch: request bytes to a pod, edits to response bytes."""

@@ -1,0 +1,248 @@
+"""AdmissionReview, `admission.k8s.io/v1`: request bytes in, response bytes out.
+
+Decoding goes once over the bytes and stops at the fields that matter. What a decision depends on is also a key
+(`Request.key`): two reviews with the same key get the same answer, but for its uid.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypedDict
+
+import msgspec
+
+from tessera.core.admission.decision import Admit, Decision, Reject
+from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.pod import Container, Pod
+from tessera.protocol.admission.patch import Operation, Outline
+from tessera.protocol.kubernetes import objects
+from tessera.protocol.kubernetes.objects import ContainerIn, PodIn, PodMetaIn, PodSpecIn, complaint
+
+API_VERSION: Final = "admission.k8s.io/v1"
+KIND: Final = "AdmissionReview"
+
+
+class InvalidReview(InvalidInput):
+    """Bytes that are no admission review (HTTP 400)."""
+
+
+class _KindIn(msgspec.Struct, gc=False):
+    group: str = ""
+    kind: str = ""
+
+
+class _RequestIn(msgspec.Struct, gc=False):
+    uid: str = ""
+    kind: _KindIn | None = None
+    namespace: str | None = None
+    name: str | None = None
+    operation: str = ""
+    subResource: str | None = None  # noqa: N815
+    object: PodIn | None = None
+
+
+class _ReviewIn(msgspec.Struct, gc=False):
+    apiVersion: str = ""  # noqa: N815
+    kind: str = ""
+    request: _RequestIn | None = None
+
+
+class _PatchableMeta(TypedDict, total=False):
+    annotations: Any
+
+
+class _PatchableContainer(TypedDict, total=False):
+    resources: Any
+
+
+class _PatchableSpec(TypedDict, total=False):
+    containers: list[_PatchableContainer] | None
+    initContainers: list[_PatchableContainer] | None
+
+
+class Patchable(TypedDict, total=False):
+    """The parts of a pod that a patch may reach into, as JSON values."""
+
+    metadata: _PatchableMeta | None
+    spec: _PatchableSpec | None
+
+
+class _RawRequestIn(msgspec.Struct, gc=False):
+    uid: str = ""
+    kind: _KindIn | None = None
+    operation: str = ""
+    object: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _RawReviewIn(msgspec.Struct, gc=False):
+    apiVersion: str = ""  # noqa: N815
+    kind: str = ""
+    request: _RawRequestIn | None = None
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(_ReviewIn).decode
+_decode_raw: Final = msgspec.json.Decoder(_RawReviewIn).decode
+_decode_patchable: Final = msgspec.json.Decoder(Patchable).decode
+_NO_META: Final = PodMetaIn()
+_NO_SPEC: Final = PodSpecIn()
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """A review's request; `pod` is None when there is no new pod to decide about."""
+
+    uid: str
+    namespace: str
+    pod: PodIn | None
+
+    @property
+    def name(self) -> str:
+        """The pod's name, or what its name will begin with."""
+        metadata = (self.pod.metadata if self.pod else None) or _NO_META
+        return metadata.name or metadata.generateName or ""
+
+    def key(self, annotations: Sequence[str]) -> tuple[object, ...]:
+        """Everything of the request that a decision and its patch depend on, as bytes and texts.
+
+        Of the spec that is all that was decoded, put together again, with what is absent as nothing at all.
+        `annotations` names those that matter; pods of one template often have others, each its own.
+        """
+        pod = self.pod
+        metadata, spec = (pod and pod.metadata) or _NO_META, (pod and pod.spec) or _NO_SPEC
+        has = objects.annotations_of(metadata.annotations)
+        return (
+            self.namespace,
+            pod is not None and pod.metadata is not None,
+            bool(has) or objects.present(metadata.annotations),
+            *map(has.get, annotations),
+            _encode(spec),
+        )
+
+    def read(self) -> tuple[Pod, Outline]:
+        """The pod as decisions see it, and the outline that its patch is built against."""
+        pod = self.pod or PodIn()
+        metadata, spec = pod.metadata or _NO_META, pod.spec or _NO_SPEC
+        init, init_outline = _containers(spec.initContainers, "spec.initContainers")
+        regular, outline = _containers(spec.containers, "spec.containers")
+        annotations = objects.annotations_of(metadata.annotations)
+        return objects.pod_of(pod, self.namespace, annotations, init, regular), Outline(
+            metadata=pod.metadata is not None,
+            annotations=objects.present(metadata.annotations),
+            init_containers=init_outline,
+            containers=outline,
+        )
+
+
+def decode(body: bytes) -> Request:
+    """Read a review; what is no review is refused in one sentence."""
+    if not body:
+        raise InvalidReview("empty body, expected an AdmissionReview")
+    try:
+        review = _decode(body)
+    except RecursionError as error:
+        raise InvalidReview("nested too deeply for a Kubernetes object") from error
+    except msgspec.ValidationError as error:
+        return _not_a_pod(body, error)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidReview(f"not JSON: {error}") from error
+    request = _checked(review.apiVersion, review.kind, review.request)
+    kind = request.kind
+    new_pod = request.operation == "CREATE" and not request.subResource and (kind is None or _is_pod(kind))
+    pod = request.object if new_pod else None
+    metadata = (pod.metadata if pod else None) or _NO_META
+    return Request(request.uid, request.namespace or metadata.namespace or "", pod)
+
+
+def patchable_of(body: bytes) -> Patchable | None:
+    """What a patch is tried on: a review's pod, without the parts that no patch of ours reaches into."""
+    request = _decode_raw(body).request
+    return _decode_patchable(request.object) if request else None
+
+
+def response(uid: str, decision: Decision, operations: Sequence[Operation]) -> bytes:
+    """The whole answer to a review."""
+    return wrap(uid, tail(decision, operations))
+
+
+def wrap(uid: str, answer_tail: bytes) -> bytes:
+    """An answer from the request's uid and the part that does not depend on it."""
+    return b"".join((_HEAD, _encode(uid), b",", answer_tail))
+
+
+_HEAD: Final = f'{{"apiVersion":"{API_VERSION}","kind":"{KIND}","response":{{"uid":'.encode()
+
+
+def tail(decision: Decision, operations: Sequence[Operation]) -> bytes:
+    """The part of an answer that is the same for every review with the same key."""
+    if isinstance(decision, Reject):
+        return refusal(decision.message, 403, "Forbidden")
+    answer: dict[str, object] = {"allowed": True}
+    if operations:
+        answer["patchType"] = "JSONPatch"
+        answer["patch"] = base64.b64encode(msgspec.json.encode(operations)).decode("ascii")
+    return _finish(answer, decision.warnings, decision.audit)
+
+
+def refusal(message: str, code: int, reason: str) -> bytes:
+    """The answer that refuses a pod."""
+    status = {"code": code, "reason": reason, "message": message}
+    return _finish({"allowed": False, "status": status}, (), {})
+
+
+ALLOWED: Final = Admit("")
+
+
+def _finish(answer: dict[str, object], warnings: Sequence[str], audit: Mapping[str, str]) -> bytes:
+    if warnings:
+        answer["warnings"] = list(warnings)
+    if audit:
+        answer["auditAnnotations"] = dict(audit)
+    return msgspec.json.encode(answer)[1:] + b"}"
+
+
+def _checked(api_version: str, kind: str, request: Any) -> Any:
+    if kind != KIND:
+        raise InvalidReview(f"kind: {_shown(kind)} is not {KIND}")
+    if api_version != API_VERSION:
+        raise InvalidReview(f"apiVersion: {_shown(api_version)} is not {API_VERSION}")
+    if request is None:
+        raise InvalidReview("request: missing")
+    if not request.uid:
+        raise InvalidReview("request.uid: missing")
+    return request
+
+
+def _not_a_pod(body: bytes, error: msgspec.ValidationError) -> Request:
+    """A review whose object does not look like a pod: fine unless it claims to be one that is created."""
+    try:
+        review = _decode_raw(body)
+    except msgspec.MsgspecError:
+        raise InvalidReview(complaint(error)) from error
+    request = _checked(review.apiVersion, review.kind, review.request)
+    if request.operation == "CREATE" and (request.kind is None or _is_pod(request.kind)):
+        raise InvalidReview(complaint(error)) from error
+    return Request(request.uid, "", None)
+
+
+def _is_pod(kind: _KindIn) -> bool:
+    return kind.kind == "Pod" and not kind.group
+
+
+def _containers(
+    given: list[ContainerIn] | None, where: str
+) -> tuple[tuple[Container, ...], tuple[frozenset[str], ...]]:
+    containers, outlines = [], []
+    for index, one in enumerate(given or ()):
+        place = f"{where}[{index}]"
+        resources = objects.resources_of(one.resources, place)
+        containers.append(objects.container_of(one, place, resources))
+        has = {"resources"} if objects.present(one.resources) else set()
+        if resources.requests is not None:
+            has.add("requests")
+        if resources.limits is not None:
+            has.add("limits")
+        outlines.append(frozenset(has))
+    return tuple(containers), tuple(outlines)
+
+
+def _shown(text: str) -> str:
+    return f'"{text[:60].encode("unicode_escape").decode("ascii")}"' if text else "missing, it"

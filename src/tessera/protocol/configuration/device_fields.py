@@ -1,0 +1,225 @@
+"""The fields of the device plugin's configuration file, as tables: what each may be, and what it does."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from tessera.core.devices.device import Handover
+from tessera.core.errors import InvalidInput
+from tessera.core.mig.geometry import Product, simulated_product
+from tessera.core.mig.layout import Strategy
+from tessera.core.mig.product import product_named
+from tessera.core.mig.profile import MigProfile
+from tessera.protocol.cdi import check_kind
+from tessera.protocol.configuration.schema import (
+    Boolean,
+    Choice,
+    Complaints,
+    Field,
+    ListOf,
+    MapOf,
+    Record,
+    Text,
+    shown,
+)
+
+VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"  # what NVIDIA's plugin and runtime call it
+_SIMULATED_KIND: Final = "tessera.simulated/gpu"
+
+_RESOURCE: Final = re.compile(
+    r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII
+)
+_LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A whole number within bounds."""
+
+    least: int
+    most: int
+
+    @property
+    def words(self) -> str:
+        """The bounds."""
+        return f"a whole number from {self.least} to {self.most}"
+
+    def read(self, value: Any, path: str, complaints: Complaints) -> int:
+        """Take a whole number."""
+        if not isinstance(value, int) or isinstance(value, bool) or not self.least <= value <= self.most:
+            complaints.add(path, f"{shown(value)} is not {self.words}")
+            return self.least
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema."""
+        return {"type": "integer", "minimum": self.least, "maximum": self.most}
+
+
+def _resource(text: str) -> str:
+    if not _RESOURCE.fullmatch(text):
+        raise InvalidInput(f"{shown(text)} is no extended resource such as device.example.com/gpu")
+    if text.partition("/")[0].endswith("kubernetes.io"):
+        raise InvalidInput(f"{shown(text)}: kubernetes.io belongs to Kubernetes; take a domain of your own")
+    return text
+
+
+def _path(text: str) -> str:
+    if not text.startswith("/") or "\0" in text or ".." in text.split("/"):
+        raise InvalidInput(f'{shown(text)} is no absolute path (and ".." has no place in one)')
+    return text
+
+
+def _variable(text: str) -> str:
+    if text and not _VARIABLE.fullmatch(text):
+        raise InvalidInput(f"{shown(text)} is no name of an environment variable")
+    return text
+
+
+def _permissions(text: str) -> str:
+    if not text or set(text) - set("rwm") or len(set(text)) != len(text):
+        raise InvalidInput(f"{shown(text)}: permissions are some of r, w and m, such as rw")
+    return text
+
+
+def _plain(text: str) -> str:
+    return text
+
+
+_TEXT: Final = Text("text", _plain, "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Patterns:
+    """One text, or a list of them."""
+
+    words: str = "text, or list of text"
+
+    def read(self, value: Any, path: str, complaints: Complaints) -> tuple[str, ...]:
+        return ListOf(_TEXT).read([value] if isinstance(value, str) else value, path, complaints)
+
+    def schema(self) -> dict[str, Any]:
+        return {"oneOf": [_TEXT.schema(), ListOf(_TEXT).schema()]}
+
+
+_HOST_PATH: Final = Text("path on the host; `{id}` and `{n}` stand for the device and its number", _path, "/")
+_CONTAINER_PATH: Final = Text("path in the container, likewise", _path, "/")
+_LIST_VARIABLE: Final = Text("environment variable", _variable, "")
+_STRATEGIES: Final = Choice(tuple(map(str, Strategy)))
+_KIND: Final = Text("CDI kind, `vendor/class`", check_kind, "")
+
+_DEVICE_NODE: Final = Record(
+    (
+        Field("hostPath", _HOST_PATH, "The device file on the host."),
+        Field("containerPath", _CONTAINER_PATH, "Where the container has it. Default: the same path.", default=""),
+        Field("permissions", Text("some of `r`, `w`, `m`", _permissions, ""), "What the container may do.", default="rw"),
+    )
+)  # fmt: skip
+_MOUNT: Final = Record(
+    (
+        Field("hostPath", _HOST_PATH, "A file or folder on the host."),
+        Field("containerPath", _CONTAINER_PATH, "Where the container has it. Default: the same path.", default=""),
+        Field("readOnly", Boolean(), "Whether the container may only read it.", default=True),
+    )
+)  # fmt: skip
+_STATIC: Final = Record(
+    (
+        Field("resource", Text("extended resource", _resource, ""), "What pods ask for."),
+        Field("devices", _Patterns(), "The ids, or patterns such as `device_{0..7}`."),
+        Field("deviceNodes", ListOf(_DEVICE_NODE), "Device files that a container gets with a device.", default=()),
+        Field("mounts", ListOf(_MOUNT), "Files that a container gets with a device.", default=()),
+        Field("env", MapOf(Text("variable", _variable, ""), _TEXT), "Variables that a container gets with a device.", default=MappingProxyType({})),
+        Field("devicesVariable", _LIST_VARIABLE, "A variable that lists the container's devices by id.", default=""),
+        Field("cdiKind", _KIND, "The devices' CDI kind. Default: the resource.", default=""),
+    )
+)  # fmt: skip
+_OWN_PRODUCT: Final = Record(
+    (
+        Field("name", _TEXT, "What the card is called."),
+        Field("memory", Count(1, 99_999), "GB of one card."),
+        Field("slices", Count(1, 16), "Equal slices that a card can be cut into.", default=1),
+        Field("profiles", ListOf(_TEXT), "MIG profiles of the card, such as `2g.20gb`. None: it cannot be cut.", default=()),
+        Field("label", _TEXT, "The value of `nvidia.com/gpu.product`. Default: the name with dashes.", default=""),
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _ProductKind:
+    """A product by name, or a card that somebody made up."""
+
+    words: str = "name of a product, or a map that describes one"
+
+    def read(self, value: Any, path: str, complaints: Complaints) -> Product:
+        own = value if isinstance(value, str) else None
+        fields = {} if own else _OWN_PRODUCT.read(value, path, complaints)
+        try:
+            return product_named(own) if own else _own_product(fields)
+        except InvalidInput as error:
+            if own or not complaints.texts:
+                complaints.add(path, str(error))
+        return product_named("H200")
+
+    def schema(self) -> dict[str, Any]:
+        return {"oneOf": [{"type": "string"}, _OWN_PRODUCT.schema()]}
+
+
+_SIMULATED: Final = Record(
+    (
+        Field("product", _ProductKind(), "What the cards are."),
+        Field("cards", Count(1, 64), "How many."),
+        Field("migStrategy", _STRATEGIES, "How cut cards become resources, as NVIDIA's plugin does it.", default="mixed"),
+        Field("layout", _TEXT, "What they are cut into until the node's annotation says otherwise, such as `2g.20gb=2,3g.30gb=1`. Default: whole.", default=""),
+        Field("numaNodes", Count(0, 64), "NUMA nodes that the cards are spread over. 0: nothing is said about them.", default=0),
+        Field("devicesVariable", _LIST_VARIABLE, "A variable that lists the container's devices by UUID.", default=VISIBLE_DEVICES),
+        Field("cdiKind", _KIND, "The devices' CDI kind.", default=_SIMULATED_KIND),
+    )
+)  # fmt: skip
+_NVML: Final = Record(
+    (
+        Field("migStrategy", _STRATEGIES, "How cut cards become resources, as NVIDIA's plugin does it.", default="none"),
+        Field("cdi", Choice(("own", "nvidia-ctk")), "Whose CDI spec describes the devices: ours, with device nodes alone, or that of `nvidia-ctk cdi generate`, with the driver's libraries.", default="own"),
+        Field("devicesVariable", _LIST_VARIABLE, "A variable that lists the container's devices by UUID; NVIDIA's runtime reads it.", default=VISIBLE_DEVICES),
+    )
+)  # fmt: skip
+
+DOCUMENT: Final = Record(
+    (
+        Field("handover", Choice(tuple(map(str, Handover))), "How a container gets its devices: by CDI name, spelled out inline for runtimes without CDI, or both.", default="cdi"),
+        Field("faultFile", Text("path", _path, ""), "A file in which people mark devices unhealthy (`device_3: unhealthy`), looked at every second.", default=""),
+        Field("static", ListOf(_STATIC), "Devices listed here.", default=()),
+        Field("simulated", _SIMULATED, "GPUs that exist only for the kubelet.", default=None),
+        Field("nvml", _NVML, "The GPUs that NVIDIA's driver knows.", default=None),
+    )
+)  # fmt: skip
+
+
+def _own_product(fields: Mapping[str, Any]) -> Product:
+    name, label = fields["name"], fields["label"] or fields["name"].replace(" ", "-")
+    if not _LABEL.fullmatch(label):
+        raise InvalidInput(
+            f"{shown(label)} cannot be the value of a label; set label to letters, digits, - _ ."
+        )
+    if not fields["profiles"]:
+        memory = fields["memory"] * 1024
+        return Product(name, memory, 1, 1, (), (label,), simulated=True)
+    profiles = [MigProfile.parse(profile) for profile in fields["profiles"]]
+    return simulated_product(name, fields["memory"], fields["slices"], profiles, label=label)
+
+
+def reference() -> str:
+    """Every field, as a Markdown table."""
+    lines = ["| field | value | default | what it does |", "|---|---|---|---|"]
+    for path, one in (*DOCUMENT.rows(), *_OWN_PRODUCT.rows("simulated.product")):
+        default = (
+            "required" if one.required else f"`{one.default}`" if isinstance(one.default, str | int) else ""
+        )
+        lines.append(f"| `{path}` | {one.kind.words} | {_lower(default)} | {one.doc} |")
+    return "\n".join(lines) + "\n"
+
+
+def _lower(default: str) -> str:
+    return {"`True`": "`true`", "`False`": "`false`", "``": ""}.get(default, default)

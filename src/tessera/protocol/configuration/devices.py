@@ -1,0 +1,173 @@
+"""The device plugin's configuration file: YAML or JSON in, devices and sources out.
+
+The tables of `device_schema` are the whole truth about it. Everything that is wrong is reported at once, each complaint with its path.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tessera.core.devices.device import Device, DeviceNode, Edits, Handover, Mount
+from tessera.core.errors import InvalidInput
+from tessera.core.mig.geometry import Product
+from tessera.core.mig.layout import Strategy, resolve
+from tessera.protocol import yaml
+from tessera.protocol.cdi import check_device_name, check_kind
+from tessera.protocol.configuration.device_fields import DOCUMENT
+from tessera.protocol.configuration.schema import Complaints, shown
+from tessera.protocol.mig import documents as mig
+
+_NVML_KIND: Final = "tessera.nvml/gpu"
+NVIDIA_CTK_KIND: Final = "nvidia.com/gpu"  # what `nvidia-ctk cdi generate` writes
+
+_MOST_DEVICES: Final = 10_000  # of one entry: the kubelet's messages end at 4 MiB
+_RANGE: Final = re.compile(r"\{(\d{1,6})\.\.(\d{1,6})\}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedCards:
+    """GPUs that exist only for the kubelet."""
+
+    cards: tuple[Product, ...]
+    strategy: Strategy
+    layout: str  # until the node's annotation says otherwise
+    env_list: str
+    cdi_kind: str
+    numa_nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlCards:
+    """The GPUs that NVIDIA's driver knows."""
+
+    strategy: Strategy
+    env_list: str
+    cdi_kind: str
+    described_by_us: bool  # else by NVIDIA's container toolkit
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceConfiguration:
+    """Everything that an operator can say about a node's devices."""
+
+    static: tuple[Device, ...] = ()
+    simulated: SimulatedCards | None = None
+    nvml: NvmlCards | None = None
+    handover: Handover = Handover.CDI
+    fault_file: str = ""
+
+
+def parse(text: str | bytes, source: str = "configuration") -> DeviceConfiguration:
+    """Read a configuration; raises `InvalidInputs` with every complaint, or `InvalidYaml`."""
+    document = yaml.load(text, source, exact=True)
+    if document is None:
+        document = {}  # an empty file, or comments only, says as much as {}: nothing
+    complaints = Complaints()
+    read = DOCUMENT.read(document, "", complaints)
+    if isinstance(document, dict) and not document.keys() & {"static", "simulated", "nvml"}:
+        complaints.add("", "no devices: at least one of static, simulated and nvml is needed")
+    static = _static_devices(read["static"], complaints)
+    simulated = _simulated(read["simulated"], complaints) if read["simulated"] else None
+    complaints.raise_if_any()
+    nvml = read["nvml"]
+    return DeviceConfiguration(
+        static=static,
+        simulated=simulated,
+        nvml=_nvml(nvml) if nvml is not None else None,
+        handover=Handover(read["handover"]),
+        fault_file=read["faultFile"],
+    )
+
+
+def _static_devices(entries: tuple[dict[str, Any], ...], complaints: Complaints) -> tuple[Device, ...]:
+    devices: list[Device] = []
+    names: set[str] = set()
+    for index, entry in enumerate(entries):
+        path = f"static[{index}]"
+        if not (entry["deviceNodes"] or entry["mounts"] or entry["env"]):
+            complaints.add(path, "a device is something: deviceNodes, mounts or env is needed")
+        for device in _entry_devices(entry, path, complaints):
+            if device.cdi_name in names:
+                complaints.add(
+                    f"{path}.devices", f"{device.cdi_name} stands twice; set cdiKind to tell them apart"
+                )
+                break
+            names.add(device.cdi_name)
+            devices.append(device)
+    return tuple(devices)
+
+
+def _entry_devices(entry: Mapping[str, Any], path: str, complaints: Complaints) -> Iterator[Device]:
+    resource = entry["resource"]
+    try:
+        kind = entry["cdiKind"] or check_kind(resource or "any/thing")
+        for device_id, number in _expanded(entry["devices"]):
+            replaced = {"{id}": check_device_name(device_id), "{n}": number}
+            yield Device(
+                device_id,
+                resource=resource,
+                cdi_kind=kind,
+                edits=_entry_edits(entry, replaced),
+                env_list=entry["devicesVariable"],
+            )
+    except InvalidInput as error:
+        complaints.add(f"{path}.devices", str(error))
+
+
+def _expanded(patterns: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Every id, and its number where a range gives it one."""
+    count = 0
+    for pattern in patterns:
+        found = _RANGE.search(pattern)
+        first, last = (int(found[1]), int(found[2])) if found else (0, 0)
+        if last < first:
+            raise InvalidInput(f"{shown(pattern)}: a range goes up, such as {{0..7}}")
+        count += last - first + 1
+        if count > _MOST_DEVICES:
+            raise InvalidInput(f"more than {_MOST_DEVICES} devices")
+        for number in range(first, last + 1):
+            yield (_RANGE.sub(str(number), pattern, count=1), str(number)) if found else (pattern, "")
+
+
+def _entry_edits(entry: Mapping[str, Any], replaced: Mapping[str, str]) -> Edits:
+    def fill(text: str) -> str:
+        for mark, value in replaced.items():
+            text = text.replace(mark, value)
+        return text
+
+    return Edits(
+        env=tuple((name, fill(value)) for name, value in entry["env"].items()),
+        nodes=tuple(
+            DeviceNode(
+                fill(node["containerPath"] or node["hostPath"]), fill(node["hostPath"]), node["permissions"]
+            )
+            for node in entry["deviceNodes"]
+        ),
+        mounts=tuple(
+            Mount(
+                fill(mount["containerPath"] or mount["hostPath"]), fill(mount["hostPath"]), mount["readOnly"]
+            )
+            for mount in entry["mounts"]
+        ),
+    )
+
+
+def _simulated(read: Mapping[str, Any], complaints: Complaints) -> SimulatedCards:
+    cards = (read["product"],) * read["cards"]
+    strategy = Strategy(read["migStrategy"])
+    if read["layout"] and not complaints.texts:
+        try:
+            resolve(mig.read(read["layout"], "layout").select(), cards).slots(strategy)
+        except InvalidInput as error:
+            complaints.add("simulated.layout", str(error))
+    return SimulatedCards(
+        cards, strategy, read["layout"], read["devicesVariable"], read["cdiKind"], read["numaNodes"]
+    )
+
+
+def _nvml(read: Mapping[str, Any]) -> NvmlCards:
+    ours = read["cdi"] == "own"
+    return NvmlCards(
+        Strategy(read["migStrategy"]), read["devicesVariable"], _NVML_KIND if ours else NVIDIA_CTK_KIND, ours
+    )

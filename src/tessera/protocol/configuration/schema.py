@@ -1,0 +1,294 @@
+"""What a configuration value may be, told once: read it, complain about it, describe it.
+
+A `Kind` reads a value that YAML or JSON gave, and collects complaints with their paths instead of stopping at the
+first; it also yields the JSON Schema for editors and the words for the reference. Documents are then tables of
+fields, and nothing about them is written twice.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Generic, Protocol, TypeVar
+
+from tessera.core.admission.decision import printable
+from tessera.core.errors import InvalidInput, InvalidInputs
+
+_DIGITS = (
+    18  # before or after the point: more is no amount of anything, and exact arithmetic on it has no bound
+)
+
+_T = TypeVar("_T")
+_T_co = TypeVar("_T_co", covariant=True)
+
+
+class Complaints:
+    """What is wrong with a document, in the order of the document."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def add(self, path: str, what: str) -> None:
+        """Note one complaint."""
+        self.texts.append(f"{path}: {what}" if path else what)
+
+    def raise_if_any(self) -> None:
+        """Stop here if anything is wrong."""
+        if self.texts:
+            raise InvalidInputs(self.texts)
+
+
+class Kind(Protocol[_T_co]):
+    """A kind of value. `read` returns something of the right type even when it complains."""
+
+    @property
+    def words(self) -> str:
+        """The kind, in a few words for a person."""
+
+    def read(self, value: Any, path: str, complaints: Complaints) -> _T_co:
+        """The value, or a complaint."""
+
+    def schema(self) -> dict[str, Any]:
+        """The kind as JSON Schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    """true or false."""
+
+    words: str = "`true` or `false`"
+
+    def read(self, value: Any, path: str, complaints: Complaints) -> bool:
+        """Take a boolean and nothing that merely looks like one."""
+        if not isinstance(value, bool):
+            complaints.add(path, f"{shown(value)} is neither true nor false")
+        return value is True
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema."""
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of some words."""
+
+    choices: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """The words to choose from."""
+        return ", ".join(f"`{choice}`" for choice in self.choices)
+
+    def read(self, value: Any, path: str, complaints: Complaints) -> str:
+        """Take one of the words."""
+        if value not in self.choices:
+            complaints.add(
+                path, f"{shown(value)} is not one of {', '.join(self.choices)}{meant(value, self.choices)}"
+            )
+            return self.choices[0]
+        return str(value)
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema."""
+        return {"enum": list(self.choices)}
+
+
+@dataclass(frozen=True, slots=True)
+class Text(Generic[_T]):
+    """A text with a meaning: `parse` raises `InvalidInput` for what has none."""
+
+    words: str
+    parse: Callable[[str], _T]
+    otherwise: _T
+    pattern: str | None = None
+
+    def read(self, value: Any, path: str, complaints: Complaints) -> _T:
+        """Take a text and parse it."""
+        if not isinstance(value, str):
+            complaints.add(path, f"{shown(value)} is not a text; expected {self.words}")
+            return self.otherwise
+        try:
+            return self.parse(value)
+        except InvalidInput as error:
+            complaints.add(path, str(error))
+            return self.otherwise
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema."""
+        return {"type": "string"} | ({"pattern": self.pattern} if self.pattern else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number, exact, not negative."""
+
+    words: str = "a number, 0 or more"
+
+    def read(self, value: Any, path: str, complaints: Complaints) -> Decimal:
+        """Take a number; a text that looks like one is refused with the way to write it."""
+        if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
+            complaints.add(
+                path, f"{shown(value)} is not a number; write it without quotes, such as 4000 or 1.5"
+            )
+        elif value < 0:
+            complaints.add(path, f"{shown(value)} is negative")
+        elif value and not -_DIGITS <= Decimal(value).adjusted() <= _DIGITS:
+            complaints.add(path, f"{shown(value)} is out of range")
+        else:
+            return Decimal(value)
+        return Decimal(0)
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema."""
+        return {"type": "number", "minimum": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf(Generic[_T]):
+    """Values of one kind, in an order that counts."""
+
+    kind: Kind[_T]
+
+    @property
+    def words(self) -> str:
+        """What the list holds."""
+        return f"list of {self.kind.words}"
+
+    def read(self, value: Any, path: str, complaints: Complaints) -> tuple[_T, ...]:
+        """Take each item."""
+        if not isinstance(value, list):
+            complaints.add(path, f"{shown(value)} is not a list")
+            return ()
+        return tuple(self.kind.read(one, f"{path}[{index}]", complaints) for index, one in enumerate(value))
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema."""
+        return {"type": "array", "items": self.kind.schema()}
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf(Generic[_T]):
+    """Values of one kind under names of their own; `key` says what a name must be."""
+
+    key: Text[str]
+    kind: Kind[_T]
+
+    @property
+    def words(self) -> str:
+        """What the map holds."""
+        return f"map from {self.key.words} to {self.kind.words}"
+
+    def read(self, value: Any, path: str, complaints: Complaints) -> dict[str, _T]:
+        """Take each entry."""
+        if not isinstance(value, dict):
+            complaints.add(path, f"{shown(value)} is not a map")
+            return {}
+        return {
+            self.key.read(name, join(path, str(name)), complaints): self.kind.read(
+                one, join(path, str(name)), complaints
+            )
+            for name, one in value.items()
+        }
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema."""
+        return {"type": "object", "additionalProperties": self.kind.schema()}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A named part of a record; without a default it must be there."""
+
+    name: str
+    kind: Kind[Any]
+    doc: str
+    default: Any = field(default=...)
+
+    @property
+    def required(self) -> bool:
+        """Whether the field must be there."""
+        return self.default is ...
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A map with known fields; an unknown one is a mistake, and the likely meaning is named."""
+
+    fields: tuple[Field, ...]
+    words: str = "map"
+    hints: Mapping[str, str] = field(default_factory=dict)  # unknown key → where it belongs
+
+    def read(self, value: Any, path: str, complaints: Complaints) -> dict[str, Any]:
+        """Take every field, or its default."""
+        if value is None:
+            value = {}  # `fallback:` with nothing under it is an empty section
+        if not isinstance(value, dict):
+            complaints.add(path, f"{shown(value)} is not a map")
+            value = {}
+        known = {one.name: one for one in self.fields}
+        for name in value:
+            if name not in known:
+                hint = self.hints.get(name) or f"unknown field{meant(name, known)}"
+                complaints.add(join(path, str(name)), hint)
+        found = {}
+        for one in self.fields:
+            if one.name in value:
+                found[one.name] = one.kind.read(value[one.name], join(path, one.name), complaints)
+            elif one.required:
+                complaints.add(join(path, one.name), f"missing; expected {one.kind.words}")
+                found[one.name] = one.kind.read(None, "", Complaints())
+            else:
+                found[one.name] = one.default
+        return found
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema."""
+        return {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {one.name: {"description": one.doc, **one.kind.schema()} for one in self.fields},
+            **({"required": needed} if (needed := [one.name for one in self.fields if one.required]) else {}),
+        }
+
+    def rows(self, path: str = "") -> Iterator[tuple[str, Field]]:
+        """Every field below, with its path, for the reference."""
+        for one in self.fields:
+            here = join(path, one.name)
+            yield here, one
+            yield from _rows_below(one.kind, here)
+
+
+def _rows_below(kind: Any, path: str) -> Iterator[tuple[str, Field]]:
+    if isinstance(kind, Record):
+        yield from kind.rows(path)
+    elif isinstance(kind, MapOf):
+        yield from _rows_below(kind.kind, join(path, f"<{kind.key.words}>"))
+    elif isinstance(kind, ListOf):
+        yield from _rows_below(kind.kind, f"{path}[]")
+
+
+def join(path: str, name: str) -> str:
+    """A path one step further."""
+    safe = name if name.isprintable() and len(name) <= 200 else printable(name)
+    return f"{path}.{safe}" if path else safe
+
+
+def shown(value: Any) -> str:
+    """A value as a complaint may carry it."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return "a map"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "nothing"
+    return str(value).lower() if isinstance(value, bool) else str(value)[:60]
+
+
+def meant(given: Any, known: Any) -> str:
+    """`; did you mean "x"?`, when one of the known words is near."""
+    import difflib  # only for who mistypes
+
+    near = difflib.get_close_matches(str(given), list(known), n=1, cutoff=0.6)
+    return f'; did you mean "{near[0]}"?' if near else ""

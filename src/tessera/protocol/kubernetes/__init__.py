@@ -1,0 +1,1 @@
+"""Kubernetes objects as JSON or YAML, read into core values. One reading for every reader."""

@@ -1,0 +1,139 @@
+"""MIG layout documents: run.ai's annotation, mig-parted's file, and plain counts.
+
+A document holds named configurations; each is a list of entries that say what is wanted of which cards. Which of
+the three formats a text has is seen from the text: `mig-devices` is a list in run.ai's, a map of counts in
+mig-parted's, and counts (`2g.20gb=2,3g.30gb=1`) are no YAML at all.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from tessera.core.errors import InvalidInput, InvalidInputs
+from tessera.core.mig.geometry import Product
+from tessera.core.mig.layout import Entry, NodeLayout, resolve
+from tessera.protocol import yaml
+from tessera.protocol.mig.counts import looks_like_counts, read_counts, write_counts
+from tessera.protocol.mig.entries import (
+    MOST_DEVICES,
+    EntryReader,
+    counted,
+    repeated,
+    write_parted,
+    write_runai,
+)
+
+RUNAI_CONFIG: Final = "run.ai/mig.config"  # the node annotation that holds a layout
+PARTED_CONFIG: Final = "nvidia.com/mig.config"  # the node label that names one of mig-parted's configurations
+CONFIG_REASON: Final = "nvidia.com/mig.config.reason"  # an annotation: why the state is not success
+CONFIG_STATE: Final = "nvidia.com/mig.config.state"  # the node label that says what became of it
+SELECTED: Final = "selected"  # what run.ai calls the one configuration in an annotation
+
+_MOST_BYTES: Final = 256 * 1024  # all annotations of an object together: the API server's limit
+_MOST_COMPLAINTS: Final = 20  # more than a person mends in one go
+
+
+class Format(StrEnum):
+    """How a layout document is written."""
+
+    RUNAI = "runai"
+    MIG_PARTED = "mig-parted"
+    COUNTS = "counts"
+
+
+@dataclass(frozen=True, slots=True)
+class MigDocument:
+    """A layout document of any format."""
+
+    format: Format
+    configs: Mapping[str, tuple[Entry, ...]]
+
+    def select(self, name: str | None = None) -> tuple[Entry, ...]:
+        """The configuration of that name; without one, `selected` or the only one there is."""
+        wanted = name or (SELECTED if len(self.configs) > 1 else next(iter(self.configs)))
+        if wanted not in self.configs:
+            known = ", ".join(self.configs)
+            if name:
+                raise InvalidInput(f'no configuration "{name}"; there are {known}')
+            raise InvalidInput(f"{len(self.configs)} configurations, say which (--config NAME): {known}")
+        return self.configs[wanted]
+
+
+def read(text: str, source: str = "layout") -> MigDocument:
+    """A layout document in any of the formats, or every complaint about it."""
+    if len(text) > _MOST_BYTES or len(text.encode("utf-8", "replace")) > _MOST_BYTES:
+        raise InvalidInput(
+            f"{source}: longer than {_MOST_BYTES // 1024} KiB, the most an annotation can hold"
+        )
+    if looks_like_counts(text):
+        wishes = repeated(read_counts(text, source, MOST_DEVICES))
+        return MigDocument(Format.COUNTS, {SELECTED: (Entry(cards=None, mig_enabled=True, wishes=wishes),)})
+    document = yaml.load(text, source)
+    if document is None:
+        raise InvalidInput(f"{source}: empty; expected a layout")
+    return read_object(document, source)
+
+
+def read_object(document: Any, source: str = "layout") -> MigDocument:
+    """A layout document that is parsed YAML or JSON already."""
+    parted = _is_parted(document)
+    reader = EntryReader(parted=parted)
+    configs: dict[str, tuple[Entry, ...]] = {}
+    if reader.known_fields(document, "", ("version", "mig-configs")):
+        version = document.get("version", None if parted else "v1")
+        if version != "v1":
+            found = "missing" if version is None else "unknown"
+            reader.complaints.append(f"version: {found}; expected v1")
+        configs = _read_configs(document.get("mig-configs"), reader)
+    if reader.complaints:
+        more = len(reader.complaints) - _MOST_COMPLAINTS
+        shown = reader.complaints[:_MOST_COMPLAINTS] + ([f"and {more} more"] if more > 0 else [])
+        raise InvalidInputs(f"{source}: {complaint}" for complaint in shown)
+    return MigDocument(Format.MIG_PARTED if parted else Format.RUNAI, configs)
+
+
+def write(document: MigDocument) -> str:
+    """The document as text, in its format."""
+    if document.format is Format.COUNTS:
+        return write_counts(counted(document.select()[0])) + "\n"
+    return yaml.dump(write_object(document))
+
+
+def write_object(document: MigDocument) -> dict[str, Any]:
+    """The document as an object to be written as YAML or JSON; counts have no such form."""
+    write_entry = write_runai if document.format is Format.RUNAI else write_parted
+    configs = {name: [write_entry(entry) for entry in entries] for name, entries in document.configs.items()}
+    return {"version": "v1", "mig-configs": configs}
+
+
+def read_layout(text: str, cards: Sequence[Product], name: str | None = None) -> NodeLayout:
+    """From an annotation's text to the layout of the cards that are there."""
+    return resolve(read(text, RUNAI_CONFIG).select(name), cards)
+
+
+def _is_parted(document: Any) -> bool:
+    """Whether this is mig-parted's dialect; a document that could be either is run.ai's if it says `selected`."""
+    configs = document.get("mig-configs") if isinstance(document, dict) else None
+    if not isinstance(configs, dict):
+        return False
+    lists = [entries for entries in configs.values() if isinstance(entries, list)]
+    devices = [e.get("mig-devices") for entries in lists for e in entries if isinstance(e, dict)]
+    if any(isinstance(value, list) for value in devices):
+        return False
+    return any(isinstance(value, dict) for value in devices) or list(configs) != [SELECTED]
+
+
+def _read_configs(value: Any, reader: EntryReader) -> dict[str, tuple[Entry, ...]]:
+    if not isinstance(value, dict) or not value:
+        reader.complaints.append("mig-configs: expected a map of configurations, at least one")
+        return {}
+    configs = {}
+    for name, entries in value.items():
+        path = f"mig-configs.{name[:60].encode('unicode_escape').decode('ascii')}"
+        if not isinstance(entries, list) or not entries:
+            reader.complaints.append(f"{path}: expected a list of entries, at least one")
+            continue
+        found = [reader.read(entry, f"{path}[{index}]") for index, entry in enumerate(entries)]
+        configs[name] = tuple(entry for entry in found if entry)
+    return configs

@@ -1,0 +1,1 @@
+"""Stand-ins for the API server and the scheduler: real HTTP, objects in memory."""

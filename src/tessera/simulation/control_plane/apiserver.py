@@ -1,0 +1,214 @@
+"""A stand-in for the Kubernetes API server: real HTTP, objects in memory.
+
+It keeps the promises that clients build on: versions that grow, conflicts, lists in pages, watches with history,
+bookmarks and 410, the streamed initial list, patches, status subresources, dry runs. It checks no schema and no
+permission. `kubectl` can talk to it.
+"""
+
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+import msgspec
+
+from tessera.protocol import yaml
+from tessera.simulation.control_plane.discovery import discover
+from tessera.simulation.control_plane.http import HttpServer, Request, Response, Stream
+from tessera.simulation.control_plane.kinds import KINDS, NAMESPACES, NODES, PODS, Kind
+from tessera.simulation.control_plane.lists import Lists, selector_of, watch
+from tessera.simulation.control_plane.patches import apply_patch
+from tessera.simulation.control_plane.store import Document, StatusError, Store
+
+_HAS_STATUS: Final = frozenset({NODES, NAMESPACES, PODS})  # an update elsewhere leaves their status alone
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path points at."""
+
+    kind: Kind
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """An object as admission left it, and what the client is told about it."""
+
+    document: Document
+    warnings: tuple[str, ...] = ()
+
+
+# called before an object is made; refuses by raising StatusError
+Admission = Callable[[Target, Document, bool], Awaitable[Admitted]]
+
+
+async def admit_all(target: Target, document: Document, dry_run: bool) -> Admitted:  # noqa: ARG001
+    """The admission of a cluster without webhooks."""
+    return Admitted(document)
+
+
+class ApiServer:
+    """The API server of a small cluster in this process."""
+
+    def __init__(self, store: Store | None = None, admission: Admission = admit_all) -> None:
+        self.store = store or Store()
+        self.admission = admission
+        self.tokens: set[str] | None = None  # None: everybody may in
+        self.bookmark_seconds = 60.0
+        self.kinds: dict[tuple[str, str], Kind] = {(kind.prefix, kind.plural): kind for kind in KINDS}
+        self._lists = Lists()
+        self._http = HttpServer(self.answer)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return self._http.url
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None) -> Self:
+        """Listen; port 0 picks a free one."""
+        await self._http.start(host, port, tls)
+        return self
+
+    async def stop(self) -> None:
+        """Stop listening and cut every connection; objects stay, and it can start again."""
+        await self._http.stop()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def answer(self, request: Request) -> Response | Stream:
+        """One request, answered; every refusal is a Status."""
+        try:
+            self.authenticate(request)
+            return await self.route(request)
+        except StatusError as error:
+            return Response(msgspec.json.encode(error.document), error.code)
+
+    def authenticate(self, request: Request) -> None:
+        """Bearer tokens, when there are any to know; a verified client certificate is as good."""
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if self.tokens is not None and token not in self.tokens and not request.certificate:
+            raise StatusError(401, "Unauthorized", "Unauthorized")
+
+    async def route(self, request: Request) -> Response | Stream:
+        """Find what the path points at, and do what the method says."""
+        if (document := discover(request.path, self.kinds.values())) is not None:
+            return _json(document)
+        target = self.target(request.path)
+        if not target.name:
+            return await self._collection(request, target)
+        match request.method:
+            case "GET":
+                return Response(self.store.get(target.kind, target.name, target.namespace).encoded)
+            case "PUT" | "PATCH" | "POST":
+                return await self._write(request, target)
+            case "DELETE":
+                store = self._store_for(request)
+                return Response(store.delete(target.kind, target.name, target.namespace).encoded)
+        raise StatusError(405, "MethodNotAllowed", f"{request.method} is not supported here")
+
+    def target(self, path: str) -> Target:
+        """Take a path apart; NotFound when it leads nowhere."""
+        parts = path.strip("/").split("/")
+        depth = 2 if parts[0] == "api" else 3
+        prefix, rest = "/" + "/".join(parts[:depth]), parts[depth:]
+        namespace = ""
+        if len(rest) >= 3 and rest[0] == "namespaces" and (prefix, rest[2]) in self.kinds:
+            namespace, rest = rest[1], rest[2:]
+        kind = self.kinds.get((prefix, rest[0])) if 1 <= len(rest) <= 3 else None
+        if kind is None:
+            raise StatusError(404, "NotFound", "the server could not find the requested resource")
+        return Target(kind, namespace, *rest[1:])
+
+    async def _collection(self, request: Request, target: Target) -> Response | Stream:
+        match request.method:
+            case "GET" if request.query.get("watch") in {"true", "1"}:
+                return Stream(self.watch(target, request.query))
+            case "GET":
+                return Response(self._lists.read(self.store, target.kind, target.namespace, request.query))
+            case "POST":
+                dry_run = _is_dry_run(request)
+                document = _document(request)
+                if target.namespace:  # a review names it, and so do the objects that come out of one
+                    document.setdefault("metadata", {}).setdefault("namespace", target.namespace)
+                admitted = await self.admission(target, document, dry_run)
+                stored = self._store_for(request).create(target.kind, admitted.document, target.namespace)
+                warnings = tuple(("Warning", f'299 - "{_quoted(text)}"') for text in admitted.warnings)
+                return Response(stored.encoded, 201, headers=warnings)
+            case "DELETE":
+                selector = selector_of(request.query)
+                for stored in self.store.list(target.kind, target.namespace):
+                    if selector(stored.document):
+                        self.store.delete(target.kind, stored.key[1], stored.key[0])
+                return _json({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
+        raise StatusError(405, "MethodNotAllowed", f"{request.method} is not supported here")
+
+    def watch(self, target: Target, query: Mapping[str, str]) -> AsyncIterator[bytes]:
+        """The lines of a watch."""
+        return watch(self.store, target.kind, target.namespace, query, self.bookmark_seconds)
+
+    async def _write(self, request: Request, target: Target) -> Response:
+        kind, name, namespace = target.kind, target.name, target.namespace
+        store = self._store_for(request)
+        if request.method == "POST":
+            if (kind, target.subresource) != (PODS, "binding"):
+                raise StatusError(405, "MethodNotAllowed", "POST is not supported here")
+            return self._bind(store, target, _document(request))
+        if request.method == "PUT":
+            document = _document(request)
+        else:
+            content_type = request.headers.get("content-type", "")
+            patch = yaml.load(request.body, "patch")
+            try:
+                current = store.get(kind, name, namespace).document
+            except StatusError:
+                if "apply-patch" not in content_type or target.subresource:
+                    raise
+                return Response(store.create(kind, patch, namespace).encoded, 201)
+            document = apply_patch(content_type, current, patch)
+        if target.subresource not in {"", "status"}:
+            raise StatusError(404, "NotFound", "the server could not find the requested resource")
+        status = target.subresource == "status" if kind in _HAS_STATUS else None
+        return Response(store.update(kind, name, document, namespace, status=status).encoded)
+
+    def _bind(self, store: Store, target: Target, binding: Document) -> Response:
+        pod = store.get(PODS, target.name, target.namespace).document
+        if pod.setdefault("spec", {}).get("nodeName"):
+            raise StatusError(409, "Conflict", f"pod {target.name} is already assigned to a node")
+        pod["spec"]["nodeName"] = binding.get("target", {}).get("name")
+        store.update(PODS, target.name, pod, target.namespace)
+        return _json({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}, 201)
+
+    def _store_for(self, request: Request) -> Store:
+        """The store, or for a dry run a copy that is thrown away."""
+        return self.store.snapshot() if _is_dry_run(request) else self.store
+
+
+def _is_dry_run(request: Request) -> bool:
+    return request.query.get("dryRun") == "All"
+
+
+def _document(request: Request) -> Document:
+    if "protobuf" in request.headers.get("content-type", ""):
+        raise StatusError(415, "UnsupportedMediaType", "this server speaks JSON only")
+    try:
+        document = msgspec.json.decode(request.body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise StatusError(400, "BadRequest", f"the body is no JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise StatusError(400, "BadRequest", "the body is no object")
+    return document
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+
+
+def _json(document: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(document), status)

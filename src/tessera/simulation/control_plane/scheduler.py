@@ -1,0 +1,202 @@
+"""A scheduler: puts pods onto nodes that have room for them, and says why it cannot.
+
+It looks at what the real one looks at first (cordons, taints, selectors and node affinity, requests against
+allocatable) and at nothing else: no preemption, no pod affinity, no volumes, no priorities.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.node import Node
+from tessera.core.kubernetes.pod import Pod, requested
+from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.scheduling import Taint
+from tessera.protocol.admission.review import Request
+from tessera.protocol.kubernetes import objects
+from tessera.simulation.control_plane.events import Events
+from tessera.simulation.control_plane.kinds import NODES, PODS
+from tessera.simulation.control_plane.store import Change, Document, Key, Store, Stored
+
+NAME: Final = "default-scheduler"
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(slots=True)
+class Room:
+    """A node and what is left of it."""
+
+    node: Node
+    cordoned: bool
+    free: dict[str, Fraction]
+
+    def take(self, pod: Pod) -> None:
+        """A pod is there, or comes."""
+        for resource, amount in _needs(pod):
+            self.free[resource] = self.free.get(resource, Fraction(0)) - amount
+
+    def why_not(self, pod: Pod) -> list[str]:
+        """Why a pod cannot go there, in the scheduler's words; nothing when it can."""
+        node = self.node
+        if self.cordoned:
+            return ["node(s) were unschedulable"]
+        taint = next((one for one in node.taints if _repels(one, pod)), None)
+        if taint is not None:
+            return [f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"]
+        selected = all(node.labels.get(key) == value for key, value in pod.node_selector.items())
+        terms = pod.required_terms
+        if not selected or (terms is not None and not any(t.matches(node.name, node.labels) for t in terms)):
+            return ["node(s) didn't match Pod's node affinity/selector"]
+        lacking = [resource for resource, amount in _needs(pod) if amount > self.free.get(resource, 0)]
+        return ["Too many pods" if resource == "pods" else f"Insufficient {resource}" for resource in lacking]
+
+    @property
+    def load(self) -> tuple[Fraction, str]:
+        """How full it is by its CPUs: the emptiest node is the best."""
+        whole = self.node.allocatable.get("cpu", Quantity(Fraction(1))).value or Fraction(1)
+        return (1 - self.free.get("cpu", Fraction(0)) / whole, self.node.name)
+
+
+class Scheduler:
+    """Looks again at every pod that waits whenever a node or a pod has changed."""
+
+    def __init__(self, store: Store, events: Events) -> None:
+        self._store = store
+        self._events = events
+        self._look = asyncio.Event()
+        self._arrivals: dict[Key, int] = {}  # pods in the order in which they came
+
+    async def run(self) -> None:
+        """Schedule until cancelled."""
+        version = self._store.version
+        stops = [
+            self._store.follow(NODES, version, lambda _: self._look.set()),
+            self._store.follow(PODS, version, self._pod_changed),
+        ]
+        try:
+            while True:
+                self.look()
+                await self._look.wait()
+                self._look.clear()
+        finally:
+            for stop in stops:
+                stop()
+
+    def _pod_changed(self, change: Change) -> None:
+        if change.type == "ADDED":
+            self._arrivals[change.after.key] = change.version
+        elif change.type == "DELETED":
+            self._arrivals.pop(change.after.key, None)
+        self._look.set()
+
+    def look(self) -> None:
+        """Try every pod that waits, the oldest first."""
+        pods = [(stored, stored.document) for stored in self._store.list(PODS)]
+        waiting = [(stored, pod) for stored, pod in pods if _waits(pod)]
+        if not waiting:
+            return
+        rooms = {room.node.name: room for one in self._store.list(NODES) if (room := _room(one)) is not None}
+        for stored, pod in pods:
+            name = (pod.get("spec") or {}).get("nodeName")
+            if name in rooms and (pod.get("status") or {}).get("phase") not in _ENDED:
+                with contextlib.suppress(InvalidInput):  # nobody knows what it takes
+                    rooms[name].take(read_pod(stored))
+        for stored, document in sorted(waiting, key=lambda one: self._arrivals.get(one[0].key, 0)):
+            try:
+                self._schedule(document, read_pod(stored), rooms.values())
+            except InvalidInput as error:
+                self._unschedulable(document, f"the pod cannot be read: {error}")
+
+    def _schedule(self, document: Document, pod: Pod, rooms: Iterable[Room]) -> None:
+        reasons: Counter[str] = Counter()
+        fitting: list[Room] = []
+        total = 0
+        for room in rooms:
+            total += 1
+            why = room.why_not(pod)
+            reasons.update(why)
+            if not why:
+                fitting.append(room)
+        if not fitting:
+            # counted and sorted as texts, as the real one does
+            counted = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+            self._unschedulable(
+                document,
+                f"0/{total} nodes are available: {counted}."
+                if total
+                else "no nodes available to schedule pods",
+            )
+            return
+        best = min(fitting, key=lambda room: room.load)
+        best.take(pod)
+        document["spec"]["nodeName"] = best.node.name
+        _condition(document, {"type": "PodScheduled", "status": "True"})
+        metadata = document["metadata"]
+        self._store.update(PODS, metadata["name"], document, metadata["namespace"])
+        self._events.tell(
+            NAME,
+            document,
+            "Scheduled",
+            f"Successfully assigned {metadata['namespace']}/{metadata['name']} to {best.node.name}",
+        )
+
+    def _unschedulable(self, document: Document, message: str) -> None:
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        if _condition(document, condition):
+            metadata = document["metadata"]
+            self._store.update(PODS, metadata["name"], document, metadata["namespace"])
+            self._events.tell(NAME, document, "FailedScheduling", message, warning=True)
+
+
+def read_pod(stored: Stored) -> Pod:
+    """A stored pod as decisions see it."""
+    one = objects.decode_pod(stored.encoded)
+    pod, _ = Request("", stored.key[0], one).read()
+    return pod
+
+
+def _room(stored: Stored) -> Room | None:
+    """A node before anybody is on it; None when its object makes no sense."""
+    try:
+        node = objects.node_of(objects.decode_node(stored.encoded))
+    except InvalidInput:
+        return None
+    cordoned = bool((stored.document.get("spec") or {}).get("unschedulable"))
+    return Room(node, cordoned, {name: amount.value for name, amount in node.allocatable.items()})
+
+
+def _waits(pod: Document) -> bool:
+    spec, metadata = pod.get("spec") or {}, pod["metadata"]
+    ours = (
+        bool(spec.get("containers"))
+        and spec.get("schedulerName", NAME) == NAME
+        and not spec.get("schedulingGates")
+    )
+    ended = (pod.get("status") or {}).get("phase") in _ENDED
+    return ours and not ended and not spec.get("nodeName") and not metadata.get("deletionTimestamp")
+
+
+def _needs(pod: Pod) -> list[tuple[str, Fraction]]:
+    """What a pod takes of a node; itself is one of so many pods."""
+    return [("pods", Fraction(1))] + [(name, q.value) for name, q in requested(pod).items() if q.value]
+
+
+def _repels(taint: Taint, pod: Pod) -> bool:
+    return taint.effect in ("NoSchedule", "NoExecute") and not any(
+        t.tolerates(taint) for t in pod.tolerations
+    )
+
+
+def _condition(pod: Document, condition: Document) -> bool:
+    """Set a condition; False when the pod had it already."""
+    status = pod.setdefault("status", {})
+    others = [one for one in status.get("conditions") or () if one["type"] != condition["type"]]
+    if condition in (status.get("conditions") or ()):
+        return False
+    status["conditions"] = [*others, condition]
+    return True

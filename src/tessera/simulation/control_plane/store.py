@@ -1,0 +1,250 @@
+"""Objects as an API server keeps them: versions, conflicts, and a history that watches follow.
+
+In memory and without I/O; everything happens at once, on the caller's turn. The store keeps JSON and hands out
+fresh documents, so nobody changes an object behind its back.
+"""
+
+import secrets
+import uuid
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from tessera.core.errors import TesseraError
+from tessera.simulation.control_plane.kinds import Kind
+
+Document = dict[str, Any]
+Key = tuple[str, str]  # namespace (empty for what has none), name
+
+_HISTORY: Final = 10_000  # changes a watch can be behind
+
+
+class StatusError(TesseraError):
+    """The answer no, as a Kubernetes Status."""
+
+    def __init__(self, code: int, reason: str, message: str, cause: str | None = None) -> None:
+        self.code, self.reason, self.message, self.cause = code, reason, message, cause
+        super().__init__(message)
+
+    @property
+    def document(self) -> Document:
+        """The Status object that says it."""
+        details = {"causes": [{"reason": self.cause}]} if self.cause else {}
+        return {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "details": details,
+            "code": self.code,
+        }
+
+
+def not_found(kind: Kind, name: str) -> StatusError:
+    """There is no such object."""
+    return StatusError(404, "NotFound", f'{kind} "{name}" not found')
+
+
+def expired(message: str = "The resourceVersion for the provided watch is too old.") -> StatusError:
+    """That version is no longer known."""
+    return StatusError(410, "Expired", message)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One object at one version."""
+
+    key: Key
+    version: int
+    encoded: bytes
+
+    @property
+    def document(self) -> Document:
+        """The object, fresh: the caller may change it."""
+        document: Document = msgspec.json.decode(self.encoded)
+        return document
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What happened to one object; `before` is None when it was made, `after` is its last state when it went."""
+
+    type: str  # ADDED, MODIFIED, DELETED
+    version: int
+    after: Stored
+    before: Stored | None
+
+
+@dataclass(slots=True)
+class _Collection:
+    objects: dict[Key, Stored] = field(default_factory=dict)
+    history: deque[Change] = field(default_factory=lambda: deque(maxlen=_HISTORY))
+    forgotten: int = 0  # the newest version that is no longer in the history
+    followers: list[Callable[[Change], None]] = field(default_factory=list)
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Store:
+    """All objects of a cluster."""
+
+    def __init__(self, now: Callable[[], datetime] = _utc_now) -> None:
+        self.version = 1
+        self._now = now
+        self._collections: dict[Kind, _Collection] = {}
+
+    def _of(self, kind: Kind) -> _Collection:
+        return self._collections.setdefault(kind, _Collection())
+
+    def get(self, kind: Kind, name: str, namespace: str = "") -> Stored:
+        """One object, or NotFound."""
+        stored = self._of(kind).objects.get((namespace if kind.namespaced else "", name))
+        if stored is None:
+            raise not_found(kind, name)
+        return stored
+
+    def list(self, kind: Kind, namespace: str = "") -> list[Stored]:
+        """All objects of a kind (and namespace), by namespace and name."""
+        objects = self._of(kind).objects
+        return [objects[key] for key in sorted(objects) if not namespace or key[0] == namespace]
+
+    def create(self, kind: Kind, document: Document, namespace: str = "") -> Stored:
+        """Make an object, with all that the server adds to it; AlreadyExists when the name is taken."""
+        document, metadata = _opened(document)
+        namespace = _namespace_for(kind, metadata, namespace)
+        if not metadata.get("name"):
+            if not metadata.get("generateName"):
+                raise StatusError(
+                    422, "Invalid", f"{kind}: metadata.name: Required value: name or generateName"
+                )
+            metadata["name"] = metadata["generateName"] + secrets.token_hex(3)[:5]
+        key = (namespace, str(metadata["name"]))
+        if key in self._of(kind).objects:
+            raise StatusError(409, "AlreadyExists", f'{kind} "{key[1]}" already exists')
+        if metadata.get("resourceVersion"):
+            raise StatusError(400, "BadRequest", "resourceVersion should not be set on objects to be created")
+        metadata["uid"] = str(uuid.uuid4())
+        metadata["creationTimestamp"] = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        if kind.namespaced:
+            metadata["namespace"] = namespace
+        return self._put(kind, key, document, "ADDED")
+
+    def update(
+        self, kind: Kind, name: str, document: Document, namespace: str = "", *, status: bool | None = None
+    ) -> Stored:
+        """Replace an object; Conflict when it carries a version that is not the last.
+
+        With `status` only that part changes; with False everything but that part, as for kinds with a status
+        subresource; None takes the document whole.
+        """
+        old = self.get(kind, name, namespace)
+        document, metadata = _opened(document)
+        if metadata.get("name", name) != name:
+            raise StatusError(400, "BadRequest", "the name of the object does not match the name on the URL")
+        claimed = metadata.get("resourceVersion")
+        if claimed and claimed != str(old.version):
+            message = (
+                "the object has been modified; please apply your changes to the latest version and try again"
+            )
+            raise StatusError(409, "Conflict", f'Operation cannot be fulfilled on {kind} "{name}": {message}')
+        current = old.document
+        if status is True:
+            document, metadata = _opened({**current, "status": document.get("status", {})})
+        elif status is False and "status" in current:
+            document["status"] = current["status"]
+        for kept in ("name", "uid", "creationTimestamp", "namespace", "resourceVersion"):
+            if kept in current["metadata"]:
+                metadata[kept] = current["metadata"][kept]
+        if msgspec.json.encode(_completed(kind, document)) == old.encoded:
+            return old  # nothing changed, so nobody hears of it
+        return self._put(kind, old.key, document, "MODIFIED")
+
+    def delete(self, kind: Kind, name: str, namespace: str = "") -> Stored:
+        """Remove an object; its last state gets a version of its own, as watches see it."""
+        old = self.get(kind, name, namespace)
+        return self._put(kind, old.key, old.document, "DELETED")
+
+    def follow(self, kind: Kind, since: int, follower: Callable[[Change], None]) -> Callable[[], None]:
+        """Tell `follower` of every change after `since`, past ones first; returns how to stop.
+
+        Expired when the history no longer reaches that far back.
+        """
+        collection = self._of(kind)
+        if since < collection.forgotten:
+            raise expired(f"too old resource version: {since} ({collection.forgotten})")
+        for change in list(collection.history):
+            if change.version > since:
+                follower(change)
+        collection.followers.append(follower)
+
+        def stop() -> None:
+            if follower in collection.followers:
+                collection.followers.remove(follower)
+
+        return stop
+
+    def forget_history(self) -> None:
+        """Compact: a watch from before now gets 410."""
+        for collection in self._collections.values():
+            collection.history.clear()
+            collection.forgotten = self.version
+
+    def snapshot(self) -> "Store":
+        """A copy of everything, to restore from."""
+        copy = Store(self._now)
+        copy.version = self.version
+        for kind, collection in self._collections.items():
+            copy._collections[kind] = _Collection(dict(collection.objects), forgotten=self.version)
+        return copy
+
+    def _put(self, kind: Kind, key: Key, document: Document, type_: str) -> Stored:
+        self.version += 1
+        collection = self._of(kind)
+        document["metadata"]["resourceVersion"] = str(self.version)
+        stored = Stored(key, self.version, msgspec.json.encode(_completed(kind, document)))
+        before = collection.objects.get(key)
+        if type_ == "DELETED":
+            del collection.objects[key]
+        else:
+            collection.objects[key] = stored
+        if len(collection.history) == _HISTORY:
+            collection.forgotten = collection.history[0].version
+        change = Change(type_, self.version, stored, before)
+        collection.history.append(change)
+        for follower in list(collection.followers):
+            follower(change)
+        return stored
+
+
+def _completed(kind: Kind, document: Document) -> Document:
+    """The object with kind and apiVersion first, as the API server prints it."""
+    rest = {name: value for name, value in document.items() if name not in {"kind", "apiVersion"}}
+    return {"kind": kind.kind, "apiVersion": kind.api_version, **rest}
+
+
+def _opened(document: Document) -> tuple[Document, dict[str, Any]]:
+    """A copy whose top level and metadata may be changed, and that metadata."""
+    metadata = document.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise StatusError(400, "BadRequest", "metadata: must be an object")
+    metadata = dict(metadata)
+    return {**document, "metadata": metadata}, metadata
+
+
+def _namespace_for(kind: Kind, metadata: dict[str, Any], namespace: str) -> str:
+    if not kind.namespaced:
+        return ""
+    named = metadata.get("namespace") or namespace
+    if namespace and named != namespace:
+        raise StatusError(
+            400, "BadRequest", "the namespace of the object does not match the namespace on the request"
+        )
+    return str(named or "default")

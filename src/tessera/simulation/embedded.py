@@ -1,0 +1,297 @@
+"""The embedded cluster with Tessera on it: the stand-ins of `simulation`, the production code between them.
+
+The webhook is called over HTTPS with a certificate of its own making, as in a cluster; each node's device plugin talks
+gRPC to its kubelet; CDI specs are files. Everything lives in this process and in one folder, and goes with them.
+"""
+
+import asyncio
+import logging
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tessera.core.errors import TesseraError
+from tessera.kube.rest.client import Client
+from tessera.kube.watch.view import LiveView
+from tessera.node.process import NodePlugin, Settings
+from tessera.node.sources.simulated.cards import SMI_IN_CONTAINER
+from tessera.protocol.configuration.webhook import Configuration
+from tessera.protocol.mig.documents import RUNAI_CONFIG
+from tessera.serving.logs import Log, Told, Value
+from tessera.simulation.cluster import EmbeddedCluster
+from tessera.simulation.control_plane.kinds import MUTATING_WEBHOOKS, NODES
+from tessera.simulation.control_plane.webhooks import Called
+from tessera.simulation.node.descriptions import NodeSpec
+from tessera.simulation.node.machine import SimulatedNode
+from tessera.simulation.node.runtime import Container
+from tessera.webhook.certificates import pki
+from tessera.webhook.certificates.manager import Keeper, names_of_service
+from tessera.webhook.certificates.signer import Made, Question, Signer, SigningFailed
+from tessera.webhook.certificates.store import KubeStore
+from tessera.webhook.endpoint import Admission
+from tessera.webhook.http.identity import Identity
+from tessera.webhook.http.messages import Limits
+from tessera.webhook.http.server import Address, Server
+from tessera.webhook.http.site import Site
+from tessera.webhook.metrics import Metrics
+from tessera.webhook.mutate import Mutate
+
+# the names that the chart gives everything
+_NAMESPACE, _SERVICE, _SECRET = "gpu-webhook", "gpu-webhook", "gpu-webhook-ca"
+_CONFIGURATION: Final = "gpu-allocation-webhook"
+_TICK: Final = 0.2  # seconds between two looks of a device plugin; people are watching
+_CATCH_UP_SECONDS: Final = 10.0
+_MOST_REASONS: Final = 1000  # kept
+_ROOM_FOR_SOCKETS: Final = 40  # characters of a folder's path that leave room for the names of unix sockets
+_SMALL: Final = Limits(connections=16)
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionSeen:
+    """What the webhook decided about a pod."""
+
+    namespace: str
+    pod: str
+    decision: str  # fallback, changed, as asked, rejected
+    record: str
+    reason: str
+
+
+class _Reasons(Log):
+    """The webhook's log: why pods were admitted as they were; nothing is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of: dict[tuple[str, str], str] = {}  # namespace, pod
+
+    def event(self, level: str, message: str, fields: dict[str, Value]) -> None:
+        """Leave everything else untold."""
+
+    def admission(
+        self, level: str, uid: str, namespace: str, pod: str, microseconds: int, told: Told
+    ) -> None:
+        """Keep what was decided about pods."""
+        self.of[namespace, pod] = str(told.get("reason") or "")
+        if len(self.of) > _MOST_REASONS:
+            del self.of[next(iter(self.of))]
+
+
+class Embedded:
+    """A cluster to tell stories on (`simulation.stage.Backstage`)."""
+
+    def __init__(
+        self,
+        cluster: EmbeddedCluster,
+        view: LiveView,
+        nodes: Mapping[str, NodeSpec],
+        reasons: _Reasons,
+        kubeconfig: Path,
+    ) -> None:
+        self.cluster = cluster
+        self.view = view
+        self.kubeconfig = kubeconfig
+        self._nodes = nodes
+        self._reasons = reasons
+
+    async def have(self, nodes: Iterable[str]) -> None:
+        """Have exactly these nodes, as they are described: one that somebody has changed is made anew."""
+        for stored in self.cluster.store.list(NODES):
+            name, annotations = stored.key[1], stored.document["metadata"].get("annotations") or {}
+            if name in self.cluster.nodes and annotations.get(RUNAI_CONFIG) != self._wanted_layout(name):
+                await self.cluster.remove(name)
+        await self.cluster.have(self._nodes[name] for name in nodes)
+
+    def _wanted_layout(self, node: str) -> str | None:
+        return self.cluster.nodes[node].spec.annotations.get(RUNAI_CONFIG)
+
+    async def settled(self) -> None:
+        """Return when the webhook knows every node as the API server does."""
+        async with asyncio.timeout(_CATCH_UP_SECONDS):
+            while not self._caught_up():
+                await asyncio.sleep(0.005)
+
+    def _caught_up(self) -> bool:
+        stored = self.cluster.store.list(NODES)
+        newest = max((one.version for one in stored), default=0)
+        version = self.view.reflectors[0].status.version
+        there = {one.key[1] for one in stored}
+        return version.isdigit() and int(version) >= newest and set(self.view.offers.nodes) == there
+
+    async def seen(self, namespace: str, pod: str) -> dict[str, list[str]]:
+        """What each container of a pod sees."""
+        for node in self.cluster.nodes.values():
+            if (containers := node.containers.get((namespace, pod))) is not None:
+                return {name: await _look_inside(one) for name, one in containers.items()}
+        return {}
+
+    def reason(self, namespace: str, pod: str) -> str:
+        """What the webhook's log says."""
+        return self._reasons.of.get((namespace, pod), "")
+
+
+async def _look_inside(container: Container) -> list[str]:
+    if SMI_IN_CONTAINER in dict(container.mounts):
+        return ["$ nvidia-smi -L", *(await container.run(SMI_IN_CONTAINER, "-L")).splitlines()]
+    mounted = [path for path, _ in container.mounts]
+    return [", ".join(paths) for paths in (container.device_nodes, mounted) if paths]
+
+
+@asynccontextmanager
+async def embedded(
+    nodes: Mapping[str, NodeSpec],
+    configuration: Configuration,
+    *,
+    port: int = 0,
+    on_admission: Callable[[AdmissionSeen], None] = lambda _: None,
+) -> AsyncIterator[Embedded]:
+    """A running cluster, with no nodes yet; at the end nothing of it is left."""
+    reasons, plugins = _Reasons(), _Plugins()
+
+    def called(call: Called) -> None:
+        if not call.dry_run:
+            on_admission(_seen(call, reasons.of.get((call.namespace, call.name), "")))
+
+    with _quiet(), _folder() as folder:
+        async with asyncio.TaskGroup() as tasks:
+            cluster = EmbeddedCluster(folder, tasks, daemons=[plugins.run], on_call=called)
+            await cluster.start(port)
+            try:
+                kubeconfig = folder / "kubeconfig"
+                kubeconfig.write_text(cluster.kubeconfig())
+                async with cluster.client() as client:
+                    plugins.client = client
+                    view = LiveView(client, keep=None)  # explanations tell of all nodes
+                    async with _webhook(cluster, client, view, configuration, reasons):
+                        yield Embedded(cluster, view, nodes, reasons, kubeconfig)
+            finally:
+                await cluster.stop()
+
+
+def _seen(call: Called, reason: str) -> AdmissionSeen:
+    record = call.annotations.get("fallback", "")
+    changed = "fallback" if record else "changed" if call.annotations else "as asked"
+    decision = changed if call.allowed else "rejected"
+    return AdmissionSeen(call.namespace, call.name, decision, record, call.message or reason)
+
+
+@dataclass(slots=True)
+class _Plugins:
+    """The DaemonSet."""
+
+    client: Client | None = None
+
+    async def run(self, node: SimulatedNode) -> None:
+        if node.spec.devices is None:
+            return
+        settings = Settings(
+            node=node.name,
+            kubelet_dir=node.folder,
+            cdi_dir=node.cdi_folder,
+            state_dir=node.state_folder,
+            host_root=node.host_root,
+            tick=_TICK,
+        )
+        await NodePlugin(node.spec.devices, settings, self.client).run()
+
+
+@asynccontextmanager
+async def _webhook(
+    cluster: EmbeddedCluster, client: Client, view: LiveView, configuration: Configuration, log: Log
+) -> AsyncIterator[None]:
+    """The webhook, published in a webhook configuration as the chart publishes it."""
+    cluster.make_namespace(_NAMESPACE)
+    mutate = Mutate(Admission(view.offers, configuration.policy), view.missing, Metrics("embedded"), log)
+    mutate.configure(configuration)
+    identity = Identity()
+    store = KubeStore(client, _NAMESPACE, _SECRET, _CONFIGURATION)
+    keeper = Keeper(store, Signer(_sign), identity, names_of_service(_SERVICE, _NAMESPACE), log)
+    cluster.store.create(MUTATING_WEBHOOKS, _configuration())
+    await keeper.settle()  # makes the authority, publishes it, signs
+    if not identity.present:
+        raise TesseraError(f"the webhook has no certificate: {keeper.not_ready()}")
+    server = Server(Site({b"/mutate": mutate.route()}, _SMALL), identity.context)
+    address = server.start(Address("127.0.0.1", 0))
+    cluster.services[_NAMESPACE, _SERVICE] = ("127.0.0.1", address.port)
+    async with asyncio.TaskGroup() as tasks:
+        work = [tasks.create_task(view.run()), tasks.create_task(keeper.run())]
+        try:
+            await view.synced()
+            yield
+        finally:
+            for task in work:
+                task.cancel()
+            del cluster.services[_NAMESPACE, _SERVICE]
+            server.abort()
+
+
+async def _sign(question: Question) -> Made:
+    """Ask in this very process: it has the memory."""
+    made = pki.answer(question)
+    if made.error:
+        raise SigningFailed(made.error)
+    return made
+
+
+def _configuration() -> dict[str, object]:
+    own = ("kube-system", _NAMESPACE)
+    return {
+        "metadata": {"name": _CONFIGURATION},
+        "webhooks": [
+            {
+                "name": "gpu-allocation.k8s.io",
+                "admissionReviewVersions": ["v1"],
+                "clientConfig": {
+                    "service": {"namespace": _NAMESPACE, "name": _SERVICE, "path": "/mutate", "port": 443}
+                },
+                "rules": [
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "resources": ["pods"],
+                        "operations": ["CREATE"],
+                    }
+                ],
+                "namespaceSelector": {
+                    "matchExpressions": [
+                        {"key": "gpu-webhook", "operator": "NotIn", "values": ["disabled"]},
+                        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(own)},
+                    ]
+                },
+                "failurePolicy": "Fail",
+                "matchPolicy": "Equivalent",
+                "reinvocationPolicy": "IfNeeded",
+                "sideEffects": "None",
+                "timeoutSeconds": 10,
+            }
+        ],
+    }
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder with a short path, gone afterwards."""
+    usual = tempfile.gettempdir()
+    where = usual if len(usual) <= _ROOM_FOR_SOCKETS else "/tmp"  # noqa: S108 # short, and mkdtemp is careful
+    folder = Path(tempfile.mkdtemp(prefix="tessera-", dir=where))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What the parts log is not for the person who watches."""
+    library = logging.getLogger("tessera")
+    nobody = logging.NullHandler()
+    library.addHandler(nobody)
+    before, library.propagate = library.propagate, False
+    try:
+        yield
+    finally:
+        library.removeHandler(nobody)
+        library.propagate = before

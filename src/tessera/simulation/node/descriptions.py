@@ -1,0 +1,122 @@
+"""Nodes from a short YAML: a name, what the node has, and which devices its plugin is to find."""
+
+import importlib.resources
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.quantity import Quantity
+from tessera.protocol import yaml
+from tessera.protocol.configuration import devices as device_config
+from tessera.protocol.configuration.devices import DeviceConfiguration
+from tessera.protocol.configuration.schema import Complaints, Field, ListOf, MapOf, Record, Text, shown
+from tessera.protocol.mig.documents import RUNAI_CONFIG
+
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """A node that is to be there."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Mapping[str, str], ...] = ()
+    resources: Mapping[str, str] = field(default_factory=dict)  # without those that device plugins bring
+    devices: DeviceConfiguration | None = None
+
+
+def _plain(text: str) -> str:
+    return text
+
+
+def _amount(text: str) -> str:
+    Quantity.parse(text)
+    return text
+
+
+def _taint(text: str) -> Mapping[str, str]:
+    what, colon, effect = text.rpartition(":")
+    key, _, value = what.partition("=")
+    if not colon or not key or effect not in {"NoSchedule", "PreferNoSchedule", "NoExecute"}:
+        raise InvalidInput(f"{shown(text)} is no taint such as dedicated=gpu:NoSchedule")
+    return {"key": key, "value": value, "effect": effect}
+
+
+@dataclass(frozen=True, slots=True)
+class _Amount:
+    """A quantity, also one that YAML reads as a number."""
+
+    words: str = "quantity"
+
+    def read(self, value: Any, path: str, complaints: Complaints) -> str:
+        text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        return Text("a quantity", _amount, "0").read(text, path, complaints)
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": ["string", "integer"]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Devices:
+    """The device plugin's configuration."""
+
+    words: str = "configuration of the device plugin"
+
+    def read(self, value: Any, path: str, complaints: Complaints) -> DeviceConfiguration | None:
+        try:
+            return device_config.parse(yaml.dump(value), path)
+        except InvalidInput as error:
+            for line in str(error).splitlines():
+                complaints.add(path, line)
+        return None
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "object"}
+
+
+_TEXT: Final = Text("text", _plain, "")
+_NODE: Final = Record(
+    (
+        Field("cpu", _Amount(), "CPUs.", default="64"),
+        Field("memory", _Amount(), "Memory.", default="512Gi"),
+        Field("pods", _Amount(), "Pods that it takes.", default="110"),
+        Field("others", MapOf(_TEXT, _Amount()), "Further resources.", default=_NOTHING),
+        Field("labels", MapOf(_TEXT, _TEXT), "Labels.", default=_NOTHING),
+        Field("annotations", MapOf(_TEXT, _TEXT), "Annotations.", default=_NOTHING),
+        Field("taints", ListOf(Text("taint", _taint, _NOTHING)), "Taints.", default=()),
+        Field("layout", _TEXT, f"The annotation {RUNAI_CONFIG}.", default=""),
+        Field("devices", _Devices(), "What its device plugin is configured with.", default=None),
+    )
+)
+_DOCUMENT: Final = MapOf(Text("name of a node", _plain, ""), _NODE)
+
+
+def parse(text: str | bytes, source: str = "nodes") -> dict[str, NodeSpec]:
+    """The nodes of a document by name, or every complaint about it."""
+    document = yaml.load(text, source)
+    complaints = Complaints()
+    read = _DOCUMENT.read(document, "", complaints)
+    complaints.raise_if_any()
+    return {name: _spec(name, one) for name, one in read.items()}
+
+
+def known_nodes() -> dict[str, NodeSpec]:
+    """The nodes that stories are told on."""
+    file = importlib.resources.files(__package__) / "nodes.yaml"
+    return parse(file.read_bytes(), "nodes.yaml")
+
+
+def _spec(name: str, read: Mapping[str, Any]) -> NodeSpec:
+    layout = {RUNAI_CONFIG: read["layout"]} if read["layout"] else {}
+    return NodeSpec(
+        name,
+        labels={"kubernetes.io/hostname": name, **read["labels"]},
+        annotations={**read["annotations"], **layout},
+        taints=read["taints"],
+        resources={"cpu": read["cpu"], "memory": read["memory"], "pods": read["pods"], **read["others"]},
+        devices=read["devices"],
+    )

@@ -1,0 +1,196 @@
+"""A node: its object in the API, its kubelet, and the pods that run there.
+
+The kubelet's part is played as far as devices matter: pods that are bound here get their devices container by
+container, a pod that cannot have them fails for good (UnexpectedAdmissionError), one that can is Running, and nothing is
+really run. Which devices a container has stands in its status, as kubelets write it from 1.36 on.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.node import is_extended
+from tessera.core.kubernetes.pod import Container as Wanted
+from tessera.core.kubernetes.pod import Pod
+from tessera.simulation.control_plane.events import Events
+from tessera.simulation.control_plane.kinds import NODES, PODS
+from tessera.simulation.control_plane.scheduler import read_pod
+from tessera.simulation.control_plane.store import Document, Key, StatusError, Store, Stored
+from tessera.simulation.node.descriptions import NodeSpec
+from tessera.simulation.node.kubelet import AdmissionFailed, Held, Kubelet
+from tessera.simulation.node.runtime import Container, Unresolvable, start_container
+
+_VERSION: Final = "v1.36.1+tessera"
+
+
+class SimulatedNode:
+    """One node, in a folder of its own."""
+
+    def __init__(self, spec: NodeSpec, store: Store, events: Events, folder: Path) -> None:
+        self.spec = spec
+        self.folder = folder  # like /var/lib/kubelet
+        self.cdi_folder = folder / "cdi"
+        self.state_folder = folder / "state"
+        self.host_root = folder / "host"
+        self.containers: dict[Key, dict[str, Container]] = {}  # pods that run here, and what they see
+        self._store = store
+        self._events = events
+        self._look = asyncio.Event()
+        self.kubelet = Kubelet(folder, self._look.set)
+        self._uids: dict[Key, str] = {}  # pods that were looked at, whether they run or were turned away
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.spec.name
+
+    async def start(self) -> None:
+        """Put the node's files in place, start its kubelet, and register it."""
+        self._put_host_files()
+        await self.kubelet.start()
+        spec: Document = {"taints": [dict(taint) for taint in self.spec.taints]} if self.spec.taints else {}
+        metadata = {
+            "name": self.name,
+            "labels": dict(self.spec.labels),
+            "annotations": dict(self.spec.annotations),
+        }
+        self._store.create(NODES, {"metadata": metadata, "spec": spec, "status": self._status()})
+
+    async def run(self) -> None:
+        """Do a kubelet's work until cancelled."""
+        stop = self._store.follow(PODS, self._store.version, lambda _: self._look.set())
+        try:
+            while True:
+                self._look.clear()
+                self._report()
+                await self._tend_pods()
+                if not self._look.is_set():
+                    await self._look.wait()
+        finally:
+            stop()
+
+    async def stop(self) -> None:
+        """The machine is gone: its pods and its object with it."""
+        await self.kubelet.stop()
+        for namespace, name in self._bound():
+            self._store.delete(PODS, name, namespace)
+        with contextlib.suppress(StatusError):
+            self._store.delete(NODES, self.name)
+
+    # the node's object
+
+    def _status(self) -> Document:
+        devices, healthy = self.kubelet.capacity, self.kubelet.allocatable
+        base = dict(self.spec.resources)
+        return {
+            "capacity": base | {name: str(count) for name, count in devices.items()},
+            "allocatable": base | {name: str(count) for name, count in healthy.items()},
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+            "nodeInfo": {"kubeletVersion": _VERSION, "operatingSystem": "linux", "architecture": "amd64"},
+        }
+
+    def _report(self) -> None:
+        with contextlib.suppress(StatusError):  # somebody has deleted the node: there is nobody to report to
+            self._store.update(NODES, self.name, {"status": self._status()}, status=True)
+
+    # its pods
+
+    def _bound(self) -> dict[Key, Stored]:
+        pods = self._store.list(PODS)
+        return {one.key: one for one in pods if (one.document.get("spec") or {}).get("nodeName") == self.name}
+
+    async def _tend_pods(self) -> None:
+        bound = self._bound()
+        there = {key: _uid(one) for key, one in bound.items() if not _has_ended(one)}
+        for key in [key for key, uid in self._uids.items() if there.get(key) != uid]:
+            del self._uids[key]  # gone, or another pod of the same name
+            self.containers.pop(key, None)
+            await self.kubelet.remove("/".join(key))
+        for key in [key for key in there if key not in self._uids]:
+            self._uids[key] = there[key]
+            await self._admit(bound[key])
+
+    async def _admit(self, stored: Stored) -> None:
+        key, name = stored.key, "/".join(stored.key)
+        try:
+            pod = read_pod(stored)
+            self.containers[key] = await self._start_containers(name, pod)
+        except (AdmissionFailed, Unresolvable, InvalidInput) as error:
+            await self.kubelet.remove(name)
+            message = f"Pod was rejected: Allocate failed due to {error}, which is unexpected"
+            self._events.tell("kubelet", stored.document, "UnexpectedAdmissionError", message, warning=True)
+            self._set_status(
+                key, {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": message}
+            )
+            return
+        held = self.kubelet.pods.get(name, {})
+        running = [_running(one.name, held.get(one.name, {})) for one in pod.containers]
+        conditions = [
+            {"type": kind, "status": "True"} for kind in ("PodScheduled", "Ready", "ContainersReady")
+        ]
+        self._set_status(key, {"phase": "Running", "conditions": conditions, "containerStatuses": running})
+
+    async def _start_containers(self, name: str, pod: Pod) -> dict[str, Container]:
+        started: dict[str, Container] = {}
+        for one in pod.all_containers():
+            wanted = {
+                resource: int(amount.value)
+                for resource in one.resources()
+                if (amount := one.asked(resource)) and self._is_device(resource)
+            }
+            grants = await self.kubelet.admit(name, wanted, container=one.name) if wanted else {}
+            started[one.name] = start_container(grants.values(), self.cdi_folder)
+            if _is_over_before_the_rest(one, pod):
+                self.kubelet.pods.get(name, {}).pop(one.name, None)  # its devices go to the next container
+        return started
+
+    def _is_device(self, resource: str) -> bool:
+        return is_extended(resource) and resource not in self.spec.resources
+
+    def _set_status(self, key: Key, status: Document) -> None:
+        try:
+            self._store.update(PODS, key[1], {"status": status}, key[0], status=True)
+        except StatusError:
+            self._look.set()  # deleted meanwhile: the next look cleans up
+
+    # its files
+
+    def _put_host_files(self) -> None:
+        """Files that listed devices consist of; a pipe is the device node that anybody may make."""
+        for device in self.spec.devices.static if self.spec.devices else ():
+            for node in device.edits.nodes:
+                path = self._on_host(node.host_path)
+                os.mkfifo(path)
+            for mount in device.edits.mounts:
+                self._on_host(mount.host_path).touch()
+
+    def _on_host(self, path: str) -> Path:
+        there = self.host_root / path.lstrip("/")
+        there.parent.mkdir(parents=True, exist_ok=True)
+        return there
+
+
+def _uid(stored: Stored) -> str:
+    return str(stored.document["metadata"].get("uid"))
+
+
+def _has_ended(stored: Stored) -> bool:
+    return (stored.document.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def _is_over_before_the_rest(one: Wanted, pod: Pod) -> bool:
+    return one in pod.init_containers and not one.restartable
+
+
+def _running(name: str, held: Mapping[str, list[str]] | Held) -> dict[str, Any]:
+    status: dict[str, Any] = {"name": name, "ready": True, "started": True, "state": {"running": {}}}
+    if held:
+        status["allocatedResourcesStatus"] = [
+            {"name": resource, "resources": [{"resourceID": one, "health": "Healthy"} for one in ids]}
+            for resource, ids in held.items()
+        ]
+    return status

@@ -1,0 +1,77 @@
+"""What is wrong about a scene, in words: how it was to end, set against how it did."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tessera.core.admission.decision import RECORD_ANNOTATION
+from tessera.core.kubernetes.quantity import Quantity
+from tessera.simulation.control_plane.store import Document
+from tessera.simulation.stories.scenes import annotations_of, first_sentence, held_counts, runs, why_waiting
+from tessera.simulation.stories.story import Counts, Ending, Refused, Runs, Waits
+
+
+def refusal_wrong(ends: Ending, message: str) -> tuple[str, ...]:
+    """What is wrong about a refusal."""
+    if not isinstance(ends, Refused):
+        return ("it was to be admitted, and was refused",)
+    return tuple(f'the message was to say "{words}"' for words in ends.words if words not in message)
+
+
+def pod_wrong(ends: Ending, pod: Document, *, kubelets: bool) -> tuple[str, ...]:
+    """What is wrong about an admitted pod; without kubelets, nobody hands out devices."""
+    record = annotations_of(pod).get(RECORD_ANNOTATION, "")
+    wrong: list[str] = []
+    if isinstance(ends, Refused):
+        return ("it was to be refused, and was admitted",)
+    if record != ends.fallback:
+        wrong.append(f"fallback was to be {ends.fallback or 'none'}, and is {record or 'none'}")
+    if isinstance(ends, Waits):
+        waiting = why_waiting(pod)
+        if first_sentence(waiting) != ends.because:
+            wrong.append(f'it was to wait because "{ends.because}", and is told "{waiting}"')
+        return tuple(wrong)
+    node, phase = pod["spec"].get("nodeName"), pod["status"].get("phase")
+    if not runs(pod, kubelets=kubelets) or node != ends.on:
+        wrong.append(f"it was to run on {ends.on}, and is {phase} on {node or 'no node'}")
+    wrong += _contents_wrong(ends, pod)
+    wrong += _devices_wrong(ends, pod) if kubelets else []
+    return tuple(wrong)
+
+
+def _devices_wrong(ends: Runs, pod: Document) -> list[str]:
+    held = held_counts(pod)
+    return [
+        f"container {container} was to hold {dict(counts)}, and holds {held.get(container, {})}"
+        for container, counts in ends.holds.items()
+        if held.get(container, {}) != counts
+    ]
+
+
+def _contents_wrong(ends: Runs, pod: Document) -> list[str]:
+    wrong = []
+    for container in pod["spec"]["containers"]:
+        limits = container.get("resources", {}).get("limits") or {}
+        wanted = ends.limits.get(container["name"])
+        if wanted is not None and _plain(limits) != _plain(wanted):
+            wrong.append(f"container {container['name']} was to have limits {dict(wanted)}, and has {limits}")
+    has = annotations_of(pod)
+    wrong += [
+        f"annotation {key} was to be {v}, and is {has.get(key)}"
+        for key, v in ends.annotations.items()
+        if has.get(key) != v
+    ]
+    return wrong  # fmt: skip
+
+
+def counts_wrong(node: str, wanted: Counts, found: Counts) -> tuple[str, ...]:
+    """Resources that are not as they are to be; what is not there is zero of it."""
+    names = [*wanted, *(name for name in found if name not in wanted)]
+    return tuple(
+        f"{node}: {name} was to be {wanted.get(name, 0)}, and is {found.get(name, 0)}"
+        for name in names
+        if wanted.get(name, 0) != found.get(name, 0)
+    )
+
+
+def _plain(amounts: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(Quantity.parse(amount)) for name, amount in amounts.items()}

@@ -1,0 +1,200 @@
+"""The stories, in one table. The same are told on the embedded cluster and on a real one, with the same endings."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tessera.core.admission.decision import POLICY_ANNOTATION
+from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
+from tessera.core.mig.profile import WHOLE_GPU
+from tessera.simulation.control_plane.store import Document
+from tessera.simulation.stories.story import (
+    Capacity,
+    Delete,
+    Nodes,
+    Refused,
+    Relayout,
+    Runs,
+    Story,
+    Submit,
+    SubmitMany,
+    Use,
+    Waits,
+)
+
+ONE, TWO, THREE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb", "nvidia.com/mig-3g.30gb"
+MOCK: Final = "device.example.com/gpu"
+
+SMALL: Final = Nodes({"h200-small": {ONE: 28}})
+MEDIUM: Final = Nodes({"h200-medium": {TWO: 8, THREE: 4}})
+A100: Final = Nodes({"a100": {ONE: 4, TWO: 4}})
+V100: Final = Nodes({"v100": {WHOLE_GPU: 8}, "cpu": {}})
+
+
+def container(
+    name: str, *, limits: Mapping[str, Any] | None = None, requests: Mapping[str, Any] | None = None
+) -> Document:
+    """A container that asks for something."""
+    sections = {"limits": dict(limits or {}), "requests": dict(requests or {})}
+    resources = {section: amounts for section, amounts in sections.items() if amounts}
+    return {"name": name, "image": "busybox", "command": ["sleep", "infinity"], "resources": resources}
+
+
+def pod(name: str, *containers: Document, annotations: Mapping[str, str] | None = None) -> Document:
+    """A pod as somebody would write it."""
+    metadata: Document = {"name": name} | ({"annotations": dict(annotations)} if annotations else {})
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": list(containers)}}
+
+
+def asks(name: str, resource: str, count: int = 1) -> Document:
+    """A pod of one container that asks for one thing."""
+    return pod(name, container("main", limits={resource: count}))
+
+
+_TRAIN: Final = asks("train", THREE)
+
+STORIES: Final = (
+    Story(
+        "smaller",
+        "A smaller slice",
+        "The node's four cards are cut into 28 × 1g.10gb; 2g.20gb is nowhere. Without help the pod would hang in Pending.",
+        (
+            SMALL,
+            Submit(asks("infer", TWO), Runs("h200-small", "2g.20gb->1g.10gb", {"main": {ONE: 1}})),
+        ),
+    ),
+    Story(
+        "larger",
+        "A larger slice",
+        "Nothing is as small as 1g.10gb here, and nothing smaller: the pod is upgraded, to the least that will do.",
+        (
+            MEDIUM,
+            Submit(asks("notebook", ONE), Runs("h200-medium", "1g.10gb->2g.20gb", {"main": {TWO: 1}})),
+        ),
+    ),
+    Story(
+        "datacentres",
+        "One YAML, three data centres",
+        "The same pod, asking for 3g.30gb, goes to a cluster of H200, then of A100, then of V100 cards.",
+        (
+            MEDIUM,
+            Submit(_TRAIN, Runs("h200-medium", "", {"main": {THREE: 1}})),
+            A100,
+            Submit(_TRAIN, Runs("a100", "3g.30gb->2g.20gb", {"main": {TWO: 1}})),
+            V100,
+            Submit(_TRAIN, Runs("v100", "3g.30gb->gpu", {"main": {WHOLE_GPU: 1}})),
+        ),
+    ),
+    Story(
+        "rejected",
+        "Nothing fits",
+        "No node has a GPU. The pod's owner is told at once, with what was asked and what there is.",
+        (
+            Nodes({"cpu": {}}),
+            Submit(asks("infer", TWO), Refused((f"asked for {TWO}: 1", "tried gpu", "no GPU at all"))),
+        ),
+    ),
+    Story(
+        "never",
+        "A pod that would rather wait",
+        "Its annotation says that nothing but 2g.20gb will do. It stays as it is, with a warning, and waits.",
+        (
+            SMALL,
+            Submit(
+                pod("exact", container("main", limits={TWO: 1}), annotations={POLICY_ANNOTATION: "never"}),
+                Waits(f"0/1 nodes are available: 1 Insufficient {TWO}."),
+            ),
+        ),
+    ),
+    Story(
+        "layout",
+        "A new layout for a node",
+        "Somebody cuts the cards anew while a pod holds a slice of one. What is in use stays; what is impossible is refused.",
+        (
+            MEDIUM,
+            Submit(_TRAIN, Runs("h200-medium", "", {"main": {THREE: 1}})),
+            # the pod's 3g.30gb keeps three slices of its card
+            Relayout("h200-medium", "1g.10gb=7", "pending", {ONE: 25, TWO: 0, THREE: 0}, "default/train"),
+            Delete("train"),
+            Relayout("h200-medium", None, "success", {ONE: 28, TWO: 0, THREE: 0}),
+            Relayout("h200-medium", "3g.30gb=3", "failed", {ONE: 28, TWO: 0, THREE: 0}, "3g.30gb"),
+        ),
+    ),
+    Story(
+        "injection",
+        "CPU and memory for its GPUs",
+        "A V100 pod gets 4 CPUs and 8Gi for each of its GPUs, less what the container beside it takes.",
+        (
+            V100,
+            Submit(
+                pod(
+                    "mixed",
+                    container("train", requests={WHOLE_GPU: 2}),
+                    container("side", requests={"cpu": "1000m", "memory": "2Gi"}),
+                    annotations={GPU_TYPE_ANNOTATION: "V100"},
+                ),
+                Runs(
+                    "v100",
+                    holds={"train": {WHOLE_GPU: 2}, "side": {}},
+                    limits={"train": {WHOLE_GPU: "2", "cpu": "7", "memory": "14Gi", "nvidia.com/shm": "2Gi"}, "side": {}},
+                    annotations={"tke.cloud.tencent.com/networks": "tke-route-eni"},
+                ),
+            ),
+        ),
+    ),
+    Story(
+        "devices",
+        "Eight devices, shared out",
+        "Any list of devices can be a resource. Of eight, one pod takes four, one three; the third wants two, and waits.",
+        (
+            Nodes({"mock": {MOCK: 8}}),
+            Submit(asks("four", MOCK, 4), Runs("mock", holds={"main": {MOCK: 4}})),
+            Submit(asks("three", MOCK, 3), Runs("mock", holds={"main": {MOCK: 3}})),
+            Submit(asks("two", MOCK, 2), Waits(f"0/1 nodes are available: 1 Insufficient {MOCK}.")),
+            Delete("four", then=("two", Runs("mock", holds={"main": {MOCK: 2}}))),
+        ),
+    ),
+    Story(
+        "exhaustion",
+        "All taken",
+        "Fallback looks at what there is, the scheduler at what is free: of six pods with seven slices each, four fit.",
+        (
+            Nodes({"h200-small": {ONE: 28}, "cpu": {}}),
+            SubmitMany(
+                tuple(asks(f"batch-{number}", TWO, 7) for number in range(1, 7)),
+                "2g.20gb->1g.10gb",
+                running=4,
+                because=f"0/2 nodes are available: 2 Insufficient {ONE}.",
+            ),
+        ),
+    ),
+    Story(
+        "capacity",
+        "What there is, and what is left",
+        "Allocatable, allocated and available, counted as the scheduler counts.",
+        (
+            Nodes({"h200-medium": {TWO: 8, THREE: 4}, "v100": {WHOLE_GPU: 8}, "cpu": {}}),
+            Submit(_TRAIN, Runs("h200-medium", "", {"main": {THREE: 1}})),
+            Submit(asks("pair", TWO, 2), Runs("h200-medium", "", {"main": {TWO: 2}})),
+            Submit(asks("whole", WHOLE_GPU, 3), Runs("v100", "", {"main": {WHOLE_GPU: 3}})),
+            Capacity(
+                {
+                    "h200-medium": {TWO: Use(8, 2), THREE: Use(4, 1)},
+                    "v100": {WHOLE_GPU: Use(8, 3)},
+                    "cpu": {},
+                }
+            ),
+        ),
+    ),
+)  # fmt: skip
+
+# Pods to look at when there is nothing to be told: some of everything, and one that waits. None has the name of a pod of
+# examples/pods: whoever applies one of those makes a new pod.
+SOME_PODS: Final = (
+    asks("tuning", THREE),
+    asks("pair", TWO, 2),
+    *(asks(f"batch-{number}", ONE, 7) for number in (1, 2, 3)),
+    asks("whole", WHOLE_GPU, 3),
+    asks("four", MOCK, 4),
+    asks("many", WHOLE_GPU, 6),
+    asks("serving", "nvidia.com/mig-4g.40gb"),
+)

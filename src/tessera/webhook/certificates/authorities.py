@@ -1,0 +1,90 @@
+"""Authorities as they are kept: PEM, and the keys of a Secret. Read with the standard library alone (see `pki`)."""
+
+import hashlib
+import math
+import re
+import ssl
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from tessera.core.errors import InvalidInput
+from tessera.webhook.certificates.rotation import UNREADABLE, Authority, Vault
+
+CURRENT, CURRENT_KEY = "ca.crt", "ca.key"
+FOLLOWING, FOLLOWING_KEY = "next.crt", "next.key"
+RETIRING, RETIRING_SINCE = "retiring.crt", "retiring-since"  # the latter as Unix time
+
+_BLOCK: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+
+class InvalidVault(InvalidInput):
+    """A Secret that holds something else than authorities."""
+
+
+def authorities_in(pem: bytes) -> list[Authority]:
+    """The certificates in a bundle, without those that are none."""
+    return [one for block in _BLOCK.findall(pem) if (one := _authority(block + b"\n")) is not None]
+
+
+def names_in(pem: bytes) -> frozenset[str]:
+    """The names of a bundle's certificates, with `UNREADABLE` for anything else that is in it."""
+    found = {one.name for one in authorities_in(pem)}
+    rest = _BLOCK.sub(b"", pem).strip()
+    whole = not rest and len(_BLOCK.findall(pem)) == len(found)
+    return frozenset(found if whole else found | {UNREADABLE})
+
+
+def bundle_of(authorities: Iterable[Authority]) -> bytes:
+    """The bundle that trusts these."""
+    return b"".join(one.certificate for one in authorities)
+
+
+def read_vault(data: Mapping[str, bytes], where: str) -> Vault | None:
+    """What a Secret holds; None when it is empty, as a chart may have made it."""
+    if not any(data.values()):
+        return None
+    since = data.get(RETIRING_SINCE, b"").decode("ascii", "replace") or "0"
+    if not re.fullmatch(r"\d{1,12}", since, re.ASCII):
+        raise InvalidVault(f"{where}: {RETIRING_SINCE}: not a Unix time")
+    current = _signer(data, CURRENT, CURRENT_KEY, where)
+    following = _signer(data, FOLLOWING, FOLLOWING_KEY, where) if data.get(FOLLOWING) else None
+    return Vault(current, following, tuple(authorities_in(data.get(RETIRING, b""))), float(since))
+
+
+def write_vault(vault: Vault) -> dict[str, bytes | None]:
+    """A Secret's data; None for keys that are not to be there."""
+    following = vault.following
+    return {
+        CURRENT: vault.current.certificate,
+        CURRENT_KEY: vault.current.key,
+        FOLLOWING: following.certificate if following else None,
+        FOLLOWING_KEY: following.key if following else None,
+        RETIRING: bundle_of(vault.retiring) if vault.retiring else None,
+        RETIRING_SINCE: str(int(vault.retiring_since)).encode() if vault.retiring else None,
+    }
+
+
+def _signer(data: Mapping[str, bytes], certificate: str, key: str, where: str) -> Authority:
+    found = authorities_in(data.get(certificate, b""))
+    hint = "delete the Secret, and the webhook makes a new one"
+    if len(found) != 1:
+        raise InvalidVault(f"{where}: {certificate}: one CA certificate in PEM is expected; {hint}")
+    if not data.get(key):
+        raise InvalidVault(f"{where}: {key}: missing; {hint}")
+    one = found[0]
+    return Authority(one.name, one.not_before, one.not_after, one.certificate, data[key])
+
+
+def _authority(pem: bytes) -> Authority | None:
+    try:
+        der = ssl.PEM_cert_to_DER_cert(pem.decode("ascii"))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cadata=der)
+    except (ValueError, ssl.SSLError):  # the former for what is no base64
+        return None
+    known = context.get_ca_certs()
+    # A certificate that is no authority is not described. It can only ever retire, for which dates do not matter.
+    begin, end = -math.inf, math.inf
+    if known:
+        begin, end = (ssl.cert_time_to_seconds(str(known[0][when])) for when in ("notBefore", "notAfter"))
+    return Authority(hashlib.sha256(der).hexdigest(), begin, end, pem)

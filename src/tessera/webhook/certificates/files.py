@@ -1,0 +1,80 @@
+"""A certificate and key that somebody else looks after: an operator, or cert-manager."""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tessera.core.errors import TesseraError
+from tessera.webhook.certificates.manager import expiry_family
+from tessera.webhook.certificates.signer import Signer
+from tessera.webhook.http.identity import Identity, server_context
+from tessera.webhook.metrics import Family, counter
+from tessera.webhook.reload import Followed
+
+
+class CertificateFiles:
+    """Serves the pair in two files, and a new pair as soon as it is whole and good."""
+
+    def __init__(
+        self,
+        certificate: Path,
+        key: Path,
+        identity: Identity,
+        signer: Signer,
+        report: Callable[[str, str | None], None],
+    ) -> None:
+        self._identity = identity
+        self._signer = signer
+        self._report = report
+        self._served = b""
+        self._inspected = b""
+        self._not_after: float | None = None
+        self.followed: Followed[tuple[ssl.SSLContext, bytes]] = Followed(
+            "certificate", [certificate, key], _read, self._use, report
+        )
+
+    def load(self) -> None:
+        """Read the pair for the first time; a bad one is the caller's error."""
+        self.followed.load()
+
+    async def run(self, interval: float = 2.0) -> None:
+        """Follow the files until cancelled."""
+        while True:
+            await self.inspect()
+            await asyncio.sleep(interval)
+            await self.followed.check()
+
+    async def inspect(self) -> None:
+        """Find out when the certificate that is served ends."""
+        if self._inspected == self._served:
+            return
+        self._inspected = self._served
+        try:
+            self._not_after = await self._signer.expiry(self._served)
+        except TesseraError as error:
+            self._not_after = None
+            self._report("when the certificate ends is not known", str(error))
+
+    def metrics(self) -> Iterable[Family]:
+        """What there is to see."""
+        known = self._not_after
+        yield expiry_family([] if known is None else [("", {"certificate": "serving"}, known)])
+        yield counter(
+            "gpu_webhook_certificate_renewals_total",
+            "Certificates put into service.",
+            self.followed.reloads.good,
+        )
+        yield counter(
+            "gpu_webhook_certificate_errors_total",
+            "Certificates that were refused.",
+            self.followed.reloads.bad,
+        )
+
+    def _use(self, pair: tuple[ssl.SSLContext, bytes]) -> None:
+        context, self._served = pair
+        self._identity.change(context)
+
+
+def _read(certificate: bytes, key: bytes) -> tuple[ssl.SSLContext, bytes]:
+    return server_context(certificate, key), certificate

@@ -1,0 +1,114 @@
+"""Where keys and certificates come from: a program that is asked once and ends (`pki` says why)."""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from tessera.core.errors import TesseraError
+from tessera.webhook.certificates.authorities import authorities_in
+from tessera.webhook.certificates.rotation import Authority
+
+_PATIENCE_SECONDS: Final = 30.0  # it takes a tenth of a second on a machine that has nothing else to do
+
+
+class SigningFailed(TesseraError):
+    """No certificate could be made."""
+
+
+class MakeAuthority(msgspec.Struct, tag="authority"):
+    """Ask for a new authority."""
+
+    not_before: float
+    not_after: float
+
+
+class SignLeaf(msgspec.Struct, tag="leaf"):
+    """Ask for a key and a certificate for these DNS names."""
+
+    certificate: bytes  # the authority's
+    key: bytes
+    names: list[str]
+    not_before: float
+    not_after: float
+
+
+class Inspect(msgspec.Struct, tag="inspect"):
+    """Ask until when a certificate is valid."""
+
+    certificate: bytes
+
+
+Question = MakeAuthority | SignLeaf | Inspect
+
+
+class Made(msgspec.Struct):
+    """A certificate and its key, PEM; or why there are none."""
+
+    certificate: bytes = b""
+    key: bytes = b""
+    not_after: float = 0.0
+    error: str = ""
+
+
+class Program(Protocol):
+    """Whoever answers such questions."""
+
+    async def __call__(self, question: Question) -> Made:
+        """Raises `SigningFailed` when there is no answer."""
+        ...
+
+
+class Signer:
+    """Makes authorities, and signs with them."""
+
+    def __init__(self, ask: Program) -> None:
+        self._ask = ask
+
+    async def authority(self, not_before: float, not_after: float) -> Authority:
+        """A new authority, with its key."""
+        made = await self._ask(MakeAuthority(not_before, not_after))
+        (found,) = authorities_in(made.certificate)
+        return Authority(found.name, found.not_before, found.not_after, found.certificate, made.key)
+
+    async def leaf(
+        self, authority: Authority, names: Sequence[str], not_before: float, not_after: float
+    ) -> Made:
+        """A new key and a certificate for it."""
+        return await self._ask(
+            SignLeaf(authority.certificate, authority.key, list(names), not_before, not_after)
+        )
+
+    async def expiry(self, certificate: bytes) -> float:
+        """When a certificate's validity ends."""
+        return (await self._ask(Inspect(certificate))).not_after
+
+
+async def run_program(question: Question) -> Made:
+    """Ask a fresh process; keys go through pipes only."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tessera.webhook.certificates.pki",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            said, complaint = await process.communicate(msgspec.json.encode(question))
+    except TimeoutError as error:
+        raise SigningFailed(f"making a certificate took more than {_PATIENCE_SECONDS:.0f} seconds") from error
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode != 0:
+        last = complaint.decode(errors="replace").strip().rpartition("\n")[2]
+        raise SigningFailed(f"making a certificate failed: {last or f'exit code {process.returncode}'}")
+    made = msgspec.json.decode(said, type=Made)
+    if made.error:
+        raise SigningFailed(made.error)
+    return made

@@ -1,0 +1,115 @@
+"""The Secret and the webhook configuration, in a cluster."""
+
+from collections.abc import Awaitable, Mapping
+from typing import Final, TypeVar
+
+import msgspec
+
+from tessera.kube.errors import ApiError, BadResponse
+from tessera.kube.rest.client import Client, PatchType
+from tessera.kube.rest.paths import path_of
+from tessera.webhook.certificates.manager import Conflict, StoredBundles, StoredSecret
+
+T = TypeVar("T")
+
+_CONFIGURATIONS: Final = ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations")
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class _ClientConfig(msgspec.Struct, rename="camel"):
+    ca_bundle: bytes | None = None
+
+
+class _Webhook(msgspec.Struct, rename="camel"):
+    name: str
+    client_config: _ClientConfig
+
+
+class _Configuration(msgspec.Struct):
+    metadata: _Meta
+    webhooks: list[_Webhook] | None = None
+
+
+class _Secret(msgspec.Struct):
+    metadata: _Meta
+    data: dict[str, bytes] | None = None
+
+
+class KubeStore:
+    """Both, by their names."""
+
+    def __init__(self, client: Client, namespace: str, secret: str, configuration: str) -> None:
+        self.secret_name = f"Secret {namespace}/{secret}"
+        self._client = client
+        self._secret = secret
+        self._secrets = path_of("v1", "secrets", namespace=namespace)
+        self._secret_path = path_of("v1", "secrets", namespace=namespace, name=secret)
+        self._configuration_path = path_of(*_CONFIGURATIONS, name=configuration)
+
+    async def read_bundles(self) -> StoredBundles | None:
+        """The webhook configuration, if there is one."""
+        raw = await self._get(self._configuration_path)
+        if raw is None:
+            return None
+        found = _decode(raw, _Configuration)
+        bundles = {one.name: one.client_config.ca_bundle or b"" for one in found.webhooks or ()}
+        return StoredBundles(found.metadata.resource_version, bundles)
+
+    async def read_secret(self) -> StoredSecret | None:
+        """The Secret, if there is one."""
+        raw = await self._get(self._secret_path)
+        if raw is None:
+            return None
+        found = _decode(raw, _Secret)
+        return StoredSecret(found.metadata.resource_version, found.data or {})
+
+    async def create_secret(self, data: Mapping[str, bytes | None]) -> None:
+        """Be the first."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": self._secret},
+            "type": "Opaque",
+            "data": {name: value for name, value in data.items() if value is not None},
+        }
+        await _racing(self._client.create(self._secrets, body))
+
+    async def write_secret(self, version: str, data: Mapping[str, bytes | None]) -> None:
+        """Change these keys; labels and whatever else is there stays."""
+        body = {"metadata": {"resourceVersion": version}, "data": data}
+        await _racing(self._client.patch(self._secret_path, body, PatchType.MERGE))
+
+    async def publish(self, found: StoredBundles, bundle: bytes) -> None:
+        """Put the bundle into every webhook of the configuration; webhooks are merged by their names."""
+        body = {
+            "metadata": {"resourceVersion": found.version},
+            "webhooks": [{"name": name, "clientConfig": {"caBundle": bundle}} for name in found.bundles],
+        }
+        await _racing(self._client.patch(self._configuration_path, body, PatchType.STRATEGIC))
+
+    async def _get(self, path: str) -> bytes | None:
+        try:
+            return await self._client.get(path)
+        except ApiError as error:
+            if error.is_not_found:
+                return None
+            raise
+
+
+async def _racing(call: Awaitable[bytes]) -> None:
+    try:
+        await call
+    except ApiError as error:
+        if error.is_conflict or error.is_not_found:  # changed, made or deleted by somebody else meanwhile
+            raise Conflict(str(error)) from error
+        raise
+
+
+def _decode(raw: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.MsgspecError as error:
+        raise BadResponse(f"the API server sent something else than was asked for: {error}") from error

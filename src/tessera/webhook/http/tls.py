@@ -1,0 +1,205 @@
+"""TLS on one connection: bytes of the network below, a connection's requests and answers above.
+
+The event loop could do this too. But it keeps up to 256 KiB for every open connection, and ends every request with an
+exception: without both, a busy webhook takes a tenth less time, and a client that stays a third of the memory.
+"""
+
+import asyncio
+import ssl
+from typing import Final, Protocol, cast
+
+from tessera.webhook.http.site import Site, Wire
+
+_RECORD: Final = 16 * 1024  # bytes, the most that one TLS record carries
+
+
+class Above(Protocol):
+    """What is told of a connection once it is secure: the callbacks of an `asyncio.Protocol`."""
+
+    def connection_made(self, wire: Wire, /) -> None:
+        """The handshake is done."""
+
+    def data_received(self, data: bytes, /) -> None:
+        """The client has sent this."""
+
+    def eof_received(self) -> None:
+        """The client will send no more; the connection is closed after this."""
+
+    def connection_lost(self, error: Exception | None, /) -> None:
+        """It is over."""
+
+    def pause_writing(self) -> None:
+        """The client does not take what is written."""
+
+    def resume_writing(self) -> None:
+        """It does again."""
+
+
+class Secure(asyncio.Protocol):
+    """A protocol to the socket's transport, a `Wire` to the connection."""
+
+    __slots__ = (
+        "_above", "_closing", "_incoming", "_outgoing", "_shaken", "_site", "_tls", "_transport", "deadline",
+    )  # fmt: skip
+
+    def __init__(self, site: Site, context: ssl.SSLContext, above: Above) -> None:
+        self._site = site
+        self._above: Above | None = above
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._transport: asyncio.Transport
+        self._shaken = False
+        self._closing = False
+        self.deadline = site.now + site.limits.handshake_seconds
+
+    # The network's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._site.arrive(self)
+
+    def data_received(self, data: bytes) -> None:
+        # Piece by piece: the buffers of OpenSSL grow with what is put in, and never shrink.
+        for at in range(0, len(data), _RECORD):
+            self._incoming.write(data[at : at + _RECORD])
+            if self._closing:
+                self._discard()
+            elif self._shaken or self._shake():
+                self._read()
+
+    def eof_received(self) -> None:
+        if self._shaken and not self._closing:
+            self._end()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._closing = True
+        above, self._above = cast(Above, self._above), None  # they refer to each other
+        if self._shaken:
+            above.connection_lost(error)
+        else:
+            self._site.arrivals.discard(self)
+            self._site.tally.handshake_failures += 1
+
+    def pause_writing(self) -> None:
+        if self._above is not None and self._shaken:
+            self._above.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._above is not None and self._shaken:
+            self._above.resume_writing()
+
+    # The sweeper's side, during the handshake
+
+    def expire(self) -> None:
+        """It takes too long."""
+        self.abort()
+
+    # The connection's side
+
+    def write(self, data: bytes) -> None:
+        """Encrypt and send."""
+        if self._closing:
+            return
+        try:
+            for at in range(0, len(data), _RECORD):
+                self._tls.write(data[at : at + _RECORD])
+                self._transport.write(self._outgoing.read())
+        except ssl.SSLError:
+            # Half of a message of TLS's own has come (a new key, say): until the rest has, nothing can be sent.
+            self.abort()
+
+    def get_write_buffer_size(self) -> int:
+        """How many bytes the client has not taken yet."""
+        return self._transport.get_write_buffer_size()
+
+    def pause_reading(self) -> None:
+        """Take nothing more from the client."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Go on."""
+        self._transport.resume_reading()
+
+    def is_closing(self) -> bool:
+        """Whether nothing more can be written."""
+        return self._closing or self._transport.is_closing()
+
+    def close(self) -> None:
+        """Say farewell, and close once the client has done so too (or its connection's time is up)."""
+        if self._closing:
+            return
+        self._closing = True
+        try:
+            self._tls.unwrap()
+        except ssl.SSLError:  # mostly: it has not said farewell yet
+            self._flush()
+        else:
+            self._flush()
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close now."""
+        self._closing = True
+        self._site.arrivals.discard(self)  # its place is free from now on
+        self._transport.abort()
+
+    # In between
+
+    def _shake(self) -> bool:
+        """Go on with the handshake; true when it is done."""
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            return False
+        except ssl.SSLError:  # the client's doing: no TLS, no common version
+            self._flush()
+            self._closing = True
+            self._transport.close()
+            return False
+        self._flush()
+        self._shaken = True
+        self._site.arrivals.discard(self)
+        cast(Above, self._above).connection_made(self)
+        return True
+
+    def _read(self) -> None:
+        """Pass on what has arrived in whole records."""
+        above = cast(Above, self._above)
+        while self._incoming.pending and not self._closing:
+            try:
+                data = self._tls.read(_RECORD)
+            except ssl.SSLWantReadError:
+                break
+            except ssl.SSLError:  # not what the client encrypted
+                self._flush()
+                self.abort()
+                return
+            if not data:
+                self._end()
+                return
+            above.data_received(data)
+        if self._outgoing.pending:  # TLS has something to say for itself, such as a new key
+            self._flush()
+
+    def _end(self) -> None:
+        """The client will send no more."""
+        cast(Above, self._above).eof_received()
+        self.close()
+
+    def _discard(self) -> None:
+        """After our farewell: wait for the client's."""
+        try:
+            while self._tls.read(_RECORD):
+                pass
+        except ssl.SSLWantReadError:
+            self._outgoing.read()  # what TLS would answer, such as a new key for each that it is sent
+            return
+        except ssl.SSLError:
+            pass
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._outgoing.pending:
+            self._transport.write(self._outgoing.read())

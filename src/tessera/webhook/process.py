@@ -1,0 +1,273 @@
+"""The webhook put together: view, configuration, certificates, servers, and their common end."""
+
+import asyncio
+import gc
+import logging
+import signal
+import sys
+from collections.abc import Coroutine, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tessera.core.admission.decision import Policy
+from tessera.kube.access.choice import find_cluster
+from tessera.kube.errors import InvalidKubeconfig
+from tessera.kube.rest.client import Client
+from tessera.kube.watch.file_view import FileView
+from tessera.kube.watch.view import LiveView
+from tessera.protocol.configuration import webhook as config
+from tessera.serving.logs import Forward, Log
+from tessera.webhook.certificates.files import CertificateFiles
+from tessera.webhook.certificates.manager import Keeper, names_of_service
+from tessera.webhook.certificates.rotation import Policy as CertificatePolicy
+from tessera.webhook.certificates.signer import Signer, run_program
+from tessera.webhook.certificates.store import KubeStore
+from tessera.webhook.endpoint import Admission
+from tessera.webhook.families import log_families, reload_families, server_families, view_families
+from tessera.webhook.health import Health
+from tessera.webhook.http.identity import Identity
+from tessera.webhook.http.messages import Limits, Route
+from tessera.webhook.http.server import Address, Server
+from tessera.webhook.http.site import Site
+from tessera.webhook.metrics import Family, Metrics, gauge
+from tessera.webhook.mutate import Mutate
+from tessera.webhook.reload import Followed
+
+_THREADS: Final = 2  # for files and log lines
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the command line says."""
+
+    listen: Address
+    metrics_listen: Address | None
+    config: Path | None
+    nodes: tuple[Path, ...]
+    tls_cert: Path | None
+    tls_key: Path | None
+    kubeconfig: str | None
+    context: str | None
+    namespace: str | None
+    service: str
+    dns_names: tuple[str, ...]
+    ca_secret: str
+    webhook_configuration: str
+    shutdown_delay: float
+    drain_timeout: float
+    limits: Limits
+    certificate_policy: CertificatePolicy
+
+
+class Webhook:
+    """One process of the webhook."""
+
+    def __init__(self, settings: Settings, log: Log) -> None:
+        self._settings = settings
+        self._log = log
+        self._health = Health()
+        self._metrics = Metrics(_version())
+        self._identity = Identity()
+        self._stopping = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._exit_code = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> int:
+        """Serve until told to stop; answers the exit code."""
+        self._attach(asyncio.get_running_loop())
+        async with AsyncExitStack() as stack:
+            stack.enter_context(_library_log(self._log))
+            client = self._client()
+            if client is not None:
+                await stack.enter_async_context(client)
+            view = self._view(client)
+            mutate = Mutate(Admission(view.offers, Policy()), view.missing, self._metrics, self._log)
+            self._configure(mutate)
+            self._health.require("shutdown", lambda: "ending" if self._stopping.is_set() else None)
+            self._health.require("cluster", view.missing)
+            self._metrics.add_source(self._ready)
+            self._metrics.add_source(lambda: view_families(view))
+            self._metrics.add_source(lambda: log_families(self._log))
+            self._certificates(client)
+            self._start(view.run())
+            self._start(_freeze_when_complete(view))
+            await self._serve(mutate.route())
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        return self._exit_code
+
+    def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.set_default_executor(ThreadPoolExecutor(_THREADS, "tessera"))
+        loop.set_exception_handler(self._on_loop_trouble)
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(name, self._stop, name.name)
+        self._log.attach(loop)
+
+    # What there is to serve with
+
+    def _client(self) -> Client | None:
+        """A cluster is needed for nodes, and for certificates of our own."""
+        settings = self._settings
+        if settings.nodes and settings.tls_cert:
+            return None
+        try:
+            cluster = find_cluster(settings.kubeconfig, settings.context)
+        except InvalidKubeconfig as error:
+            if not settings.nodes:
+                raise
+            raise InvalidKubeconfig(
+                f"without --tls-cert and --tls-key the webhook keeps its certificates in a cluster: {error}"
+            ) from error
+        return Client(cluster, user_agent=f"tessera-webhook/{_version()}")
+
+    def _view(self, client: Client | None) -> LiveView | FileView:
+        if self._settings.nodes or client is None:
+            return FileView(self._settings.nodes)
+        return LiveView(client)
+
+    def _configure(self, mutate: Mutate) -> None:
+        path = self._settings.config
+        if path is None:
+            return
+        followed = Followed("configuration", [path], config.parse, mutate.configure, self._report)
+        followed.load()
+        self._metrics.add_source(lambda: reload_families(followed.reloads))
+        self._start(followed.follow())
+
+    def _certificates(self, client: Client | None) -> None:
+        settings = self._settings
+        signer = Signer(run_program)
+        if settings.tls_cert and settings.tls_key:
+            files = CertificateFiles(
+                settings.tls_cert, settings.tls_key, self._identity, signer, self._report
+            )
+            files.load()
+            self._metrics.add_source(files.metrics)
+            self._start(files.run())
+        elif client is not None:
+            namespace = settings.namespace or client.cluster.namespace
+            store = KubeStore(client, namespace, settings.ca_secret, settings.webhook_configuration)
+            names = [*names_of_service(settings.service, namespace), *settings.dns_names]
+            policy = settings.certificate_policy
+            keeper = Keeper(store, signer, self._identity, names, self._log, policy)
+            self._health.require("certificate", keeper.not_ready)
+            self._metrics.add_source(keeper.metrics)
+            self._start(keeper.run())
+
+    # Serving, and the end of it
+
+    async def _serve(self, mutate: Route) -> None:
+        settings = self._settings
+        routes = {b"/mutate": mutate, **self._health.routes()}
+        plain: Server | None = None
+        if settings.metrics_listen is None:
+            routes[b"/metrics"] = self._metrics.route()
+        else:  # first, so that probes are answered while there is no certificate yet
+            plain_routes = {**self._health.routes(), b"/metrics": self._metrics.route()}
+            plain = Server(Site(plain_routes, settings.limits, self._on_fault))
+            self._log.info("metrics and probes", address=str(plain.start(settings.metrics_listen)))
+        site = Site(routes, settings.limits, self._on_fault)
+        self._metrics.add_source(lambda: server_families(site))
+        server = Server(site, self._identity.context)
+        if await self._before_stopping(self._identity.wait()):
+            self._log.info("serving", address=str(server.start(settings.listen)), version=_version())
+            await self._stopping.wait()
+            await self._drain(server)
+        if plain is not None:
+            plain.abort()
+
+    async def _drain(self, server: Server) -> None:
+        """Not ready first, and only some time later no longer there: load balancers learn late."""
+        hurried = asyncio.ensure_future(self._hurry.wait())
+        await asyncio.wait([hurried], timeout=self._settings.shutdown_delay)
+        draining = asyncio.ensure_future(server.drain(self._settings.drain_timeout))
+        await asyncio.wait([hurried, draining], return_when=asyncio.FIRST_COMPLETED)
+        hurried.cancel()
+        draining.cancel()
+        server.abort()
+        self._log.info("ended")
+
+    async def _before_stopping(self, waiting: Coroutine[Any, Any, None]) -> bool:
+        """Wait for something, but not beyond being told to stop."""
+        first = asyncio.ensure_future(waiting)
+        stop = asyncio.ensure_future(self._stopping.wait())
+        await asyncio.wait([first, stop], return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        first.cancel()
+        return not self._stopping.is_set()
+
+    def _stop(self, name: str) -> None:
+        if self._stopping.is_set():
+            self._hurry.set()
+        self._log.info("ending", signal=name)
+        self._stopping.set()
+
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run beside the server; if it fails, the process ends and is started anew."""
+        task = asyncio.ensure_future(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_end)
+
+    # What goes wrong
+
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._log.trouble("a part of the webhook has failed: ending", error)
+            self._exit_code = 1
+            self._stopping.set()
+
+    def _on_fault(self, error: Exception) -> None:
+        self._log.trouble("a request failed", error)
+
+    def _on_loop_trouble(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, Exception):
+            self._log.trouble(str(context.get("message")), error)
+        else:
+            self._log.warning(str(context.get("message")))
+
+    def _report(self, message: str, error: str | None) -> None:
+        if error is None:
+            self._log.info(message)
+        else:
+            self._log.error(message, error=error)
+
+    def _ready(self) -> Iterable[Family]:
+        yield gauge(
+            "gpu_webhook_ready", "1 while the webhook calls itself ready.", int(not self._health.missing())
+        )
+
+
+@contextmanager
+def _library_log(log: Log) -> Iterator[None]:
+    """Take what the packages below say through the standard library's logging."""
+    library, forward = logging.getLogger("tessera"), Forward(log)
+    level = library.level
+    library.addHandler(forward)
+    library.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        library.removeHandler(forward)
+        library.setLevel(level)
+
+
+async def _freeze_when_complete(view: LiveView | FileView) -> None:
+    """Once the view is there, spare the garbage collector from going through thousands of nodes again and again."""
+    if isinstance(view, LiveView):
+        await view.synced()
+    gc.collect()
+    gc.freeze()
+
+
+def _version() -> str:
+    """The installed version, found by the folder's name: importlib.metadata would cost 3 MiB of memory."""
+    for entry in sys.path:
+        for found in Path(entry or ".").glob("tessera_gpu-*.dist-info"):
+            return found.name.split("-")[1].removesuffix(".dist")
+    return "unknown"

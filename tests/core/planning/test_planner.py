@@ -1,0 +1,302 @@
+"""Plans: valid, optimal on what can be counted out, never worse than first-fit decreasing."""
+
+from collections import Counter
+from itertools import product as cartesian
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tessera.core.mig.geometry import PRODUCTS, SIMULATED_H200_70GB, Product
+from tessera.core.mig.layout import CardLayout, DoesNotFit
+from tessera.core.mig.placement import Instance, Wish, place
+from tessera.core.mig.product import product_named
+from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.fragmentation import CardUse, Room, rooms
+from tessera.core.planning.patterns import maximal_patterns
+from tessera.core.planning.planner import Card, Objective, Plan, plan
+from tessera.core.planning.summary import explain_plan
+from tests.core.planning.check import check_card, check_plan
+
+H200 = product_named("H200")
+A30 = product_named("A30")
+Demand = dict[MigProfile, int]
+
+
+def demand_of(text: str) -> Demand:
+    """`2g.35gb=3 1g.18gb=1` as demand."""
+    return {
+        MigProfile.parse(name): int(count)
+        for name, _, count in (word.partition("=") for word in text.split())
+    }
+
+
+def kept(product: Product, text: str) -> Card:
+    """A card that holds `3g.71gb@0`."""
+    wishes = [Wish(MigProfile.parse(n), int(p)) for n, _, p in (word.partition("@") for word in text.split())]
+    return Card(product, CardLayout.cut(product, wishes).instances)
+
+
+def written(found: Plan) -> list[str]:
+    return [" ".join(f"{i.profile}@{i.position}" for i in card.instances) for card in found.cards]
+
+
+def score(found: Plan) -> tuple[int, int, int]:
+    """What a plan wants small, most important first."""
+    devices = sum(found.left_out.values())
+    memory = sum(profile.memory_gb * count for profile, count in found.left_out.items())
+    first = (devices, memory) if found.objective is Objective.DEVICES else (memory, devices)
+    return (*first, len(found.opened))
+
+
+@pytest.mark.parametrize(
+    ("demand", "cards", "layouts", "sentences"),
+    [
+        (
+            "2g.20gb=5 3g.30gb=2",
+            [Card(SIMULATED_H200_70GB)] * 4,
+            ["2g.20gb@0 2g.20gb@2 3g.30gb@4", "2g.20gb@0 2g.20gb@2 3g.30gb@4", "2g.20gb@5", ""],
+            ["all 7 devices fit on 3 of 4 cards; fewer cards do not suffice", "not needed: card 3"],
+        ),
+        (
+            "3g.71gb=1 4g.71gb=1",
+            [Card(H200)],
+            ["4g.71gb@0 3g.71gb@4"],
+            ["all 2 devices fit on 1 of 1 card; fewer cards do not suffice"],
+        ),
+        (
+            "3g.71gb=2 1g.18gb=3",
+            [Card(H200)] * 4,
+            ["3g.71gb@0 3g.71gb@4", "1g.18gb@4 1g.18gb@5 1g.18gb@6", "", ""],
+            ["all 5 devices fit on 2 of 4 cards; fewer cards do not suffice", "not needed: cards 2-3"],
+        ),
+        (
+            "7g.141gb=1 1g.18gb=7 2g.35gb=1",
+            [Card(H200)] * 2,
+            ["7g.141gb@0", "1g.18gb@0 1g.18gb@1 1g.18gb@2 1g.18gb@3 1g.18gb@4 1g.18gb@5 1g.18gb@6"],
+            [
+                "8 of 9 devices fit, on 2 of 2 cards; no plan serves more devices",
+                "left out: 2g.35gb ×1, no room is left for it",
+            ],
+        ),
+        (
+            "1g.18gb=3 4g.71gb=1",
+            [Card(H200), kept(H200, "3g.71gb@0"), kept(H200, "3g.71gb@4")],
+            ["", "3g.71gb@0 1g.18gb@4 1g.18gb@5 1g.18gb@6", "4g.71gb@0 3g.71gb@4"],
+            ["all 4 devices fit on 2 of 3 cards; no empty card is cut", "not needed: card 0"],
+        ),
+        (
+            "3g.30gb=1 2g.12gb=1",
+            [Card(H200), Card(A30)],
+            ["", "2g.12gb@2"],
+            [
+                "1 of 2 devices fits, on 1 of 2 cards; no plan serves more devices",
+                "left out: 3g.30gb ×1, no H200 or A30 has it; an H200 has 1g.18gb, 1g.18gb+me, 1g.35gb, 2g.35gb, 3g.71gb, 4g.71gb, 7g.141gb; an A30 has 1g.6gb, 1g.6gb+me, 2g.12gb, 2g.12gb+me, 4g.24gb",
+                "not needed: card 0",
+            ],
+        ),
+        ("1g.18gb=1", [], [], ["0 of 1 device fit; no plan serves more devices", "left out: 1g.18gb ×1, there are no cards"]),
+        ("", [Card(H200)], [""], ["all 0 devices fit on 0 of 1 card; no empty card is cut", "not needed: card 0"]),
+    ],
+)  # fmt: skip
+def test_plans(demand, cards, layouts, sentences):
+    """Demand and cards give one plan, and sentences that explain it."""
+    found = plan(demand_of(demand), cards)
+    assert written(found) == layouts
+    assert explain_plan(found) == sentences
+    assert check_plan(found, demand_of(demand), cards) == []
+
+
+def test_the_objective_decides_what_is_left_out():
+    """Counted in devices small ones win, counted in memory big ones do."""
+    wanted = demand_of("7g.141gb=1 1g.18gb=3")
+    assert plan(wanted, [Card(H200)]).served == demand_of("1g.18gb=3")
+    assert plan(wanted, [Card(H200)], Objective.MEMORY).served == demand_of("7g.141gb=1")
+
+
+def test_64_cards():
+    """Every profile of an H200 at once, on 64 cards: served on the fewest there can be, and proven."""
+    wanted = demand_of("1g.18gb=100 1g.18gb+me=9 1g.35gb=17 2g.35gb=31 3g.71gb=20 4g.71gb=7 7g.141gb=3")
+    found = plan(wanted, [Card(H200)] * 64)
+    assert found.optimal
+    assert not found.left_out
+    assert len(found.used) == 43
+    assert check_plan(found, wanted, [Card(H200)] * 64) == []
+
+
+def test_far_more_than_there_is():
+    """Ten thousand devices on 64 cards of two kinds: still an answer that is proven."""
+    wanted = demand_of("1g.18gb=4000 3g.71gb=3000 2g.12gb=2000 1g.6gb=1000")
+    cards = [Card(H200), Card(A30)] * 32
+    found = plan(wanted, cards)
+    assert found.optimal
+    assert found.served == demand_of("1g.6gb=128 1g.18gb=224")
+    assert check_plan(found, wanted, cards) == []
+
+
+def test_a_card_keeps_only_what_fits():
+    """Devices that are to stay must fit their card."""
+    three, four = Instance(MigProfile(3, 71), 0, 4), Instance(MigProfile(4, 71), 0, 4)
+    with pytest.raises(DoesNotFit, match=r"put 3g.71gb at 4"):
+        Card(H200, (three, four))
+    assert Card(H200, (Instance(MigProfile(1, 18), 6, 1), three)).kept == (
+        three,
+        Instance(MigProfile(1, 18), 6, 1),
+    )
+
+
+def occupied(data, product: Product) -> Card:
+    """A card with up to two devices anywhere."""
+    wishes = data.draw(st.lists(st.sampled_from(product.profiles), max_size=2))
+    instances = place(product, [Wish(profile) for profile in wishes]) or ()
+    return Card(product, instances)
+
+
+def draw_question(data, most_cards: int, most_devices: int) -> tuple[Demand, list[Card], Objective]:
+    products = data.draw(st.lists(st.sampled_from(PRODUCTS), min_size=1, max_size=2))
+    cards = [
+        occupied(data, data.draw(st.sampled_from(products)))
+        for _ in range(data.draw(st.integers(0, most_cards)))
+    ]
+    profiles = sorted({profile for product in products for profile in product.profiles})
+    wanted = data.draw(st.dictionaries(st.sampled_from(profiles), st.integers(0, most_devices), max_size=4))
+    return wanted, cards, data.draw(st.sampled_from(Objective))
+
+
+def first_fit_decreasing(wanted: Demand, cards: list[Card], objective: Objective) -> tuple[int, int, int]:
+    """Biggest first, each on the first card that takes it, occupied cards first; its score."""
+    order = sorted(range(len(cards)), key=lambda number: not cards[number].kept)
+    held = [[Wish(i.profile, i.position) for i in card.kept] for card in cards]
+    used = set()
+    left: Counter[MigProfile] = Counter()
+    for profile in sorted(wanted, reverse=True):
+        for _ in range(wanted[profile]):
+            for number in order:
+                if place(cards[number].product, [*held[number], Wish(profile)]) is not None:
+                    held[number].append(Wish(profile))
+                    used.add(number)
+                    break
+            else:
+                left[profile] += 1
+    devices, memory = left.total(), sum(profile.memory_gb * count for profile, count in left.items())
+    first = (devices, memory) if objective is Objective.DEVICES else (memory, devices)
+    return (*first, sum(not cards[number].kept for number in used))
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_a_plan_is_valid_and_never_worse_than_first_fit(data):
+    """Every plan passes the check that was written apart, beats or equals first-fit decreasing, and is the same twice."""
+    wanted, cards, objective = draw_question(data, most_cards=6, most_devices=12)
+    found = plan(wanted, cards, objective)
+    assert check_plan(found, wanted, cards) == []
+    assert score(found) <= first_fit_decreasing(wanted, cards, objective)
+    assert plan(dict(reversed(wanted.items())), cards, objective) == found
+    assert all(explain_plan(found))
+
+
+def brute_force(wanted: Demand, cards: list[Card], objective: Objective) -> tuple[int, int, int]:
+    """The best score there is, by trying every layout of every card."""
+    profiles = sorted(wanted)
+    options = []
+    for card in cards:
+        held = [Wish(i.profile, i.position) for i in card.kept]
+        options.append(
+            [
+                counts
+                for counts in cartesian(*(range(wanted[profile] + 1) for profile in profiles))
+                if place(
+                    card.product,
+                    held + [Wish(p) for p, n in zip(profiles, counts, strict=True) for _ in range(n)],
+                )
+                is not None
+            ]
+        )
+    best = None
+    for choice in cartesian(*options):
+        left = {p: max(0, wanted[p] - sum(counts[i] for counts in choice)) for i, p in enumerate(profiles)}
+        devices, memory = sum(left.values()), sum(p.memory_gb * n for p, n in left.items())
+        first = (devices, memory) if objective is Objective.DEVICES else (memory, devices)
+        found = (
+            *first,
+            sum(any(counts) and not card.kept for counts, card in zip(choice, cards, strict=True)),
+        )
+        best = found if best is None or found < best else best
+    assert best is not None
+    return best
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_small_plans_are_optimal(data):
+    """On cases small enough to try everything, nothing is better than the plan."""
+    wanted, cards, objective = draw_question(data, most_cards=3, most_devices=3)
+    found = plan(wanted, cards, objective)
+    assert found.optimal
+    assert score(found) == brute_force(wanted, cards, objective)
+
+
+def test_maximal_patterns():
+    """A pattern is maximal when no device more fits; every one is a layout."""
+    profiles = tuple(map(MigProfile.parse, ("4g.71gb", "3g.71gb", "1g.18gb")))
+    assert maximal_patterns(H200, (), profiles, (1, 2, 7)) == (
+        (0, 0, 7),
+        (0, 1, 4),
+        (0, 2, 0),
+        (1, 0, 3),
+        (1, 1, 0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("instances", "complaints"),
+    [
+        ([("3g.71gb", 0, 4), ("3g.71gb", 4, 4)], []),
+        ([("3g.30gb", 0, 3)], ["NVIDIA H200 has no 3g.30gb"]),
+        ([("3g.71gb", 2, 4)], ["3g.71gb at 2 of size 4 is no placement of it"]),
+        ([("1g.18gb", 0, 2)], ["1g.18gb at 0 of size 2 is no placement of it"]),
+        ([("1g.18gb", 3, 1), ("2g.35gb", 2, 2)], ["slice 3 belongs to 1g.18gb at 3 and to 2g.35gb at 2"]),
+        (
+            [("1g.18gb+me", 0, 1), ("1g.18gb+me", 1, 1)],
+            ["1g.18gb+me ×2, at most 1", "media engines 2 times of 1"],
+        ),
+        (
+            [("7g.141gb", 4, 8)],
+            ["7g.141gb at 4 of size 8 is no placement of it", "beyond the 8 memory slices"],
+        ),
+    ],
+)
+def test_the_check_finds_what_is_wrong(instances, complaints):
+    """The check that plans are held against sees overlaps, false places, too many, and what a card does not have."""
+    made = [Instance(MigProfile.parse(name), position, size) for name, position, size in instances]
+    assert check_card(H200, made) == complaints
+
+
+def test_the_check_compares_with_the_question():
+    """A plan that answers another question is found out."""
+    cards = [kept(H200, "3g.71gb@0")]
+    found = plan(demand_of("1g.18gb=1"), [Card(H200)])
+    assert check_plan(found, demand_of("1g.18gb=2"), cards) == [
+        "card 0: 3g.71gb at 0 had to stay",
+        "1g.18gb: 2 asked for, 1 served, 0 left out",
+    ]
+    assert check_plan(found, {}, []) == ["1 layouts for 0 cards"]
+
+
+def test_rooms():
+    """What is free, what would fit beside, and what cutting empty cards anew would bring."""
+    split = CardLayout.cut(H200, [MigProfile(3, 71), MigProfile(1, 18)])  # 3g at 4, 1g at 3
+    full = CardLayout.cut(H200, [MigProfile(1, 18)] * 7)
+    whole = CardLayout(H200)
+    cards = [
+        CardUse(split, (split.instances[1],)),  # its 3g is in use
+        CardUse(full),
+        CardUse(whole),
+        CardUse(whole, whole_in_use=True),
+    ]
+    found = rooms(cards)
+    assert found[MigProfile(1, 18)] == Room(free=8, beside=3, recut=18)
+    assert found[MigProfile(3, 71)] == Room(free=0, beside=0, recut=4)
+    assert found[MigProfile(7, 141)] == Room(free=0, beside=0, recut=2)
+    assert found[MigProfile(1, 18)].lost == 7
+    assert list(found) == list(H200.profiles)

@@ -1,0 +1,221 @@
+"""The live view, and the one from files."""
+
+import asyncio
+import json
+import os
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.node import Node
+from tessera.core.kubernetes.pod import Pod, requested
+from tessera.kube.rest.client import Client
+from tessera.kube.watch.file_view import FileView, parse_cluster
+from tessera.kube.watch.resource import Key
+from tessera.kube.watch.view import LiveView
+from tessera.simulation.control_plane.kinds import NAMESPACES, NODES, PODS
+from tessera.simulation.control_plane.store import StatusError
+from tests.kube.apiserver import MisbehavingApiServer, status
+
+
+def node(name: str, beat: str = "", **allocatable: str) -> dict[str, object]:
+    resources = {"cpu": "8", **{f"nvidia.com/{key}": value for key, value in allocatable.items()}}
+    return {
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "status": {"allocatable": resources, "conditions": [{"type": "Ready", "lastHeartbeatTime": beat}]},
+    }
+
+
+def pod(name: str, phase: str = "Pending", node_name: str = "", **limits: str) -> dict[str, object]:
+    resources = {"limits": {f"nvidia.com/{key}": value for key, value in limits.items()}}
+    spec: dict[str, object] = {"containers": [{"name": "main", "resources": resources}]}
+    if node_name:
+        spec["nodeName"] = node_name
+    return {"metadata": {"name": name}, "spec": spec, "status": {"phase": phase}}
+
+
+@asynccontextmanager
+async def live(server: MisbehavingApiServer, **options):
+    async with Client(server.cluster) as client:
+        view = LiveView(client, **options)
+        task = asyncio.create_task(view.run())
+        try:
+            yield view
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(condition) -> None:
+    """Wait for what the loop brings about."""
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+async def test_live_view():
+    """Nodes and namespaces are there as the server has them, and go as they go."""
+    async with await MisbehavingApiServer().start() as server, live(server) as view:
+        assert view.missing() == "nodes not listed yet; namespaces not listed yet"
+        server.store.create(NODES, node("a", gpu="4"))
+        server.store.create(NAMESPACES, {"metadata": {"name": "x", "labels": {"gpu-webhook": "disabled"}}})
+        await view.synced()
+        assert view.missing() is None
+        await until(lambda: "a" in view.offers.nodes and "x" in view.offers.namespaces)
+        assert view.offers.anywhere() == {"nvidia.com/gpu": 4}
+        assert set(view.offers.nodes["a"].allocatable) == {"nvidia.com/gpu"}
+        server.store.update(NODES, "a", node("a", **{"mig-1g.10gb": "7"}))
+        await until(lambda: view.offers.anywhere() == {"nvidia.com/mig-1g.10gb": 7})
+        server.store.delete(NODES, "a")
+        server.store.delete(NAMESPACES, "x")
+        await until(lambda: not view.offers.nodes and not view.offers.namespaces)
+
+
+async def test_nodes_without_gpus():
+    """Of a node that offers nothing the name is kept, whatever labels it has, until it offers something."""
+    async with await MisbehavingApiServer().start() as server:
+        server.store.create(NODES, node("plain"))
+        async with live(server) as view, live(server, keep=None) as every:
+            await view.synced()
+            await every.synced()
+            assert view.offers.nodes == {"plain": Node("plain")}
+            assert every.offers.nodes["plain"].labels == {"kubernetes.io/hostname": "plain"}
+            server.store.update(NODES, "plain", node("plain", gpu="1"))
+            await until(lambda: view.offers.anywhere() == {"nvidia.com/gpu": 1})
+            assert view.offers.nodes["plain"].labels == {"kubernetes.io/hostname": "plain"}
+
+
+async def test_heartbeats_change_nothing():
+    """Nodes report all the time; as long as nothing that decisions read changes, the view stays the same."""
+    async with await MisbehavingApiServer().start() as server:
+        server.store.create(NODES, node("a", gpu="4"))
+        async with live(server) as view:
+            await view.synced()
+            version = view.offers.version
+            for beat in range(20):
+                server.store.update(NODES, "a", node("a", str(beat), gpu="4"))
+            nodes = view.reflectors[0]
+            await until(lambda: nodes.status.version == str(server.store.version))
+            assert nodes.status.events["MODIFIED"] == 20
+            assert view.offers.version == version
+
+
+async def test_relist_forgets_what_vanished():
+    """After 410, namespaces and nodes that vanished meanwhile are gone."""
+    async with await MisbehavingApiServer().start() as server:
+        for name in ("a", "b"):
+            server.store.create(NODES, node(name, gpu="1"))
+            server.store.create(NAMESPACES, {"metadata": {"name": name}})
+        async with live(server) as view:
+            await view.synced()
+            server.black_hole = True
+            server.store.delete(NODES, "a")
+            server.store.delete(NAMESPACES, "a")
+            server.black_hole = False
+            server.gone_mid_stream()
+            await until(lambda: list(view.offers.nodes) == list(view.offers.namespaces) == ["b"])
+
+
+async def test_pods():
+    """Pods that ask for GPUs and have not ended are there for whoever counts."""
+    async with await MisbehavingApiServer().start() as server:
+        server.store.create(PODS, pod("running", "Running", "a", gpu="2"), "x")
+        server.store.create(PODS, pod("done", "Succeeded", "a", gpu="2"), "x")
+        server.store.create(PODS, pod("web"), "x")
+        async with live(server, pods=True) as view:
+            await view.synced()
+            assert list(view.pods) == [Key("x", "running")]
+            running: Pod = view.pods[Key("x", "running")]
+            assert (running.node_name, str(requested(running)["nvidia.com/gpu"])) == ("a", "2")
+            server.store.create(PODS, pod("waiting", gpu="1"), "y")
+            server.store.update(PODS, "running", pod("running", "Succeeded", "a", gpu="2"), "x")
+            await until(lambda: list(view.pods) == [Key("y", "waiting")])
+            server.store.delete(PODS, "waiting", "y")
+            await until(lambda: not view.pods)
+
+
+async def test_what_is_missing():
+    """A view that cannot be completed says why."""
+    async with await MisbehavingApiServer().start() as server:
+        forbidden = StatusError(403, "Forbidden", 'namespaces is forbidden: User "x" cannot list resource')
+        server.intercept = lambda request: status(forbidden) if "namespaces" in request.path else None
+        async with live(server) as view:
+            await until(lambda: view.reflectors[0].status.synced and view.reflectors[1].status.errors)
+            assert (
+                view.missing()
+                == f"namespaces not listed yet (the API server answered 403 Forbidden: {forbidden})"
+            )
+
+
+def test_files(tmp_path):
+    """Nodes and namespaces from a List, from several documents, from several files."""
+    one, two = tmp_path / "one.json", tmp_path / "two.yaml"
+    one.write_text(json.dumps({"kind": "List", "items": [{"kind": "Node", **node("a", gpu="1")}]}))
+    two.write_text(
+        "kind: Node\nmetadata: {name: b}\nstatus: {allocatable: {nvidia.com/gpu: 2}}\n---\n"
+        "kind: Namespace\nmetadata: {name: x}\n"
+    )
+    view = FileView([one, two])
+    assert set(view.offers.nodes) == {"a", "b"}
+    assert set(view.offers.namespaces) == {"x"}
+    assert view.missing() is None
+
+
+async def test_files_are_followed(tmp_path):
+    """A change is seen, by writing, renaming or a swapped link; a broken file leaves the last good view in use."""
+    (tmp_path / "v1").mkdir()
+    (tmp_path / "v2").mkdir()
+    (tmp_path / "data").symlink_to("v1")
+    file = tmp_path / "data" / "nodes.json"
+
+    def write(folder: str, *names: str) -> None:
+        text = json.dumps({"kind": "NodeList", "items": [node(name, gpu="1") for name in names]})
+        (tmp_path / folder / "nodes.json").write_text(text)
+
+    write("v1", "a")
+    write("v2", "a", "b")
+    view = FileView([file])
+    version = view.offers.version
+    await view.check()
+    assert (set(view.offers.nodes), view.offers.version) == ({"a"}, version)
+    (tmp_path / "new").symlink_to("v2")
+    os.rename(tmp_path / "new", tmp_path / "data")  # noqa: PTH104
+    await view.check()
+    assert set(view.offers.nodes) == {"a", "b"}
+    file.write_text("{")
+    await view.check()
+    assert set(view.offers.nodes) == {"a", "b"}
+    assert view.last_error.startswith(f"{file}: ")
+    file.unlink()
+    await view.check()
+    assert view.last_error == f"cannot read {file}: No such file or directory"
+    assert view.failures == 2
+    write("v2", "c")
+    await view.check()
+    assert (set(view.offers.nodes), view.last_error, view.reloads) == ({"c"}, "", 2)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"kind: Pod", "f: kind Pod is neither a Node nor a Namespace"),
+        (b"a: 1", "f: kind (none) is neither a Node nor a Namespace"),
+        (b"[1]", "f: expected a Kubernetes object, got a list"),
+        (b"kind: Node\nmetadata: {name: n}\nstatus: 7", "f: Node n: status: expected object | null, got int"),
+        (b"kind: Node\nmetadata: 7", "f: Node : metadata: expected object, got int"),
+        (
+            msgspec.json.encode({"kind": "NodeList", "items": 7}),
+            "f: NodeList.items: expected a list, got a number",
+        ),
+        (
+            b"kind: Node\nmetadata: {name: n}\nstatus: {allocatable: {cpu: many}}",
+            'f: node n, status.allocatable[cpu]: "many" is not a Kubernetes quantity such as 2, 500m or 8Gi',
+        ),
+    ],
+)
+def test_bad_files(content, message):
+    """What is no node and no namespace is refused, with the place."""
+    with pytest.raises(InvalidInput) as caught:
+        parse_cluster(content, "f")
+    assert str(caught.value) == message

@@ -1,0 +1,424 @@
+"""The plugin and a kubelet: what is told, what is handed out, what survives."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tessera.core.devices.device import Handover
+from tessera.simulation.node.kubelet import AdmissionFailed, Kubelet
+from tests.node.running import GPU, ListSource, mock_devices, offers, run, running, slices, started
+
+
+def test_devices_become_allocatable_and_are_handed_out() -> None:
+    """Eight devices are allocatable; pods with 4 and 3 get theirs by CDI name; a third asking for 2 does not fit."""
+
+    async def story(root: Path) -> None:
+        async with running(ListSource(mock_devices()), root=root) as node:
+            await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
+            spec = json.loads((node.cdi / "tessera-device.example.com_gpu.json").read_text())
+            assert len(spec["devices"]) == 8
+            first = await node.kubelet.admit("ml/a", {GPU: 4})
+            second = await node.kubelet.admit("ml/b", {GPU: 3})
+            names = [device.name for grant in (first[GPU], second[GPU]) for device in grant.cdi_devices]
+            assert names == [f"device.example.com/gpu=device_{n}" for n in range(7)]
+            with pytest.raises(AdmissionFailed, match="Insufficient"):
+                await node.kubelet.admit("ml/c", {GPU: 2})
+            assert node.metric("allocations_total", resource=GPU, result="granted") == 2
+            assert node.metric("devices", resource=GPU, health="healthy") == 8
+            assert node.metric("registrations_total", resource=GPU, result="success") == 1
+            await node.until(lambda: node.plugin.ready)
+            assert node.plugin.alive
+
+    run(story)
+
+
+def test_specs_are_on_disk_before_the_kubelet_hears() -> None:
+    """Whenever the kubelet knows a device, its CDI spec is there."""
+
+    async def story(root: Path) -> None:
+        def check() -> None:
+            for devices in kubelet.devices.values():
+                if devices:
+                    spec = json.loads((root / "cdi" / "tessera-device.example.com_gpu.json").read_text())
+                    assert {entry["name"] for entry in spec["devices"]} >= set(devices)
+                    seen.append(len(devices))
+
+        seen: list[int] = []
+        kubelet = Kubelet(root, on_change=check)
+        source = ListSource(mock_devices(1))
+        async with started(kubelet), running(source, root=root, kubelet=kubelet) as node:
+            for count in range(1, 6):
+                source.list = mock_devices(count)
+                node.plugin.poke()
+                await kubelet.until(offers(GPU, count))
+        assert {1, 2, 3, 4, 5} <= set(seen)
+
+    run(story)
+
+
+def test_runtimes_without_cdi_get_device_nodes() -> None:
+    """With handover `both`, device nodes and environment are in the answer beside the CDI names."""
+
+    async def story(root: Path) -> None:
+        source = ListSource([*mock_devices(1), *slices(1, [0, 1])])
+        async with running(source, root=root, handover=Handover.BOTH) as node:
+            await node.kubelet.until(lambda kubelet: len(kubelet.allocatable) == 2)
+            grants = await node.kubelet.admit("ml/a", {GPU: 1, "nvidia.com/mig-1g.10gb": 2})
+            (device,) = grants[GPU].devices
+            assert (device.container_path, device.host_path) == ("/dev/mock/device_0", "/dev/mock/device_0")
+            assert len(grants[GPU].cdi_devices) == 1
+            assert dict(grants["nvidia.com/mig-1g.10gb"].envs) == {
+                "NVIDIA_VISIBLE_DEVICES": "MIG-0-0-1,MIG-0-1-1",
+                "TESSERA_0_0": "1",
+                "TESSERA_0_1": "1",
+            }
+
+    run(story)
+
+
+def test_fault_23_kubelet_restarts() -> None:
+    """A kubelet that starts anew deletes all sockets; every resource is registered again within seconds."""
+
+    async def story(root: Path) -> None:
+        async with running(ListSource([*mock_devices(), *slices(2, [0, 2])]), root=root) as node:
+            expected = {GPU: 8, "nvidia.com/mig-2g.20gb": 2}
+            await node.kubelet.until(lambda kubelet: kubelet.allocatable == expected)
+            before = {plugin.endpoint for plugin in node.kubelet.plugins.values()}
+            for _ in range(3):
+                await node.kubelet.restart()
+                assert node.kubelet.allocatable == {}
+                await node.kubelet.until(lambda kubelet: kubelet.allocatable == expected)
+                endpoints = {plugin.endpoint for plugin in node.kubelet.plugins.values()}
+                assert not endpoints & before, "a new socket name per start"
+                before |= endpoints
+            sockets = sorted(path.name for path in node.kubelet.folder.iterdir())
+            assert len(sockets) == 3, f"old sockets are left: {sockets}"
+
+    run(story)
+
+
+def test_fault_23_socket_deleted() -> None:
+    """Only the plugin's own socket vanishes: it serves and registers again."""
+
+    async def story(root: Path) -> None:
+        async with running(ListSource(mock_devices()), root=root) as node:
+            await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
+            endpoint = node.kubelet.plugins[GPU].endpoint
+            (node.kubelet.folder / endpoint).unlink()
+            await node.kubelet.until(lambda kubelet: len(kubelet.registrations) == 2)
+            await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
+            assert node.kubelet.plugins[GPU].endpoint != endpoint
+
+    run(story)
+
+
+def test_fault_23_kubelet_hangs_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kubelet that breaks off mid-stream and does not come back by itself is registered with again."""
+    monkeypatch.setattr("tessera.node.deviceplugin.endpoint._STREAM_GRACE", 0.2)
+
+    async def story(root: Path) -> None:
+        async with running(ListSource(mock_devices()), root=root) as node:
+            await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
+            await node.kubelet.hang_up(GPU)
+            assert node.kubelet.allocatable == {GPU: 0}
+            await node.until(lambda: not node.plugin.ready)
+            await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
+
+    run(story)
+
+
+def test_fault_23_the_kubelet_comes_later() -> None:
+    """A plugin that is there before the kubelet waits, and one whose kubelet is away for long comes back."""
+
+    async def story(root: Path) -> None:
+        kubelet = Kubelet(root)
+        async with running(ListSource(mock_devices()), root=root, kubelet=kubelet) as node:
+            await node.until(lambda: len(node.plugin.devices) == 8)
+            assert not node.plugin.ready
+            await kubelet.start()
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
+            await kubelet.stop()
+            await node.until(lambda: not node.plugin.ready)
+            await kubelet.start()
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
+            await kubelet.stop()
+
+    run(story)
+
+
+def test_fault_24_unhealthy_and_healthy_again() -> None:
+    """The full list is sent when a device falls ill and when it recovers."""
+
+    async def story(root: Path) -> None:
+        source = ListSource(mock_devices())
+        async with running(source, root=root) as node:
+            await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
+            source.list[3] = source.list[3].ailing("its file is gone")
+            node.plugin.poke()
+            await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 7})
+            assert node.kubelet.capacity == {GPU: 8}
+            assert node.kubelet.devices[GPU]["device_3"] is False
+            assert node.metric("devices", resource=GPU, health="unhealthy") == 1
+            source.list = mock_devices()
+            node.plugin.poke()
+            await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("ids", "status"),
+    [
+        (["device_9"], "NOT_FOUND: device.example.com/gpu has no device device_9 now"),
+        (["device_0", "device_0"], "ALREADY_EXISTS: device.example.com/gpu: device_0 asked for twice"),
+        (
+            ["device_0", "device_1"],
+            "FAILED_PRECONDITION: device.example.com/gpu: device_1 is unhealthy: gone",
+        ),
+    ],
+)
+def test_fault_25_bad_ids(ids: list[str], status: str) -> None:
+    """An unknown, duplicate or unhealthy id is a gRPC error, and the good ids beside it stay free."""
+
+    async def story(root: Path) -> None:
+        source = ListSource(mock_devices(2))
+        source.list[1] = source.list[1].ailing("gone")
+        async with running(source, root=root) as node:
+            await node.kubelet.until(lambda kubelet: kubelet.capacity == {GPU: 2})
+            with pytest.raises(AdmissionFailed, match=status):
+                await node.kubelet.admit("ml/a", {GPU: len(ids)}, {GPU: ids})
+            assert node.metric("allocations_total", resource=GPU, result="refused") == 1
+            assert node.metric("allocations_total", resource=GPU, result="granted") is None
+            await node.kubelet.admit("ml/b", {GPU: 1}, {GPU: ["device_0"]})
+
+    run(story)
+
+
+@pytest.mark.parametrize("moment", ["_choose", "_allocate"])
+def test_plugin_gone_while_a_pod_is_admitted(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pod fails in one sentence, and what admits pods lives on."""
+
+    async def story(root: Path) -> None:
+        async with running(ListSource(mock_devices(2)), root=root) as node:
+            kubelet = node.kubelet
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 2})
+            step = getattr(kubelet, moment)
+
+            async def and_then_it_goes(*arguments: Any) -> Any:
+                done = await step(*arguments)
+                await kubelet.hang_up(GPU)
+                return done
+
+            monkeypatch.setattr(kubelet, moment, and_then_it_goes)
+            with pytest.raises(AdmissionFailed, match=f"can't allocate unregistered device {GPU}"):
+                await kubelet.admit("ml/a", {GPU: 1})
+
+    run(story)
+
+
+def test_plugin_gone_in_the_middle_of_a_call() -> None:
+    """A call whose plugin goes ends as a failure of the pod, not as the end of the caller."""
+
+    async def story(root: Path) -> None:
+        async with running(ListSource(mock_devices(2)), root=root) as node:
+            kubelet = node.kubelet
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 2})
+            plugin = kubelet.plugins[GPU]
+            call = asyncio.create_task(kubelet.admit("ml/a", {GPU: 1}))
+            await asyncio.sleep(0)  # it has asked, and waits
+            await plugin.channel.close(None)
+            with pytest.raises(AdmissionFailed, match=f"the plugin of {GPU} has gone"):
+                await call
+
+    run(story)
+
+
+def test_fault_25_two_at_once() -> None:
+    """Of many Allocates for one device at once, one is granted; while a pod has it, none is."""
+
+    async def story(root: Path) -> None:
+        async with running(ListSource(mock_devices(2)), root=root) as node:
+            await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 2})
+            both = (
+                node.kubelet.admit(f"ml/{n}", {GPU: 2}, {GPU: [f"device_{n % 2}", f"device_{1 - n % 2}"]})
+                for n in range(8)
+            )
+            results = await asyncio.gather(*both, return_exceptions=True)
+            granted = [result for result in results if isinstance(result, dict)]
+            refused = [str(result) for result in results if isinstance(result, AdmissionFailed)]
+            assert (len(granted), len(refused)) == (1, 7)
+            assert all("ALREADY_EXISTS" in text for text in refused)
+            (pod,) = node.kubelet.pods
+            with pytest.raises(AdmissionFailed, match=f"device_0 is in use by {pod}"):
+                await node.kubelet.admit("ml/late", {GPU: 1}, {GPU: ["device_0"]})
+            await node.kubelet.remove(pod)
+            await node.kubelet.admit("ml/late", {GPU: 1}, {GPU: ["device_0"]})
+
+    run(story)
+
+
+def test_fault_28_devices_in_use_stay() -> None:
+    """A new layout leaves the device of a running pod alone; what it blocks comes when the pod ends."""
+
+    async def story(root: Path) -> None:
+        source = ListSource(slices(2, [0, 2, 4]))
+        async with running(source, root=root) as node:
+            kubelet = node.kubelet
+            two, four = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-4g.40gb"
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 3})
+            await kubelet.admit("ml/train", {two: 1}, {two: ["MIG-0-2-2"]})
+            source.list = slices(4, [0, 4])
+            node.plugin.poke()
+            # the old resource is gone for newcomers at once, the part that nothing blocks is there at once
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 1})
+            assert kubelet.devices == {two: {"MIG-0-2-2": False}, four: {"MIG-0-4-4": True}}
+            spec = (node.cdi / "tessera-simulated.example_gpu.json").read_text()
+            assert [entry["name"] for entry in json.loads(spec)["devices"]] == ["MIG-0-2-2", "MIG-0-4-4"]
+            assert not node.transitions[-1].complete
+            assert node.metric("devices", resource=two, health="leaving") == 1
+            await kubelet.pre_start("ml/train", two)  # its container may be restarted
+            with pytest.raises(AdmissionFailed, match="FAILED_PRECONDITION"):
+                await kubelet.admit("ml/other", {two: 1}, {two: ["MIG-0-2-2"]})
+            await kubelet.remove("ml/train")
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 2})
+            assert kubelet.devices[two] == {}
+            assert node.transitions[-1].complete
+
+    run(story)
+
+
+def test_fault_28_across_a_restart() -> None:
+    """A layout that changed while the plugin was away takes nothing from a running pod either."""
+
+    async def story(root: Path) -> None:
+        two, four = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-4g.40gb"
+        async with started(Kubelet(root)) as kubelet:
+            async with running(ListSource(slices(2, [0, 2])), root=root, kubelet=kubelet):
+                await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 2})
+                await kubelet.admit("ml/train", {two: 1}, {two: ["MIG-0-0-2"]})
+            async with running(ListSource(slices(4, [0, 4])), root=root, kubelet=kubelet) as node:
+                expected = {two: {"MIG-0-0-2": False}, four: {"MIG-0-4-4": True}}
+                await kubelet.until(lambda kubelet: kubelet.devices == expected)
+                await kubelet.pre_start("ml/train", two)
+                assert not node.transitions[-1].complete
+                await kubelet.remove("ml/train")
+                await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 2})
+
+    run(story)
+
+
+def test_fault_28_without_pod_resources() -> None:
+    """Where the kubelet does not say what is in use, whatever was handed out counts as used."""
+
+    async def story(root: Path) -> None:
+        source = ListSource(slices(2, [0, 2]))
+        kubelet = Kubelet(root, pod_resources=False)
+        async with started(kubelet), running(source, root=root, kubelet=kubelet) as node:
+            two, four = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-4g.40gb"
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 2})
+            await kubelet.admit("ml/train", {two: 1}, {two: ["MIG-0-0-2"]})
+            source.list = slices(4, [0, 4])
+            node.plugin.poke()
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 1})
+
+    run(story)
+
+
+def test_a_source_that_fails_changes_nothing() -> None:
+    """When a source cannot say, what it said before holds."""
+
+    async def story(root: Path) -> None:
+        source = ListSource(mock_devices())
+        async with running(source, root=root) as node:
+            await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
+            source.failure = "NVML does not answer"
+            await node.until(lambda: (node.metric("failures_total", what="source") or 0) > 0)
+            assert node.kubelet.allocatable == {GPU: 8}
+            source.failure, source.list = "", mock_devices(4)
+            await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 4})
+
+    run(story)
+
+
+def test_a_spec_that_cannot_be_written_is_not_announced() -> None:
+    """The kubelet hears of no device whose CDI spec is not on disk; it hears as soon as it is."""
+
+    async def story(root: Path) -> None:
+        (root / "cdi").write_text("a file where the folder should be")
+        async with running(ListSource(mock_devices()), root=root) as node:
+            await node.until(lambda: (node.metric("failures_total", what="publish") or 0) > 0)
+            assert node.kubelet.allocatable == {}
+            (root / "cdi").unlink()
+            await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
+
+    run(story)
+
+
+def test_specs_that_somebody_removed_come_back() -> None:
+    """A cleaned /var/run/cdi is filled again."""
+
+    async def story(root: Path) -> None:
+        async with running(ListSource(mock_devices()), root=root) as node:
+            await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
+            spec = node.cdi / "tessera-device.example.com_gpu.json"
+            spec.unlink()
+            await node.until(spec.exists)
+
+    run(story)
+
+
+def test_leaving_in_good_order() -> None:
+    """A plugin that ends removes its sockets, and leaves CDI specs for containers that restart meanwhile."""
+
+    async def story(root: Path) -> None:
+        async with started(Kubelet(root)) as kubelet:
+            async with running(ListSource(mock_devices()), root=root, kubelet=kubelet):
+                await kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 0})
+            assert [path.name for path in kubelet.folder.iterdir()] == ["kubelet.sock"]
+            assert [path.name for path in (root / "cdi").iterdir()] == ["tessera-device.example.com_gpu.json"]
+
+    run(story)
+
+
+def test_sockets_of_a_killed_plugin_are_removed() -> None:
+    """A socket that a killed plugin left is removed; one that somebody serves stays."""
+
+    async def story(root: Path) -> None:
+        import socket
+
+        folder = root / "device-plugins"
+        folder.mkdir()
+        listeners = {}
+        for name in ("tessera-dead.sock", "tessera-alive.sock", "other.sock"):
+            listeners[name] = socket.socket(socket.AF_UNIX)
+            listeners[name].bind(str(folder / name))
+            listeners[name].listen()
+        listeners["tessera-dead.sock"].close()
+        listeners["other.sock"].close()
+        async with running(ListSource([]), root=root, kubelet=Kubelet(root)) as node:
+            await node.until(lambda: node.plugin.ready)
+            assert sorted(path.name for path in folder.iterdir()) == ["other.sock", "tessera-alive.sock"]
+        listeners["tessera-alive.sock"].close()
+
+    run(story)
+
+
+def test_a_folder_too_deep_for_a_socket(caplog: pytest.LogCaptureFixture) -> None:
+    """A path longer than a unix socket's may be is said in a sentence, and tried again without a crash."""
+
+    async def story(root: Path) -> None:
+        deep = root / ("x" * 60)
+        (deep / "device-plugins").mkdir(parents=True)
+        (deep / "device-plugins" / "kubelet.sock").touch()
+        async with running(ListSource(mock_devices()), root=deep, kubelet=Kubelet(deep)) as node:
+            await node.until(
+                lambda: (node.metric("registrations_total", resource=GPU, result="failed") or 0) > 0
+            )
+            assert node.plugin.alive
+        assert "longer than the 107 bytes" in caplog.text
+
+    run(story)

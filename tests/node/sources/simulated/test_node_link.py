@@ -1,0 +1,298 @@
+"""A simulated node in a cluster: the annotation is followed, the node says what became of it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tessera.kube.rest.client import Client
+from tessera.kube.rest.paths import path_of
+from tessera.node.process import NodePlugin, Settings
+from tessera.protocol.configuration import devices as device_config
+from tessera.protocol.mig.documents import RUNAI_CONFIG
+from tessera.protocol.mig.mapping import decode_mapping
+from tessera.simulation.control_plane.kinds import NODES
+from tessera.simulation.control_plane.store import StatusError
+from tessera.simulation.node.kubelet import Kubelet
+from tests.kube.apiserver import MisbehavingApiServer, status
+from tests.node.running import TICK, run, started
+
+EXAMPLE = (Path(__file__).parents[4] / "examples" / "simulated-h200.yaml").read_text()
+TWO, THREE = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-3g.30gb"
+STATE, REASON, MAPPING = "nvidia.com/mig.config.state", "nvidia.com/mig.config.reason", "run.ai/mig-mapping"
+
+
+def annotation(*devices: str, cards: str = "[0, 1, 2, 3]") -> str:
+    listed = ", ".join(devices)
+    return f"""
+        version: v1
+        mig-configs:
+          selected:
+          - devices: {cards}
+            mig-enabled: true
+            mig-devices: [{listed}]
+        """
+
+
+@dataclass
+class Cluster:
+    server: MisbehavingApiServer
+    client: Client
+    kubelet: Kubelet
+    node: NodePlugin
+
+    async def annotate(self, text: str | None) -> None:
+        await self.patch({"annotations": {RUNAI_CONFIG: text}})
+
+    async def patch(self, metadata: dict[str, Any]) -> None:
+        await self.client.patch(path_of("v1", "nodes", name="node-1"), {"metadata": metadata})
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return dict(self.server.store.get(NODES, "node-1").document["metadata"].get("labels") or {})
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return dict(self.server.store.get(NODES, "node-1").document["metadata"].get("annotations") or {})
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def cluster(
+    root: Path, text: str | None = None, *, there: bool = True, configuration: str = EXAMPLE
+) -> AsyncIterator[Cluster]:
+    async with started(Kubelet(root)) as kubelet, MisbehavingApiServer() as server:
+        await server.start()
+        annotations = {RUNAI_CONFIG: text} if text else {}
+        if there:
+            server.store.create(NODES, {"metadata": {"name": "node-1", "annotations": annotations}})
+        async with Client(server.cluster) as client:
+            node = NodePlugin(device_config.parse(configuration), settings(root), client)
+            task = asyncio.create_task(node.run())
+            try:
+                yield Cluster(server, client, kubelet, node)
+            finally:
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+
+
+def settings(root: Path) -> Settings:
+    return Settings("node-1", kubelet_dir=root, cdi_dir=root / "cdi", state_dir=root / "state", tick=TICK)
+
+
+def test_the_annotation_becomes_resources() -> None:
+    """2×2g.20gb + 1×3g.30gb on four cards is 8 and 4; a change brings what came and takes what went."""
+
+    async def story(root: Path) -> None:
+        async with cluster(root, annotation("2g.20gb", "2g.20gb", "3g.30gb")) as it:
+            await it.kubelet.until(lambda kubelet: kubelet.allocatable == {TWO: 8, THREE: 4})
+            await it.until(lambda: it.labels.get(STATE) == "success")
+            assert it.labels == {
+                STATE: "success",
+                "nvidia.com/gpu.present": "true",
+                "nvidia.com/gpu.product": "NVIDIA-H200-70GB",
+                "nvidia.com/gpu.count": "4",
+                "nvidia.com/gpu.memory": "71680",
+                "nvidia.com/mig.strategy": "mixed",
+                "nvidia.com/mig.capable": "true",
+                **{
+                    f"{TWO}.{key}": value
+                    for key, value in {
+                        "count": "8",
+                        "memory": "20480",
+                        "product": "NVIDIA-H200-70GB-MIG-2g.20gb",
+                    }.items()
+                },
+                **{
+                    f"{THREE}.{key}": value
+                    for key, value in {
+                        "count": "4",
+                        "memory": "30720",
+                        "product": "NVIDIA-H200-70GB-MIG-3g.30gb",
+                    }.items()
+                },
+            }
+            mapping = decode_mapping(it.annotations[MAPPING])
+            uuids = {device.device_uuid for devices in mapping.values() for device in devices}
+            assert uuids == {device.id for device in it.node.plugin.devices}
+            await it.annotate(annotation("1g.10gb", "1g.10gb", cards="[0, 1]"))
+            one = "nvidia.com/mig-1g.10gb"
+            await it.kubelet.until(
+                lambda kubelet: kubelet.allocatable == {TWO: 0, THREE: 0, one: 4, "nvidia.com/gpu": 2}
+            )
+            await it.until(lambda: f"{one}.count" in it.labels)
+            assert not [name for name in it.labels if name.startswith((TWO, THREE))]
+            assert list(decode_mapping(it.annotations[MAPPING])) == [0, 1]
+
+    run(story)
+
+
+def test_without_an_annotation_the_configuration_holds() -> None:
+    """No annotation: the layout of the configuration, GPU labels, and no state, since nobody asked."""
+
+    async def story(root: Path) -> None:
+        async with cluster(root) as it:
+            await it.kubelet.until(lambda kubelet: kubelet.allocatable == {TWO: 8, THREE: 4})
+            await it.until(lambda: "nvidia.com/gpu.count" in it.labels)
+            assert STATE not in it.labels
+            await it.annotate(annotation("7g.70gb"))
+            await it.until(lambda: it.labels.get(STATE) == "success")
+            await it.annotate(None)
+            await it.until(lambda: STATE not in it.labels)
+            await it.kubelet.until(lambda kubelet: kubelet.allocatable.get(TWO) == 8)
+
+    run(story)
+
+
+def test_fault_27_a_bad_annotation() -> None:
+    """State failed, with the reason; the last good layout stays in the node's resources."""
+
+    async def story(root: Path) -> None:
+        async with cluster(root, annotation("2g.20gb", "2g.20gb", "3g.30gb")) as it:
+            await it.until(lambda: it.labels.get(STATE) == "success")
+            await it.kubelet.until(lambda kubelet: kubelet.allocatable == {TWO: 8, THREE: 4})
+            for bad, reason in (
+                ("{[", "run.ai/mig.config"),
+                (annotation("4g.80gb"), "4g.80gb"),
+                (annotation("3g.30gb", "3g.30gb", "3g.30gb"), "cards 0-3"),
+            ):
+                await it.annotate(bad)
+                await it.until(lambda reason=reason: reason in it.annotations.get(REASON, ""))  # type: ignore[misc]
+                assert it.labels[STATE] == "failed"
+                assert it.kubelet.allocatable == {TWO: 8, THREE: 4}
+            await it.annotate(annotation("7g.70gb"))
+            await it.until(lambda: it.labels[STATE] == "success")
+            assert REASON not in it.annotations
+            await it.kubelet.until(lambda kubelet: kubelet.allocatable.get("nvidia.com/mig-7g.70gb") == 4)
+
+    run(story)
+
+
+def test_fault_28_a_layout_that_waits_for_a_pod() -> None:
+    """The state is pending while a pod holds on to an old device, and names it; then it is success."""
+
+    async def story(root: Path) -> None:
+        async with cluster(root, annotation("2g.20gb", "2g.20gb", "3g.30gb")) as it:
+            await it.kubelet.until(lambda kubelet: kubelet.allocatable == {TWO: 8, THREE: 4})
+            await it.kubelet.admit("ml/train", {TWO: 1})
+            await it.annotate(annotation("7g.70gb"))
+            seven = "nvidia.com/mig-7g.70gb"
+            await it.kubelet.until(lambda kubelet: kubelet.allocatable == {TWO: 0, THREE: 0, seven: 3})
+            await it.until(lambda: it.labels[STATE] == "pending")
+            assert "1 to come" in it.annotations[REASON]
+            assert "kept for ml/train" in it.annotations[REASON]
+            mapping = decode_mapping(it.annotations[MAPPING])
+            there = {one.device_uuid: one.leaving for devices in mapping.values() for one in devices}
+            assert there == {device.id: device.leaving for device in it.node.plugin.devices}
+            assert sorted(there.values()) == [False, False, False, True]
+            await it.kubelet.remove("ml/train")
+            await it.kubelet.until(lambda kubelet: kubelet.allocatable == {TWO: 0, THREE: 0, seven: 4})
+            await it.until(lambda: it.labels[STATE] == "success")
+            mapping = decode_mapping(it.annotations[MAPPING])
+            assert [[one.leaving for one in devices] for devices in mapping.values()] == [[False]] * 4
+
+    run(story)
+
+
+def test_labels_that_somebody_removes_come_back() -> None:
+    """What the node ought to say is compared with what it says, not with what was sent."""
+
+    async def story(root: Path) -> None:
+        async with cluster(root) as it:
+            await it.until(lambda: "nvidia.com/gpu.product" in it.labels)
+            await it.patch(
+                {"labels": {"nvidia.com/gpu.product": None, "nvidia.com/gpu.count": "99", "team": "a"}}
+            )
+            await it.until(lambda: it.labels.get("nvidia.com/gpu.product") == "NVIDIA-H200-70GB")
+            assert it.labels["nvidia.com/gpu.count"] == "4"
+            assert it.labels["team"] == "a"
+
+    run(story)
+
+
+def test_a_node_that_comes_later() -> None:
+    """Nothing is announced before the node says, or does not say, which layout it wants."""
+
+    async def story(root: Path) -> None:
+        async with cluster(root, there=False) as it:
+            await it.server.until(lambda: it.server.watches > 0)
+            assert it.kubelet.capacity == {}
+            document = {"metadata": {"name": "node-1", "annotations": {RUNAI_CONFIG: annotation("7g.70gb")}}}
+            it.server.store.create(NODES, document)
+            await it.kubelet.until(lambda kubelet: kubelet.allocatable == {"nvidia.com/mig-7g.70gb": 4})
+
+    run(story)
+
+
+def test_an_api_server_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the API server the last good layout of the run before holds; with it, what the node says."""
+    monkeypatch.setattr("tessera.node.sources.simulated.node_link._PATIENCE", 0.2)
+
+    async def story(root: Path) -> None:
+        async with cluster(root, annotation("7g.70gb")) as it:
+            await it.kubelet.until(lambda kubelet: kubelet.allocatable == {"nvidia.com/mig-7g.70gb": 4})
+        async with started(Kubelet(root)) as kubelet, MisbehavingApiServer() as server:
+            await server.start()
+            unreachable = server.cluster
+            await server.stop()
+            async with Client(unreachable) as client:
+                node = NodePlugin(device_config.parse(EXAMPLE), settings(root), client)
+                task = asyncio.create_task(node.run())
+                await kubelet.until(lambda kubelet: kubelet.allocatable == {"nvidia.com/mig-7g.70gb": 4})
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+
+    run(story)
+
+
+def test_an_answer_that_is_refused_is_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the API server says no to the labels, they are sent again."""
+    monkeypatch.setattr("tessera.node.sources.simulated.node_link._RETRY", (0.05, 0.1))
+
+    async def story(root: Path) -> None:
+        async with cluster(root, there=False) as it:
+            refused = 0
+
+            def intercept(request: Any) -> Any:
+                nonlocal refused
+                if request.method == "PATCH" and refused < 3:
+                    refused += 1
+                    return status(StatusError(403, "Forbidden", "nodes is forbidden"))
+                return None
+
+            it.server.intercept = intercept
+            it.server.store.create(NODES, {"metadata": {"name": "node-1"}})
+            await it.until(lambda: "nvidia.com/gpu.product" in it.labels)
+            assert refused == 3
+
+    run(story)
+
+
+def test_room_is_measured() -> None:
+    """The metric of fragmentation says what the cards could still hold, given which devices pods hold."""
+
+    async def story(root: Path) -> None:
+        async with cluster(root, annotation("2g.20gb", "2g.20gb", "3g.30gb")) as it:
+
+            def room(profile: str, how: str) -> float | None:
+                labels = {"profile": profile, "how": how}
+                return it.node.metrics.registry.get_sample_value("tessera_device_plugin_mig_room", labels)
+
+            await it.kubelet.until(lambda kubelet: kubelet.allocatable == {TWO: 8, THREE: 4})
+            await it.until(lambda: room("2g.20gb", "free") == 8)
+            assert (room("3g.30gb", "free"), room("1g.10gb", "free"), room("1g.10gb", "recut")) == (4, 0, 28)
+            await it.kubelet.admit("default/p", {TWO: 1})
+            await it.until(lambda: room("2g.20gb", "free") == 7)
+            assert room("1g.10gb", "recut") == 21
+
+    run(story)

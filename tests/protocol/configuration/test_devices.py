@@ -1,0 +1,180 @@
+"""The device plugin's configuration: what it means, and every mistake at once."""
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from tessera.core.devices.device import Device, DeviceNode, Edits, Handover, Mount
+from tessera.core.errors import InvalidInputs
+from tessera.core.mig.geometry import SIMULATED_H200_70GB
+from tessera.core.mig.layout import Strategy
+from tessera.protocol import yaml
+from tessera.protocol.configuration.device_fields import DOCUMENT, reference
+from tessera.protocol.configuration.devices import DeviceConfiguration, NvmlCards, parse
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def test_the_mock_devices_are_exactly_these() -> None:
+    """Eight devices, each with its device node and its library."""
+    text = (EXAMPLES / "mock-devices.yaml").read_text()
+    assert parse(text).static == tuple(
+        Device(
+            f"device_{n}",
+            resource="device.example.com/gpu",
+            cdi_kind="device.example.com/gpu",
+            edits=Edits(
+                nodes=(DeviceNode(f"/dev/mock/device_{n}", f"/dev/mock/device_{n}", "rw"),),
+                mounts=(Mount(f"/mock/lib/device_{n}.so", f"/mock/lib/device_{n}.so", read_only=True),),
+            ),
+        )
+        for n in range(8)
+    )
+
+
+def test_the_simulated_node_is_four_cards() -> None:
+    """Four 70 GB cards, cut into eight 2g.20gb and four 3g.30gb."""
+    configuration = parse((EXAMPLES / "simulated-h200.yaml").read_text())
+    assert configuration.simulated is not None
+    assert configuration.simulated.cards == (SIMULATED_H200_70GB,) * 4
+    assert configuration.simulated.strategy is Strategy.MIXED
+    assert configuration.simulated.layout == "2g.20gb=2,3g.30gb=1"
+    assert configuration.fault_file == "/etc/tessera/faults.yaml"
+
+
+@pytest.mark.parametrize("name", ["mock-devices.yaml", "simulated-h200.yaml"])
+def test_examples_agree_with_the_schema(name: str) -> None:
+    """The JSON Schema takes what the reader takes."""
+    jsonschema.Draft202012Validator(DOCUMENT.schema()).validate(yaml.load((EXAMPLES / name).read_text()))
+
+
+def test_what_else_can_be_said() -> None:
+    """Lists of patterns, other places in the container, variables, kinds, NVML, a product by name."""
+    configuration = parse(
+        """
+        handover: both
+        static:
+        - resource: example.com/nic
+          devices: [eth0, "port-{8..9}-x"]
+          cdiKind: net.example.com/port
+          env: {PORT_{n}: x}
+          devicesVariable: PORTS
+          deviceNodes: [{hostPath: "/dev/{id}", containerPath: "/dev/nic{n}", permissions: rwm}]
+        simulated: {product: H200, cards: 2, migStrategy: single, layout: 1g.18gb=7, numaNodes: 2}
+        nvml:
+        """.replace("{PORT_{n}: x}", '{PORT: "{n}"}')
+    )
+    assert configuration.handover is Handover.BOTH
+    assert [(device.id, dict(device.edits.env)["PORT"]) for device in configuration.static] == [
+        ("eth0", ""),
+        ("port-8-x", "8"),
+        ("port-9-x", "9"),
+    ]
+    last = configuration.static[-1]
+    assert last.cdi_name == "net.example.com/port=port-9-x"
+    assert last.edits.nodes == (DeviceNode("/dev/nic9", "/dev/port-9-x", "rwm"),)
+    assert last.env_list == "PORTS"
+    assert configuration.simulated is not None
+    assert [card.name for card in configuration.simulated.cards] == ["NVIDIA H200"] * 2
+    assert configuration.nvml == NvmlCards(
+        Strategy.NONE, "NVIDIA_VISIBLE_DEVICES", "tessera.nvml/gpu", described_by_us=True
+    )
+    assert parse("nvml: {cdi: nvidia-ctk, migStrategy: mixed}").nvml == NvmlCards(
+        Strategy.MIXED, "NVIDIA_VISIBLE_DEVICES", "nvidia.com/gpu", described_by_us=False
+    )
+
+
+def test_cards_that_cannot_be_cut() -> None:
+    """A product without profiles is a whole GPU and nothing else."""
+    configuration = parse("simulated: {product: {name: Tesla T4, memory: 16}, cards: 1}")
+    assert configuration.simulated is not None
+    (card,) = configuration.simulated.cards
+    assert (card.name, card.label, card.memory_mib, card.shapes) == ("Tesla T4", "Tesla-T4", 16384, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "complaints"),
+    [
+        ("{}", ["no devices: at least one of static, simulated and nvml is needed"]),
+        ("", ["no devices: at least one of static, simulated and nvml is needed"]),
+        ("# static:\n---\n", ["no devices: at least one of static, simulated and nvml is needed"]),
+        ("null", ["no devices: at least one of static, simulated and nvml is needed"]),
+        ("[]", ["a list is not a map"]),
+        (
+            """
+            handover: magic
+            faultFile: faults.yaml
+            statics: []
+            static:
+            - resource: gpu
+              devices: device_{7..0}
+              deviceNodes: [{hostPath: dev/x, permissions: rx}, {hostPath: /a/../b}]
+            - {resource: nodes.kubernetes.io/gpu, devices: a/b, env: {A-B: c}}
+            - {resource: example.com/a, devices: 7}
+            - {resource: example.com/b, devices: "x{0..99999}", mounts: [{hostPath: /x, readonly: yes}]}
+            simulated: {product: T5, cards: 0, migStrategy: any}
+            nvml: {cdi: theirs}
+            """,
+            [
+                'statics: unknown field; did you mean "static"?',
+                'handover: "magic" is not one of cdi, inline, both',
+                'faultFile: "faults.yaml" is no absolute path (and ".." has no place in one)',
+                'static[0].resource: "gpu" is no extended resource such as device.example.com/gpu',
+                'static[0].deviceNodes[0].hostPath: "dev/x" is no absolute path (and ".." has no place in one)',
+                'static[0].deviceNodes[0].permissions: "rx": permissions are some of r, w and m, such as rw',
+                'static[0].deviceNodes[1].hostPath: "/a/../b" is no absolute path (and ".." has no place in one)',
+                'static[1].resource: "nodes.kubernetes.io/gpu": kubernetes.io belongs to Kubernetes; take a domain of your own',
+                'static[1].env.A-B: "A-B" is no name of an environment variable',
+                "static[2].devices: 7 is not a list",
+                'static[3].mounts[0].readonly: unknown field; did you mean "readOnly"?',
+                'simulated.product: unknown product "T5"; known are ',
+                "simulated.cards: 0 is not a whole number from 1 to 64",
+                'simulated.migStrategy: "any" is not one of none, single, mixed',
+                'nvml.cdi: "theirs" is not one of own, nvidia-ctk',
+                'static[0].devices: "device_{7..0}": a range goes up, such as {0..7}',
+                'static[1].devices: "a/b" is no CDI device name: ',
+                "static[2]: a device is something: deviceNodes, mounts or env is needed",
+                "static[3].devices: more than 10000 devices",
+            ],
+        ),
+        (
+            "simulated: {product: {name: X, memory: 70, slices: 7, profiles: [9g.90gb]}, cards: 1}",
+            ["simulated.product: X: 9g.90gb needs 9 slices, the card has 7"],
+        ),
+        (
+            "simulated: {product: H200, cards: 1, layout: 7g.141gb=2}",
+            ["simulated.layout: card 0: "],
+        ),
+        (
+            "simulated: {product: H200, cards: 1, migStrategy: single, layout: '1g.18gb=1,2g.35gb=1'}",
+            ["simulated.layout: MIG strategy single: one profile on all cards"],
+        ),
+        (
+            """
+            static:
+            - {resource: a.com/x, devices: "d{0..1}", env: {A: b}, cdiKind: v.com/c}
+            - {resource: a.com/y, devices: d1, env: {A: b}, cdiKind: v.com/c}
+            """,
+            ["static[1].devices: v.com/c=d1 stands twice; set cdiKind to tell them apart"],
+        ),
+    ],
+)
+def test_every_mistake_is_named_at_once(text: str, complaints: list[str]) -> None:
+    """Each complaint says where and what, and none hides another."""
+    with pytest.raises(InvalidInputs) as raised:
+        parse(text)
+    found = raised.value.complaints
+    assert len(found) == len(complaints)
+    for complaint, beginning in zip(found, complaints, strict=True):
+        assert complaint.startswith(beginning)
+
+
+def test_defaults() -> None:
+    """What is left out has its default."""
+    assert parse("static: []") == DeviceConfiguration()
+
+
+def test_the_documentation_has_every_field() -> None:
+    """The table in the documentation is the one that the fields make."""
+    assert reference() in (EXAMPLES.parent / "docs" / "device-plugin.md").read_text()

@@ -1,0 +1,210 @@
+"""The configuration file: read whole, or refused with everything that is wrong with it."""
+
+import contextlib
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.core.admission.decision import Policy
+from tessera.core.admission.fallback import FallbackPolicy
+from tessera.core.errors import InvalidInput, InvalidInputs
+from tessera.core.kubernetes.quantity import Quantity
+from tessera.protocol import yaml
+from tessera.protocol.configuration import webhook as config
+from tests.build import resource
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_empty():
+    """Nothing configured is a configuration: everything has its default."""
+    assert config.parse("") == config.Configuration()
+    assert config.parse("fallback:\ninjection:\nserver:\n") == config.Configuration()
+    assert config.parse("{}").policy == Policy()
+
+
+def test_fallback():
+    """Every switch of fallback."""
+    parsed = config.parse(
+        """
+        fallback:
+          enabled: false
+          downgrades: false
+          upgrades: false
+          wholeGPU: false
+          chains: {3g.30gb: [1g.10gb+me, nvidia.com/mig-1g.10gb, gpu, nvidia.com/gpu], 7g.80gb: []}
+          autoscaled: [gpu, 2g.20gb]
+          unmatched: admit
+        server: {onError: deny}
+        """
+    )
+    assert parsed.policy.fallback == FallbackPolicy(
+        enabled=False,
+        downgrades=False,
+        upgrades=False,
+        whole_gpu=False,
+        chains={
+            resource("3g.30gb"): tuple(map(resource, ("1g.10gb.me", "1g.10gb", "gpu"))),
+            resource("7g.80gb"): (),
+        },
+        autoscaled=frozenset(map(resource, ("gpu", "2g.20gb"))),
+        reject_unmatched=False,
+    )
+    assert parsed.server.on_error == "deny"
+
+
+def test_injection_as_json():
+    """Gpuinjector's JSON, as it is in use."""
+    text = json.dumps(
+        {
+            "injection": {
+                "resourceMap": {
+                    "V100": {
+                        "nvidia.com/gpu": {
+                            "resourceList": [{"name": "cpu", "coefficient": 0.29, "unit": "m"}, {"name": "memory", "coefficient": 1.5, "unit": "Gi"}],
+                            "annotations": {"a": "b"},
+                        }
+                    }
+                },
+                "namespaceWhiteList": ["x"],
+            }
+        }
+    )  # fmt: skip
+    injection = config.parse(text).policy.injection
+    rule = injection.default["V100"]["nvidia.com/gpu"]
+    assert rule.per_gpu == (("cpu", Quantity.parse("0.00029")), ("memory", Quantity.parse("1536Mi")))
+    assert rule.annotations == {"a": "b"}
+    assert injection.skipped_namespaces == {"x"}
+
+
+def test_every_complaint_at_once():
+    """All errors are reported, each with its path and what would be right."""
+    with pytest.raises(InvalidInputs) as caught:
+        config.parse(
+            """
+            resourceMap: {}
+            fallback: {downgrade: yes, unmatched: rejct, chains: {2g: [1g.10gb, cpu], 3g.30gb: 5}, upgrades: "yes"}
+            injection:
+              resourceMap:
+                V100:
+                  nvidia.com/gpu:
+                    resourceList:
+                    - {name: cpu, coefficient: -4, unit: m}
+                    - {name: memory, coefficient: 8, unit: Gb}
+                    - {name: memory, coefficient: "8"}
+                    - {coefficient: .5, unit: cores}
+                    - {name: nvidia.com/gpu, coefficient: 1e99999999}
+                    annotations: {a: 1}
+            server: []
+            """
+        )
+    rule = "injection.resourceMap.V100.nvidia.com/gpu"
+    assert caught.value.complaints == (
+        'resourceMap: belongs under "injection" (injection.resourceMap)',
+        'fallback.downgrade: unknown field; did you mean "downgrades"?',
+        'fallback.upgrades: "yes" is neither true nor false',
+        'fallback.chains.2g: "2g" is not a MIG profile such as 1g.10gb or 1g.10gb+me',
+        'fallback.chains.2g[1]: "cpu" is not a MIG profile such as 1g.10gb or 1g.10gb+me',
+        "fallback.chains.3g.30gb: 5 is not a list",
+        'fallback.unmatched: "rejct" is not one of reject, admit; did you mean "reject"?',
+        f"{rule}.resourceList[0].coefficient: -4 is negative",
+        f'{rule}.resourceList[1].unit: "Gb" is not a Kubernetes suffix; did you mean "Gi"?',
+        f'{rule}.resourceList[2].coefficient: "8" is not a number; write it without quotes, such as 4000 or 1.5',
+        f"{rule}.resourceList[3].name: missing; expected resource name",
+        f'{rule}.resourceList[3].unit: "cores" is not a Kubernetes suffix; they are n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei',
+        f"{rule}.resourceList[4].coefficient: 1E+99999999 is out of range",
+        f"{rule}.annotations.a: 1 is not a text; expected text",
+        "server: a list is not a map",
+        f'{rule}.resourceList[2].name: "memory" stands in this list twice',
+        f'{rule}.resourceList[4].name: "nvidia.com/gpu" is the GPU resource itself and stays as the pod asks for it',
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("unit", "meant"),
+    [
+        ("Gb", "Gi"),
+        ("GB", "Gi"),
+        ("gi", "Gi"),
+        ("KB", "Ki"),
+        ("K", "k"),
+        ("g", "G"),
+        ("mi", "Mi"),
+        ("Mb", "Mi"),
+    ],
+)
+def test_units_people_write(unit, meant):
+    """A unit that Kubernetes does not know is answered with the one that was meant."""
+    text = f"injection: {{resourceMap: {{X: {{nvidia.com/gpu: {{resourceList: [{{name: memory, coefficient: 1, unit: {unit}}}]}}}}}}}}"
+    with pytest.raises(
+        InvalidInputs, match=f'"{unit}" is not a Kubernetes suffix; did you mean "{meant}"\\?$'
+    ):
+        config.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "7",
+        "a: [",
+        "fallback: {a: &x [*x]}",
+        "injection: {resourceMap: {V100: 5}}",
+        "\x00",
+        "a: 1\n---\nb: 2",
+    ],
+)
+def test_no_configuration(text):
+    """What is no configuration at all is refused just as clearly."""
+    with pytest.raises(InvalidInput) as caught:
+        config.parse(text)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_example():
+    """The example is valid, and the file in examples/ is it."""
+    assert config.parse(config.EXAMPLE).policy.fallback.chains == {resource("7g.80gb"): (resource("gpu"),)}
+    assert (ROOT / "examples/config.yaml").read_text() == config.EXAMPLE
+
+
+def test_schema():
+    """The JSON Schema is a schema, takes the example and refuses what the reader refuses."""
+    schema = config.json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    validator.validate(yaml.load(config.EXAMPLE))
+    assert not validator.is_valid({"fallback": {"downgrade": True}})
+    assert not validator.is_valid({"server": {"onError": "maybe"}})
+
+
+def test_reference_is_documented():
+    """The reference in the documentation is the one that the code gives."""
+    assert config.reference() in (ROOT / "docs/configuration.md").read_text()
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.decimals(allow_nan=False, allow_infinity=False).map(str) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8) | st.sampled_from(["fallback", "injection", "resourceMap", "chains"]), inner, max_size=3),
+)  # fmt: skip
+
+
+@given(st.dictionaries(st.sampled_from(["fallback", "injection", "server", "x"]), json_values))
+def test_any_document(document):
+    """Whatever stands in the file, it is a configuration or a list of complaints; nothing else happens."""
+    with contextlib.suppress(InvalidInput):
+        assert isinstance(config.parse(json.dumps(document)), config.Configuration)
+
+
+@given(st.decimals(min_value=0, max_value=10**6, places=4))
+def test_coefficients_are_exact(number):
+    """A coefficient is the decimal number that was written, in YAML and in JSON."""
+    for text in (f"{{name: cpu, coefficient: {number}}}", f'{{"name": "cpu", "coefficient": {number}}}'):
+        parsed = config.parse(
+            f'{{"injection": {{"resourceMap": {{"X": {{"g": {{"resourceList": [{text}]}}}}}}}}}}'
+        )
+        assert parsed.policy.injection.default["X"]["g"].per_gpu[0][1].value == Decimal(number)

@@ -1,0 +1,192 @@
+"""The embedded cluster with Tessera on it, beyond what the stories tell."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from tessera.doctor.checks import examine
+from tessera.doctor.evidence import Names
+from tessera.doctor.gather import Gatherer
+from tessera.kube.access.choice import find_cluster
+from tessera.kube.errors import ApiError
+from tessera.kube.rest.client import Client
+from tessera.protocol.configuration import webhook as config
+from tessera.simulation.control_plane.kinds import EVENTS, NAMESPACES
+from tessera.simulation.embedded import embedded
+from tessera.simulation.node.descriptions import known_nodes
+from tessera.simulation.stories.stage import Stage
+from tessera.simulation.stories.table import MOCK, ONE, THREE, TWO, asks, container, pod
+
+
+@asynccontextmanager
+async def running(*nodes):
+    """A cluster with these nodes, once they offer all they have."""
+    async with (
+        embedded(known_nodes(), config.parse(config.EXAMPLE)) as one,
+        one.cluster.client() as client,
+    ):
+        stage = Stage(client, one)
+        await one.have(nodes)
+        equipped = [name for name in nodes if name != "cpu"]
+        await stage.until(
+            lambda: stage.offers(equipped, [MOCK]), lambda found: all(map(bool, found.values()))
+        )
+        await one.settled()
+        yield one, stage
+
+
+async def in_phase(stage, name, phase):
+    found = await stage.until(lambda: stage.pod(name), lambda p: p["status"]["phase"] == phase)
+    assert found["status"]["phase"] == phase, found["status"]
+    return found
+
+
+async def test_every_container_has_its_own():
+    """Containers share no device; what an init container had goes on to those after it."""
+    async with running("mock") as (one, stage):
+        document = pod(
+            "p", container("a", limits={MOCK: 2}), container("b", limits={MOCK: 3}), container("c")
+        )
+        document["spec"]["initContainers"] = [container("first", limits={MOCK: 5})]
+        await stage.create(document)
+        found = await in_phase(stage, "p", "Running")
+        seen = await one.seen("default", "p")
+        devices = {name: set(lines[0].split(", ")) if lines else set() for name, lines in seen.items()}
+        assert {name: len(each) for name, each in devices.items()} == {"first": 5, "a": 2, "b": 3, "c": 0}
+        assert not devices["a"] & devices["b"]
+        assert devices["first"] == devices["a"] | devices["b"]
+        a, b, c = found["status"]["containerStatuses"]
+        assert [len(each["allocatedResourcesStatus"][0]["resources"]) for each in (a, b)] == [2, 3]
+        assert "allocatedResourcesStatus" not in c
+        assert (await stage.uses(["mock"], [MOCK]))["mock"][MOCK].available == 3
+
+
+async def test_a_kubelet_that_cannot():
+    """A pod that was put onto a node past the scheduler, and does not fit, fails there for good."""
+    async with running("mock") as (one, stage):
+        await stage.create(asks("all", MOCK, 8))
+        await in_phase(stage, "all", "Running")
+        late = asks("late", MOCK, 1)
+        late["spec"]["nodeName"] = "mock"
+        await stage.create(late)
+        found = await in_phase(stage, "late", "Failed")
+        assert found["status"]["reason"] == "UnexpectedAdmissionError"
+        events = [stored.document for stored in one.cluster.store.list(EVENTS)]
+        assert any(event["reason"] == "UnexpectedAdmissionError" for event in events)
+        assert (await stage.uses(["mock"], [MOCK]))["mock"][MOCK].allocated == 8
+
+
+async def test_another_pod_of_the_same_name():
+    """A pod that is deleted and made again at once is another pod."""
+    async with running("mock") as (one, stage):
+        await stage.create(asks("p", MOCK, 6))
+        await in_phase(stage, "p", "Running")
+        path = "/api/v1/namespaces/default/pods"
+        await asyncio.gather(
+            stage._client.delete(f"{path}/p"), stage._client.create(path, asks("p", MOCK, 8))
+        )
+        await in_phase(stage, "p", "Running")
+        assert [len(ids) for ids in one.cluster.nodes["mock"].kubelet.pods["default/p"]["main"].values()] == [
+            8
+        ]
+
+
+async def test_nonsense_is_survived():
+    """Objects that make no sense, and events that somebody deletes, stop nobody."""
+    async with running("mock") as (_, stage):
+        client = stage._client
+        await client.create(
+            "/api/v1/nodes", {"metadata": {"name": "odd"}, "status": {"allocatable": {"cpu": "many"}}}
+        )
+        await stage.create(asks("p", MOCK, 9))
+        await stage.until(lambda: stage.pod("p"), lambda pod: bool(pod["status"].get("conditions")))
+        await client.delete("/api/v1/namespaces/default/events")
+        await client.patch("/api/v1/namespaces/default/pods/p", {"spec": None})
+        await client.delete("/api/v1/nodes/mock")
+        await client.delete("/api/v1/namespaces/default/pods/p")
+        await stage.create(asks("q", MOCK, 1))
+        found = await stage.until(lambda: stage.pod("q"), lambda pod: bool(pod["status"].get("conditions")))
+        assert found["status"]["conditions"][0]["message"] == "no nodes available to schedule pods"
+
+
+async def test_a_kubelet_restarts():
+    """Plugins come back by themselves, pods keep their devices."""
+    async with running("mock") as (one, stage):
+        await stage.create(asks("some", MOCK, 3))
+        await in_phase(stage, "some", "Running")
+        kubelet = one.cluster.nodes["mock"].kubelet
+        await kubelet.restart()
+        found = await stage.until(lambda: stage.offers(["mock"], [MOCK]), lambda o: o["mock"].get(MOCK) == 8)
+        assert found == {"mock": {MOCK: 8}}
+        await stage.create(asks("rest", MOCK, 5))
+        await in_phase(stage, "rest", "Running")
+        held = [ids for held in kubelet.pods.values() for each in held.values() for ids in each[MOCK]]
+        assert len(held) == len(set(held)) == 8
+
+
+async def test_namespaces_that_are_exempt():
+    """The webhook is not called for them, as its configuration says."""
+    async with running("h200-small") as (one, stage):
+        labels = {"gpu-webhook": "disabled"}
+        one.cluster.store.create(NAMESPACES, {"metadata": {"name": "own", "labels": labels}})
+        there = Stage(stage._client, one, namespace="own")
+        assert await there.create(asks("p", TWO)) == ()
+        assert one.reason("own", "p") == ""
+        assert await stage.create(asks("p", TWO)) != ()
+
+
+async def test_a_node_leaves():
+    """Its pods go with it, and admission no longer counts on it."""
+    async with running("h200-small", "h200-medium") as (one, stage):
+        await stage.create(asks("p", THREE))
+        await in_phase(stage, "p", "Running")
+        await one.have(["h200-small"])
+        await one.settled()
+        with pytest.raises(ApiError, match="not found"):
+            await stage.pod("p")
+        await stage.create(asks("q", THREE))
+        found = await in_phase(stage, "q", "Running")
+        assert found["spec"]["containers"][0]["resources"]["limits"] == {ONE: "1"}
+
+
+async def test_its_kubeconfig_leads_there(tmp_path):
+    """`kubectl` and every command of Tessera can be pointed at it."""
+    async with running("cpu") as (one, _):
+        file = tmp_path / "config"
+        file.write_text(one.cluster.kubeconfig())
+        async with Client(find_cluster(file)) as client:
+            nodes = msgspec.json.decode(await client.get("/api/v1/nodes"))
+    assert [node["metadata"]["name"] for node in nodes["items"]] == ["cpu"]
+
+
+async def test_the_doctor_finds_it_well():
+    """`tessera doctor` tells what is not there, and calls nothing a problem: the webhook answers."""
+    async with running("h200-small", "mock", "cpu") as (_, stage):
+        answers = list(examine(await Gatherer(stage._client, Names()).gather()))
+    found = {answer.check.name: answer.findings for answer in answers if answer.findings}
+    assert not any(answer.failed for answer in answers), found
+    told = {name: [str(one.severity) for one in findings] for name, findings in found.items()}
+    assert told == {
+        "running": ["note"],
+        "service": ["note"],
+        "selection": ["warning"],  # every pod is sent: matchConditions would not be evaluated
+        "plugin": ["unseen"],
+    }
+    assert not any("delete" in command for one in found.values() for f in one for command in f.commands)
+
+
+def test_its_end_is_clean():
+    """No task is left when it is over, not even when whoever used it failed."""
+
+    async def fail() -> None:
+        try:
+            async with running("mock", "h200-small"):
+                raise ZeroDivisionError
+        finally:
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    with pytest.raises(BaseExceptionGroup) as raised:
+        asyncio.run(fail())
+    assert raised.group_contains(ZeroDivisionError)

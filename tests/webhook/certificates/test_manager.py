@@ -1,0 +1,452 @@
+"""Self-managed certificates: made, published, renewed, rotated; by one replica and by three."""
+
+import asyncio
+import os
+import ssl
+import threading
+import time
+
+import pytest
+
+from tessera.kube.access.cluster import Cluster, Endpoint
+from tessera.kube.rest.client import Client as KubeClient
+from tessera.serving.logs import Log
+from tessera.simulation.control_plane.apiserver import ApiServer
+from tessera.simulation.control_plane.kinds import MUTATING_WEBHOOKS, NAMESPACES, SECRETS
+from tessera.webhook.certificates import rotation
+from tessera.webhook.certificates.authorities import (
+    InvalidVault,
+    authorities_in,
+    bundle_of,
+    names_in,
+    read_vault,
+    write_vault,
+)
+from tessera.webhook.certificates.manager import Conflict, Keeper, names_of_service
+from tessera.webhook.certificates.rotation import DAY, UNREADABLE, Move, Policy, Vault
+from tessera.webhook.certificates.signer import (
+    Inspect,
+    Made,
+    Question,
+    Signer,
+    SigningFailed,
+    SignLeaf,
+    run_program,
+)
+from tessera.webhook.certificates.store import KubeStore
+from tessera.webhook.http.identity import Identity
+from tests.webhook.certificates.authorities import FakeStore, JumpingClock, ask
+from tests.webhook.support import PAIR, Client, Live
+
+NAMES = [*names_of_service("gpu-webhook", "gpu-webhook"), "localhost"]
+SIGNER = Signer(ask)
+
+
+def quiet() -> Log:
+    return Log("json", "error", os.open(os.devnull, os.O_WRONLY))
+
+
+class Replica:
+    """A keeper and what it serves."""
+
+    def __init__(
+        self,
+        store: FakeStore | KubeStore,
+        policy: Policy = Policy(),  # noqa: B008
+        signer: Signer = SIGNER,
+    ) -> None:
+        self.clock = JumpingClock()
+        self.identity = Identity()
+        self.keeper = Keeper(store, signer, self.identity, NAMES, quiet(), policy, self.clock)
+
+    async def moves(self) -> list[Move]:
+        """Take steps until there is nothing to do."""
+        taken: list[Move] = []
+        while (move := await self.keeper.look()) is not Move.REST:
+            taken.append(move)
+            assert len(taken) < 20
+        return taken
+
+
+def accepted(identity: Identity, bundle: bytes, name: str = NAMES[0]) -> str:
+    """Shake hands in memory, as an API server would: "" or why not."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.load_verify_locations(cadata=bundle.decode())
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    one = client.wrap_bio(back, there, server_hostname=name)
+    other = identity.context().wrap_bio(there, back, server_side=True)
+    for _ in range(4):
+        for side in (one, other):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLError as error:
+                return error.reason or str(error)
+    return ""
+
+
+def test_first_start():
+    """From nothing: an authority, a bundle in every webhook, a leaf that it trusts under the Service's names."""
+    store = FakeStore(("a", "b"))
+
+    async def main() -> Replica:
+        replica = Replica(store)
+        assert replica.keeper.not_ready() == "the API server has not been asked yet"
+        assert await replica.moves() == [Move.ESTABLISH, Move.PUBLISH, Move.SIGN]
+        return replica
+
+    replica = asyncio.run(main())
+    for name in NAMES[:3]:
+        assert accepted(replica.identity, store.bundle, name) == ""
+    assert accepted(replica.identity, store.bundle, "elsewhere.svc") == "CERTIFICATE_VERIFY_FAILED"
+    assert replica.keeper.not_ready() == "API servers may not trust the certificate yet"
+    replica.clock.ahead += 3
+    asyncio.run(replica.keeper.look())
+    assert replica.keeper.not_ready() is None
+
+
+def test_an_empty_secret_is_filled():
+    """A Secret that a chart made, empty, with labels, is taken."""
+    store = FakeStore()
+
+    async def main() -> None:
+        await store.create_secret({})
+        assert await Replica(store).moves() == [Move.ESTABLISH, Move.PUBLISH, Move.SIGN]
+
+    asyncio.run(main())
+
+
+def test_fault_15_two_make_the_authority_at_once():
+    """Two replicas that both find nothing: one wins, and both use it."""
+    store = FakeStore()
+
+    async def main() -> list[Replica]:
+        replicas = [Replica(store) for _ in range(2)]
+
+        async def settle(replica: Replica) -> None:
+            while await replica.keeper.settle() < 1:
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*map(settle, replicas))
+        return replicas
+
+    replicas = asyncio.run(main())
+    assert store.conflicts >= 1
+    assert len(names_in(store.bundle)) == 1
+    for replica in replicas:
+        assert accepted(replica.identity, store.bundle) == ""
+
+
+def test_fault_16_clock_jumps():
+    """400 days later everything is renewed at once, and the old bundle stays trusted while the authority changes."""
+    store = FakeStore()
+
+    async def main() -> None:
+        replica = Replica(store)
+        await replica.moves()
+        before = names_in(store.bundle)
+        replica.clock.ahead += 400 * DAY
+        assert replica.keeper.not_ready() == "the certificate is not valid now"
+        assert await replica.moves() == [Move.SIGN, Move.INTRODUCE, Move.PUBLISH]
+        assert replica.keeper.not_ready() is None
+        assert before < names_in(store.bundle)
+        replica.clock.ahead += 50
+        assert await replica.moves() == []
+        replica.clock.ahead += 50
+        assert await replica.moves() == []
+        replica.clock.ahead += 50
+        assert await replica.moves() == [Move.PROMOTE, Move.SIGN]
+        replica.clock.ahead += 7 * DAY + 7200 + 100
+        moves = await replica.moves()
+        assert moves == [Move.PUBLISH, Move.SIGN, Move.FORGET]
+        assert not names_in(store.bundle) & before
+        # and backwards, to before there was anything
+        replica.clock.ahead -= 3000 * DAY
+        await replica.moves()
+        assert replica.keeper.not_ready() in (None, "API servers may not trust the certificate yet")
+        # and so far that every authority has ended
+        replica.clock.ahead += 9000 * DAY
+        assert (await replica.moves())[0] is Move.ESTABLISH
+
+    asyncio.run(main())
+
+
+def test_api_server_down():
+    """Without the API server the certificate in use goes on, the failure is counted, and it is tried again."""
+    store = FakeStore()
+
+    async def main() -> None:
+        replica = Replica(store)
+        await replica.moves()
+        replica.clock.ahead += 10
+        await replica.moves()
+        store.down = True
+        assert [await replica.keeper.settle() for _ in range(6)] == [1.0, 2.0, 4.0, 8.0, 15.0, 15.0]
+        assert replica.keeper.doings.errors == 6
+        assert replica.keeper.not_ready() is None
+        store.down = False
+        assert await replica.keeper.settle() == 15.0
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        ({"ca.crt": b"x", "ca.key": b"y"}, "ca.crt: one CA certificate in PEM is expected"),
+        ({"ca.crt": PAIR.certificate}, "ca.key: missing"),
+        ({"ca.crt": PAIR.certificate, "ca.key": PAIR.key, "retiring-since": b"soon"}, "retiring-since: not a Unix time"),
+        ({"ca.crt": PAIR.certificate, "ca.key": PAIR.key, "next.crt": b"x"}, "next.crt: one CA certificate"),
+    ],
+)  # fmt: skip
+def test_a_secret_that_holds_something_else(data, complaint):
+    """Somebody else's Secret is not overwritten, and the message says what to do."""
+    with pytest.raises(InvalidVault, match=f"^Secret a/b: {complaint}"):
+        read_vault(data, "Secret a/b")
+    store = FakeStore()
+
+    async def main() -> None:
+        await store.create_secret(data)
+        replica = Replica(store)
+        await replica.keeper.settle()
+        assert store.secret is not None
+        assert store.secret.data == data
+        assert replica.keeper.doings.errors == 1
+
+    asyncio.run(main())
+
+
+def test_key_of_another():
+    """An authority whose key is another's signs nothing."""
+
+    async def main() -> None:
+        one, other = await SIGNER.authority(0, 9e9), await SIGNER.authority(0, 9e9)
+        await ask(SignLeaf(one.certificate, one.key, ["x"], 0, 9e9))
+        with pytest.raises(SigningFailed, match="do not belong together"):
+            await ask(SignLeaf(one.certificate, other.key, ["x"], 0, 9e9))
+        with pytest.raises(SigningFailed, match="no private key"):
+            await ask(SignLeaf(one.certificate, b"x", ["x"], 0, 9e9))
+        with pytest.raises(SigningFailed, match="no certificate"):
+            await ask(SignLeaf(b"x", other.key, ["x"], 0, 9e9))
+
+    asyncio.run(main())
+
+
+def test_vault_round_trip():
+    """What is written to the Secret is what is read from it."""
+
+    async def main() -> None:
+        one, two, three = [await SIGNER.authority(0, 9e9) for _ in range(3)]
+        for vault in (
+            Vault(one),
+            Vault(one, two),
+            rotation.promote(Vault(one, two), 5.0),
+            rotation.adopt(rotation.promote(Vault(one, two), 5.0), [three], 7.0),
+        ):
+            data = {name: value for name, value in write_vault(vault).items() if value is not None}
+            again = read_vault(data, "x")
+            assert again is not None
+            assert again == vault
+            assert [one.key for one in again.needed()] == [one.key for one in vault.needed()]
+            assert all(not one.key for one in again.retiring)
+            assert all(b"PRIVATE" not in value for name, value in data.items() if not name.endswith("key"))
+        assert [one.name for one in authorities_in(bundle_of([one, two]))] == [one.name, two.name]
+
+    asyncio.run(main())
+    assert read_vault({}, "x") is None
+    assert read_vault({"ca.crt": b""}, "x") is None
+
+
+def test_names_in_bundle():
+    """What is in a bundle and is no certificate is noticed."""
+    (name,) = names_in(PAIR.certificate)
+    broken = PAIR.certificate[:100] + b"!!" + PAIR.certificate[100:]
+    assert names_in(b"") == frozenset()
+    assert names_in(b"\n" + PAIR.certificate + b"\n\n") == {name}
+    assert names_in(PAIR.certificate + b"Cg==") == {name, UNREADABLE}
+    assert names_in(PAIR.certificate + broken) == {name, UNREADABLE}
+
+
+def test_program():
+    """The program makes what the library makes, and its failures are one sentence."""
+
+    async def main() -> None:
+        signer = Signer(run_program)
+        authority = await signer.authority(1000, time.time() + DAY)
+        made = await signer.leaf(authority, NAMES, 1000, time.time() + 100)
+        identity = Identity()
+        from tessera.webhook.http.identity import server_context
+
+        identity.change(server_context(made.certificate, made.key))
+        assert accepted(identity, authority.certificate) == ""
+        assert abs(await signer.expiry(made.certificate) - time.time() - 100) < 30
+        with pytest.raises(SigningFailed, match=r"^this is no certificate in PEM$"):
+            await run_program(Inspect(b"x"))
+        with pytest.raises(SigningFailed, match=r"^making a certificate failed: .*"):
+            await run_program(SignLeaf(authority.certificate, authority.key, ["ü" * 300], 0, 1))
+
+    asyncio.run(main())
+
+
+QUICK = Policy(
+    authority_life=600,
+    rotate_after=300,
+    leaf_life=2.5,
+    renew_after=0.5,
+    settle=0.8,
+    lag=0.2,
+    skew=0.1,
+    look=0.1,
+)
+API_LAG = 0.4  # seconds by which an API server may be behind with the bundle
+
+
+class ApiServers(threading.Thread):
+    """API servers that call every ready replica, over and over: one is up to date, one is late."""
+
+    def __init__(self, store: FakeStore, replicas: list[tuple[Replica, Live]]) -> None:
+        super().__init__(daemon=True)
+        self.store = store
+        self.replicas = replicas
+        self.calls = 0
+        self.failures: list[str] = []
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            for replica, live in self.replicas:
+                for lag in (0.0, API_LAG):
+                    then = time.monotonic() - lag
+                    bundle = [bundle for since, bundle in self.store.published if since <= then][-1]
+                    if replica.keeper.not_ready() is None:
+                        self.call(live, bundle)
+
+    def call(self, live: Live, bundle: bytes) -> None:
+        self.calls += 1
+        began = time.monotonic()
+        try:
+            with Client(live.port, trust=bundle) as client:
+                assert client.post(b"x").body == b"x"
+        except OSError as error:
+            if (
+                time.monotonic() - began < QUICK.settle - API_LAG
+            ):  # else this machine was later than any API server
+                self.failures.append(str(error))
+
+
+def test_fault_14_rotation_under_load():
+    """A rotation with three replicas that serve over TLS all the while: no call fails, and it ends."""
+    store = FakeStore()
+    replicas = [Replica(store, QUICK) for _ in range(3)]
+    lives = [Live(identity=replica.identity) for replica in replicas]
+    try:
+        keeping = [
+            asyncio.run_coroutine_threadsafe(replica.keeper.run(), live._thread.loop)
+            for replica, live in zip(replicas, lives, strict=True)
+        ]
+        first = time.monotonic()
+        lives[0].until(
+            lambda: (
+                all(one.keeper.not_ready() is None for one in replicas) and time.monotonic() > first + API_LAG
+            )
+        )
+        api = ApiServers(store, list(zip(replicas, lives, strict=True)))
+        api.start()
+        before = names_in(store.bundle)
+        asyncio.run(rotate(store))
+        lives[0].until(lambda: not before & names_in(store.bundle))
+        api.over.set()
+        api.join(10)
+        for future in keeping:
+            future.cancel()
+        assert api.failures == []
+        assert api.calls > 10
+        assert [replica.keeper.doings.errors for replica in replicas] == [0, 0, 0]
+    finally:
+        for live in lives:
+            live.__exit__()
+
+
+async def rotate(store: FakeStore) -> None:
+    """Begin a rotation, as the command does."""
+    while True:
+        secret = await store.read_secret()
+        assert secret is not None
+        vault = read_vault(secret.data, "x")
+        assert vault is not None
+        fresh = await SIGNER.authority(time.time() - 1, time.time() + 600)
+        try:
+            await store.write_secret(
+                secret.version, write_vault(rotation.introduce(vault, fresh, time.time()))
+            )
+        except Conflict:
+            continue
+        return
+
+
+def test_in_a_cluster():
+    """Against an API server: the same, under the real names, with conflicts and without losing anything."""
+
+    async def main() -> None:
+        async with ApiServer() as server:
+            await server.start()
+            server.store.create(NAMESPACES, {"metadata": {"name": "gpu-webhook"}})
+            server.store.create(
+                MUTATING_WEBHOOKS,
+                {
+                    "metadata": {"name": "gpu-allocation-webhook", "labels": {"app": "gpu-webhook"}},
+                    "webhooks": [
+                        {"name": "a.k8s.io", "clientConfig": {"service": {"name": "gpu-webhook"}}},
+                        {"name": "b.k8s.io", "clientConfig": {"caBundle": "Cg=="}, "timeoutSeconds": 5},
+                    ],
+                },
+            )
+            async with KubeClient(Cluster(Endpoint.parse(server.url, where="test"))) as client:
+                store = KubeStore(client, "gpu-webhook", "gpu-webhook-ca", "gpu-allocation-webhook")
+                replicas = [Replica(store) for _ in range(3)]
+                await asyncio.gather(*(settled(replica) for replica in replicas))
+                found = await store.read_bundles()
+                assert found is not None
+                assert len(set(found.bundles.values())) == 1
+                for replica in replicas:
+                    assert accepted(replica.identity, found.bundles["a.k8s.io"]) == ""
+                document = server.store.get(MUTATING_WEBHOOKS, "gpu-allocation-webhook").document
+                assert document["metadata"]["labels"] == {"app": "gpu-webhook"}
+                assert document["webhooks"][0]["clientConfig"]["service"] == {"name": "gpu-webhook"}
+                assert document["webhooks"][1]["timeoutSeconds"] == 5
+                secret = await store.read_secret()
+                assert secret is not None
+                assert set(secret.data) == {"ca.crt", "ca.key"}
+                with pytest.raises(Conflict):
+                    await store.write_secret("1", {"ca.crt": b"x"})
+                with pytest.raises(Conflict):
+                    await store.create_secret({"ca.crt": b"x"})
+                with pytest.raises(Conflict):
+                    await store.publish(type(found)("1", found.bundles), b"x")
+                server.store.delete(SECRETS, "gpu-webhook-ca", "gpu-webhook")
+                server.store.delete(MUTATING_WEBHOOKS, "gpu-allocation-webhook")
+                assert await store.read_bundles() is None
+                assert await store.read_secret() is None
+
+    async def settled(replica: Replica) -> None:
+        while await replica.keeper.settle() < 1:
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+async def _unused(question: Question) -> Made:
+    raise SigningFailed("no")
+
+
+def test_signing_fails():
+    """Without a signer there is an error that is told, and no crash."""
+
+    async def main() -> None:
+        replica = Replica(FakeStore(), signer=Signer(_unused))
+        await replica.keeper.settle()
+        assert replica.keeper.doings.errors == 1
+        assert not replica.identity.present
+
+    asyncio.run(main())

@@ -1,0 +1,417 @@
+"""The order in which authorities come and go: case by case, and three replicas against each other."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tessera.webhook.certificates import rotation
+from tessera.webhook.certificates.rotation import (
+    UNREADABLE,
+    Authority,
+    Leaf,
+    Move,
+    Policy,
+    Sightings,
+    Situation,
+    Vault,
+    not_ready,
+    plan,
+)
+
+POLICY = Policy(
+    authority_life=1000, rotate_after=500, leaf_life=100, renew_after=40, settle=10, lag=2, skew=5
+)
+OLD, NOW, NEXT, STRAY = (
+    Authority("old", 0, 1000),
+    Authority("now", 100, 1100),
+    Authority("next", 590, 1590),
+    Authority("stray", 0, 9999),
+)
+LEAF = Leaf("now", 600, 100, 700)
+
+
+def bundle(*names: str) -> tuple[frozenset[str], ...]:
+    return (frozenset(names),)
+
+
+@pytest.mark.parametrize(
+    ("vault", "bundles", "leaf", "seen", "now", "move"),
+    [
+        # the beginning
+        (None, None, None, {}, 600, Move.ESTABLISH),
+        (None, bundle("now"), LEAF, {}, 600, Move.ESTABLISH),
+        (Vault(NOW), None, None, {}, 590, Move.SIGN),
+        (Vault(NOW), bundle(), None, {}, 590, Move.PUBLISH),
+        (Vault(NOW), bundle("now"), None, {}, 590, Move.SIGN),
+        (Vault(NOW), bundle("now"), LEAF, {}, 599, Move.REST),
+        # the bundle is kept right, in every webhook
+        (Vault(NOW), bundle("now") + bundle(), LEAF, {}, 599, Move.PUBLISH),
+        (Vault(NOW), bundle("now", UNREADABLE), LEAF, {}, 599, Move.PUBLISH),
+        (Vault(NOW, NEXT), bundle("now"), LEAF, {}, 610, Move.PUBLISH),
+        (Vault(NOW), bundle("now", "stray"), LEAF, {}, 599, Move.ADOPT),
+        (Vault(NOW, None, (STRAY,), 590), bundle("now", "stray"), LEAF, {}, 599, Move.REST),
+        # the leaf is renewed by the clock on the wall
+        (Vault(NOW), bundle("now"), replace(LEAF, made=550), {}, 589, Move.REST),
+        (Vault(NOW), bundle("now"), replace(LEAF, made=550), {}, 590, Move.SIGN),
+        (Vault(NOW), bundle("now"), LEAF, {}, 700, Move.SIGN),
+        (Vault(NOW), bundle("now"), replace(LEAF, not_before=600), {}, 599, Move.SIGN),
+        # an authority is made in time, published, seen long enough, and only then used
+        (Vault(NOW), bundle("now"), LEAF, {}, 600, Move.INTRODUCE),
+        (Vault(NOW, NEXT), bundle("now", "next"), LEAF, {"next": 9.9}, 610, Move.REST),
+        (Vault(NOW, NEXT), bundle("now", "next"), LEAF, {"next": 10}, 610, Move.PROMOTE),
+        (Vault(NEXT, None, (NOW,), 610), bundle("now", "next"), LEAF, {"next": 9.9}, 611, Move.REST),
+        (Vault(NEXT, None, (NOW,), 610), bundle("now", "next"), LEAF, {"next": 10}, 611, Move.SIGN),
+        # unless there is nothing to lose
+        (Vault(NEXT, None, (NOW,), 610), bundle("now", "next"), LEAF, {}, 690, Move.SIGN),
+        (Vault(NEXT, None, (NOW,), 610), bundle("now", "next"), LEAF, {}, 700, Move.SIGN),
+        (Vault(NEXT), bundle("next"), LEAF, {}, 611, Move.SIGN),
+        # what retires is dropped when no leaf of it can be valid
+        (Vault(NEXT, None, (NOW,), 610), bundle("now", "next"), replace(LEAF, issuer="next", made=715, not_after=815),
+         {}, 714, Move.REST),
+        (Vault(NEXT, None, (NOW,), 610), bundle("next"), replace(LEAF, issuer="next", made=715, not_after=815),
+         {}, 714, Move.PUBLISH),
+        (Vault(NEXT, None, (NOW,), 610), bundle("next"), replace(LEAF, issuer="next", made=715, not_after=815),
+         {}, 719, Move.REST),
+        (Vault(NEXT, None, (NOW,), 610), bundle("now", "next"), replace(LEAF, issuer="next", made=715, not_after=815),
+         {}, 719, Move.REST),
+        (Vault(NEXT, None, (NOW,), 610), bundle("now", "next"), replace(LEAF, issuer="next", made=715, not_after=815),
+         {}, 720, Move.PUBLISH),
+        (Vault(NEXT, None, (NOW,), 610), bundle("next"), replace(LEAF, issuer="next", made=715, not_after=815),
+         {}, 720, Move.FORGET),
+        # an authority that can sign no more
+        (Vault(NOW), bundle("now"), LEAF, {}, 1100, Move.ESTABLISH),
+        (Vault(NOW), bundle("now"), LEAF, {}, 99, Move.ESTABLISH),
+        (Vault(NOW, NEXT), bundle("now", "next"), LEAF, {}, 1100, Move.PROMOTE),
+        (Vault(NOW, NEXT), bundle("now", "next"), LEAF, {}, 1600, Move.ESTABLISH),
+        # a rotation that was begun and left
+        (Vault(Authority("now", 600, 1600), Authority("next", 0, 1000)), bundle("now", "next"),
+         replace(LEAF, not_after=999), {}, 610, Move.INTRODUCE),
+    ],
+)  # fmt: skip
+def test_plan(vault, bundles, leaf, seen, now, move):
+    """What is there decides the next step."""
+    assert plan(Situation(now, vault, bundles, leaf, seen), POLICY) is move
+
+
+@pytest.mark.parametrize(
+    ("bundles", "leaf", "seen", "found", "now", "word"),
+    [
+        (bundle("now"), LEAF, {"now": 2}, set(), 610, None),
+        (bundle("now"), LEAF, {"now": 0}, {"now"}, 610, None),
+        (bundle("now"), LEAF, {"now": 1}, set(), 610, "API servers may not trust the certificate yet"),
+        (bundle("now"), None, {"now": 2}, set(), 610, "there is no certificate yet"),
+        (bundle("now"), LEAF, {"now": 2}, set(), 700, "the certificate is not valid now"),
+        (None, LEAF, {}, set(), 610, "the webhook configuration does not exist"),
+        ((), LEAF, {}, set(), 610, "the webhook configuration does not trust the certificate yet"),
+        (bundle("x"), LEAF, {}, set(), 610, "the webhook configuration does not trust the certificate yet"),
+        (bundle("now") + bundle("x"), LEAF, {}, set(), 610, "the webhook configuration does not trust the certificate yet"),
+    ],
+)  # fmt: skip
+def test_ready(bundles, leaf, seen, found, now, word):
+    """Ready only with a leaf that the published bundle trusts."""
+    assert not_ready(Situation(now, Vault(NOW), bundles, leaf, seen), POLICY, frozenset(found)) == word
+
+
+def test_moves():
+    """What each move makes of the Secret; keys go when an authority stops signing."""
+    keyed = replace(NOW, key=b"key")
+    first = rotation.establish(None, keyed, 1)
+    assert first == Vault(keyed)
+    second = rotation.introduce(first, NEXT, 2)
+    assert second == Vault(keyed, NEXT)
+    third = rotation.promote(second, 3)
+    assert third == Vault(NEXT, None, (NOW,), 3)
+    assert third.retiring[0].key == b""
+    assert rotation.adopt(third, [STRAY, NOW], 4) == Vault(NEXT, None, (NOW, STRAY), 4)
+    assert rotation.forget(third) == Vault(NEXT, None, (), 3)
+    assert rotation.introduce(second, OLD, 5) == Vault(NOW, OLD, (NEXT,), 5)
+    assert rotation.establish(second, OLD, 5) == Vault(OLD, None, (NOW, NEXT), 5)
+
+
+def test_sightings():
+    """Only an unbroken time in every bundle counts, and a gap breaks it."""
+    seen = Sightings(longest_gap=5)
+    assert seen.look(bundle("a"), 0, 0) == {"a": 0}
+    assert seen.look(bundle("a", "b"), 3, 3) == {"a": 3, "b": 0}
+    assert seen.found == {"a"}
+    assert seen.look(bundle("a", "b") + bundle("a"), 5, 5) == {"a": 5}
+    assert seen.look(bundle("a", "b"), 7, 7) == {"a": 7, "b": 0}
+    assert seen.look(bundle("a", "b"), 13, 13) == {"a": 0, "b": 0}
+    assert seen.found == {"a", "b"}
+    assert seen.look(bundle("a", "b"), 14, 17) == {"a": 4, "b": 4}
+    assert seen.look(bundle("a", "b"), 19, 20) == {"a": 0, "b": 0}
+    assert seen.look(None, 21, 21) == {}
+    assert seen.found == frozenset()
+
+
+# Three replicas, each at its own pace, on a cluster whose API servers learn of a new bundle late.
+
+SIMULATED = Policy(
+    authority_life=900, rotate_after=300, leaf_life=60, renew_after=20, settle=8, lag=8, skew=2
+)
+API_LAG = 7.0  # an API server may still go by any bundle that was published this long ago
+GAP = 4.0
+
+
+@dataclass
+class World:
+    """The two objects, their versions, and what API servers may believe."""
+
+    time: float = 10_000.0
+    vault: Vault | None = None
+    vault_version: int = 0
+    bundle: frozenset[str] = frozenset()
+    bundle_version: int = 0
+    believed: list[tuple[float, frozenset[str]]] = field(default_factory=list)  # (replaced at, bundle)
+    authorities: dict[str, Authority] = field(default_factory=dict)
+
+    def publish(self, names: frozenset[str]) -> None:
+        self.believed.append((self.time, self.bundle))
+        self.bundle = names
+        self.bundle_version += 1
+
+    def store(self, vault: Vault | None) -> None:
+        self.vault = vault
+        self.vault_version += 1
+
+    def views(self) -> Iterator[frozenset[str]]:
+        self.believed = [one for one in self.believed if one[0] > self.time - API_LAG]
+        yield self.bundle
+        for _, names in self.believed:
+            yield names
+
+
+class Replica:
+    """One replica: reads the bundle, reads the Secret, acts; and may be stopped between any two of these."""
+
+    def __init__(self, world: World, offset: float) -> None:
+        self.world = world
+        self.offset = offset  # of its clock
+        self.paused = False
+        self.was_ready = False
+        self.leaf: Leaf | None = None
+        self.sightings = Sightings(GAP)
+        self.known: Situation | None = None  # the last that it saw
+        self.steps = self.life()
+
+    @property
+    def now(self) -> float:
+        return self.world.time + self.offset
+
+    def life(self) -> Iterator[None]:
+        world = self.world
+        while True:
+            asked = world.time
+            yield
+            bundle, bundle_version = world.bundle, world.bundle_version
+            yield
+            seen = self.sightings.look((bundle,), asked, world.time)
+            read_at = self.now
+            yield
+            vault, vault_version = world.vault, world.vault_version
+            yield
+            at = Situation(self.now, vault, (bundle,), self.leaf, seen)
+            self.known = at
+            move = plan(at, SIMULATED)
+            fresh = None
+            if move in (Move.ESTABLISH, Move.INTRODUCE):
+                fresh = Authority(
+                    f"ca{len(world.authorities)}",
+                    self.now - SIMULATED.skew,
+                    self.now + SIMULATED.authority_life,
+                )
+                world.authorities[fresh.name] = fresh
+                yield  # making one takes a while
+            if move is Move.PUBLISH:
+                if world.bundle_version == bundle_version and vault is not None:
+                    world.publish(frozenset(one.name for one in vault.trusted(self.now, SIMULATED)))
+            elif move is Move.SIGN:
+                assert vault is not None
+                current = vault.current
+                yield  # signing takes a while, too
+                self.leaf = Leaf(
+                    current.name,
+                    read_at,
+                    current.not_before,
+                    min(read_at + SIMULATED.leaf_life, current.not_after),
+                )
+                self.known = replace(at, leaf=self.leaf)
+            elif move is not Move.REST and world.vault_version == vault_version:
+                if move is Move.ESTABLISH and fresh is not None:
+                    world.store(rotation.establish(vault, fresh, self.now))
+                elif vault is not None and move is Move.INTRODUCE and fresh is not None:
+                    world.store(rotation.introduce(vault, fresh, self.now))
+                elif vault is not None and move is Move.PROMOTE:
+                    world.store(rotation.promote(vault, self.now))
+                elif vault is not None and move is Move.ADOPT:
+                    found = [world.authorities[name] for name in rotation.strays(at)]
+                    world.store(rotation.adopt(vault, found, self.now))
+                elif vault is not None and move is Move.FORGET:
+                    world.store(rotation.forget(vault))
+            yield
+
+    def ready(self) -> bool:
+        if self.known is None:
+            return False
+        live = replace(self.known, now=self.now, leaf=self.leaf)
+        return not_ready(live, SIMULATED, self.sightings.found) is None
+
+
+class Cluster:
+    """The world and its replicas, run second by second."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.world = World()
+        self.replicas = [self.start() for _ in range(3)]
+        self.checking = False
+        self.run(30)
+        self.checking = True
+
+    def start(self) -> Replica:
+        return Replica(self.world, self.random.uniform(-SIMULATED.skew / 2, SIMULATED.skew / 2))
+
+    def run(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.world.time += 1
+            # every running replica gets through at least one whole look a second, interleaved at random
+            turns = [one for one in self.replicas if not one.paused] * self.random.randint(8, 16)
+            self.random.shuffle(turns)
+            for replica in turns:
+                next(replica.steps)
+                self.check()
+            self.check()
+
+    def check(self) -> None:
+        """Every ready replica is trusted by every API server, however late that one is, and stays ready.
+
+        Unless it slept until its leaf was nearly over.
+        """
+        if not self.checking:
+            return
+        for replica in self.replicas:
+            ready = replica.ready()
+            assert ready or replica.paused or not replica.was_ready
+            replica.was_ready = False
+            if ready:
+                assert replica.leaf is not None
+                left = replica.leaf.not_after - replica.now
+                replica.was_ready = not replica.paused and left > SIMULATED.settle + 1
+                issuer = self.world.authorities[replica.leaf.issuer]
+                assert issuer.valid(self.world.time)
+                for names in self.world.views():
+                    assert replica.leaf.issuer in names
+
+    def settled(self) -> None:
+        """In the end all is well and simple again."""
+        for replica in self.replicas:
+            replica.paused = False
+        for _ in range(40):
+            self.run(10)
+            if self._simple():
+                return
+        pytest.fail(f"still not settled: {self.world.vault} {self.world.bundle}")
+
+    def _simple(self) -> bool:
+        vault = self.world.vault
+        return (
+            vault is not None
+            and vault == Vault(vault.current, None, (), vault.retiring_since)
+            and self.world.bundle == {vault.current.name}
+            and all(
+                one.ready() and one.leaf and one.leaf.issuer == vault.current.name for one in self.replicas
+            )
+        )
+
+
+_EVENTS = st.one_of(
+    st.tuples(st.just("run"), st.integers(1, 40)),
+    st.tuples(st.just("pause"), st.integers(0, 2)),
+    st.tuples(st.just("resume"), st.integers(0, 2)),
+    st.tuples(st.just("restart"), st.integers(0, 2)),
+    st.tuples(st.just("rotate"), st.just(0)),
+)
+
+
+@given(st.integers(0, 2**32), st.lists(_EVENTS, max_size=12))
+@settings(max_examples=20, deadline=None)
+def test_fault_14_three_replicas(seed, events):
+    """Rotations, restarts and pauses at any moment: no call to a ready replica ever fails, and it ends."""
+    cluster = Cluster(seed)
+    for event, number in events:
+        replica = cluster.replicas[number % 3]
+        if event == "run":
+            cluster.run(number)
+        elif event == "pause":
+            replica.paused = True
+        elif event == "resume":
+            replica.paused = False
+        elif event == "restart":
+            cluster.replicas[number] = cluster.start()
+        elif cluster.world.vault is not None and cluster.world.vault.following is None:
+            fresh = Authority(
+                f"ca{len(cluster.world.authorities)}", cluster.world.time - 2, cluster.world.time + 900
+            )
+            cluster.world.authorities[fresh.name] = fresh
+            cluster.world.store(rotation.introduce(cluster.world.vault, fresh, cluster.world.time))
+    cluster.settled()
+
+
+@given(st.integers(0, 2**32), st.sampled_from(["delete", "restore"]), st.integers(0, 30), st.booleans())
+@settings(max_examples=20, deadline=None)
+def test_secret_deleted_or_restored(seed, fault, later, paused):
+    """A Secret that is deleted, or put back as it was before a rotation, costs no call either."""
+    cluster = Cluster(seed)
+    backup = cluster.world.vault
+    assert backup is not None
+    fresh = Authority("rotated", cluster.world.time - 2, cluster.world.time + 900)
+    cluster.world.authorities[fresh.name] = fresh
+    cluster.world.store(rotation.introduce(backup, fresh, cluster.world.time))
+    cluster.run(later)
+    cluster.replicas[0].paused = paused
+    cluster.world.store(None if fault == "delete" else backup)
+    cluster.run(30)
+    cluster.settled()
+
+
+@given(st.integers(0, 2**32), st.integers(1, 3000))
+@settings(max_examples=20, deadline=None)
+def test_fault_16_clock_jumps(seed, jump):
+    """After every clock has jumped, by however much, all replicas have what they need again soon."""
+    cluster = Cluster(seed)
+    cluster.checking = False
+    cluster.world.time += jump
+    cluster.run(20)
+    assert all(replica.ready() for replica in cluster.replicas)
+    cluster.checking = True
+    cluster.settled()
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=20, deadline=None)
+def test_bundle_wiped(seed):
+    """A bundle that somebody emptied is put back, and nobody calls itself ready meanwhile."""
+    cluster = Cluster(seed)
+    cluster.world.publish(frozenset())
+    cluster.checking = False
+    cluster.run(15)
+    for replica in cluster.replicas:
+        replica.was_ready = False
+    cluster.checking = True
+    cluster.settled()
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=20, deadline=None)
+def test_fault_15_one_authority(seed):
+    """Replicas that start together end up with one authority, and all use it."""
+    cluster = Cluster(seed)
+    assert cluster.world.vault is not None
+    assert {replica.leaf.issuer for replica in cluster.replicas if replica.leaf} == {
+        cluster.world.vault.current.name
+    }
+    assert cluster.world.bundle == {cluster.world.vault.current.name}
