@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from tessera.core.admission.decision import Policy
 from tessera.core.admission.fallback import FallbackPolicy
 from tessera.core.admission.offers import Offers
-from tessera.core.kubernetes.node import is_gpu_resource, why_excluded
+from tessera.core.kubernetes.node import why_excluded
 from tessera.core.kubernetes.pod import requested
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.kubernetes.scheduling import Taint
 from tessera.core.mig.profile import MigProfile
 from tessera.protocol.admission import patch
@@ -144,7 +145,7 @@ def is_ours(path):
         )
     if parts[4:5] != ["resources"]:
         return False
-    return len(parts) <= 6 or is_gpu_resource(parts[6]) or parts[6] in OUR_RESOURCES
+    return len(parts) <= 6 or is_whole_or_mig(parts[6]) or parts[6] in OUR_RESOURCES
 
 
 OUR_ANNOTATIONS = {"gpu-webhook.k8s.io/fallback", "a.b/c~0d"}
@@ -200,7 +201,7 @@ def assert_counts_stay(before, after):
 
 
 def gpus_of(container):
-    return sum((container.asked(r).value for r in container.resources() if is_gpu_resource(r)), Fraction(0))
+    return sum((container.asked(r).value for r in container.resources() if is_whole_or_mig(r)), Fraction(0))
 
 
 def assert_offered(before, after, offers, rules):
@@ -216,7 +217,7 @@ def assert_offered(before, after, offers, rules):
 
 
 def serves(pod, offers):
-    needs = {r: q for r, q in requested(pod).items() if is_gpu_resource(r) and q}
+    needs = {r: q for r, q in requested(pod).items() if is_whole_or_mig(r) and q}
     return any(
         why_excluded(pod, one) is None
         and all(one.allocatable.get(r, Quantity.parse("0")) >= q for r, q in needs.items())

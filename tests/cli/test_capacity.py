@@ -11,8 +11,8 @@ import pytest
 
 from tessera.cli.capacity.documents import as_json
 from tessera.cli.capacity.watch import ChangedLines, Documents, Picture, following
-from tessera.core.devices.capacity import is_gpu
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.inventory.report import report_of
 from tessera.inventory.survey import Survey
 from tessera.kube.rest.client import Client
@@ -337,7 +337,7 @@ def test_the_page_tells_the_truth(command, line, printed, monkeypatch):
 
 
 def report(survey, pods=False):
-    return report_of(survey, is_gpu, pods=pods, with_rooms=False)
+    return report_of(survey, is_any_gpu, pods=pods, with_rooms=False)
 
 
 def test_watch_follows():
@@ -349,11 +349,13 @@ def test_watch_follows():
             for one in OBJECTS[:-1]:
                 kind = NODES if one["kind"] == "Node" else PODS
                 store.create(kind, one, one["metadata"].get("namespace", ""))
-            survey = Survey(is_gpu, LabelSelector.parse("nvidia.com/gpu.product"), holds=lambda _: True)
+            survey = Survey(is_any_gpu, LabelSelector.parse("nvidia.com/gpu.product"), holds=lambda _: True)
 
             async def agrees(cluster):
                 """Wait until the survey is what a fresh one is."""
-                fresh = Survey(is_gpu, LabelSelector.parse("nvidia.com/gpu.product"), holds=lambda _: True)
+                fresh = Survey(
+                    is_any_gpu, LabelSelector.parse("nvidia.com/gpu.product"), holds=lambda _: True
+                )
                 await fresh.read_cluster(client)
                 while True:
                     cluster.changed.clear()
@@ -406,7 +408,7 @@ def test_picture(capsys, monkeypatch):
     """A terminal is drawn anew: the sum first, no more lines than it has, and what is wrong below."""
     monkeypatch.setenv("LINES", "6")
     monkeypatch.setenv("COLUMNS", "200")
-    survey = Survey(is_gpu)
+    survey = Survey(is_any_gpu)
     for one in OBJECTS[:4]:
         survey.put(survey.decode_node(json.dumps(one).encode()))
     Picture(wide=False).show(report(survey), "nodes: nothing heard for 99 s: refused")
@@ -418,7 +420,7 @@ def test_picture(capsys, monkeypatch):
         "nodes: nothing heard for 99 s: refused",
         "",
     ]
-    Picture(wide=False).show(report(Survey(is_gpu)), "")
+    Picture(wide=False).show(report(Survey(is_any_gpu)), "")
     assert "nothing to see yet" in capsys.readouterr().out
 
 

@@ -6,8 +6,9 @@ from typing import Final
 import msgspec
 
 from tessera.core.devices.capacity import Claim
-from tessera.core.kubernetes.node import Node, is_extended, is_gpu_resource
+from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.resources import is_extended, is_whole_or_mig
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.objects import AmountsIn
 from tessera.protocol.kubernetes.pods import decode_claim
@@ -180,4 +181,4 @@ def see_event(raw: bytes) -> Denial | None:
 
 def asks_for_gpus(claim: Claim) -> bool:
     """Whether a pod is one that admission looks at."""
-    return any(map(is_gpu_resource, claim.amounts))
+    return any(map(is_whole_or_mig, claim.amounts))

@@ -7,7 +7,8 @@ from typing import Final
 from tessera.core.admission.decision import EXEMPT_LABEL
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
 from tessera.core.errors import InvalidInput, InvalidInputs
-from tessera.core.mig.profile import MIG_PREFIX, WHOLE_GPU
+from tessera.core.kubernetes.resources import WHOLE_GPU
+from tessera.core.mig.profile import MIG_PREFIX
 from tessera.doctor import wire
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, note, problem, warning

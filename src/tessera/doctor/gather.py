@@ -7,8 +7,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import is_gpu_resource
 from tessera.core.kubernetes.pod import Pod
+from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.doctor import wire
 from tessera.doctor.evidence import Evidence, Names, SeenPod, Trial
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
@@ -164,7 +164,7 @@ def _pod_of(raw: msgspec.Raw) -> Pod | None:
         pod, _ = Request("", namespace, one).read()
     except InvalidInput:
         return None  # the API server accepted it, and the scheduler will say what it thinks of it
-    asks = any(is_gpu_resource(name) for each in pod.all_containers() for name in each.resources())
+    asks = any(is_whole_or_mig(name) for each in pod.all_containers() for name in each.resources())
     return pod if asks else None
 
 

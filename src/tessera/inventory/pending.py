@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from tessera.cli.common.cluster import ClusterChoice
 from tessera.cli.mig.plan_output import Place
-from tessera.core.devices.capacity import is_gpu
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.layout import CardLayout, NodeLayout
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.demand import Demand, demand_of
@@ -52,7 +52,9 @@ class Pending:
     def read(cls, cluster: ClusterChoice, sources: Sequence[str], selector: str, since: float) -> "Pending":
         """Ask a cluster, or files."""
         survey = Survey(
-            is_gpu, LabelSelector.parse(selector), holds=lambda claim: not claim.node or bool(claim.record)
+            is_any_gpu,
+            LabelSelector.parse(selector),
+            holds=lambda claim: not claim.node or bool(claim.record),
         )
         if sources:
             survey.read_files(sources)

@@ -9,9 +9,10 @@ import click
 import msgspec
 
 from tessera.cli.common.saved import Saved, named, saved_objects
-from tessera.core.devices.capacity import Capacity, Claim, is_gpu
+from tessera.core.devices.capacity import Capacity, Claim
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
+from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.pods import decode_claim
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
@@ -65,7 +66,7 @@ class Survey:
     def used(self, name: str) -> dict[str, int]:
         """How many GPUs and MIG devices of a node pods hold."""
         usage = self.capacity.usage(name).items()
-        return {resource: int(one.allocated.value) for resource, one in usage if is_gpu(resource)}
+        return {resource: int(one.allocated.value) for resource, one in usage if is_any_gpu(resource)}
 
     def add(self, claim: Claim) -> None:
         """Take a pod in."""

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.core.devices.capacity import Capacity, Claim, Usage, claim_of, in_effect, in_order, is_gpu, total
+from tessera.core.devices.capacity import Capacity, Claim, Usage, claim_of, in_effect, in_order, total
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
+from tessera.core.kubernetes.resources import is_any_gpu
 from tests.build import GPU, MIG, amounts, container, node, pod
 
 RESOURCES = ["cpu", "memory", GPU, MIG + "1g.10gb", MIG + "2g.20gb"]
@@ -51,7 +52,7 @@ def test_claims(one, phase, deleted, claims):
 
 def test_only_what_matters_is_claimed():
     """A claim holds the resources that were asked about."""
-    assert texts(claim_of(pod(container(gpu=1, cpu=2)), "Pending", keep=is_gpu).amounts) == {GPU: "1"}
+    assert texts(claim_of(pod(container(gpu=1, cpu=2)), "Pending", keep=is_any_gpu).amounts) == {GPU: "1"}
 
 
 @pytest.mark.parametrize(

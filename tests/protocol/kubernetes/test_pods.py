@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tessera.core.devices.capacity import is_gpu
+from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.protocol.kubernetes.objects import InvalidObject
 from tessera.protocol.kubernetes.pods import decode_claim
 from tests.build import GPU, MIG, pod_document
@@ -42,7 +42,7 @@ def test_whole_pod():
     assert texts(found) == {"cpu": "600m", GPU: "1", MIG + "2g.20gb": "1", "pods": "1"}
     assert (found.namespace, found.name, found.node, found.ending) == ("ml", "p", "a", False)
     assert (found.created, found.record) == ("2026-11-15T09:00:00Z", "3g.30gb->2g.20gb")
-    assert texts(claim(document, is_gpu)) == {GPU: "1", MIG + "2g.20gb": "1"}
+    assert texts(claim(document, is_any_gpu)) == {GPU: "1", MIG + "2g.20gb": "1"}
 
 
 def test_deleted_and_ended():

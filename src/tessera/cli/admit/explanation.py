@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 from tessera.cli.common.terminal import Style, table
 from tessera.core.admission import explanation as core
 from tessera.core.admission.decision import Admit, Policy, Reject
-from tessera.core.admission.fallback import UNLIMITED, Step, short
+from tessera.core.admission.fallback import UNLIMITED, Step
 from tessera.core.admission.offers import Offers
+from tessera.core.kubernetes.resources import short
 from tessera.protocol import yaml
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ def _chosen(one: "Admitted") -> set[tuple[str, str]]:
     decision = one.judgement.decision
     if isinstance(decision, Reject):
         return set()
-    from tessera.core.admission.fallback import asked_profiles, of_short
+    from tessera.core.admission.fallback import asked_profiles
+    from tessera.core.kubernetes.resources import of_short
 
     replaced = dict(getattr(decision, "replaced", ()))
     return {

@@ -14,10 +14,11 @@ from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.saved import named
 from tessera.cli.common.terminal import Style
-from tessera.core.devices.capacity import PODS, Usage, is_gpu, total
+from tessera.core.devices.capacity import PODS, Usage, total
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
-from tessera.core.mig.profile import WHOLE_GPU, InvalidProfile, MigProfile
+from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu
+from tessera.core.mig.profile import InvalidProfile, MigProfile
 from tessera.inventory.report import Report, report_of
 from tessera.inventory.survey import Survey
 from tessera.protocol.kubernetes.selector import LabelSelector
@@ -149,7 +150,7 @@ def command(
     watched = frozenset(one.resource for one in least)
     survey = Survey(
         # GPUs always count: what is left of a card depends on all that is cut from it
-        keep=cache(lambda resource: shown(resource) or is_gpu(resource) or resource in watched),
+        keep=cache(lambda resource: shown(resource) or is_any_gpu(resource) or resource in watched),
         selector=LabelSelector.parse(selector),
         holds=lambda claim: pods and namespace in (None, claim.namespace),
     )
@@ -181,7 +182,7 @@ def command(
 def _shown(wanted: frozenset[str], *, everything: bool) -> Callable[[str], bool]:
     if everything:
         return lambda _: True
-    return wanted.__contains__ if wanted else is_gpu
+    return wanted.__contains__ if wanted else is_any_gpu
 
 
 def _print(report: Report, output: str) -> None:

@@ -13,8 +13,8 @@ from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.saved import documents
 from tessera.cli.common.terminal import called, read_file
-from tessera.core.devices.capacity import is_gpu
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import Entry, NodeLayout, Strategy, entries_of, resolve
 from tessera.core.mig.product import product_named
@@ -172,7 +172,7 @@ def _read(argument: str, given: Given) -> list[Source | Unreadable]:
         return [Source(where, mig.read(text, where), given.product, given.cards)]
     found = yaml.load_all(text, where)
     if any(isinstance(document, dict) and "kind" in document for document in found):
-        survey = Survey(is_gpu)
+        survey = Survey(is_any_gpu)
         pods = "Pod" in survey.read_saved(documents(found, where))
         nodes = [node for node in survey.gpus.values() if _is_cut(node)]
         if not nodes:
@@ -184,7 +184,7 @@ def _read(argument: str, given: Given) -> list[Source | Unreadable]:
 
 
 def _of_cluster(cluster: ClusterChoice, given: Given, *, with_pods: bool) -> list[Source | Unreadable]:
-    survey = Survey(is_gpu, given.selector)
+    survey = Survey(is_any_gpu, given.selector)
     cluster.run(lambda client: survey.read_cluster(client, pods=with_pods))
     missing = [name for name in given.names if name not in survey.capacity]
     if missing:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tessera.cli.common.terminal import Style
-from tessera.core.admission.fallback import short
 from tessera.core.devices.capacity import Claim, in_order
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.resources import short
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import Entry, NodeLayout, resolve
 from tessera.core.mig.relayout import going, in_danger

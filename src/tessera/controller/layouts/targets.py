@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 from tessera.cli.common.cluster import listed
 from tessera.controller.layouts.changes import Change, Wanted, change_of
-from tessera.core.devices.capacity import Claim, is_gpu
+from tessera.core.devices.capacity import Claim
 from tessera.core.errors import InvalidInput, InvalidInputs
+from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.inventory.survey import UNFINISHED
 from tessera.protocol.kubernetes.objects import NodeIn, decode_node
 from tessera.protocol.kubernetes.pods import decode_claim
@@ -63,7 +64,7 @@ async def _claims(client: "Client", node: str) -> list[Claim]:
     claims = await listed(
         client,
         "pods",
-        lambda raw: decode_claim(raw, is_gpu),
+        lambda raw: decode_claim(raw, is_any_gpu),
         fieldSelector=f"spec.nodeName={node},{UNFINISHED}",
     )
     return [claim for claim in claims if claim.amounts]

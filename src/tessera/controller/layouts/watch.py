@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from tessera.core.admission.fallback import short
-from tessera.core.kubernetes.node import is_gpu_resource
+from tessera.core.kubernetes.resources import is_whole_or_mig, short
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
@@ -38,7 +37,7 @@ def look_at(gpus: GpuNode, offered: Mapping[str, int], expected: Mapping[str, in
 
 def offered_by(node: NodeIn) -> dict[str, int]:
     """The GPUs and MIG devices that a node has; of those that it has none of, none."""
-    amounts = node_of(node, is_gpu_resource).allocatable
+    amounts = node_of(node, is_whole_or_mig).allocatable
     return {resource: int(amount.value) for resource, amount in amounts.items() if amount.value >= 1}
 
 

@@ -5,14 +5,15 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
 
 from tessera.core.admission import fallback, injection
-from tessera.core.admission.fallback import AsAsked, FallbackPolicy, Permission, Unmatched, Wishes, short
+from tessera.core.admission.fallback import AsAsked, FallbackPolicy, Permission, Unmatched, Wishes
 from tessera.core.admission.injection import InjectionPolicy, Refusal
 from tessera.core.admission.offers import Offers
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import Namespace, is_gpu_resource
+from tessera.core.kubernetes.node import Namespace
 from tessera.core.kubernetes.pod import Amounts, Container, Pod
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.mig.profile import MIG_PREFIX, WHOLE_GPU, MigProfile
+from tessera.core.kubernetes.resources import WHOLE_GPU, is_whole_or_mig, of_short, short
+from tessera.core.mig.profile import MIG_PREFIX, MigProfile
 
 POLICY_ANNOTATION: Final = "gpu-webhook.k8s.io/fallback-policy"
 MIN_MEMORY_ANNOTATION: Final = "gpu-webhook.k8s.io/min-memory"
@@ -205,7 +206,7 @@ def complete_limits(pod: Pod, gpu_resources: frozenset[str]) -> Pod:
         missing = {
             resource: amount
             for resource, amount in container.requests.items()
-            if resource not in container.limits and (is_gpu_resource(resource) or resource in gpu_resources)
+            if resource not in container.limits and (is_whole_or_mig(resource) or resource in gpu_resources)
         }
         return replace(container, limits={**container.limits, **missing}) if missing else container
 
@@ -265,7 +266,7 @@ def _record(pod: Pod, replaced: tuple[tuple[str, str], ...]) -> str:
 def _is_entry(text: str) -> bool:
     old, arrow, new = text.partition("->")
     try:
-        return bool(arrow) and short(fallback.of_short(old)) == old and short(fallback.of_short(new)) == new
+        return bool(arrow) and short(of_short(old)) == old and short(of_short(new)) == new
     except InvalidInput:
         return False
 

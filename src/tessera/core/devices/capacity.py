@@ -10,23 +10,17 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final, TypeVar
 
-from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node, is_gpu_resource
+from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node
 from tessera.core.kubernetes.pod import Amounts, Container, Pod, requested
 from tessera.core.kubernetes.quantity import ZERO, Quantity
-from tessera.core.mig.profile import WHOLE_GPU, MigProfile
+from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.mig.profile import MigProfile
 
 _T = TypeVar("_T")
 
 PODS: Final = "pods"  # a node's places for pods; every pod takes one, and none says so
 _ONE: Final = Quantity(Fraction(1))
 _ENDED: Final = frozenset({"Succeeded", "Failed"})  # phases in which a pod holds nothing any more
-# what the time-slicing of NVIDIA's plugin calls whole GPUs that are shared
-_SHARED_GPU: Final = WHOLE_GPU + ".shared"
-
-
-def is_gpu(resource: str) -> bool:
-    """Whether a resource is a GPU or a part of one."""
-    return is_gpu_resource(resource) or resource == _SHARED_GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +190,7 @@ def _rank(resource: str) -> tuple[int, MigProfile, str]:
     profile = MigProfile.of_resource(resource)
     if profile is not None:
         return (1, profile, resource)
-    return (0 if is_gpu(resource) else 2, _NO_PROFILE, resource)
+    return (0 if is_any_gpu(resource) else 2, _NO_PROFILE, resource)
 
 
 _NO_PROFILE: Final = MigProfile(0, 0)

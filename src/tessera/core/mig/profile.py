@@ -13,7 +13,6 @@ from typing import Final
 from tessera.core.errors import InvalidInput
 
 MIG_PREFIX: Final = "nvidia.com/mig-"
-WHOLE_GPU: Final = "nvidia.com/gpu"
 
 # digits are bounded: no card has a thousand slices or a million gigabytes
 _TEXT: Final = re.compile(

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tessera.core.admission.fallback import of_short
 from tessera.core.devices.capacity import Claim
 from tessera.core.errors import InvalidInput
-from tessera.core.mig.profile import WHOLE_GPU, MigProfile
+from tessera.core.kubernetes.resources import WHOLE_GPU, of_short
+from tessera.core.mig.profile import MigProfile
 
 
 @dataclass(frozen=True, slots=True)

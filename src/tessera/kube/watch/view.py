@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from tessera.core.admission.offers import Offers
-from tessera.core.kubernetes.node import Namespace, Node, is_gpu_resource
+from tessera.core.kubernetes.node import Namespace, Node
 from tessera.core.kubernetes.pod import Pod
+from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
@@ -30,7 +31,7 @@ class LiveView:
         self,
         client: Client,
         *,
-        keep: Keep | None = is_gpu_resource,
+        keep: Keep | None = is_whole_or_mig,
         pods: bool = False,
         pace: Pace = Pace(),  # noqa: B008 # frozen
         clock: Clock = SYSTEM_CLOCK,

@@ -12,8 +12,8 @@ import msgspec
 
 from tessera.core.devices.capacity import Capacity
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import is_gpu_resource
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
@@ -131,7 +131,7 @@ class Stage:
             name: {
                 resource: int(Quantity.parse(amount).value)
                 for resource, amount in every[name]["status"].get("allocatable", {}).items()
-                if is_gpu_resource(resource) or resource in matter
+                if is_whole_or_mig(resource) or resource in matter
             }
             for name in nodes
             if name in every

@@ -13,9 +13,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from tessera.core.admission.fallback import short
 from tessera.core.devices.transition import Transition
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.resources import short
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.node.files import write_whole
