@@ -14,6 +14,7 @@ from tessera.core.kubernetes.pod import Amounts, Container, Pod
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_whole_or_mig, of_short, short
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
+from tessera.core.text import quoted
 
 POLICY_ANNOTATION: Final = "gpu-webhook.k8s.io/fallback-policy"
 MIN_MEMORY_ANNOTATION: Final = "gpu-webhook.k8s.io/min-memory"
@@ -187,15 +188,13 @@ def wishes_of(pod: Pod, namespace: Namespace | None) -> Wishes:
             permission = Permission(text)
         except ValueError:
             choices = ", ".join(one.value for one in Permission)
-            raise InvalidInput(f"{where}: {printable(text)} is not one of {choices}") from None
+            raise InvalidInput(f"{where}: {quoted(text)} is not one of {choices}") from None
     if (memory := said(MIN_MEMORY_ANNOTATION)) is not None:
         where, text = memory
         try:
             min_memory = Quantity.parse(text)
         except InvalidInput:
-            raise InvalidInput(
-                f"{where}: {printable(text)} is not an amount of memory such as 20Gi"
-            ) from None
+            raise InvalidInput(f"{where}: {quoted(text)} is not an amount of memory such as 20Gi") from None
     return Wishes(permission, min_memory)
 
 
@@ -246,7 +245,7 @@ def _misspelt(pod: Pod) -> Iterator[str]:
     asked = {name: None for one in pod.all_containers() for name in one.resources() if one.asked(name)}
     for resource in asked:
         if resource.startswith(MIG_PREFIX) and MigProfile.of_resource(resource) is None:
-            yield f"{printable(resource)} is no MIG profile such as {MIG_PREFIX}1g.10gb: nothing is done about it"
+            yield f"{quoted(resource)} is no MIG profile such as {MIG_PREFIX}1g.10gb: nothing is done about it"
 
 
 def _untouched(pod: Pod) -> str:
@@ -306,9 +305,3 @@ def _listed(counts: tuple[tuple[str, int], ...]) -> str:
 
 def _fit(warning: str) -> str:
     return warning if len(warning) <= WARNING_LENGTH else warning[: WARNING_LENGTH - 1] + "…"
-
-
-def printable(text: str) -> str:
-    """A value from a pod as a message may carry it: quoted, escaped, short."""
-    shown = text[:60].encode("unicode_escape").decode("ascii").replace('"', '\\"')
-    return f'"{shown}"' + ("…" if len(text) > 60 else "")

@@ -13,6 +13,7 @@ import msgspec
 from tessera.core.admission.decision import Admit, Decision, Reject
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Container, Pod
+from tessera.core.text import quoted
 from tessera.protocol.admission.patch import Operation, Outline
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.objects import ContainerIn, PodIn, PodMetaIn, PodSpecIn, complaint
@@ -245,4 +246,4 @@ def _containers(
 
 
 def _shown(text: str) -> str:
-    return f'"{text[:60].encode("unicode_escape").decode("ascii")}"' if text else "missing, it"
+    return quoted(text) if text else "missing, it"
