@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from tessera.core.devices.capacity import Claim, NodeUse, Usages, total
+from tessera.core.devices.capacity import NodeUse, PodUse, Usages, total
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.quantity import Format, Quantity
@@ -33,7 +33,7 @@ class Report:
     total: Usages
     asked: Mapping[str, Quantity]
     rooms: Mapping[MigProfile, Room]
-    claims: Sequence[Claim] | None  # None: nobody asked who holds what
+    claims: Sequence[PodUse] | None  # None: nobody asked who holds what
 
 
 def report_of(survey: Survey, shown: Callable[[str], bool], *, pods: bool, with_rooms: bool) -> Report:
@@ -61,7 +61,7 @@ def _some(resources: Mapping[str, T], shown: Callable[[str], bool]) -> dict[str,
     return {resource: one for resource, one in resources.items() if shown(resource)}
 
 
-def _claims(survey: Survey, shown: Callable[[str], bool]) -> list[Claim]:
+def _claims(survey: Survey, shown: Callable[[str], bool]) -> list[PodUse]:
     """Who holds something on the nodes that were looked at, and who waits."""
     found = (
         replace(claim, amounts=_some(claim.amounts, shown))
@@ -92,7 +92,7 @@ def state_of(node: Node) -> str:
     return next((word for key, word in _STATES.items() if key in keys), "ready")
 
 
-def claim_state(claim: Claim) -> str:
+def claim_state(claim: PodUse) -> str:
     """What a pod does with what it claims."""
     return "ending" if claim.ending else "holds" if claim.node else "waits"
 

@@ -9,12 +9,12 @@ import click
 import msgspec
 
 from tessera.cli.common.saved import Saved, named, saved_objects
-from tessera.core.devices.capacity import Capacity, Claim
+from tessera.core.devices.capacity import Capacity, PodUse
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.pods import decode_claim
+from tessera.protocol.kubernetes.pods import decode_pod_use
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 from tessera.protocol.mig.nodes import GpuNode, gpu_node
 
@@ -39,10 +39,10 @@ class Survey:
 
     keep: Callable[[str], bool]
     selector: LabelSelector = EVERYTHING  # of nodes
-    holds: Callable[[Claim], bool] = lambda _: False  # which claims to keep, beside adding them up
+    holds: Callable[[PodUse], bool] = lambda _: False  # which claims to keep, beside adding them up
     capacity: Capacity = field(default_factory=Capacity)
     gpus: dict[str, GpuNode] = field(default_factory=dict)  # of nodes that say something about them
-    claims: list[Claim] = field(default_factory=list)
+    claims: list[PodUse] = field(default_factory=list)
 
     # reading one object
 
@@ -51,9 +51,9 @@ class Survey:
         decoded = objects.decode_node(raw)
         return SurveyedNode(objects.node_of(decoded, self.keep), gpu_node(decoded))
 
-    def decode_pod(self, raw: bytes) -> Claim:
+    def decode_pod(self, raw: bytes) -> PodUse:
         """A pod's claim, to the resources that are asked about."""
-        return decode_claim(raw, self.keep)
+        return decode_pod_use(raw, self.keep)
 
     def put(self, one: SurveyedNode) -> None:
         """Take a node in."""
@@ -68,7 +68,7 @@ class Survey:
         usage = self.capacity.usage(name).items()
         return {resource: int(one.allocated.value) for resource, one in usage if is_any_gpu(resource)}
 
-    def add(self, claim: Claim) -> None:
+    def add(self, claim: PodUse) -> None:
         """Take a pod in."""
         if claim.amounts:
             self.capacity.add(claim)
@@ -85,7 +85,7 @@ class Survey:
 
     def begin_pods(self) -> Callable[[bytes], None]:
         """Begin a list of pods, from nothing."""
-        self.capacity.forget_claims()
+        self.capacity.forget_pods()
         self.claims.clear()
         return lambda raw: self.add(self.decode_pod(raw))
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.cli.common.terminal import Style, table
-from tessera.core.devices.capacity import Claim, Usage, in_order
+from tessera.core.devices.capacity import PodUse, Usage, in_order
 from tessera.core.kubernetes.quantity import ZERO
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.fragmentation import Room
@@ -64,7 +64,7 @@ def _total_table(report: Report) -> Table:
     return Table(("TOTAL", "RESOURCE", "ALLOCATABLE", "ALLOCATED", "AVAILABLE", "ASKED FOR"), rows, keys=2)
 
 
-def _pod_table(claims: Sequence[Claim]) -> Table:
+def _pod_table(claims: Sequence[PodUse]) -> Table:
     rows = [
         (claim.namespace, claim.name, claim.node or "-", resource, amount(one), claim_state(claim))
         for claim in claims

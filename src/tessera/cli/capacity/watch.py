@@ -13,7 +13,7 @@ import click
 from tessera.cli.capacity.documents import as_csv, as_json, as_yaml
 from tessera.cli.capacity.tables import Row, draw, tables
 from tessera.cli.common.terminal import Style
-from tessera.core.devices.capacity import Claim
+from tessera.core.devices.capacity import PodUse
 from tessera.inventory.report import Report
 from tessera.inventory.survey import UNFINISHED, Survey, SurveyedNode
 from tessera.kube.rest.client import Client
@@ -59,17 +59,17 @@ class Pods:
 
     survey: Survey
     changed: asyncio.Event
-    claims: dict[Key, Claim] = field(default_factory=dict)
+    claims: dict[Key, PodUse] = field(default_factory=dict)
 
-    def replace(self, objects: Iterable[Claim]) -> None:
+    def replace(self, objects: Iterable[PodUse]) -> None:
         """These are all there are."""
-        self.survey.capacity.forget_claims()
+        self.survey.capacity.forget_pods()
         self.claims.clear()
         for one in objects:
             self.upsert(one)
         self.changed.set()
 
-    def upsert(self, one: Claim) -> None:
+    def upsert(self, one: PodUse) -> None:
         """This one is new or changed."""
         key = Key(one.namespace, one.name)
         before = self.claims.get(key)
@@ -96,7 +96,7 @@ class Following:
     survey: Survey
     pods: Pods
     changed: asyncio.Event
-    reflectors: tuple["Reflector[SurveyedNode]", "Reflector[Claim]"]
+    reflectors: tuple["Reflector[SurveyedNode]", "Reflector[PodUse]"]
 
     def now(self) -> None:
         """Bring the survey's list of claims up to date; its sums are."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tessera.cli.common.terminal import Style
-from tessera.core.devices.capacity import Claim, in_order
+from tessera.core.devices.capacity import PodUse, in_order
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import short
 from tessera.core.mig.geometry import Product
@@ -70,7 +70,7 @@ class Change:
         return {"metadata": {**metadata, **({"resourceVersion": version} if version else {})}}
 
 
-def change_of(node: NodeIn, offered: Mapping[str, int], claims: Sequence[Claim], wanted: Wanted) -> Change:
+def change_of(node: NodeIn, offered: Mapping[str, int], claims: Sequence[PodUse], wanted: Wanted) -> Change:
     """What would happen to a node; `InvalidInput` says why it cannot."""
     gpus = mig_nodes.gpu_node(node)
     layout = _layout(gpus, wanted)
@@ -144,7 +144,7 @@ def _present(gpus: GpuNode) -> NodeLayout | None:
         return None
 
 
-def _risk(claim: Claim, resource: str, lost: str) -> str:
+def _risk(claim: PodUse, resource: str, lost: str) -> str:
     amount = claim.amounts[resource]
     return f"pod {claim.namespace}/{claim.name} holds {amount} × {short(resource)}{lost}"
 

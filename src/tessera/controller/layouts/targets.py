@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 from tessera.cli.common.cluster import listed
 from tessera.controller.layouts.changes import Change, Wanted, change_of
-from tessera.core.devices.capacity import Claim
+from tessera.core.devices.capacity import PodUse
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.inventory.survey import UNFINISHED
 from tessera.protocol.kubernetes.objects import NodeIn, decode_node
-from tessera.protocol.kubernetes.pods import decode_claim
+from tessera.protocol.kubernetes.pods import decode_pod_use
 from tessera.protocol.kubernetes.selector import LabelSelector
 
 if TYPE_CHECKING:
@@ -59,12 +59,12 @@ async def _named(client: "Client", names: Sequence[str]) -> list[NodeIn]:
     return found
 
 
-async def _claims(client: "Client", node: str) -> list[Claim]:
+async def _claims(client: "Client", node: str) -> list[PodUse]:
     """What pods hold of a node's GPUs."""
     claims = await listed(
         client,
         "pods",
-        lambda raw: decode_claim(raw, is_any_gpu),
+        lambda raw: decode_pod_use(raw, is_any_gpu),
         fieldSelector=f"spec.nodeName={node},{UNFINISHED}",
     )
     return [claim for claim in claims if claim.amounts]

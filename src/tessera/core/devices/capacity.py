@@ -1,8 +1,8 @@
 """What there is, what is taken and what is left, counted as the scheduler counts.
 
-A pod becomes a `Claim`: what it takes of its node, or asks for while it has none. `Capacity` adds claims up as they
+A pod becomes a `PodUse`: what it takes of its node, or asks for while it has none. `Capacity` adds uses up as they
 come and keeps none of them, so that a cluster of any size is read in one pass; whoever follows a cluster keeps the
-claims and takes the old one out before the new one goes in.
+uses and takes the old one out before the new one goes in.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})  # phases in which a pod hold
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class PodUse:
     """What one pod takes of its node, or asks for while it has none."""
 
     namespace: str
@@ -36,17 +36,17 @@ class Claim:
     record: str = ""  # what the pod asked for before fallback changed it
 
 
-def claim_of(
+def pod_use(
     pod: Pod, phase: str, *, deleted: bool = False, keep: Callable[[str], bool] = lambda _: True
-) -> Claim:
-    """What a pod claims of the resources that matter; nothing when it is over, or will never be scheduled.
+) -> PodUse:
+    """What a pod uses of the resources that matter; nothing when it is over, or will never be scheduled.
 
     A deleted pod holds what it has until its containers have ended; one that has no node yet never gets one.
     """
     over = phase in _ENDED or (deleted and not pod.node_name)
     amounts = {} if over else {**requested(pod), PODS: _ONE}
     kept = {resource: amount for resource, amount in amounts.items() if amount and keep(resource)}
-    return Claim(pod.namespace, pod.name, pod.node_name, kept, ending=deleted)
+    return PodUse(pod.namespace, pod.name, pod.node_name, kept, ending=deleted)
 
 
 def in_effect(spec: Amounts, actual: Amounts, allocated: Amounts, *, infeasible: bool) -> Amounts:
@@ -105,7 +105,7 @@ class NodeUse:
 
 
 class Capacity:
-    """The nodes of a cluster and the sums of what pods claim."""
+    """The nodes of a cluster and the sums of what pods use."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
@@ -119,27 +119,27 @@ class Capacity:
         """Forget a node; pods that are still bound to it count again should it come back."""
         self._nodes.pop(name, None)
 
-    def add(self, claim: Claim) -> None:
+    def add(self, use: PodUse) -> None:
         """Count a pod in."""
-        taken = self._taken.setdefault(claim.node, {})
-        for resource, amount in claim.amounts.items():
+        taken = self._taken.setdefault(use.node, {})
+        for resource, amount in use.amounts.items():
             taken[resource] = taken.get(resource, ZERO) + amount
 
-    def remove(self, claim: Claim) -> None:
+    def remove(self, use: PodUse) -> None:
         """Count a pod out that was counted in."""
-        taken = self._taken.get(claim.node, {})
-        for resource, amount in claim.amounts.items():
+        taken = self._taken.get(use.node, {})
+        for resource, amount in use.amounts.items():
             taken[resource] = taken.get(resource, ZERO) - amount
             if not taken[resource]:
                 del taken[resource]
         if not taken:
-            self._taken.pop(claim.node, None)
+            self._taken.pop(use.node, None)
 
     def forget_nodes(self) -> None:
         """There is a new list of nodes to come."""
         self._nodes.clear()
 
-    def forget_claims(self) -> None:
+    def forget_pods(self) -> None:
         """There is a new list of pods to come."""
         self._taken.clear()
 

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from tessera.core.admission.decision import RECORD_ANNOTATION
-from tessera.core.devices.capacity import Claim, claim_of, in_effect, resized
+from tessera.core.devices.capacity import PodUse, in_effect, pod_use, resized
 from tessera.core.kubernetes.pod import Amounts, Container, Pod
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.objects import AmountsIn, ContainerIn, PodMetaIn, PodSpecIn, ResourcesIn
@@ -59,19 +59,19 @@ class _Pod(msgspec.Struct, gc=False):
 _decode: Final = objects.decoder(_Pod)
 
 
-def decode_claim(raw: bytes, keep: Keep) -> Claim:
-    """What a pod claims of the resources to keep."""
+def decode_pod_use(raw: bytes, keep: Keep) -> PodUse:
+    """What a pod uses of the resources to keep."""
     one = _decode(raw)
     metadata, status = one.metadata, one.status or _Status()
     try:
         pod = _pod(one, keep)
     except objects.InvalidObject as error:
         raise objects.InvalidObject(f"pod {metadata.namespace}/{metadata.name}: {error}") from error
-    claim = claim_of(pod, status.phase or "", deleted=bool(metadata.deletionTimestamp), keep=keep)
+    use = pod_use(pod, status.phase or "", deleted=bool(metadata.deletionTimestamp), keep=keep)
     record = ""
     if _RECORD in bytes(metadata.annotations):
         record = objects.annotations_of(metadata.annotations).get(RECORD_ANNOTATION, "")
-    return replace(claim, created=metadata.creationTimestamp or "", record=record)
+    return replace(use, created=metadata.creationTimestamp or "", record=record)
 
 
 def _pod(one: _Pod, keep: Keep) -> Pod:

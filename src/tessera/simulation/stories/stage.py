@@ -18,7 +18,7 @@ from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.pods import decode_claim
+from tessera.protocol.kubernetes.pods import decode_pod_use
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.stories.story import Counts, Use
 
@@ -155,7 +155,7 @@ class Stage:
             decoded = objects.decode_node(msgspec.json.encode(node))
             capacity.put_node(objects.node_of(decoded, wanted.__contains__))
         for pod in await self._list("pods"):
-            capacity.add(decode_claim(msgspec.json.encode(pod), wanted.__contains__))
+            capacity.add(decode_pod_use(msgspec.json.encode(pod), wanted.__contains__))
         return {
             node: {
                 resource: Use(int(usage.allocatable.value), int(usage.allocated.value))
