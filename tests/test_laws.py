@@ -170,8 +170,8 @@ def test_admission(document, cluster, rules):
         assert is_ours(operation["path"]), operation
     assert {operation["op"] for operation in operations} <= {"add", "remove"}
 
-    pod = reviews.decode(review(document)).read()[0]
-    result = reviews.decode(review(after)).read()[0]
+    pod = reviews.decode(review(document)).read()
+    result = reviews.decode(review(after)).read()
     assert_offered(pod, result, offers, rules)
     again = respond(review(after), offers, rules)
     assert again["allowed"]
@@ -233,7 +233,7 @@ def test_rejected_means_that_nothing_fits(document, cluster):
     response = respond(review(document), offers)
     if response["allowed"]:
         return
-    pod = reviews.decode(review(document)).read()[0]
+    pod = reviews.decode(review(document)).read()
     wish = pod.annotations.get("gpu-webhook.k8s.io/fallback-policy", "any")
     floor = Quantity.parse(pod.annotations.get("gpu-webhook.k8s.io/min-memory", "0")).value
     asked = sorted(
@@ -262,7 +262,7 @@ def test_rejected_means_that_nothing_fits(document, cluster):
                 yield {rest[0]: choice, **tail}
 
     for by in combinations(asked):
-        assert not serves(reviews.decode(review(renamed(document, by))).read()[0], offers), by
+        assert not serves(reviews.decode(review(renamed(document, by))).read(), offers), by
 
 
 def renamed(document, by):

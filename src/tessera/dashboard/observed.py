@@ -11,7 +11,7 @@ from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import is_extended, is_whole_or_mig
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.objects import AmountsIn
-from tessera.protocol.kubernetes.pods import decode_pod_use
+from tessera.protocol.kubernetes.pod_use import decode_pod_use
 from tessera.protocol.mig.nodes import GpuNode, gpu_node
 
 Held = tuple[tuple[str, str], ...]  # resource, device id
@@ -69,18 +69,13 @@ class _Pod(msgspec.Struct, gc=False):
     status: _PodStatus | None = None
 
 
-class _EventMeta(msgspec.Struct, gc=False):
-    name: str = ""
-    namespace: str = ""
-
-
 class _Involved(msgspec.Struct, gc=False):
     kind: str = ""
     name: str = ""
 
 
 class _Event(msgspec.Struct, gc=False):
-    metadata: _EventMeta
+    metadata: objects.MetaIn
     involvedObject: _Involved  # noqa: N815
     message: str | None = None
     lastTimestamp: str | None = None  # noqa: N815

@@ -15,8 +15,8 @@ from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
-from tessera.protocol.admission.review import Request
 from tessera.protocol.kubernetes import objects
+from tessera.protocol.kubernetes.pod import decode_pod, pod_of
 
 T = TypeVar("T")
 
@@ -158,10 +158,9 @@ class Gatherer:
 
 def _pod_of(raw: msgspec.Raw) -> Pod | None:
     """The pod if it asks for GPUs, whatever else may be odd about it."""
-    one = objects.decode_pod(raw)
-    namespace = (one.metadata.namespace if one.metadata else None) or ""
+    one = decode_pod(raw)
     try:
-        pod, _ = Request("", namespace, one).read()
+        pod = pod_of(one)
     except InvalidInput:
         return None  # the API server accepted it, and the scheduler will say what it thinks of it
     asks = any(is_whole_or_mig(name) for each in pod.all_containers() for name in each.resources())

@@ -4,20 +4,13 @@ from typing import Any
 
 import msgspec
 
+from tessera.protocol.kubernetes.objects import MetaIn
+
 Texts = dict[str, str] | None
 
 
 class In(msgspec.Struct, rename="camel"):
     """A part of an object; what is not named is skipped."""
-
-
-class Meta(In):
-    """Metadata."""
-
-    name: str = ""
-    namespace: str = ""
-    labels: Texts = None
-    annotations: Texts = None
 
 
 # MutatingWebhookConfiguration
@@ -89,7 +82,7 @@ class Webhook(In):
 class WebhookConfiguration(In):
     """MutatingWebhookConfiguration."""
 
-    metadata: Meta
+    metadata: MetaIn
     webhooks: list[Webhook] | None = None
 
 
@@ -149,7 +142,7 @@ class WorkloadStatus(In):
 class Workload(In):
     """A Deployment or a DaemonSet."""
 
-    metadata: Meta
+    metadata: MetaIn
     spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
     status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
 
@@ -177,21 +170,21 @@ class ServiceSpec(In):
 class Service(In):
     """A Service."""
 
-    metadata: Meta
+    metadata: MetaIn
     spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
 
 
 class ConfigMap(In):
     """A ConfigMap."""
 
-    metadata: Meta
+    metadata: MetaIn
     data: Texts = None
 
 
 class Secret(In):
     """A Secret."""
 
-    metadata: Meta
+    metadata: MetaIn
     data: dict[str, bytes] | None = None
 
 
@@ -261,7 +254,7 @@ class PodPlace(In):
 class PodState(In):
     """A pod: where and how it is."""
 
-    metadata: Meta
+    metadata: MetaIn
     spec: PodPlace = msgspec.field(default_factory=PodPlace)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
@@ -285,7 +278,7 @@ class ObjectReference(In):
 class Event(In):
     """Something that a controller told."""
 
-    metadata: Meta
+    metadata: MetaIn
     involved_object: ObjectReference = msgspec.field(default_factory=ObjectReference)
     message: str = ""
     count: int | None = None

@@ -14,7 +14,8 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.pods import decode_pod_use
+from tessera.protocol.kubernetes.pod import PodMetaIn
+from tessera.protocol.kubernetes.pod_use import decode_pod_use
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 from tessera.protocol.mig.nodes import GpuNode, gpu_node
 
@@ -130,7 +131,7 @@ class Survey:
 
 
 class _Named(msgspec.Struct):
-    metadata: objects.PodMetaIn
+    metadata: PodMetaIn
 
 
 _name: Final = objects.decoder(_Named)

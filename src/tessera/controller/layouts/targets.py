@@ -10,7 +10,7 @@ from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.inventory.survey import UNFINISHED
 from tessera.protocol.kubernetes.objects import NodeIn, decode_node
-from tessera.protocol.kubernetes.pods import decode_pod_use
+from tessera.protocol.kubernetes.pod_use import decode_pod_use
 from tessera.protocol.kubernetes.selector import LabelSelector
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import Key, Pace, Resource
-from tessera.protocol.admission.review import Request
 from tessera.protocol.kubernetes import objects
+from tessera.protocol.kubernetes.pod import decode_pod, pod_of
 
 Keep = Callable[[str], bool]
 
@@ -90,12 +90,10 @@ def pods_resource(keep: Keep | None = None) -> Resource[FoundPod]:
     """The pods that have not ended and ask for something that matters."""
 
     def decode(raw: bytes) -> FoundPod:
-        one = objects.decode_pod(raw)
-        metadata = one.metadata or objects.PodMetaIn()
-        namespace = metadata.namespace or ""
-        pod, _ = Request("", namespace, one).read()
+        one = decode_pod(raw)
+        pod, name = pod_of(one), (one.metadata.name if one.metadata else None) or ""
         asks = keep is None or any(keep(name) for each in pod.all_containers() for name in each.resources())
-        return FoundPod(Key(namespace, metadata.name or ""), pod if asks else None)
+        return FoundPod(Key(pod.namespace, name), pod if asks else None)
 
     unfinished = "status.phase!=Succeeded,status.phase!=Failed"  # what the scheduler does not count either
     return Resource("pods", path_of("v1", "pods"), decode, {"fieldSelector": unfinished})

@@ -18,7 +18,7 @@ from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.pods import decode_pod_use
+from tessera.protocol.kubernetes.pod_use import decode_pod_use
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.stories.story import Counts, Use
 
