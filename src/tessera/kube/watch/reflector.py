@@ -14,10 +14,9 @@ import msgspec
 
 from tessera.core.errors import InvalidInput
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
-from tessera.kube.errors import ApiError, BadResponse, KubeError
+from tessera.kube.errors import NOT_JSON, ApiError, BadResponse, KubeError, error_of
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.connection import Lines
-from tessera.kube.status import NOT_JSON, error_of
 from tessera.kube.watch.backoff import Backoff
 from tessera.kube.watch.listing import PAGE, read_list
 from tessera.kube.watch.remedies import Next, WatchFailed, refuses_streamed_list, remedy
