@@ -117,7 +117,7 @@ class Embedded:
     def _caught_up(self) -> bool:
         stored = self.cluster.store.list(NODES)
         newest = max((one.version for one in stored), default=0)
-        version = self.view.reflectors[0].status.version
+        version = self.view.reflectors[0].health.version
         there = {one.key[1] for one in stored}
         return version.isdigit() and int(version) >= newest and set(self.view.offers.nodes) == there
 

@@ -65,13 +65,13 @@ def view_families(view: LiveView | FileView) -> Iterable[Family]:
         "gpu_webhook_node_view_lists_total",
         "counter",
         "Complete lists read; more than one is a relist.",
-        [("", {"resource": one.resource.name}, one.status.lists) for one in followed],
+        [("", {"resource": one.resource.name}, one.health.lists) for one in followed],
     )
     yield Family(
         "gpu_webhook_node_view_watches_total",
         "counter",
         "Watches begun.",
-        [("", {"resource": one.resource.name}, one.status.watches) for one in followed],
+        [("", {"resource": one.resource.name}, one.health.watches) for one in followed],
     )
     yield Family(
         "gpu_webhook_node_view_errors_total",
@@ -80,7 +80,7 @@ def view_families(view: LiveView | FileView) -> Iterable[Family]:
         [
             ("", {"resource": one.resource.name, "kind": kind}, count)
             for one in followed
-            for kind, count in one.status.errors.items()
+            for kind, count in one.health.errors.items()
         ],
     )
 

@@ -16,7 +16,7 @@ from tessera.kube.errors import KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
-from tessera.kube.watch.resource import Key, Resource
+from tessera.kube.watch.resource import NODES, Key, Sink
 from tessera.node.sources.simulated.report import Report
 from tessera.protocol.kubernetes.objects import MetaIn
 from tessera.protocol.mig.documents import RUNAI_CONFIG
@@ -60,10 +60,8 @@ class NodeLink:
         self._seen: MetaIn | None = None
         self._report: Report | None = None
         self._news = asyncio.Event()
-        resource = Resource(
-            "nodes", path_of("v1", "nodes"), _read, {"fieldSelector": f"metadata.name={name}"}
-        )
-        self._reflector = Reflector(client, resource, self)
+        sink = Sink(_read, self.replace, self.upsert, self.delete)
+        self._reflector = Reflector(client, NODES.named(name), sink)
 
     async def run(self) -> None:
         """Follow and answer until cancelled."""
