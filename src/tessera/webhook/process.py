@@ -19,6 +19,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.watch.file_view import FileView
 from tessera.kube.watch.view import LiveView
 from tessera.protocol.configuration import webhook as config
+from tessera.serving.address import Address
 from tessera.serving.logs import Forward, Log
 from tessera.webhook.certificates.files import CertificateFiles
 from tessera.webhook.certificates.manager import Keeper, names_of_service
@@ -30,7 +31,7 @@ from tessera.webhook.families import log_families, reload_families, server_famil
 from tessera.webhook.health import Health
 from tessera.webhook.http.identity import Identity
 from tessera.webhook.http.messages import Limits, Route
-from tessera.webhook.http.server import Address, Server
+from tessera.webhook.http.server import Server
 from tessera.webhook.http.site import Site
 from tessera.webhook.metrics import Family, Metrics, gauge
 from tessera.webhook.mutate import Mutate
