@@ -34,15 +34,14 @@ class Address:
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-
-def listen(address: Address) -> socket.socket:
-    """A listening socket that does not block."""
-    dual = not address.host and socket.has_dualstack_ipv6()
-    try:
-        found = socket.getaddrinfo(address.host or ("::" if dual else "0.0.0.0"), address.port)  # noqa: S104 # asked for
-        family, *_, where = found[0]
-        listening = socket.create_server(where[:2], family=family, backlog=_BACKLOG, dualstack_ipv6=dual)
-    except OSError as error:
-        raise TesseraError(f"cannot listen on {address}: {error.strerror or error}") from error
-    listening.settimeout(0)
-    return listening
+    def listen(self) -> socket.socket:
+        """A listening socket that never blocks."""
+        dual = not self.host and socket.has_dualstack_ipv6()
+        try:
+            found = socket.getaddrinfo(self.host or ("::" if dual else "0.0.0.0"), self.port)  # noqa: S104 # asked for
+            family, *_, where = found[0]
+            listening = socket.create_server(where[:2], family=family, backlog=_BACKLOG, dualstack_ipv6=dual)
+        except OSError as error:
+            raise TesseraError(f"cannot listen on {self}: {error.strerror or error}") from error
+        listening.settimeout(0)
+        return listening

@@ -8,7 +8,7 @@ import ssl
 from contextlib import aclosing
 from typing import Final
 
-from tessera.serving.address import Address, listen
+from tessera.serving.address import Address
 from tessera.serving.http.messages import (
     Handler,
     HangUp,
@@ -54,7 +54,7 @@ class Server:
 
     async def start(self, address: Address, tls: ssl.SSLContext | None = None) -> Address:
         """Listen; the address that is returned has the port that was really taken."""
-        self._listener = listen(address)
+        self._listener = address.listen()
         self._tls, self.address = tls, Address(address.host, self._listener.getsockname()[1])
         # not asyncio's server: that one loses connections which are on their way when it is closed
         asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)

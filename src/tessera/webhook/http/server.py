@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from tessera.serving.address import Address, listen
+from tessera.serving.address import Address
 from tessera.webhook.http.connection import Connection
 from tessera.webhook.http.site import Site
 from tessera.webhook.http.tls import Secure
@@ -39,7 +39,7 @@ class Server:
 
     def start(self, address: Address) -> Address:
         """Listen; the address that is answered has the port that was really taken."""
-        self._socket = listen(address)
+        self._socket = address.listen()
         self._loop.add_reader(self._socket.fileno(), self._accept_some)
         self._sweep()
         return Address(address.host, self._socket.getsockname()[1])
