@@ -27,10 +27,11 @@ from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.protocol.admission import review
 from tessera.protocol.configuration import webhook as config
+from tessera.serving.address import Address
 from tessera.webhook.endpoint import Admission, judge
 from tessera.webhook.http.identity import server_context
 from tessera.webhook.http.messages import Answer, Limits, Route
-from tessera.webhook.http.server import Address, Server
+from tessera.webhook.http.server import Server
 from tessera.webhook.http.site import Site
 
 CONNECTIONS: Final = 16

@@ -11,7 +11,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import NODES as FOLLOWED
 from tessera.kube.watch.resource import Key, Sink
-from tessera.simulation.control_plane.http import Request, Response
+from tessera.serving.http.messages import Request, Response
 from tessera.simulation.control_plane.kinds import NODES
 from tessera.simulation.control_plane.lists import event
 from tessera.simulation.control_plane.store import StatusError, expired
