@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.placement import Instance
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.planner import Card, Plan
+from tessera.core.planning.kinds import Card
+from tessera.core.planning.planner import Plan
 
 
 def check_plan(plan: Plan, demand: Mapping[MigProfile, int], cards: Sequence[Card]) -> list[str]:

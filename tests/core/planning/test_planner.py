@@ -14,13 +14,21 @@ from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.fragmentation import CardUse, Room, rooms
 from tessera.core.planning.patterns import maximal_patterns
-from tessera.core.planning.planner import Card, Objective, Plan, plan
+from tessera.core.planning.kinds import Card
+from tessera.core.planning.planner import Objective, Plan, Question
+from tessera.core.planning.planner import plan as plan_question
 from tessera.core.planning.summary import explain_plan
+from tessera.solver import highs
 from tests.core.planning.check import check_card, check_plan
 
 H200 = product_named("H200")
 A30 = product_named("A30")
 Demand = dict[MigProfile, int]
+
+
+def plan(demand: Demand, cards: list[Card], objective: Objective = Objective.DEVICES) -> Plan:
+    """A plan for cards of no node in particular."""
+    return plan_question(Question.simple(demand, cards, objective), highs)
 
 
 def demand_of(text: str) -> Demand:

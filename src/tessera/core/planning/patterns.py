@@ -1,7 +1,6 @@
 """Which counts of profiles one card can hold: the few maximal ones, of which every layout is a part."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from tessera.core.mig.geometry import Product
@@ -9,14 +8,6 @@ from tessera.core.mig.placement import Instance, Wish, place
 from tessera.core.mig.profile import MigProfile
 
 Pattern = tuple[int, ...]  # a count for each profile that was asked about
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A pattern that the cards of a group can be cut into."""
-
-    group: int
-    pattern: Pattern
 
 
 @lru_cache(maxsize=4096)

@@ -3,10 +3,10 @@
 Given counts of profiles and cards (empty, or with devices that must stay where they are), a plan says how to cut
 each card so that all of the demand is served on the fewest cards, or, where it does not all fit, so that the most
 of it is. Cards that hold devices already cost nothing extra: empty cards stay whole as long as they can. Among
-plans that are as good, cards are filled to the brim one after the other, so that what is left free is in one piece.
+plans that are as good, the fewest nodes are touched; among those, cards are filled to the brim one after the other,
+so that what is left free is in one piece.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,10 +16,11 @@ from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout
 from tessera.core.mig.placement import Instance, Wish
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.covering import Covering, Unserved, Used, solve
-from tessera.core.planning.patterns import Column, Pattern, maximal_patterns
+from tessera.core.planning.kinds import Card, Kinds, Place, Wanted, kinds_of
+from tessera.core.planning.patterns import Pattern
+from tessera.core.planning.program import Program, Solver, Sum, minimise
 
-_PROMISED: Final = 3  # the goals that count; the last only chooses among plans that are as good
+_PROMISED: Final = 3  # the goals that count; the others only choose among plans that are as good
 
 
 class Objective(StrEnum):
@@ -30,15 +31,23 @@ class Objective(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
-    """A card to be cut: its product, and the devices on it that stay where they are."""
+class Question:
+    """What is wanted, the cards that there are, and how much may change."""
 
-    product: Product
-    kept: tuple[Instance, ...] = ()
+    wanted: Mapping[Wanted, int]
+    cards: Sequence[Card]
+    places: Sequence[Place]
+    objective: Objective = Objective.DEVICES
+    most_nodes: int | None = None
+    most_cards: int | None = None
 
-    def __post_init__(self) -> None:
-        layout = CardLayout(self.product, mig_enabled=True, instances=self.kept)
-        object.__setattr__(self, "kept", layout.instances)  # the same, in order
+    @classmethod
+    def simple(
+        cls, demand: Mapping[MigProfile, int], cards: Sequence[Card], objective: Objective = Objective.DEVICES
+    ) -> "Question":
+        """Cards of no node in particular, for a demand that may go anywhere."""
+        wanted = {Wanted(profile): count for profile, count in demand.items()}
+        return cls(wanted, cards, [Place(None, range(len(cards)))], objective)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,151 +61,167 @@ class Plan:
     served: Mapping[MigProfile, int]
     left_out: Mapping[MigProfile, int]
     objective: Objective
-    # goals for which nothing better exists: most served by the objective, by the other one, fewest cards, tightest
-    proven: int
+    used: tuple[int, ...]  # the cards that serve some of the demand
+    nodes: tuple[str, ...]  # whose cards these are, where they have a name
+    # by how much each goal could be better at most: what stays unserved by the objective, by the other one,
+    # empty cards, nodes, unused slices; 0: nothing better exists
+    gaps: tuple[int, ...]
+    bounded: bool = False  # the number of nodes or cards was
 
     @property
     def optimal(self) -> bool:
         """Whether nothing better exists; False when the search was given up for its length."""
-        return self.proven >= _PROMISED
-
-    @property
-    def used(self) -> tuple[int, ...]:
-        """The cards that serve some of the demand."""
-        return tuple(n for n, card in enumerate(self.cards) if len(card.instances) > len(self.kept[n]))
+        return not any(self.gaps[:_PROMISED])
 
     @property
     def opened(self) -> tuple[int, ...]:
-        """Those of them that were empty."""
+        """The used cards that were empty."""
         return tuple(number for number in self.used if not self.kept[number])
 
 
-def plan(
-    demand: Mapping[MigProfile, int], cards: Sequence[Card], objective: Objective = Objective.DEVICES
-) -> Plan:
+def plan(question: Question, solve: Solver) -> Plan:
     """Serve the demand on the fewest cards, or the most of it; the same question has the same answer."""
-    # big ones first: that is the order in which first-fit decreasing goes, and in which plans read best
-    profiles = tuple(sorted((p for p, count in demand.items() if count > 0), reverse=True))
-    groups = list(dict.fromkeys(cards))
-    question = _question(profiles, demand, cards, groups, objective)
-    cover = solve(question, _first_fit_decreasing(question, groups))
-    added = _assign(question, cover.uses, cards, groups)
-    layouts = tuple(_layout(card, profiles, pattern) for card, pattern in zip(cards, added, strict=True))
-    served = {p: sum(pattern[i] for pattern in added) for i, p in enumerate(profiles)}
+    wanted = {one: count for one, count in question.wanted.items() if count > 0}
+    # big ones first: that is the order in which plans read best
+    profiles = tuple(sorted({one.profile for one in wanted}, reverse=True))
+    kinds = kinds_of(wanted, profiles, question.cards, question.places)
+    model = _Model(kinds, wanted, profiles, question)
+    answer = minimise(model.program, model.goals(question.objective), [0] * len(model.program.limits), solve)
+    added = _assign(model, answer.values, question.places)
+    demand = {p: sum(n for one, n in wanted.items() if one.profile == p) for p in reversed(profiles)}
+    served = {p: sum(pattern[i] for pattern in added.values()) for i, p in enumerate(profiles)}
     return Plan(
-        demand={p: demand[p] for p in sorted(profiles)},
-        products=tuple(dict.fromkeys(card.product for card in cards)),
-        cards=layouts,
-        kept=tuple(card.kept for card in cards),
-        served={p: served[p] for p in sorted(profiles) if served[p]},
-        left_out={p: demand[p] - served[p] for p in sorted(profiles) if demand[p] > served[p]},
-        objective=objective,
-        proven=cover.proven,
+        demand=demand,
+        products=tuple({id(card.product): card.product for card in question.cards}.values()),
+        cards=_layouts(question.cards, profiles, added),
+        kept=tuple(card.kept for card in question.cards),
+        served={p: served[p] for p in demand if served[p]},
+        left_out={p: demand[p] - served[p] for p in demand if demand[p] > served[p]},
+        objective=question.objective,
+        used=tuple(sorted(added)),
+        nodes=tuple(
+            place.name for place in question.places if place.name and any(n in added for n in place.cards)
+        ),
+        gaps=answer.gaps,
+        bounded=question.most_nodes is not None or question.most_cards is not None,
     )
 
 
-def _question(
-    profiles: tuple[MigProfile, ...],
-    demand: Mapping[MigProfile, int],
-    cards: Sequence[Card],
-    groups: Sequence[Card],
-    objective: Objective,
-) -> Covering:
-    count = Counter(cards)
-    columns = []
-    for number, card in enumerate(groups):
-        shapes = [card.product.shape(profile) for profile in profiles]
-        most = tuple(min(demand[p], s.most) if s else 0 for p, s in zip(profiles, shapes, strict=True))
-        columns += [
-            Column(number, pattern)
-            for pattern in maximal_patterns(card.product, card.kept, profiles, most)
-            if any(pattern)
-        ]
-    devices = Unserved((1,) * len(profiles))
-    memory = Unserved(tuple(p.memory_gb for p in profiles))
-    fewest = Used(tuple(int(not groups[column.group].kept) for column in columns))
-    tightest = Used(tuple(_waste(groups[column.group], profiles, column.pattern) for column in columns))
-    served = (devices, memory) if objective is Objective.DEVICES else (memory, devices)
-    return Covering(
-        demand=tuple(demand[p] for p in profiles),
-        cards=tuple(count[card] for card in groups),
-        columns=tuple(columns),
-        goals=(*served, fewest, tightest),
-    )
+class _Model:
+    """The question as a program.
 
-
-def _waste(card: Card, profiles: Sequence[MigProfile], pattern: Pattern) -> int:
-    """Memory slices that a pattern leaves unused."""
-    taken = sum(instance.size for instance in card.kept)
-    for profile, count in zip(profiles, pattern, strict=True):
-        shape = card.product.shape(profile)
-        taken += shape.size * count if shape else 0
-    return card.product.memory_slices - taken
-
-
-def _first_fit_decreasing(question: Covering, groups: Sequence[Card]) -> tuple[int, ...]:
-    """What a person would do: the biggest first, each on the first card that still takes it.
-
-    Cards are taken group by group, those that hold something already first. Counted as uses of columns.
+    Amounts: how often the cards of a kind are cut into each pattern; how many nodes of each type are touched; how many
+    devices of a profile, on nodes that serve the same queues, each of these queues gets.
     """
-    order = sorted(range(len(question.cards)), key=lambda group: not groups[group].kept)
-    columns: list[list[tuple[int, Pattern]]] = [[] for _ in question.cards]
-    for index, column in enumerate(question.columns):
-        columns[column.group].append((index, column.pattern))
-    cut: list[list[list[int]]] = [[] for _ in question.cards]
-    left = list(question.demand)
-    for profile in range(len(left)):
-        for group in order:
-            for number in range(question.cards[group]):
-                if not left[profile]:
-                    break
-                if number == len(cut[group]):
-                    cut[group].append([0] * len(left))
-                card = cut[group][number]
-                room = max((p[profile] for _, p in columns[group] if _within(card, p, profile)), default=0)
-                taken = min(left[profile], max(0, room - card[profile]))
-                card[profile] += taken
-                left[profile] -= taken
-                if not any(card):
-                    break  # an empty card of this group does not take it, so none does
-    uses = [0] * len(question.columns)
-    for group, layouts in enumerate(cut):
-        for card in layouts:
-            if any(card):
-                uses[next(index for index, pattern in columns[group] if _within(card, pattern, None))] += 1
-    return tuple(uses)
+
+    def __init__(
+        self, kinds: Kinds, wanted: Mapping[Wanted, int], profiles: Sequence[MigProfile], question: Question
+    ) -> None:
+        self.kinds, self.profiles = kinds, profiles
+        self.program = program = Program()
+        count = dict(kinds.unnamed)
+        for type_, places in kinds.types.items():
+            for kind, number in type_:
+                count[kind] = count.get(kind, 0) + number * len(places)
+        self.cuts = [[program.amount(count[k]) for _ in kind.columns] for k, kind in enumerate(kinds.kinds)]
+        self.touched = {type_: program.amount(len(places)) for type_, places in kinds.types.items()}
+        for k, cuts in enumerate(self.cuts):
+            here = {self.touched[t]: -n for t in kinds.types for kind, n in t if kind == k}
+            program.at_most(dict.fromkeys(cuts, 1) | here, kinds.unnamed.get(k, 0))
+        self.gets: dict[tuple[frozenset[int], Wanted], int] = {}
+        for queues in dict.fromkeys(kind.queues for kind in kinds.kinds):
+            self._share(queues, wanted)
+        for one, number in wanted.items():
+            program.at_most({amount: 1 for (_, other), amount in self.gets.items() if other == one}, number)
+        if question.most_nodes is not None:
+            program.at_most(dict.fromkeys(self.touched.values(), 1), question.most_nodes)
+        if question.most_cards is not None:
+            program.at_most({cut: 1 for cuts in self.cuts for cut in cuts}, question.most_cards)
+
+    def _share(self, queues: frozenset[int], wanted: Mapping[Wanted, int]) -> None:
+        """Queues get no more devices than are cut on nodes that serve them."""
+        for index, profile in enumerate(self.profiles):
+            getting = {}
+            for one, number in wanted.items():
+                if one.profile == profile and one.queue in queues:
+                    self.gets[queues, one] = amount = self.program.amount(number)
+                    getting[amount] = 1
+            made = {
+                cut: -column.pattern[index]
+                for kind, cuts in zip(self.kinds.kinds, self.cuts, strict=True)
+                if kind.queues == queues
+                for column, cut in zip(kind.columns, cuts, strict=True)
+                if column.pattern[index]
+            }
+            if getting:
+                self.program.at_most(getting | made, 0)
+
+    def goals(self, objective: Objective) -> list[Sum]:
+        """What is to be small, most important first: unserved devices and memory, empty cards, nodes, waste."""
+        devices = {amount: -1 for amount in self.gets.values()}
+        memory = {amount: -one.profile.memory_gb for (_, one), amount in self.gets.items()}
+        columns = [
+            (cut, column, kind)
+            for kind, cuts in zip(self.kinds.kinds, self.cuts, strict=True)
+            for column, cut in zip(kind.columns, cuts, strict=True)
+        ]
+        return [
+            *((devices, memory) if objective is Objective.DEVICES else (memory, devices)),
+            {cut: 1 for cut, _, kind in columns if kind.empty},
+            dict.fromkeys(self.touched.values(), 1),
+            {cut: column.waste for cut, column, _ in columns if column.waste},
+        ]
 
 
-def _within(card: Sequence[int], pattern: Pattern, but: int | None) -> bool:
-    return all(n <= most for i, (n, most) in enumerate(zip(card, pattern, strict=True)) if i != but)
-
-
-def _assign(
-    question: Covering, uses: Sequence[int], cards: Sequence[Card], groups: Sequence[Card]
-) -> list[Pattern]:
+def _assign(model: _Model, values: Sequence[int], places: Sequence[Place]) -> dict[int, Pattern]:
     """What each card gets: the tightest patterns on the first cards, and nothing beyond the demand.
 
     Holes are thus left on the last cards, where they are large.
     """
-    waiting: list[list[Pattern]] = [[] for _ in groups]
-    waste = question.goals[-1].weights
-    # taken from the end: the tightest first, then those with the most of the biggest profile
-    for index in sorted(range(len(uses)), key=lambda i: (-waste[i], question.columns[i].pattern)):
-        waiting[question.columns[index].group] += [question.columns[index].pattern] * uses[index]
-    left = list(question.demand)
-    added = []
-    for card in cards:
-        patterns = waiting[groups.index(card)]
-        pattern = patterns.pop() if patterns else (0,) * len(left)
-        taken = tuple(min(held, want) for held, want in zip(pattern, left, strict=True))
-        left = [want - held for want, held in zip(left, taken, strict=True)]
-        added.append(taken)
+    kinds = model.kinds
+    left: dict[frozenset[int], list[int]] = {}
+    for (queues, one), amount in model.gets.items():
+        here = left.setdefault(queues, [0] * len(model.profiles))
+        here[model.profiles.index(one.profile)] += values[amount]
+    waiting: list[list[Pattern]] = []
+    for kind, cuts in zip(kinds.kinds, model.cuts, strict=True):
+        # taken from the end: the tightest first, then those with the most of the biggest profile
+        ordered = sorted(zip(kind.columns, cuts, strict=True), key=lambda one: (-one[0].waste, one[0].pattern))
+        waiting.append([column.pattern for column, cut in ordered for _ in range(values[cut])])
+    chosen = {n for type_, numbers in kinds.types.items() for n in numbers[: values[model.touched[type_]]]}
+    added: dict[int, Pattern] = {}
+    for number, place in enumerate(places):
+        if place.name is not None and number not in chosen:
+            continue
+        for index in place.cards:
+            kind_number = kinds.of_card[index]
+            if kind_number is None or not waiting[kind_number]:
+                continue
+            pattern, wants = waiting[kind_number].pop(), left[place.queues]
+            taken = tuple(min(held, want) for held, want in zip(pattern, wants, strict=True))
+            left[place.queues] = [want - held for want, held in zip(wants, taken, strict=True)]
+            if any(taken):
+                added[index] = taken
     return added
 
 
+def _layouts(
+    cards: Sequence[Card], profiles: Sequence[MigProfile], added: Mapping[int, Pattern]
+) -> tuple[CardLayout, ...]:
+    """Every card with what it gets; thousands of cards are few objects that get few patterns."""
+    known: dict[tuple[int, Pattern], CardLayout] = {}
+    layouts = []
+    for number, card in enumerate(cards):
+        key = (id(card), added.get(number, ()))
+        if key not in known:
+            known[key] = _layout(card, profiles, key[1])
+        layouts.append(known[key])
+    return tuple(layouts)
+
+
 def _layout(card: Card, profiles: Sequence[MigProfile], pattern: Pattern) -> CardLayout:
-    if not any(pattern) and not card.kept:
+    if not pattern and not card.kept:
         return CardLayout(card.product)
     kept = [Wish(i.profile, i.position, i.size) for i in card.kept]
-    new = [Wish(profile) for profile, count in zip(profiles, pattern, strict=True) for _ in range(count)]
+    new = [Wish(profile) for profile, count in zip(profiles, pattern, strict=False) for _ in range(count)]
     return CardLayout.cut(card.product, [*kept, *new])

@@ -13,7 +13,10 @@ def explain_plan(plan: Plan) -> list[str]:
     where = f"{len(used)} of {_count(len(plan.cards), 'card')}"
     if plan.left_out:
         measure = "devices" if plan.objective is Objective.DEVICES else "memory"
-        limit = f"no plan serves more {measure}" if plan.proven else f"others may serve more {measure}"
+        limit = f"no plan serves more {measure}"
+        if plan.gaps[0]:
+            unit = "" if plan.objective is Objective.DEVICES else "GB of "
+            limit = f"at most {plan.gaps[0]} {unit}{measure} more could be served"
         fit = "fits" if served == 1 else "fit"
         on = f", on {where}" if plan.cards else ""
         sentences = [f"{served} of {_count(asked, 'device')} {fit}{on}; {limit}"]
@@ -34,7 +37,8 @@ def _fewest(plan: Plan) -> str:
     if not opened:
         return "no empty card is cut"
     cards = "cards" if not any(plan.kept) else "empty cards"
-    return f"fewer {cards} do not suffice" if plan.optimal else f"fewer {cards} might suffice"
+    gap = min(plan.gaps[2], opened)
+    return f"at most {gap} {cards} fewer would suffice" if gap else f"fewer {cards} do not suffice"
 
 
 def _why(plan: Plan, profile: MigProfile) -> str:
