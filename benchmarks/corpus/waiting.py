@@ -1,7 +1,7 @@
 """A GPU cluster with a queue, as `kubectl get nodes,pods -A -o json` saves it: what `tessera mig plan` is measured with.
 
 Half of the nodes have eight H200, half eight A100-80GB, cut in eight ways and mostly in use; one in twenty-five is
-idle, one in forty not cut. Most waiting pods wait for devices that are cut too rarely. Some wait for another reason
+idle, one in twenty not cut. Most waiting pods wait for devices that are cut too rarely. Some wait for another reason
 while devices of theirs are free: a taint, a label that no node has, more cpu than the nodes have.
 """
 
@@ -68,7 +68,7 @@ def _cut_of(number: int) -> int:
 
 
 def _uncut(number: int) -> bool:
-    return number % 40 == 39
+    return number % 40 >= 38
 
 
 def cluster_file(nodes: int = 5000, running: int = 57_000, waiting: int = 3000) -> Iterator[bytes]:
@@ -131,9 +131,9 @@ def gpu_node(number: int) -> Document:
 
 
 def _held(nodes: int, running: int) -> Iterator[tuple[int, str]]:
-    """Node and resource of every running pod: node by node every device, as long as there are pods."""
+    """Node and resource of every running pod: node by node every device, those that are cut small last."""
     left = running
-    for number in range(nodes):
+    for number in sorted(range(nodes), key=lambda number: (_CUTS[_cut_of(number)] == ("2g",), number)):
         if _uncut(number) or number % 25 == 24:
             continue
         offered = _layout(_PRODUCTS[number % 2], _cut_of(number)).resources()
@@ -144,10 +144,11 @@ def _held(nodes: int, running: int) -> Iterator[tuple[int, str]]:
 
 # size, where it may go, what else it asks for; of twenty waiting pods in a row
 _QUEUE: Final = (
-    *[("1g", {}, "4")] * 4,
-    *[("2g", {}, "8")] * 4,
-    *[("3g", {}, "8")] * 4,
-    *[("7g", {}, "16")] * 2,
+    *[("1g", {}, "4")] * 2,
+    *[("2g", {}, "8")] * 2,
+    *[("3g", {}, "8")] * 3,
+    *[("4g", {}, "8")] * 2,
+    *[("7g", {}, "16")] * 5,
     *[("3g", {"topology.kubernetes.io/zone": "zone-b"}, "8")] * 2,
     ("2g", {"topology.kubernetes.io/zone": "zone-a"}, "8"),
     ("1g", {"team": "none"}, "4"),  # a label that no node has

@@ -2,19 +2,28 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
-from tessera.cli.common.cluster import ClusterChoice
-from tessera.cli.mig.plan_output import Place
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
-from tessera.core.mig.layout import CardLayout, NodeLayout
+from tessera.core.mig.geometry import Product
+from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
+from tessera.core.mig.placement import Instance
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.demand import Demand, demand_of
-from tessera.core.planning.planner import Card, Plan
+from tessera.core.planning.kinds import Card, Place
+from tessera.core.planning.planner import Plan
+from tessera.core.planning.waiting import NodeRoom, Outcome, Waiting, groups_of, settle, sort_out
 from tessera.inventory.survey import Survey
-from tessera.protocol.kubernetes.selector import LabelSelector
+from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 from tessera.protocol.mig.nodes import GpuNode, present_layout
+
+
+def pending_survey(selector: LabelSelector = EVERYTHING) -> Survey:
+    """What to read of a cluster, to know who waits in it: all resources, since pods wait for cpu and memory too."""
+    return Survey(
+        lambda _: True, selector, holds=lambda use: not use.node or bool(use.record), places=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +50,22 @@ class PendingCards:
         )
 
 
-@dataclass(frozen=True, slots=True)
 class Pending:
-    """What is wanted, and the cluster that wants it."""
+    """What is wanted in a cluster, and the cards that it has."""
 
-    demand: Demand
-    survey: Survey
-
-    @classmethod
-    def read(cls, cluster: ClusterChoice, sources: Sequence[str], selector: str, since: float) -> "Pending":
-        """Ask a cluster, or files."""
-        survey = Survey(
-            is_any_gpu,
-            LabelSelector.parse(selector),
-            holds=lambda claim: not claim.node or bool(claim.record),
-        )
-        if sources:
-            survey.read_files(sources)
-        else:
-            cluster.run(survey.read_cluster)
-        earliest = datetime.now(UTC) - timedelta(seconds=since)
-        return cls(demand_of(survey.claims, earliest.strftime("%Y-%m-%dT%H:%M:%SZ")), survey)
+    def __init__(self, survey: Survey, since: str) -> None:
+        self.demand: Demand = demand_of(survey.claims, since)
+        self._survey = survey
+        self._nodes = {
+            one.node.name: one
+            for one in sorted(survey.capacity.nodes(), key=lambda one: one.node.name)
+            if one.node.name in survey.gpus or any(map(is_any_gpu, one.resources))
+        }
+        self._rooms = [
+            NodeRoom(one.node, {resource: usage.available.number for resource, usage in one.resources.items()})
+            for one in self._nodes.values()
+        ]
+        self.waiting: Waiting = sort_out(groups_of(survey.claims, since), self._rooms)
 
     def words(self) -> Iterator[str]:
         """The demand, for people."""
@@ -73,26 +77,58 @@ class Pending:
             yield f"whole GPUs that pods wait for ({demand.whole_gpus}) are no part of the plan"
 
     def cards(self) -> PendingCards:
-        """The cards that may be cut; where devices are in use all of them stay."""
+        """The cards that may be cut; devices of which some are in use, or were given out, stay."""
         places: list[Place] = []
         cards: list[Card] = []
         present: list[CardLayout] = []
         passed_over = []
-        for name in sorted(self.survey.gpus):
-            node, used = self.survey.gpus[name], self.survey.used(name)
+        # thousands of nodes are cut and used in a few ways
+        known: dict[tuple[tuple[int, ...], Strategy, frozenset[str]], tuple[Card, ...]] = {}
+        for name in sorted(self._survey.gpus):
+            node, usages = self._survey.gpus[name], self._nodes[name].resources if name in self._nodes else {}
+            held = frozenset(resource for resource, one in usages.items() if is_any_gpu(resource) and one.allocated)
+            held |= self.waiting.given.get(name, frozenset())
             try:
                 layout = _layout(node)
+                key = (tuple(map(id, layout.cards)), node.strategy, held)
+                if key not in known:
+                    known[key] = _cards(layout, node.strategy, held)
             except InvalidInput as error:
                 passed_over.append(passed(name, str(error)))
                 continue
-            held = {r for r, number in used.items() if number}
-            if any(slot.instance is None for r in held for slot in layout.slots(node.strategy).get(r, ())):
-                passed_over.append(passed(name, "whole GPUs are in use, and only the node knows which"))
-                continue
-            places.append(Place(name, range(len(cards), len(cards) + len(layout.cards))))
-            cards += [Card(card.product, card.instances if held else ()) for card in layout.cards]
+            queues = self.waiting.queues.get(name, frozenset())
+            places.append(Place(name, range(len(cards), len(cards) + len(layout.cards)), queues))
+            cards += known[key]
             present += layout.cards
         return PendingCards(places, cards, present, passed_over)
+
+    def after(self, plan: Plan, places: Sequence[Place]) -> Outcome:
+        """Who of those that were planned for gets a place, as the scheduler could give them out."""
+        rooms = {room.node.name: room for room in self._rooms}
+        touched = []
+        for place in places:
+            room = rooms.get(place.name or "")
+            if room is None or place.name not in plan.nodes:
+                continue
+            node = self._survey.gpus[room.node.name]
+            cut = NodeLayout(tuple(plan.cards[n] for n in place.cards), changing=True).resources(node.strategy)
+            resources = self._nodes[room.node.name].resources
+            for resource in {*filter(is_any_gpu, resources), *cut}:
+                before = resources[resource].allocatable.number if resource in resources else 0
+                room.free[resource] = room.free.get(resource, 0) + cut.get(resource, 0) - before
+            touched.append((room, place.queues))
+        groups = [group for group, _ in self.waiting.to_plan if group.waits]
+        queues = [queue for group, queue in self.waiting.to_plan if group.waits]
+        may = [[i for i, (_, serves) in enumerate(touched) if queue in serves] for queue in queues]
+        rest, _ = settle(groups, may, [room for room, _ in touched])
+        return Outcome(
+            tuple(
+                group.first(placed)
+                for group, left in zip(groups, rest, strict=True)
+                if (placed := len(group.names) - len(left.names))
+            ),
+            tuple(left for left in rest if left.names),
+        )
 
 
 def passed(name: str, reason: str) -> str:
@@ -109,8 +145,42 @@ def uncut(node: GpuNode) -> NodeLayout:
     return NodeLayout((CardLayout(node.product),) * node.cards)
 
 
+def _cards(layout: NodeLayout, strategy: Strategy, held: frozenset[str]) -> tuple[Card, ...]:
+    """A node's cards, each with the devices that stay: those of resources of which some are held.
+
+    Where something is held that the layout does not tell of, all stay.
+    """
+    slots = layout.slots(strategy)
+    unknown = sorted(held - slots.keys())
+    stay: list[list[Instance]] = [[] for _ in layout.cards]
+    for slot in (slot for resource in (slots if unknown else held) for slot in slots[resource]):
+        if slot.instance is None:
+            raise InvalidInput(
+                f"pods hold {unknown[0]}, of which its layout does not tell"
+                if unknown
+                else "whole GPUs are in use, and only the node knows which"
+            )
+        stay[slot.card].append(slot.instance)
+    return tuple(
+        card_of(card.product, tuple(sorted(some, key=lambda one: one.position)))
+        for card, some in zip(layout.cards, stay, strict=True)
+    )
+
+
+card_of = lru_cache(maxsize=4096)(Card)  # the same object for the same state: the planner looks at each once
+
+
 def _layout(node: GpuNode) -> NodeLayout:
     """How the cards are cut; a node that says nothing of it has whole GPUs."""
+    if node.mapping is None and node.layout is not None and node.product is not None:
+        return _desired(node.layout, node.product, node.cards)
+    return present_layout(node) or uncut(node)
+
+
+@lru_cache(maxsize=1024)
+def _desired(layout: str, product: Product, cards: int | None) -> NodeLayout:
+    """The same text means the same layout on nodes that are alike."""
+    node = GpuNode("", "", product, cards, layout, Strategy.MIXED)
     return present_layout(node) or uncut(node)
 
 

@@ -1,6 +1,9 @@
 """`tessera mig plan`: how to cut cards for a demand."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 import click
@@ -8,21 +11,22 @@ import click
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.duration import Duration
-from tessera.cli.common.saved import named, saved_objects
-from tessera.cli.mig.plan_output import OUTPUTS, Place, write_plan
+from tessera.cli.mig.plan_cards import node_cards, product_cards
+from tessera.cli.mig.defragment import ADVICE, print_advice
+from tessera.cli.mig.plan_output import NO_MORE, OUTPUTS, More, waiting_document, write_plan
 from tessera.cli.mig.sources import read_text
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.resources import is_any_gpu
-from tessera.core.mig.layout import NodeLayout, resolve
-from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.planner import Card, Objective, Plan, plan
-from tessera.inventory.pending import Pending, passed, uncut
+from tessera.core.planning.kinds import Place, Wanted
+from tessera.core.planning.planner import Objective, Plan, Question, plan
+from tessera.core.planning.summary import explain_outcome, explain_waiting
+from tessera.inventory.defragment import defragment_survey
+from tessera.inventory.pending import Pending, pending_survey
 from tessera.inventory.survey import Survey
 from tessera.protocol import yaml
-from tessera.protocol.mig import documents as mig
+from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig.counts import looks_like_counts, read_counts
-from tessera.protocol.mig.nodes import GpuNode
+from tessera.solver import highs
 
 _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that nobody reads
 
@@ -90,6 +94,13 @@ _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that nobody reads
     show_default=True,
     help="What counts where not all of it fits.",
 )
+@click.option("--max-nodes", type=click.IntRange(1), help="Touch no more nodes than that.")
+@click.option("--max-cards", type=click.IntRange(1), help="Cut no more cards than that.")
+@click.option(
+    "--defragment",
+    metavar="COUNTS",
+    help="Instead of a plan: the fewest pods whose end, or move, makes room for these devices. Advice only.",
+)
 @click.option("-o", "--output", type=click.Choice(list(OUTPUTS)), default="table", show_default=True)
 @cluster_options
 def command(
@@ -103,6 +114,9 @@ def command(
     sources: tuple[str, ...],
     selector: str,
     objective: str,
+    max_nodes: int | None,
+    max_cards: int | None,
+    defragment: str | None,
     output: str,
     cluster: ClusterChoice,
 ) -> int:
@@ -111,64 +125,94 @@ def command(
     The demand is counts of profiles, as an argument or in a file, or what a cluster's pods wait for. Cards that hold
     devices already are filled before empty ones are cut. The plan is the best there is, unless it says otherwise.
 
-    With --from-pending the cards are the cluster's, unless --product or --nodes says otherwise. Cards of nodes where no
-    pod holds a GPU are cut anew; elsewhere every device stays, since only the node knows which ones are in use.
+    With --from-pending free devices go to waiting pods first, as the scheduler could give them out, and the plan is for
+    the rest. The cards are the cluster's, unless --product or --nodes says otherwise. Devices of a profile of which a
+    pod holds some on a node all stay there, since only the node knows which ones are in use; others may be cut anew.
 
     \b
     tessera mig plan 2g.20gb=5,3g.30gb=2 --product H200-70GB --cards 4
     tessera mig plan 1g.18gb=20,3g.71gb=6 --product H200
     tessera mig plan demand.yaml --product H200=4 --product A30=8 -o json
-    tessera mig plan --from-pending
+    tessera mig plan --from-pending --max-nodes 3
+    tessera mig plan --defragment 3g.71gb=2
     kubectl get nodes -o json > nodes.json
     tessera mig plan 2g.35gb=9 --nodes nodes.json --keep -o runai
 
     \b
     Exit codes: 0 all of it is served, 1 some is left out, 2 bad input.
     """  # fmt: skip
-    if from_pending == (demand is not None):
-        raise click.UsageError("say what is wanted: counts such as 2g.20gb=5, a file, or --from-pending")
-    if not from_pending and (sources or selector or cluster != ClusterChoice()):
-        raise click.UsageError("--from, -l, --kubeconfig and --context go with --from-pending")
-    pending = Pending.read(cluster, sources, selector, since) if from_pending else None
+    if from_pending + (demand is not None) + (defragment is not None) != 1:
+        raise click.UsageError(
+            "say what is wanted: counts such as 2g.20gb=5, a file, --from-pending or --defragment"
+        )
+    live = from_pending or defragment is not None
+    if not live and (sources or selector or cluster != ClusterChoice()):
+        raise click.UsageError("--from, -l, --kubeconfig and --context go with --from-pending and --defragment")
+    if (max_nodes or max_cards) and (products or not (from_pending or node_files)):
+        raise click.UsageError("--max-nodes and --max-cards go with --from-pending and --nodes")
+    if defragment is not None:
+        if products or node_files or output not in ADVICE:
+            raise click.UsageError("--defragment takes a cluster's cards, and -o table, json or yaml")
+        read = _reading(cluster, sources)
+        return print_advice(defragment, defragment_survey(LabelSelector.parse(selector)), read, output)
+    ask = partial(Question, objective=Objective(objective), most_nodes=max_nodes, most_cards=max_cards)
+    pending = _pending(cluster, sources, selector, since) if from_pending else None
+    if pending and not products and not node_files:
+        return _print_pending(pending, ask, output)
     wanted = pending.demand.all if pending else _read_demand(demand or "")
-    if pending:
-        for line in pending.words():
-            click.echo(line, err=True)
-        if not wanted:
-            return 0
-    places, given = _node_cards(node_files, keep=keep) if node_files else ([], [])
+    if not wanted:
+        return 0
+    places, given = node_cards(node_files, keep=keep) if node_files else ([], [])
     if products:
-        more = _product_cards(products, cards, sum(wanted.values()))
+        more = product_cards(products, cards, sum(wanted.values()))
         places.append(Place(None, range(len(given), len(given) + len(more))))
         given += more
-    elif pending and not node_files:
-        return _print_pending(pending, wanted, Objective(objective), output)
     elif not node_files:
         raise click.UsageError("say which cards there are: --product H200 --cards 4, or --nodes FILE")
-    found = plan(wanted, given, Objective(objective))
+    found = plan(ask({Wanted(profile): count for profile, count in wanted.items()}, given, places), highs)
     if products and cards is None and not any("=" in product for product in products):
         places, found = _needed(places, found)
     return _print(found, places, output)
 
 
-def _print(found: Plan, places: list[Place], output: str) -> int:
-    for line in write_plan(found, places, output):
+def _reading(cluster: ClusterChoice, sources: Sequence[str]) -> Callable[[Survey], None]:
+    """How a survey is read: from files, or from a cluster."""
+    return lambda survey: survey.read_files(sources) if sources else cluster.run(survey.read_cluster)
+
+
+def _pending(cluster: ClusterChoice, sources: Sequence[str], selector: str, since: float) -> Pending:
+    survey = pending_survey(LabelSelector.parse(selector))
+    _reading(cluster, sources)(survey)
+    earliest = datetime.now(UTC) - timedelta(seconds=since)
+    pending = Pending(survey, earliest.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    for line in pending.words():
+        click.echo(line, err=True)
+    return pending
+
+
+def _print(found: Plan, places: list[Place], output: str, more: More = NO_MORE) -> int:
+    for line in write_plan(found, places, output, more):
         click.echo(line)
     return int(bool(found.left_out))
 
 
-def _print_pending(pending: Pending, wanted: dict[MigProfile, int], objective: Objective, output: str) -> int:
+def _print_pending(pending: Pending, ask: Callable[..., Question], output: str) -> int:
     """A plan for the cluster's own cards; nodes that have nothing to do with it are left out of it."""
+    if not pending.demand.all:
+        return 0
     cards = pending.cards()
-    for line in cards.passed_over:
+    for line in (*explain_waiting(pending.waiting), *cards.passed_over):
         click.echo(line, err=True)
     if not cards.cards:
         raise InvalidInput(
             "no node has cards that could be cut; say which cards there are: --product H200 --cards 4"
         )
-    found = cards.undisturbed(plan(wanted, cards.cards, objective))
-    places = [place for place in cards.places if any(number in found.used for number in place.cards)]
-    return _print(found, places, output)
+    found = cards.undisturbed(plan(ask(pending.waiting.wanted, cards.cards, cards.places), highs))
+    used = set(found.nodes)
+    places = [place for place in cards.places if place.name in used]
+    outcome = pending.after(found, places)
+    more = More(explain_outcome(outcome), {"waiting": waiting_document(pending.waiting, outcome)})
+    return _print(found, places, output, more)
 
 
 def _read_demand(argument: str) -> dict[MigProfile, int]:
@@ -179,56 +223,6 @@ def _read_demand(argument: str) -> dict[MigProfile, int]:
     if not isinstance(document, dict):
         raise InvalidInput(f"{where}: expected counts such as 2g.20gb=5,3g.30gb=2, or a map of them")
     return read_counts(" ".join(f"{name}={count}" for name, count in document.items()), where, _MOST_DEMAND)
-
-
-def _product_cards(products: tuple[str, ...], cards: int | None, enough: int) -> list[Card]:
-    found: list[Card] = []
-    for text in products:
-        name, separator, number = text.partition("=")
-        if separator and not (number.isascii() and number.isdigit() and 0 < int(number[:9]) <= 1024):
-            raise InvalidInput(
-                f"--product {text}: expected a number of cards from 1 to 1024, such as {name}=4"
-            )
-        if not separator and len(products) > 1:
-            raise InvalidInput(f"--product {text}: with several products say how many of each: {text}=4")
-        if separator and cards is not None:
-            raise InvalidInput(f"--product {text} and --cards {cards}: say the number once")
-        found += [Card(product_named(name))] * (int(number) if separator else cards or enough)
-    return found
-
-
-def _node_cards(files: tuple[str, ...], *, keep: bool) -> tuple[list[Place], list[Card]]:
-    """The cards of nodes; those of which nothing is known are passed over, and that is told."""
-    places: list[Place] = []
-    cards: list[Card] = []
-    passed_over = []
-    for file in files:
-        survey = Survey(is_any_gpu)
-        survey.read_saved(saved_objects([file]))
-        for node in survey.gpus.values():
-            if not node.label:
-                continue
-            try:
-                layout = _node_layout(node, keep=keep)
-            except InvalidInput as error:
-                passed_over.append(passed(node.name, str(error)))
-                continue
-            places.append(Place(node.name, range(len(cards), len(cards) + len(layout.cards))))
-            cards += [Card(card.product, card.instances) for card in layout.cards]
-    for line in passed_over:
-        click.echo(line, err=True)
-    if not cards:
-        why = "no node has cards that could be cut" if passed_over else "no node with GPUs"
-        raise InvalidInput(f"{named(files)}: {why}")
-    return places, cards
-
-
-def _node_layout(node: GpuNode, *, keep: bool) -> NodeLayout:
-    layout = uncut(node)
-    if not keep or not node.layout:
-        return layout
-    wanted = mig.read(node.layout, mig.RUNAI_CONFIG).select()
-    return resolve(wanted, [card.product for card in layout.cards])
 
 
 def _needed(places: list[Place], found: Plan) -> tuple[list[Place], Plan]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -10,27 +10,32 @@ import msgspec
 from tessera.cli.common.terminal import table
 from tessera.core.mig.layout import NodeLayout, entries_of, named_cards
 from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.kinds import Place
 from tessera.core.planning.planner import Plan
 from tessera.core.planning.summary import explain_plan
+from tessera.core.planning.waiting import Group, Outcome, Waiting
 from tessera.protocol import yaml
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.conversion import convert
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A node, or the cards that no node was named for, and which of the plan's cards are its."""
+class More:
+    """What is told beside the plan: sentences, and fields of the document."""
 
-    name: str | None
-    cards: range
+    sentences: Sequence[str] = ()
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
 
-def write_plan(plan: Plan, places: Sequence[Place], output: str) -> Iterable[str]:
+NO_MORE: Final = More()
+
+
+def write_plan(plan: Plan, places: Sequence[Place], output: str, more: More = NO_MORE) -> Iterable[str]:
     """The lines, or whole documents, to print."""
-    return OUTPUTS[output](plan, [place for place in places if place.cards])
+    return OUTPUTS[output](plan, [place for place in places if place.cards], more)
 
 
-def _table(plan: Plan, places: Sequence[Place]) -> Iterable[str]:
+def _table(plan: Plan, places: Sequence[Place], more: More) -> Iterable[str]:
     rows: list[tuple[str, ...]] = []
     for place in places:
         alike: dict[tuple[str, str], list[int]] = {}
@@ -43,7 +48,8 @@ def _table(plan: Plan, places: Sequence[Place]) -> Iterable[str]:
     heading: tuple[str, ...] = ("NODE", "CARDS", "PRODUCT", "DEVICES")
     if not any(place.name for place in places):
         heading, rows = heading[1:], [row[1:] for row in rows]
-    return [*explain_plan(plan), "", *table([heading, *rows])] if rows else explain_plan(plan)
+    sentences = [*explain_plan(plan), *more.sentences]
+    return [*sentences, "", *table([heading, *rows])] if rows else sentences
 
 
 def _devices(plan: Plan, number: int) -> str:
@@ -53,14 +59,17 @@ def _devices(plan: Plan, number: int) -> str:
     return " + ".join(texts + [f"{profile} ×{new[profile]}" for profile in sorted(new)]) or "-"
 
 
-def _document(plan: Plan, places: Sequence[Place]) -> dict[str, Any]:
+def _document(plan: Plan, places: Sequence[Place], more: More) -> dict[str, Any]:
     return {
         "demand": _counts(plan.demand),
         "served": _counts(plan.served),
         "leftOut": _counts(plan.left_out),
         "objective": plan.objective.value,
         "optimal": plan.optimal,
-        "explanation": explain_plan(plan),
+        "gap": plan.gaps[0],
+        "explanation": [*explain_plan(plan), *more.sentences],
+        "cost": {"nodes": list(plan.nodes), "cards": len(plan.used), "podsToEnd": []},
+        **more.fields,
         "cards": [_card(plan, place, number) for place in places for number in place.cards],
     }
 
@@ -84,19 +93,34 @@ def _card(plan: Plan, place: Place, number: int) -> dict[str, Any]:
     }
 
 
+def waiting_document(waiting: Waiting, outcome: Outcome) -> dict[str, Any]:
+    """What becomes of waiting pods, for scripts."""
+    return {
+        "onFreeDevices": [_group(group) for group in waiting.free if group.waits],
+        "notHelped": [{**_group(group), "reason": reason} for group, reason in waiting.hopeless],
+        "placed": [_group(group) for group in outcome.placed],
+        "stillWaiting": [_group(group) for group in outcome.still_waiting],
+    }
+
+
+def _group(group: Group) -> dict[str, Any]:
+    devices = {str(profile): count * len(group.names) for profile, count in group.devices.items()}
+    return {"devices": devices, "pods": list(group.names)}
+
+
 def _counts(counts: Mapping[MigProfile, int]) -> dict[str, int]:
     return {str(profile): count for profile, count in counts.items()}
 
 
-def _json(plan: Plan, places: Sequence[Place]) -> Iterable[str]:
-    return [msgspec.json.format(msgspec.json.encode(_document(plan, places)), indent=2).decode()]
+def _json(plan: Plan, places: Sequence[Place], more: More) -> Iterable[str]:
+    return [msgspec.json.format(msgspec.json.encode(_document(plan, places, more)), indent=2).decode()]
 
 
-def _yaml(plan: Plan, places: Sequence[Place]) -> Iterable[str]:
-    return [yaml.dump(_document(plan, places)).rstrip("\n")]
+def _yaml(plan: Plan, places: Sequence[Place], more: More) -> Iterable[str]:
+    return [yaml.dump(_document(plan, places, more)).rstrip("\n")]
 
 
-def _runai(plan: Plan, places: Sequence[Place]) -> Iterable[str]:
+def _runai(plan: Plan, places: Sequence[Place], more: More) -> Iterable[str]:
     """One annotation for each node."""
     for number, place in enumerate(places):
         if number:
@@ -106,7 +130,7 @@ def _runai(plan: Plan, places: Sequence[Place]) -> Iterable[str]:
         yield mig.write(_layouts(plan, [place], mig.SELECTED)).rstrip("\n")
 
 
-def _parted(plan: Plan, places: Sequence[Place]) -> Iterable[str]:
+def _parted(plan: Plan, places: Sequence[Place], more: More) -> Iterable[str]:
     """One file with a configuration for each node, named after it."""
     return [mig.write(convert(_layouts(plan, places), mig.Format.MIG_PARTED).document).rstrip("\n")]
 
@@ -123,7 +147,7 @@ def _layouts(plan: Plan, places: Sequence[Place], name: str | None = None) -> mi
     )
 
 
-OUTPUTS: Final[dict[str, Callable[[Plan, Sequence[Place]], Iterable[str]]]] = {
+OUTPUTS: Final[dict[str, Callable[[Plan, Sequence[Place], More], Iterable[str]]]] = {
     "table": _table,
     "yaml": _yaml,
     "json": _json,

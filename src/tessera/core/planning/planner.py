@@ -66,7 +66,7 @@ class Plan:
     # by how much each goal could be better at most: what stays unserved by the objective, by the other one,
     # empty cards, nodes, unused slices; 0: nothing better exists
     gaps: tuple[int, ...]
-    bounded: bool = False  # the number of nodes or cards was
+    named: bool = False  # cards are of nodes with names
 
     @property
     def optimal(self) -> bool:
@@ -103,7 +103,7 @@ def plan(question: Question, solve: Solver) -> Plan:
             place.name for place in question.places if place.name and any(n in added for n in place.cards)
         ),
         gaps=answer.gaps,
-        bounded=question.most_nodes is not None or question.most_cards is not None,
+        named=any(place.name for place in question.places),
     )
 
 

@@ -1,10 +1,17 @@
 """A plan's outcome in sentences."""
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
 from tessera.core.mig.layout import named_cards
 from tessera.core.mig.misfit import a, explain_misfit
 from tessera.core.mig.placement import Wish
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.planner import Objective, Plan
+from tessera.core.planning.waiting import Group, Outcome, Waiting
+
+_SHOWN: Final = 3  # names, of many
 
 
 def explain_plan(plan: Plan) -> list[str]:
@@ -26,9 +33,12 @@ def explain_plan(plan: Plan) -> list[str]:
     sentences += [
         f"left out: {profile} ×{count}, {_why(plan, profile)}" for profile, count in plan.left_out.items()
     ]
+    if plan.nodes:
+        cost = f"to change: {_count(len(used), 'card')} of {_named(plan.nodes, 'node')}"
+        sentences.append(f"{cost}; no pod must end first, what pods hold stays")
     spare = [number for number in range(len(plan.cards)) if number not in used and not plan.kept[number]]
     if spare:
-        sentences.append(f"not needed: {named_cards(spare)}")
+        sentences.append(f"not needed: {_count(len(spare), 'empty card') if plan.named else named_cards(spare)}")
     return sentences
 
 
@@ -53,6 +63,49 @@ def _why(plan: Plan, profile: MigProfile) -> str:
         f"{a(product)} has {', '.join(map(str, product.profiles))}" for product in plan.products
     )
     return f"no {names} has it; {known}"
+
+
+def explain_waiting(waiting: Waiting) -> list[str]:
+    """Which waiting pods no layout is needed for, or would help, and why."""
+    sentences = []
+    free = [group for group in waiting.free if group.waits]
+    if free:
+        pods = sum(len(group.names) for group in free)
+        could = f"{_count(pods, 'waiting pod')} could go to free devices ({_devices(free)})"
+        sentences.append(f"{could}: no layout is needed for {'it' if pods == 1 else 'them'}")
+    alike: dict[str, list[Group]] = {}
+    for group, reason in waiting.hopeless:
+        alike.setdefault(reason, []).append(group)
+    for reason, groups in alike.items():
+        names = [name for group in groups for name in group.names]
+        sentences.append(f"no layout helps {_named(names, 'pod')}, {_devices(groups)}: {reason}")
+    return sentences
+
+
+def explain_outcome(outcome: Outcome) -> list[str]:
+    """How many of the pods that a plan is for get a place."""
+    placed = sum(len(group.names) for group in outcome.placed)
+    left = sum(len(group.names) for group in outcome.still_waiting)
+    if not placed + left:
+        return []
+    return [f"with it {placed} of {_count(placed + left, 'waiting pod')} that it is for would get a place"]
+
+
+def _devices(groups: Iterable[Group]) -> str:
+    counts: Counter[MigProfile] = Counter()
+    for group in groups:
+        for profile, count in group.devices.items():
+            counts[profile] += count * len(group.names)
+    return ", ".join(f"{counts[profile]} × {profile}" for profile in sorted(counts))
+
+
+def _named(names: Sequence[str], noun: str) -> str:
+    """`node gpu-0`, `nodes gpu-0, gpu-1`, `312 nodes (gpu-0, gpu-1, gpu-2 and 309 more)`."""
+    if len(names) == 1:
+        return f"{noun} {names[0]}"
+    if len(names) <= _SHOWN:
+        return f"{noun}s {', '.join(names)}"
+    return f"{len(names)} {noun}s ({', '.join(names[:_SHOWN])} and {len(names) - _SHOWN} more)"
 
 
 def _count(number: int, noun: str) -> str:

@@ -115,13 +115,6 @@ def resources_of(raw: msgspec.Raw, where: str) -> ResourcesIn:
 def pod_of(one: PodIn, namespace: str = "") -> Pod:
     """A pod as decisions see it; `namespace` where the object itself does not say it."""
     metadata, spec = one.metadata or PodMetaIn(), one.spec or PodSpecIn()
-    tolerations: list[_TolerationIn] = read(spec.tolerations, _tolerations_of, [], "spec.tolerations")
-    affinity = read(spec.affinity, _affinity_of, None, "spec.affinity")
-    required = (
-        affinity
-        and affinity.nodeAffinity
-        and affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution
-    )
     whole = pod_resources_of(spec)
     return Pod(
         namespace=namespace or metadata.namespace or "",
@@ -131,13 +124,38 @@ def pod_of(one: PodIn, namespace: str = "") -> Pod:
         containers=_containers_of(spec.containers, "spec.containers"),
         node_name=spec.nodeName or "",
         node_selector=read(spec.nodeSelector, _selector_of, {}, "spec.nodeSelector"),
-        required_terms=tuple(map(_term, required.nodeSelectorTerms or ())) if required else None,
-        tolerations=tuple(
-            Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "") for t in tolerations
-        ),
+        required_terms=_required_terms(spec),
+        tolerations=_tolerations(spec),
         overhead=overhead_of(spec),
         pod_requests=amounts_of(whole.requests, "spec.resources.requests"),
         pod_limits=amounts_of(whole.limits, "spec.resources.limits"),
+    )
+
+
+def placement_of(spec: PodSpecIn) -> Pod:
+    """Where a pod may go, and nothing else of it."""
+    return Pod(
+        node_name=spec.nodeName or "",
+        node_selector=read(spec.nodeSelector, _selector_of, {}, "spec.nodeSelector"),
+        required_terms=_required_terms(spec),
+        tolerations=_tolerations(spec),
+    )
+
+
+def _required_terms(spec: PodSpecIn) -> tuple[NodeSelectorTerm, ...] | None:
+    affinity = read(spec.affinity, _affinity_of, None, "spec.affinity")
+    required = (
+        affinity
+        and affinity.nodeAffinity
+        and affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution
+    )
+    return tuple(map(_term, required.nodeSelectorTerms or ())) if required else None
+
+
+def _tolerations(spec: PodSpecIn) -> tuple[Toleration, ...]:
+    given: list[_TolerationIn] = read(spec.tolerations, _tolerations_of, [], "spec.tolerations")
+    return tuple(
+        Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "") for t in given
     )
 
 

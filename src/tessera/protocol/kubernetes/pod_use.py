@@ -21,6 +21,7 @@ from tessera.protocol.kubernetes.pod import (
     annotations_of,
     container_of,
     overhead_of,
+    placement_of,
     pod_resources_of,
     resources_of,
 )
@@ -69,8 +70,8 @@ class _Pod(msgspec.Struct, gc=False):
 _decode: Final = objects.decoder(_Pod)
 
 
-def decode_pod_use(raw: bytes, keep: Keep) -> PodUse:
-    """What a pod uses of the resources to keep."""
+def decode_pod_use(raw: bytes, keep: Keep, *, where: bool = False) -> PodUse:
+    """What a pod uses of the resources to keep; `where`: and, if it waits for a node or fell back, where it may go."""
     one = _decode(raw)
     metadata, status = one.metadata, one.status or _Status()
     try:
@@ -81,7 +82,8 @@ def decode_pod_use(raw: bytes, keep: Keep) -> PodUse:
     record = ""
     if _RECORD in bytes(metadata.annotations):
         record = annotations_of(metadata.annotations).get(RECORD_ANNOTATION, "")
-    return replace(use, created=metadata.creationTimestamp or "", record=record)
+    placement = placement_of(one.spec or PodSpecIn()) if where and (record or not pod.node_name) else None
+    return replace(use, created=metadata.creationTimestamp or "", record=record, where=placement)
 
 
 def _pod(one: _Pod, keep: Keep) -> Pod:

@@ -49,7 +49,7 @@ def gpu_node(node: NodeIn) -> GpuNode:
     return GpuNode(
         name=node.metadata.name,
         label=label,
-        product=find_product(label, _number(labels.get(MEMORY), _MOST_MIB)) if label else None,
+        product=_product(label, _number(labels.get(MEMORY), _MOST_MIB)) if label else None,
         cards=cards,
         layout=annotations.get(RUNAI_CONFIG),
         strategy=_STRATEGIES.get(labels.get(STRATEGY, ""), Strategy.MIXED),
@@ -57,6 +57,9 @@ def gpu_node(node: NodeIn) -> GpuNode:
         state=labels.get(CONFIG_STATE, ""),
         reason=annotations.get(CONFIG_REASON, ""),
     )
+
+
+_product: Final = lru_cache(maxsize=1024)(find_product)  # thousands of nodes say the same few labels
 
 
 def present_layout(node: GpuNode) -> NodeLayout | None:
@@ -89,7 +92,7 @@ def present_layout(node: GpuNode) -> NodeLayout | None:
 
 @lru_cache(maxsize=1024)
 def _mapped_card(product: Product, devices: tuple[tuple[int, int], ...]) -> CardLayout:
-    profiles = {shape.profile_id: shape.profile for shape in reversed(product.shapes)}
+    profiles = {shape.profile_id: shape.profile for shape in product.shapes}
     unknown = sorted({number for _, number in devices if number not in profiles})
     if unknown:
         raise InvalidInput(f"{MAPPING}: no profile of {product.name} has the id {unknown[0]}")

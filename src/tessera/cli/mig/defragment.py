@@ -1,0 +1,3 @@
+"""stub"""
+ADVICE = ("table",)
+def print_advice(*a): return 0

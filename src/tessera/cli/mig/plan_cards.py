@@ -1,0 +1,65 @@
+"""The cards that `tessera mig plan` is told of: products by name, nodes in files."""
+
+import click
+
+from tessera.cli.common.saved import named, saved_objects
+from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.mig.layout import NodeLayout, resolve
+from tessera.core.mig.product import product_named
+from tessera.core.planning.kinds import Card, Place
+from tessera.inventory.pending import card_of, passed, uncut
+from tessera.inventory.survey import Survey
+from tessera.protocol.mig import documents as mig
+from tessera.protocol.mig.nodes import GpuNode
+
+
+def product_cards(products: tuple[str, ...], cards: int | None, enough: int) -> list[Card]:
+    """Cards of products that were named, each with a number; without a number as many as are enough."""
+    found: list[Card] = []
+    for text in products:
+        name, separator, number = text.partition("=")
+        if separator and not (number.isascii() and number.isdigit() and 0 < int(number[:9]) <= 1024):
+            raise InvalidInput(
+                f"--product {text}: expected a number of cards from 1 to 1024, such as {name}=4"
+            )
+        if not separator and len(products) > 1:
+            raise InvalidInput(f"--product {text}: with several products say how many of each: {text}=4")
+        if separator and cards is not None:
+            raise InvalidInput(f"--product {text} and --cards {cards}: say the number once")
+        found += [Card(product_named(name))] * (int(number) if separator else cards or enough)
+    return found
+
+
+def node_cards(files: tuple[str, ...], *, keep: bool) -> tuple[list[Place], list[Card]]:
+    """The cards of nodes; those of which nothing is known are passed over, and that is told."""
+    places: list[Place] = []
+    cards: list[Card] = []
+    passed_over = []
+    for file in files:
+        survey = Survey(is_any_gpu)
+        survey.read_saved(saved_objects([file]))
+        for node in survey.gpus.values():
+            if not node.label:
+                continue
+            try:
+                layout = _node_layout(node, keep=keep)
+            except InvalidInput as error:
+                passed_over.append(passed(node.name, str(error)))
+                continue
+            places.append(Place(node.name, range(len(cards), len(cards) + len(layout.cards))))
+            cards += [card_of(card.product, card.instances) for card in layout.cards]
+    for line in passed_over:
+        click.echo(line, err=True)
+    if not cards:
+        why = "no node has cards that could be cut" if passed_over else "no node with GPUs"
+        raise InvalidInput(f"{named(files)}: {why}")
+    return places, cards
+
+
+def _node_layout(node: GpuNode, *, keep: bool) -> NodeLayout:
+    layout = uncut(node)
+    if not keep or not node.layout:
+        return layout
+    wanted = mig.read(node.layout, mig.RUNAI_CONFIG).select()
+    return resolve(wanted, [card.product for card in layout.cards])

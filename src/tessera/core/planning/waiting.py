@@ -1,0 +1,274 @@
+"""Who waits for what: which pods could go to free devices, which a layout could help, and which not.
+
+Pods that ask for the same and may go to the same nodes are one group. Free devices are given out first, node by node as
+the scheduler could do it: selectors, required node affinity, taints, and everything else that a pod asks for. Those that
+are given one wait for another reason. Of the rest, those that no node would take, whatever it is cut into, are told with
+the reason. What is left is the demand; its groups are in queues by the nodes that could take them.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Final
+
+from tessera.core.devices.capacity import PODS, PodUse
+from tessera.core.kubernetes.node import Node, why_excluded
+from tessera.core.kubernetes.pod import Pod
+from tessera.core.kubernetes.quantity import Format, Number, Quantity
+from tessera.core.kubernetes.resources import is_any_gpu, is_extended, short
+from tessera.core.kubernetes.scheduling import CONDITION_DOMAINS, label_keys
+from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.demand import first_wishes
+from tessera.core.planning.kinds import Wanted
+
+# Every kubelet states these: a node that does not is one that nobody has measured
+_STATED: Final = frozenset({"cpu", "memory", "ephemeral-storage", PODS})
+_ANYWHERE: Final = Pod()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Pods that are alike."""
+
+    names: tuple[str, ...]  # namespace/name, oldest first
+    where: Pod
+    asks: Mapping[str, Number]  # of a node, for each pod
+    devices: Mapping[MigProfile, int]  # to plan for, for each pod: what it asked for before fallback
+    waits: bool  # False: it runs with something else
+
+    def fewer(self, number: int) -> "Group":
+        """Without the oldest of them."""
+        return replace(self, names=self.names[number:])
+
+    def first(self, number: int) -> "Group":
+        """The oldest of them."""
+        return replace(self, names=self.names[:number])
+
+    @property
+    def others(self) -> dict[str, Number]:
+        """What each asks for beside GPUs."""
+        return {resource: amount for resource, amount in self.asks.items() if not is_any_gpu(resource)}
+
+
+@dataclass(slots=True)
+class NodeRoom:
+    """A node, and what of it no pod has."""
+
+    node: Node
+    free: dict[str, Number]
+
+    def fits(self, asks: Mapping[str, Number], most: int) -> int:
+        """How many pods that ask for this fit, up to so many."""
+        for resource, amount in asks.items():
+            there = self.free.get(resource)
+            if there is not None:
+                most = min(most, int(there // amount))
+            elif resource not in _STATED:
+                return 0
+            if most <= 0:
+                return 0
+        return most
+
+    def take(self, asks: Mapping[str, Number], pods: int) -> None:
+        """Give so many pods what they ask for."""
+        for resource, amount in asks.items():
+            if resource in self.free:
+                self.free[resource] -= amount * pods
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The groups, sorted by what would help them."""
+
+    free: tuple[Group, ...]  # could go to free devices
+    hopeless: tuple[tuple[Group, str], ...]  # no layout helps them, and why
+    to_plan: tuple[tuple[Group, int], ...]  # and their queues
+    given: Mapping[str, frozenset[str]]  # node → the resources of it of which some were given out
+    queues: Mapping[str, frozenset[int]]  # node → the queues that it serves
+
+    @property
+    def wanted(self) -> dict[Wanted, int]:
+        """The demand."""
+        counts: Counter[Wanted] = Counter()
+        for group, queue in self.to_plan:
+            for profile, number in group.devices.items():
+                counts[Wanted(profile, queue)] += number * len(group.names)
+        return dict(counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What becomes of the pods that a plan was made for."""
+
+    placed: tuple[Group, ...]
+    still_waiting: tuple[Group, ...]
+
+
+def groups_of(uses: Iterable[PodUse], since: str) -> list[Group]:
+    """Pods that wait for MIG devices, and those made since then that fell back to something else, in groups."""
+    alike: dict[tuple[object, ...], list[PodUse]] = {}
+    for use in sorted(uses, key=lambda one: (one.created, one.namespace, one.name)):
+        if use.node and (use.ending or use.created < since):
+            continue
+        where = use.where or _ANYWHERE
+        key = (
+            bool(use.node),
+            use.record,
+            tuple(sorted((resource, amount.number) for resource, amount in use.amounts.items())),
+            where.node_name if not use.node else "",
+            tuple(sorted(where.node_selector.items())),
+            where.required_terms,
+            where.tolerations,
+        )
+        alike.setdefault(key, []).append(use)
+    return [group for some in alike.values() if (group := _group(some)).devices]
+
+
+def _group(alike: Sequence[PodUse]) -> Group:
+    use = alike[0]
+    wished, waits = first_wishes(use.record), not use.node
+    devices: Counter[MigProfile] = Counter()
+    for resource, amount in use.amounts.items():
+        profile = wished.get(resource) or (MigProfile.of_resource(resource) if waits else None)
+        if profile is not None:
+            devices[profile] += int(amount.value)
+    # a pod that fell back and runs would give up what it has: beside the device it needs nothing new
+    asks: dict[str, Number] = (
+        {resource: amount.number for resource, amount in use.amounts.items()}
+        if waits
+        else {profile.resource: number for profile, number in devices.items()}
+    )
+    where = use.where or _ANYWHERE
+    return Group(
+        tuple(f"{one.namespace}/{one.name}" for one in alike),
+        where if waits else replace(where, node_name=""),
+        asks,
+        devices,
+        waits,
+    )
+
+
+def sort_out(groups: Sequence[Group], rooms: Sequence[NodeRoom]) -> Waiting:
+    """Give out what is free, in `rooms`, and say of the rest what would help it."""
+    may, why = _allowed(groups, rooms)
+    rest, given = settle(groups, may, rooms)
+    free, hopeless, to_plan = [], [], []
+    numbers: dict[tuple[int, ...], int] = {}
+    for index, group in enumerate(groups):
+        left = rest[index]
+        done = len(group.names) - len(left.names)
+        if done:
+            free.append(group.first(done))
+        if not left.names:
+            continue
+        usable = tuple(i for i in may[index] if rooms[i].fits(group.others if group.waits else {}, 1))
+        if usable:
+            to_plan.append((left, numbers.setdefault(usable, len(numbers) + 1)))
+        else:
+            hopeless.append((left, _reason(group, [rooms[i] for i in may[index]], why[index])))
+    serves: dict[int, list[int]] = {}
+    for usable, queue in numbers.items():
+        for i in usable:
+            serves.setdefault(i, []).append(queue)
+    return Waiting(
+        tuple(free),
+        tuple(hopeless),
+        tuple(to_plan),
+        {rooms[i].node.name: frozenset(some) for i, some in given.items()},
+        {rooms[i].node.name: frozenset(some) for i, some in serves.items()},
+    )
+
+
+def settle(
+    groups: Sequence[Group], may: Sequence[Sequence[int]], rooms: Sequence[NodeRoom]
+) -> tuple[list[Group], dict[int, set[str]]]:
+    """Give rooms to pods, those with the fewest nodes to go to first; who is left, and what was given where."""
+    rest, given = list(groups), dict[int, set[str]]()
+    # only nodes that have some of a device are looked at, and few have
+    having: dict[str, set[int]] = {}
+    for i, room in enumerate(rooms):
+        for resource, amount in room.free.items():
+            if amount > 0 and is_any_gpu(resource):
+                having.setdefault(resource, set()).add(i)
+    for index in sorted(range(len(groups)), key=lambda i: (not groups[i].waits, len(may[i]), i)):
+        group = groups[index]
+        devices = [resource for resource in group.asks if is_any_gpu(resource)]
+        some = set.intersection(*(having.get(resource, set()) for resource in devices))
+        left = len(group.names)
+        for i in (i for i in may[index] if i in some):
+            pods = rooms[i].fits(group.asks, left)
+            if pods:
+                rooms[i].take(group.asks, pods)
+                given.setdefault(i, set()).update(devices)
+                left -= pods
+            if not left:
+                break
+        rest[index] = group.fewer(len(group.names) - left)
+    return rest, given
+
+
+def _allowed(
+    groups: Sequence[Group], rooms: Sequence[NodeRoom]
+) -> tuple[list[list[int]], list[Counter[str]]]:
+    """Which nodes would take the pods of each group, and why others would not."""
+    pods = [group.where for group in groups]
+    keys = sorted({key for pod in pods for key in label_keys(pod.node_selector, pod.required_terms)})
+    named = any(pod.node_name or any(term.fields for term in pod.required_terms or ()) for pod in pods)
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for i, room in enumerate(rooms):
+        node = room.node
+        signature = (*(node.labels.get(key) for key in keys), node.taints, node.name if named else "")
+        alike.setdefault(signature, []).append(i)
+    allowed: list[list[int]] = []
+    reasons: list[Counter[str]] = []
+    for pod in pods:
+        here: list[int] = []
+        why: Counter[str] = Counter()
+        for some in alike.values():
+            reason = why_excluded(pod, rooms[some[0]].node) or _why_not_now(pod, rooms[some[0]].node)
+            if reason is None:
+                here += some
+            else:
+                why[reason] += len(some)
+        allowed.append(sorted(here))
+        reasons.append(why)
+    return allowed, reasons
+
+
+def _why_not_now(pod: Pod, node: Node) -> str | None:
+    """A node that is cordoned or not ready takes no pods now."""
+    for taint in node.taints:
+        if (
+            taint.effect in ("NoSchedule", "NoExecute")
+            and taint.key.partition("/")[0] in CONDITION_DOMAINS
+            and not any(toleration.tolerates(taint) for toleration in pod.tolerations)
+        ):
+            return f"taint {taint} is not tolerated"
+    return None
+
+
+def _reason(group: Group, rooms: Sequence[NodeRoom], why: Counter[str]) -> str:
+    """Why no node takes pods of this group: what most nodes would say."""
+    if not rooms:
+        if not why:
+            return "there are no nodes with GPUs"
+        (most, number), more = why.most_common(1)[0], len(why) - 1
+        return f"{most} ({_nodes(number)}{f', and {more} other reasons' if more > 1 else ''})"
+    for resource, amount in group.others.items():
+        if not any(room.fits({resource: amount}, 1) for room in rooms):
+            most = max((room.free.get(resource, 0) for room in rooms), default=0)
+            return (
+                f"each asks for {_written(resource, amount)} {short(resource)}, "
+                f"and no node that they may use has more than {_written(resource, most)} left"
+            )
+    return "no node that they may use has all else that they ask for"
+
+
+def _written(resource: str, amount: Number) -> str:
+    form = Format.DECIMAL_SI if resource in ("cpu", PODS) or is_extended(resource) else Format.BINARY_SI
+    return str(Quantity(Fraction(amount), form))
+
+
+def _nodes(number: int) -> str:
+    return f"{number} node" if number == 1 else f"{number} nodes"
