@@ -79,7 +79,8 @@ lock: $(READY) ## Pin the versions that development and the image use (requireme
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
 		--python-version 3.11 --upgrade pyproject.toml requirements/dev.in -o requirements/dev.txt
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
-		--python-version 3.11 --constraint requirements/dev.txt pyproject.toml -o requirements/runtime.txt
+		--python-version 3.11 --no-emit-package numpy \
+		--constraint requirements/dev.txt pyproject.toml -o requirements/runtime.txt
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
 		--python-version 3.11 --upgrade --constraint requirements/dev.txt requirements/browser.in -o requirements/browser.txt
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \

@@ -58,9 +58,7 @@ def _layout(product: str, first: int) -> NodeLayout:
 
 @cache
 def _annotation(product: str, first: int) -> str:
-    return mig.write(
-        mig.MigDocument(mig.Format.RUNAI, {mig.SELECTED: entries_of(_layout(product, first))})
-    )
+    return mig.write(mig.MigDocument(mig.Format.RUNAI, {mig.SELECTED: entries_of(_layout(product, first))}))
 
 
 def _cut_of(number: int) -> int:
@@ -76,10 +74,8 @@ def cluster_file(nodes: int = 5000, running: int = 57_000, waiting: int = 3000) 
     yield b'{"apiVersion":"v1","kind":"List","items":[\n'
     for number in range(nodes):
         yield (b"" if number == 0 else b",\n") + encoded(gpu_node(number))
-    placed = 0
-    for number, held in _held(nodes, running):
+    for placed, (number, held) in enumerate(_held(nodes, running)):
         yield b",\n" + encoded(_pod(f"trainer-{placed}", placed, held, f"gpu-{number:05d}"))
-        placed += 1
     for number in range(waiting):
         yield b",\n" + encoded(waiting_pod(number))
     yield b"]}\n"
@@ -164,7 +160,9 @@ def waiting_pod(number: int) -> Document:
     return _pod(f"queued-{number}", number, MIG_PREFIX + str(profile(product, size)), "", selector, cpu)
 
 
-def _pod(name: str, number: int, resource: str, node: str, selector: Document | None = None, cpu: str = "2") -> Document:
+def _pod(
+    name: str, number: int, resource: str, node: str, selector: Document | None = None, cpu: str = "2"
+) -> Document:
     amounts = {"cpu": cpu, "memory": "16Gi", resource: "1"}
     phase = "Running" if node else "Pending"
     return {

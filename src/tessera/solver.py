@@ -47,7 +47,11 @@ def highs(program: Program, goal: Sum, start: Sequence[int], steps: int = _STEPS
             library.Highs_setIntOptionValue(model, name.encode(), number)
         library.Highs_setStringOptionValue(model, b"parallel", b"off")
         # every goal is a sum of whole numbers: an answer less than one from the bound is the best
-        for name, value in (("mip_rel_gap", 0.0), ("mip_abs_gap", 0.999), ("mip_feasibility_tolerance", 1e-7)):
+        for name, value in (
+            ("mip_rel_gap", 0.0),
+            ("mip_abs_gap", 0.999),
+            ("mip_feasibility_tolerance", 1e-7),
+        ):
             library.Highs_setDoubleOptionValue(model, name.encode(), _Double(value))
         _pass(library, model, program, goal)
         values = _doubles(start)
@@ -69,7 +73,9 @@ def highs(program: Program, goal: Sum, start: Sequence[int], steps: int = _STEPS
 
 def _pass(library: Any, model: ctypes.c_void_p, program: Program, goal: Sum) -> None:
     columns, rows = len(program.limits), len(program.rows)
-    starts, indices, weights = [], [], []
+    starts: list[int] = []
+    indices: list[int] = []
+    weights: list[int] = []
     for row in program.rows:
         starts.append(len(indices))
         indices += row.weights.keys()

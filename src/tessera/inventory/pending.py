@@ -8,10 +8,9 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
-from tessera.core.mig.placement import Instance
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.demand import Demand, demand_of
-from tessera.core.planning.kinds import Card, Place
+from tessera.core.planning.kinds import Card, Place, cards_beside
 from tessera.core.planning.planner import Plan
 from tessera.core.planning.waiting import NodeRoom, Outcome, Waiting, groups_of, settle, sort_out
 from tessera.inventory.survey import Survey
@@ -21,9 +20,7 @@ from tessera.protocol.mig.nodes import GpuNode, present_layout
 
 def pending_survey(selector: LabelSelector = EVERYTHING) -> Survey:
     """What to read of a cluster, to know who waits in it: all resources, since pods wait for cpu and memory too."""
-    return Survey(
-        lambda _: True, selector, holds=lambda use: not use.node or bool(use.record), places=True
-    )
+    return Survey(lambda _: True, selector, holds=lambda use: not use.node or bool(use.record), places=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +59,9 @@ class Pending:
             if one.node.name in survey.gpus or any(map(is_any_gpu, one.resources))
         }
         self._rooms = [
-            NodeRoom(one.node, {resource: usage.available.number for resource, usage in one.resources.items()})
+            NodeRoom(
+                one.node, {resource: usage.available.number for resource, usage in one.resources.items()}
+            )
             for one in self._nodes.values()
         ]
         self.waiting: Waiting = sort_out(groups_of(survey.claims, since), self._rooms)
@@ -86,13 +85,15 @@ class Pending:
         known: dict[tuple[tuple[int, ...], Strategy, frozenset[str]], tuple[Card, ...]] = {}
         for name in sorted(self._survey.gpus):
             node, usages = self._survey.gpus[name], self._nodes[name].resources if name in self._nodes else {}
-            held = frozenset(resource for resource, one in usages.items() if is_any_gpu(resource) and one.allocated)
+            held = frozenset(
+                resource for resource, one in usages.items() if is_any_gpu(resource) and one.allocated
+            )
             held |= self.waiting.given.get(name, frozenset())
             try:
-                layout = _layout(node)
+                layout = node_layout(node)
                 key = (tuple(map(id, layout.cards)), node.strategy, held)
                 if key not in known:
-                    known[key] = _cards(layout, node.strategy, held)
+                    known[key] = cards_beside(layout, node.strategy, held)
             except InvalidInput as error:
                 passed_over.append(passed(name, str(error)))
                 continue
@@ -111,7 +112,9 @@ class Pending:
             if room is None or place.name not in plan.nodes:
                 continue
             node = self._survey.gpus[room.node.name]
-            cut = NodeLayout(tuple(plan.cards[n] for n in place.cards), changing=True).resources(node.strategy)
+            cut = NodeLayout(tuple(plan.cards[n] for n in place.cards), changing=True).resources(
+                node.strategy
+            )
             resources = self._nodes[room.node.name].resources
             for resource in {*filter(is_any_gpu, resources), *cut}:
                 before = resources[resource].allocatable.number if resource in resources else 0
@@ -145,32 +148,7 @@ def uncut(node: GpuNode) -> NodeLayout:
     return NodeLayout((CardLayout(node.product),) * node.cards)
 
 
-def _cards(layout: NodeLayout, strategy: Strategy, held: frozenset[str]) -> tuple[Card, ...]:
-    """A node's cards, each with the devices that stay: those of resources of which some are held.
-
-    Where something is held that the layout does not tell of, all stay.
-    """
-    slots = layout.slots(strategy)
-    unknown = sorted(held - slots.keys())
-    stay: list[list[Instance]] = [[] for _ in layout.cards]
-    for slot in (slot for resource in (slots if unknown else held) for slot in slots[resource]):
-        if slot.instance is None:
-            raise InvalidInput(
-                f"pods hold {unknown[0]}, of which its layout does not tell"
-                if unknown
-                else "whole GPUs are in use, and only the node knows which"
-            )
-        stay[slot.card].append(slot.instance)
-    return tuple(
-        card_of(card.product, tuple(sorted(some, key=lambda one: one.position)))
-        for card, some in zip(layout.cards, stay, strict=True)
-    )
-
-
-card_of = lru_cache(maxsize=4096)(Card)  # the same object for the same state: the planner looks at each once
-
-
-def _layout(node: GpuNode) -> NodeLayout:
+def node_layout(node: GpuNode) -> NodeLayout:
     """How the cards are cut; a node that says nothing of it has whole GPUs."""
     if node.mapping is None and node.layout is not None and node.product is not None:
         return _desired(node.layout, node.product, node.cards)

@@ -41,7 +41,7 @@ class Survey:
     keep: Callable[[str], bool]
     selector: LabelSelector = EVERYTHING  # of nodes
     holds: Callable[[PodUse], bool] = lambda _: False  # which claims to keep, beside adding them up
-    places: bool = False  # whether to read where pods that wait or fell back may go
+    places: bool = False  # whether to read where the pods of these claims may go
     capacity: Capacity = field(default_factory=Capacity)
     gpus: dict[str, GpuNode] = field(default_factory=dict)  # of nodes that say something about them
     claims: list[PodUse] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Survey:
 
     def decode_pod(self, raw: bytes) -> PodUse:
         """A pod's claim, to the resources that are asked about."""
-        return decode_pod_use(raw, self.keep, where=self.places)
+        return decode_pod_use(raw, self.keep, where=self.holds if self.places else None)
 
     def put(self, one: SurveyedNode) -> None:
         """Take a node in."""

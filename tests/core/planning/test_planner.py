@@ -13,8 +13,8 @@ from tessera.core.mig.placement import Instance, Wish, place
 from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.fragmentation import CardUse, Room, rooms
-from tessera.core.planning.patterns import maximal_patterns
 from tessera.core.planning.kinds import Card
+from tessera.core.planning.patterns import maximal_patterns
 from tessera.core.planning.planner import Objective, Plan, Question
 from tessera.core.planning.planner import plan as plan_question
 from tessera.core.planning.summary import explain_plan

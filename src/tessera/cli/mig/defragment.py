@@ -1,3 +1,89 @@
-"""stub"""
-ADVICE = ("table",)
-def print_advice(*a): return 0
+"""`tessera mig plan --defragment`: whose end would make room."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+import msgspec
+
+from tessera.cli.common.terminal import table
+from tessera.core.kubernetes.resources import short
+from tessera.core.planning.summary import explain_advice
+from tessera.inventory.defragment import Defragmentation, Move, make_room
+from tessera.inventory.survey import Survey
+from tessera.protocol import yaml
+from tessera.protocol.mig.counts import read_counts
+from tessera.solver import highs
+
+_MOST: Final = 999  # of one profile: advice beyond that nobody follows
+_SHOWN: Final = 3  # cards, of many
+ADVICE: Final = ("table", "json", "yaml")
+
+
+def print_advice(counts: str, survey: Survey, read: Callable[[Survey], None], output: str) -> int:
+    """Read a cluster, and say whose end makes room; exit code 1 when there is none, whoever ends."""
+    wanted = read_counts(counts, "--defragment", _MOST)
+    read(survey)
+    found = make_room(wanted, survey, highs)
+    for line in found.passed_over:
+        click.echo(line, err=True)
+    if found.moves:
+        click.echo(
+            "which devices are in use only the nodes know: pods are taken to be on as few cards as possible",
+            err=True,
+        )
+    if output == "table":
+        for line in _lines(found):
+            click.echo(line)
+    elif output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(_document(found)), indent=2).decode())
+    else:
+        click.echo(yaml.dump(_document(found)).rstrip("\n"))
+    return int(bool(found.advice.left_out))
+
+
+def _lines(found: Defragmentation) -> list[str]:
+    rows: list[tuple[str, ...]] = [("NODE", "CARD", "POD", "HOLDS", "COULD MOVE TO")]
+    rows += [(move.node, str(move.card), move.pod, _holds(move), move.to or "-") for move in found.moves]
+    cards = [
+        f"{node} card {number}" for node, number in (found.places[one.card] for one in found.advice.cleared)
+    ]
+    where = [
+        f"on {', '.join(cards[:_SHOWN])}{f' and {more} more' if (more := len(cards) - _SHOWN) > 0 else ''}"
+    ]
+    return [*explain_advice(found.advice), *where * bool(cards), *(["", *table(rows)] if found.moves else [])]
+
+
+def _holds(move: Move) -> str:
+    return " + ".join(f"{short(resource)} ×{number}" for resource, number in move.holds.items())
+
+
+def _document(found: Defragmentation) -> dict[str, Any]:
+    advice = found.advice
+    return {
+        "demand": {str(profile): count for profile, count in advice.wanted.items()},
+        "served": {str(profile): count for profile, count in advice.served.items()},
+        "leftOut": {str(profile): count for profile, count in advice.left_out.items()},
+        "optimal": not any(advice.gaps[:2]),
+        "explanation": explain_advice(advice),
+        "pods": [
+            {
+                "pod": one.pod,
+                "node": one.node,
+                "card": one.card,
+                "holds": dict(one.holds),
+                "couldMoveTo": one.to,
+            }
+            for one in found.moves
+        ],
+        "cards": [
+            {
+                "node": found.places[one.card][0],
+                "card": found.places[one.card][1],
+                "product": found.cards[one.card].layout.product.name,
+                "room": {str(profile): count for profile, count in one.room.items()},
+                "pods": list(one.pods),
+            }
+            for one in advice.cleared
+        ],
+    }

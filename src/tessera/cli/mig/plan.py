@@ -11,8 +11,8 @@ import click
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.duration import Duration
-from tessera.cli.mig.plan_cards import node_cards, product_cards
 from tessera.cli.mig.defragment import ADVICE, print_advice
+from tessera.cli.mig.plan_cards import node_cards, product_cards
 from tessera.cli.mig.plan_output import NO_MORE, OUTPUTS, More, waiting_document, write_plan
 from tessera.cli.mig.sources import read_text
 from tessera.core.errors import InvalidInput
@@ -147,7 +147,9 @@ def command(
         )
     live = from_pending or defragment is not None
     if not live and (sources or selector or cluster != ClusterChoice()):
-        raise click.UsageError("--from, -l, --kubeconfig and --context go with --from-pending and --defragment")
+        raise click.UsageError(
+            "--from, -l, --kubeconfig and --context go with --from-pending and --defragment"
+        )
     if (max_nodes or max_cards) and (products or not (from_pending or node_files)):
         raise click.UsageError("--max-nodes and --max-cards go with --from-pending and --nodes")
     if defragment is not None:

@@ -7,8 +7,8 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.layout import NodeLayout, resolve
 from tessera.core.mig.product import product_named
-from tessera.core.planning.kinds import Card, Place
-from tessera.inventory.pending import card_of, passed, uncut
+from tessera.core.planning.kinds import Card, Place, card_of
+from tessera.inventory.pending import passed, uncut
 from tessera.inventory.survey import Survey
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import GpuNode

@@ -120,7 +120,7 @@ def _yaml(plan: Plan, places: Sequence[Place], more: More) -> Iterable[str]:
     return [yaml.dump(_document(plan, places, more)).rstrip("\n")]
 
 
-def _runai(plan: Plan, places: Sequence[Place], more: More) -> Iterable[str]:
+def _runai(plan: Plan, places: Sequence[Place], _: More) -> Iterable[str]:
     """One annotation for each node."""
     for number, place in enumerate(places):
         if number:
@@ -130,7 +130,7 @@ def _runai(plan: Plan, places: Sequence[Place], more: More) -> Iterable[str]:
         yield mig.write(_layouts(plan, [place], mig.SELECTED)).rstrip("\n")
 
 
-def _parted(plan: Plan, places: Sequence[Place], more: More) -> Iterable[str]:
+def _parted(plan: Plan, places: Sequence[Place], _: More) -> Iterable[str]:
     """One file with a configuration for each node, named after it."""
     return [mig.write(convert(_layouts(plan, places), mig.Format.MIG_PARTED).document).rstrip("\n")]
 

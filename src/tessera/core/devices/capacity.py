@@ -34,7 +34,7 @@ class PodUse:
     ending: bool = False  # deleted, and not gone yet
     created: str = ""  # as the API writes it, 2026-11-15T09:30:00Z: later texts are later times
     record: str = ""  # what the pod asked for before fallback changed it
-    where: Pod | None = None  # where it may go, and nothing else of it; of pods that wait or fell back
+    where: Pod | None = None  # where it may go, and nothing else of it; None: not read
 
 
 def pod_use(

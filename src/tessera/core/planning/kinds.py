@@ -8,10 +8,12 @@ kinds, and the planner's program grows with those.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
+from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import Product
-from tessera.core.mig.layout import CardLayout
+from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.core.mig.placement import Instance
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.patterns import Pattern, maximal_patterns
@@ -29,6 +31,31 @@ class Card:
     def __post_init__(self) -> None:
         layout = CardLayout(self.product, mig_enabled=True, instances=self.kept)
         object.__setattr__(self, "kept", layout.instances)  # the same, in order
+
+
+card_of = lru_cache(maxsize=4096)(Card)  # the same object for the same state: each is looked at once
+
+
+def cards_beside(layout: NodeLayout, strategy: Strategy, held: frozenset[str]) -> tuple[Card, ...]:
+    """A node's cards, each with the devices that stay: those of resources of which some are held.
+
+    Where something is held that the layout does not tell of, all stay.
+    """
+    slots = layout.slots(strategy)
+    unknown = sorted(held - slots.keys())
+    stay: list[list[Instance]] = [[] for _ in layout.cards]
+    for slot in (slot for resource in (slots if unknown else held) for slot in slots[resource]):
+        if slot.instance is None:
+            raise InvalidInput(
+                f"pods hold {unknown[0]}, of which its layout does not tell"
+                if unknown
+                else "whole GPUs are in use, and only the node knows which"
+            )
+        stay[slot.card].append(slot.instance)
+    return tuple(
+        card_of(card.product, tuple(sorted(some, key=lambda one: one.position)))
+        for card, some in zip(layout.cards, stay, strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +103,10 @@ class Kinds:
 
 
 def kinds_of(
-    wanted: Mapping[Wanted, int], profiles: tuple[MigProfile, ...], cards: Sequence[Card], places: Sequence[Place]
+    wanted: Mapping[Wanted, int],
+    profiles: tuple[MigProfile, ...],
+    cards: Sequence[Card],
+    places: Sequence[Place],
 ) -> Kinds:
     """Group cards and places; profiles in the order of the patterns' counts."""
     numbers: dict[Kind, int] = {}

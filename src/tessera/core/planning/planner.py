@@ -158,7 +158,7 @@ class _Model:
 
     def goals(self, objective: Objective) -> list[Sum]:
         """What is to be small, most important first: unserved devices and memory, empty cards, nodes, waste."""
-        devices = {amount: -1 for amount in self.gets.values()}
+        devices = dict.fromkeys(self.gets.values(), -1)
         memory = {amount: -one.profile.memory_gb for (_, one), amount in self.gets.items()}
         columns = [
             (cut, column, kind)
@@ -186,7 +186,9 @@ def _assign(model: _Model, values: Sequence[int], places: Sequence[Place]) -> di
     waiting: list[list[Pattern]] = []
     for kind, cuts in zip(kinds.kinds, model.cuts, strict=True):
         # taken from the end: the tightest first, then those with the most of the biggest profile
-        ordered = sorted(zip(kind.columns, cuts, strict=True), key=lambda one: (-one[0].waste, one[0].pattern))
+        ordered = sorted(
+            zip(kind.columns, cuts, strict=True), key=lambda one: (-one[0].waste, one[0].pattern)
+        )
         waiting.append([column.pattern for column, cut in ordered for _ in range(values[cut])])
     chosen = {n for type_, numbers in kinds.types.items() for n in numbers[: values[model.touched[type_]]]}
     added: dict[int, Pattern] = {}

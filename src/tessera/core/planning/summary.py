@@ -8,6 +8,7 @@ from tessera.core.mig.layout import named_cards
 from tessera.core.mig.misfit import a, explain_misfit
 from tessera.core.mig.placement import Wish
 from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.defragment import Advice
 from tessera.core.planning.planner import Objective, Plan
 from tessera.core.planning.waiting import Group, Outcome, Waiting
 
@@ -38,7 +39,9 @@ def explain_plan(plan: Plan) -> list[str]:
         sentences.append(f"{cost}; no pod must end first, what pods hold stays")
     spare = [number for number in range(len(plan.cards)) if number not in used and not plan.kept[number]]
     if spare:
-        sentences.append(f"not needed: {_count(len(spare), 'empty card') if plan.named else named_cards(spare)}")
+        sentences.append(
+            f"not needed: {_count(len(spare), 'empty card') if plan.named else named_cards(spare)}"
+        )
     return sentences
 
 
@@ -89,6 +92,26 @@ def explain_outcome(outcome: Outcome) -> list[str]:
     if not placed + left:
         return []
     return [f"with it {placed} of {_count(placed + left, 'waiting pod')} that it is for would get a place"]
+
+
+def explain_advice(advice: Advice) -> list[str]:
+    """How many pods must end or move for how much room."""
+    asked, served, pods = sum(advice.wanted.values()), sum(advice.served.values()), len(advice.pods)
+    room = "room for " + (f"all {asked} devices" if asked > 1 else "the one device")
+    if served < asked:
+        room = f"room for {served} of {_count(asked, 'device')}"
+    if not pods:
+        sentences = [f"{room} is there; no pod must end"]
+    else:
+        fewer = "fewer do not suffice"
+        if advice.gaps[1]:
+            fewer = f"at most {advice.gaps[1]} fewer would suffice"
+        sentences = [f"{room}: {_count(pods, 'pod')} must end or move; {fewer}"]
+    if served < asked:
+        limit = f"at most {advice.gaps[0]} more could get room" if advice.gaps[0] else "whoever ends"
+        left = ", ".join(f"{profile} ×{count}" for profile, count in advice.left_out.items())
+        sentences.append(f"no room for {left}, {limit}")
+    return sentences
 
 
 def _devices(groups: Iterable[Group]) -> str:

@@ -3,7 +3,8 @@
 Pods that ask for the same and may go to the same nodes are one group. Free devices are given out first, node by node as
 the scheduler could do it: selectors, required node affinity, taints, and everything else that a pod asks for. Those that
 are given one wait for another reason. Of the rest, those that no node would take, whatever it is cut into, are told with
-the reason. What is left is the demand; its groups are in queues by the nodes that could take them.
+the reason. What is left is the demand; its groups are in queues by the nodes that could take them. That a node is
+cordoned or not ready today excludes nobody, as in `scheduling`.
 """
 
 from collections import Counter
@@ -17,7 +18,7 @@ from tessera.core.kubernetes.node import Node, why_excluded
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quantity import Format, Number, Quantity
 from tessera.core.kubernetes.resources import is_any_gpu, is_extended, short
-from tessera.core.kubernetes.scheduling import CONDITION_DOMAINS, label_keys
+from tessera.core.kubernetes.scheduling import label_keys
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.demand import first_wishes
 from tessera.core.planning.kinds import Wanted
@@ -151,7 +152,7 @@ def _group(alike: Sequence[PodUse]) -> Group:
 
 def sort_out(groups: Sequence[Group], rooms: Sequence[NodeRoom]) -> Waiting:
     """Give out what is free, in `rooms`, and say of the rest what would help it."""
-    may, why = _allowed(groups, rooms)
+    may, why = allowed_nodes(groups, rooms)
     rest, given = settle(groups, may, rooms)
     free, hopeless, to_plan = [], [], []
     numbers: dict[tuple[int, ...], int] = {}
@@ -208,7 +209,7 @@ def settle(
     return rest, given
 
 
-def _allowed(
+def allowed_nodes(
     groups: Sequence[Group], rooms: Sequence[NodeRoom]
 ) -> tuple[list[list[int]], list[Counter[str]]]:
     """Which nodes would take the pods of each group, and why others would not."""
@@ -226,7 +227,7 @@ def _allowed(
         here: list[int] = []
         why: Counter[str] = Counter()
         for some in alike.values():
-            reason = why_excluded(pod, rooms[some[0]].node) or _why_not_now(pod, rooms[some[0]].node)
+            reason = why_excluded(pod, rooms[some[0]].node)
             if reason is None:
                 here += some
             else:
@@ -236,25 +237,15 @@ def _allowed(
     return allowed, reasons
 
 
-def _why_not_now(pod: Pod, node: Node) -> str | None:
-    """A node that is cordoned or not ready takes no pods now."""
-    for taint in node.taints:
-        if (
-            taint.effect in ("NoSchedule", "NoExecute")
-            and taint.key.partition("/")[0] in CONDITION_DOMAINS
-            and not any(toleration.tolerates(taint) for toleration in pod.tolerations)
-        ):
-            return f"taint {taint} is not tolerated"
-    return None
-
-
 def _reason(group: Group, rooms: Sequence[NodeRoom], why: Counter[str]) -> str:
     """Why no node takes pods of this group: what most nodes would say."""
     if not rooms:
         if not why:
             return "there are no nodes with GPUs"
-        (most, number), more = why.most_common(1)[0], len(why) - 1
-        return f"{most} ({_nodes(number)}{f', and {more} other reasons' if more > 1 else ''})"
+        reason, number = why.most_common(1)[0]
+        return (
+            f"{reason} ({_nodes(number)}{f'; {len(why) - 1} more reasons on others' if len(why) > 1 else ''})"
+        )
     for resource, amount in group.others.items():
         if not any(room.fits({resource: amount}, 1) for room in rooms):
             most = max((room.free.get(resource, 0) for room in rooms), default=0)

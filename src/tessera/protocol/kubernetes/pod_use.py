@@ -70,8 +70,8 @@ class _Pod(msgspec.Struct, gc=False):
 _decode: Final = objects.decoder(_Pod)
 
 
-def decode_pod_use(raw: bytes, keep: Keep, *, where: bool = False) -> PodUse:
-    """What a pod uses of the resources to keep; `where`: and, if it waits for a node or fell back, where it may go."""
+def decode_pod_use(raw: bytes, keep: Keep, *, where: Callable[[PodUse], bool] | None = None) -> PodUse:
+    """What a pod uses of the resources to keep; `where` says of which pods to read where they may go."""
     one = _decode(raw)
     metadata, status = one.metadata, one.status or _Status()
     try:
@@ -82,8 +82,8 @@ def decode_pod_use(raw: bytes, keep: Keep, *, where: bool = False) -> PodUse:
     record = ""
     if _RECORD in bytes(metadata.annotations):
         record = annotations_of(metadata.annotations).get(RECORD_ANNOTATION, "")
-    placement = placement_of(one.spec or PodSpecIn()) if where and (record or not pod.node_name) else None
-    return replace(use, created=metadata.creationTimestamp or "", record=record, where=placement)
+    use = replace(use, created=metadata.creationTimestamp or "", record=record)
+    return replace(use, where=placement_of(one.spec or PodSpecIn())) if where and where(use) else use
 
 
 def _pod(one: _Pod, keep: Keep) -> Pod:
