@@ -312,7 +312,8 @@ def test_plan_beside_what_is_there(tessera):
     assert code == 0
     assert out.splitlines() == [
         "all 4 devices fit on 2 of 3 cards; fewer empty cards do not suffice",
-        "not needed: card 2",
+        "to change: 2 cards of nodes a, b",
+        "not needed: 1 empty card",
         "",
         "NODE  CARDS  PRODUCT  DEVICES",
         "a     0      H200     3g.71gb ×1 (stays) + 1g.18gb ×3",
@@ -346,6 +347,8 @@ def test_plan_as_document(tessera, output):
         "leftOut": {"9g.99gb": 1},
         "objective": "memory",
         "optimal": True,
+        "gap": 0,
+        "cost": {"nodes": [], "cards": 1},
         "explanation": [
             "1 of 2 devices fits, on 1 of 1 card; no plan serves more memory",
             f"left out: 9g.99gb ×1, unknown profile 9g.99gb for NVIDIA H200; it has {H200_HAS}",

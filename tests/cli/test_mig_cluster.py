@@ -60,8 +60,12 @@ def test_validate(busy):
         (["show", "--cluster", "-l", "a=b"], "tessera: no node of the cluster has an annotation run.ai/mig.config\n"),
         (["convert", "--cluster", "--to", "counts"], "tessera: 2 layouts (node gpu-0, node gpu-1); convert takes one at a time: name one node\n"),
         (["validate", "gpu-1"], "tessera mig validate: -l, --kubeconfig and --context go with --cluster (see tessera mig validate --help)\n"),
-        (["plan", "1g.10gb=1"], "tessera mig plan: --from, -l, --kubeconfig and --context go with --from-pending (see tessera mig plan --help)\n"),
-        (["plan", "1g.10gb=1", "--from-pending"], "tessera mig plan: say what is wanted: counts such as 2g.20gb=5, a file, or --from-pending (see tessera mig plan --help)\n"),
+        (["plan", "1g.10gb=1"], "tessera mig plan: --from, -l, --kubeconfig and --context go with --from-pending and --defragment (see tessera mig plan --help)\n"),
+        (["plan", "1g.10gb=1", "--from-pending"], "tessera mig plan: say what is wanted: counts such as 2g.20gb=5, a file, --from-pending or --defragment (see tessera mig plan --help)\n"),
+        (["plan", "1g.10gb=1", "--defragment", "1g.10gb=1"], "tessera mig plan: say what is wanted: counts such as 2g.20gb=5, a file, --from-pending or --defragment (see tessera mig plan --help)\n"),
+        (["plan", "--defragment", "1g.10gb=1", "-o", "runai"], "tessera mig plan: --defragment takes a cluster's cards, and -o table, json or yaml (see tessera mig plan --help)\n"),
+        (["plan", "--defragment", "1g.10gb"], 'tessera: --defragment: "1g.10gb": expected a count from 0 to 999, such as 1g.10gb=2\n'),
+        (["plan", "--from-pending", "--product", "H200", "--max-nodes", "1"], "tessera mig plan: --max-nodes and --max-cards go with --from-pending and --nodes (see tessera mig plan --help)\n"),
         (["plan", "--from-pending", "--since", "soon"], "tessera mig plan: Invalid value for '--since': \"soon\" is not a time such as 90s, 5m or 1h30m (see tessera mig plan --help)\n"),
     ],
 )  # fmt: skip
@@ -199,3 +203,128 @@ def test_plan_from_saved_pods(command):
         "pods without a node ask for 8 × 1g.10gb",
         "tessera: no node has cards that could be cut; say which cards there are: --product H200 --cards 4",
     ]
+
+
+def test_plan_gives_free_devices_first(busy):
+    """A pod whose device is free is no demand, and one that no node takes is told of, with the reason."""
+    busy.cluster.add(
+        pod("goes", "", MIG + "3g.30gb", 1, "Pending"),
+        pod("waits", "", MIG + "1g.10gb", 1, "Pending"),
+        pod("lost", "", MIG + "2g.20gb", 1, "Pending"),
+    )
+    lost = pod("nowhere", "", MIG + "2g.20gb", 1, "Pending")
+    lost["spec"]["nodeSelector"] = {"team": "none"}
+    busy.cluster.add(lost)
+    code, out, err = busy("plan", "--from-pending")
+    assert code == 0
+    assert err.splitlines() == [
+        "pods without a node ask for 1 × 1g.10gb, 2 × 2g.20gb, 1 × 3g.30gb",
+        "2 waiting pods could go to free devices (1 × 2g.20gb, 1 × 3g.30gb): no layout is needed for them",
+        "no layout helps pod default/nowhere, 1 × 2g.20gb: nodeSelector wants team=none, the node has no such label (2 nodes)",
+    ]
+    # on gpu-0 pods hold 2g and 3g, and were given what is free there: gpu-1 is left as it is, or cut
+    assert out.splitlines()[:3] == [
+        "the one device fits on 1 of 4 cards; fewer empty cards do not suffice",
+        "to change: 1 card of node gpu-1",
+        "no pod must end first: what pods hold stays",
+    ]
+    document = json.loads(busy("plan", "--from-pending", "-o", "json")[1])
+    assert document["cost"] == {"nodes": ["gpu-1"], "cards": 1, "podsToEnd": []}
+    assert document["waiting"] == {
+        "onFreeDevices": [
+            {"devices": {"3g.30gb": 1}, "pods": ["default/goes"]},
+            {"devices": {"2g.20gb": 1}, "pods": ["default/lost"]},
+        ],
+        "notHelped": [
+            {
+                "devices": {"2g.20gb": 1},
+                "pods": ["default/nowhere"],
+                "reason": "nodeSelector wants team=none, the node has no such label (2 nodes)",
+            }
+        ],
+        "placed": [{"devices": {"1g.10gb": 1}, "pods": ["default/waits"]}],
+        "stillWaiting": [],
+    }
+
+
+def test_plan_when_all_could_go_to_free_devices(busy):
+    """Then there is nothing to plan, and that is said."""
+    busy.cluster.add(pod("goes", "", MIG + "3g.30gb", 1, "Pending"))
+    assert busy("plan", "--from-pending") == (
+        0,
+        "no layout is needed\n",
+        "pods without a node ask for 1 × 3g.30gb\n"
+        "1 waiting pod could go to free devices (1 × 3g.30gb): no layout is needed for it\n",
+    )
+
+
+def test_plan_says_who_would_still_wait(busy):
+    """Devices on different nodes do not make a pod run that asks for both."""
+    busy.cluster.add(
+        gpu_node("gpu-2", LAYOUT), pod("c", "gpu-2", MIG + "2g.20gb"), pod("d", "gpu-2", MIG + "3g.30gb")
+    )
+    busy.cluster.add(pod("wide", "", MIG + "7g.70gb", 3, "Pending"))
+    code, out, _ = busy("plan", "--from-pending")
+    assert (code, out.splitlines()[0]) == (1, "2 of 3 devices fit, on 2 of 6 cards; no plan serves more devices")
+    assert "with it 0 of 1 waiting pod that it is for would get a place" in out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("limits", "first"),
+    [
+        ([], "all 2 devices fit on 2 of 4 cards; fewer empty cards do not suffice"),
+        (["--max-cards", "1"], "1 of 2 devices fits, on 1 of 4 cards; no plan serves more devices"),
+        (["--max-nodes", "1"], "all 2 devices fit on 2 of 4 cards; fewer empty cards do not suffice"),
+    ],
+)
+def test_plan_within_limits(busy, limits, first):
+    """No more nodes and cards are touched than allowed."""
+    busy.cluster.add(pod("waits", "", MIG + "7g.70gb", 2, "Pending"))
+    assert busy("plan", "--from-pending", *limits)[1].splitlines()[0] == first
+
+
+def test_plan_keeps_what_a_layout_does_not_tell_of(busy):
+    """Where pods hold devices that a node's layout does not have, all of its devices stay."""
+    busy.cluster.add(
+        pod("odd", "gpu-1", MIG + "1g.10gb"),
+        pod("waits", "", MIG + "7g.70gb", 1, "Pending"),
+    )
+    code, out, _ = busy("plan", "--from-pending")
+    assert (code, out.splitlines()[0]) == (1, "0 of 1 device fit, on 0 of 4 cards; no plan serves more devices")
+
+
+def test_defragment(busy):
+    """The fewest pods whose end makes room, and where else they could go; advice, and nothing is written."""
+    busy.cluster.add(pod("c", "gpu-1", MIG + "3g.30gb"))
+    code, out, err = busy("plan", "--defragment", "7g.70gb=3")
+    assert (code, err) == (
+        0,
+        "which devices are in use only the nodes know: pods are taken to be on as few cards as possible\n",
+    )
+    assert out.splitlines() == [
+        "room for all 3 devices: 1 pod must end or move; fewer do not suffice",
+        "on gpu-0 card 1, gpu-1 card 0, gpu-1 card 1",
+        "",
+        "NODE   CARD  POD        HOLDS       COULD MOVE TO",
+        "gpu-1  0     default/c  3g.30gb ×1  -",
+    ]
+    code, out, _ = busy("plan", "--defragment", "7g.70gb=2", "-o", "json")
+    document = json.loads(out)
+    assert (document["served"], document["optimal"], document["pods"]) == ({"7g.70gb": 2}, True, [])
+    code, out, _ = busy("plan", "--defragment", "7g.70gb=9", "-o", "yaml")
+    assert code == 1
+    assert yaml.load(out)["leftOut"] == {"7g.70gb": 5}
+
+
+def test_defragment_names_a_place_to_move_to(busy):
+    """A pod that must go is shown a node that is left alone, takes it, and has the same free."""
+    busy.cluster.add(gpu_node("gpu-2", LAYOUT), pod("c", "gpu-1", MIG + "3g.30gb", 2))
+    busy.cluster.add(*(pod(f"small-{number}", "gpu-2", MIG + "2g.20gb") for number in range(4)))
+    code, out, _ = busy("plan", "--defragment", "7g.70gb=3")
+    assert code == 0
+    assert out.splitlines()[0] == "room for all 3 devices: 1 pod must end or move; fewer do not suffice"
+    assert out.splitlines()[-1] == "gpu-1  0     default/c  3g.30gb ×2  gpu-2"
+    picky = pod("c", "gpu-1", MIG + "3g.30gb", 2)
+    picky["spec"]["nodeSelector"] = {"nvidia.com/pool": "a"}
+    busy.cluster.add(picky)
+    assert busy("plan", "--defragment", "7g.70gb=3")[1].splitlines()[-1] == "gpu-1  0     default/c  3g.30gb ×2  -"

@@ -13,10 +13,11 @@ from tessera.core.mig.placement import Instance, Wish, place
 from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.fragmentation import CardUse, Room, rooms
-from tessera.core.planning.kinds import Card
+from tessera.core.planning.kinds import Card, Place, Wanted
 from tessera.core.planning.patterns import maximal_patterns
 from tessera.core.planning.planner import Objective, Plan, Question
 from tessera.core.planning.planner import plan as plan_question
+from tessera.core.planning.program import Found
 from tessera.core.planning.summary import explain_plan
 from tessera.solver import highs
 from tests.core.planning.check import check_card, check_plan
@@ -308,3 +309,183 @@ def test_rooms():
     assert found[MigProfile(7, 141)] == Room(free=0, beside=0, recut=2)
     assert found[MigProfile(1, 18)].lost == 7
     assert list(found) == list(H200.profiles)
+
+
+# nodes, queues and limits
+
+
+def on_nodes(
+    demand: str, nodes: dict[str, tuple[list[Card], set[int]]], **limits: int
+) -> tuple[Plan, list[Card], list[Place]]:
+    """A plan for `3g.71gb=2@1` (two for queue 1), on nodes that serve queues."""
+    wanted = {}
+    for word in demand.split():
+        counts, _, queue = word.partition("@")
+        name, _, count = counts.partition("=")
+        wanted[Wanted(MigProfile.parse(name), int(queue or 0))] = int(count)
+    cards: list[Card] = []
+    places = []
+    for name, (some, queues) in nodes.items():
+        places.append(Place(name, range(len(cards), len(cards) + len(some)), frozenset(queues)))
+        cards += some
+    return plan_question(Question(wanted, cards, places, **limits), highs), cards, places
+
+
+@pytest.mark.parametrize(
+    ("demand", "nodes", "limits", "layouts", "touched"),
+    [
+        # a device on a node that the waiting pod cannot use is no help
+        ("3g.71gb=2@1", {"a": ([Card(H200)], {2}), "b": ([Card(H200)], {1})}, {}, ["", "3g.71gb@0 3g.71gb@4"], ["b"]),
+        ("3g.71gb=2@1", {"a": ([Card(H200)] * 2, {2})}, {}, ["", ""], []),
+        # what only one node can do for one queue is left to it
+        (
+            "7g.141gb=1@1 7g.141gb=1@2",
+            {"a": ([Card(H200)], {1, 2}), "b": ([Card(H200)], {1})},
+            {},
+            ["7g.141gb@0", "7g.141gb@0"],
+            ["a", "b"],
+        ),
+        # the fewest nodes: both on the one that has two cards
+        (
+            "7g.141gb=2",
+            {"a": ([Card(H200)], {0}), "b": ([Card(H200)] * 2, {0})},
+            {},
+            ["", "7g.141gb@0", "7g.141gb@0"],
+            ["b"],
+        ),
+        # fewer empty cards come before fewer nodes
+        (
+            "3g.71gb=2",
+            {"a": ([kept(H200, "3g.71gb@4")], {0}), "b": ([kept(H200, "3g.71gb@4")], {0}), "c": ([Card(H200)], {0})},
+            {},
+            ["3g.71gb@0 3g.71gb@4", "3g.71gb@0 3g.71gb@4", ""],
+            ["a", "b"],
+        ),
+        ("7g.141gb=3", {"a": ([Card(H200)], {0}), "b": ([Card(H200)] * 2, {0})}, {"most_nodes": 1}, ["", "7g.141gb@0", "7g.141gb@0"], ["b"]),
+        ("7g.141gb=3", {"a": ([Card(H200)], {0}), "b": ([Card(H200)] * 2, {0})}, {"most_cards": 1}, ["7g.141gb@0", "", ""], ["a"]),
+        ("1g.18gb=2 3g.71gb=1", {"a": ([Card(H200)], {0}), "b": ([Card(H200)], {0})}, {"most_cards": 1}, ["1g.18gb@2 1g.18gb@3 3g.71gb@4", ""], ["a"]),
+    ],
+)  # fmt: skip
+def test_plans_on_nodes(demand, nodes, limits, layouts, touched):
+    """Devices are cut where they serve, on the fewest nodes, within the limits."""
+    found, _, _ = on_nodes(demand, nodes, **limits)
+    assert written(found) == layouts
+    assert list(found.nodes) == touched
+    assert found.optimal
+
+
+def best_on_nodes(wanted, cards, places, most_nodes, most_cards) -> tuple[int, int, int, int]:
+    """The best score there is on nodes, by trying every layout of every card: unserved, memory, empty cards, nodes."""
+    profiles = sorted({one.profile for one in wanted})
+    most = {p: sum(count for one, count in wanted.items() if one.profile == p) for p in profiles}
+    options = []
+    for card in cards:
+        held = [Wish(i.profile, i.position) for i in card.kept]
+        options.append(
+            [
+                counts
+                for counts in cartesian(*(range(most[p] + 1) for p in profiles))
+                if place(card.product, held + [Wish(p) for p, n in zip(profiles, counts, strict=True) for _ in range(n)])
+                is not None
+            ]
+        )  # fmt: skip
+    best = None
+    for choice in cartesian(*options):
+        used = [number for number, counts in enumerate(choice) if any(counts)]
+        touched = [one for one in places if any(number in used for number in one.cards)]
+        if len(touched) > most_nodes or len(used) > most_cards:
+            continue
+        served = {p: _matched(wanted, p, [(one.queues, sum(choice[n][i] for n in one.cards)) for one in places]) for i, p in enumerate(profiles)}  # fmt: skip
+        found = (
+            sum(most.values()) - sum(served.values()),
+            sum(p.memory_gb * (most[p] - served[p]) for p in profiles),
+            sum(not cards[number].kept for number in used),
+            len(touched),
+        )
+        best = found if best is None or found < best else best
+    assert best is not None
+    return best
+
+
+def _matched(wanted, profile, supplies) -> int:
+    """How much of a demand supplies serve, by Hall: what any set of queues cannot get is lost."""
+    queues = {one.queue: count for one, count in wanted.items() if one.profile == profile}
+    total = sum(queues.values())
+    lost = 0
+    for chosen in cartesian((False, True), repeat=len(queues)):
+        some = {queue for queue, yes in zip(queues, chosen, strict=True) if yes}
+        asked = sum(queues[queue] for queue in some)
+        lost = max(lost, asked - sum(count for serves, count in supplies if serves & some))
+    return total - lost
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_small_plans_on_nodes_are_optimal(data):
+    """With queues, nodes and limits too, nothing is better than the plan on cases small enough to try everything."""
+    product = data.draw(st.sampled_from(PRODUCTS))
+    nodes = {
+        f"node-{number}": (
+            [occupied(data, product) for _ in range(data.draw(st.integers(1, 2)))],
+            data.draw(st.sets(st.integers(1, 2), min_size=1)),
+        )
+        for number in range(data.draw(st.integers(1, 2)))
+    }
+    profile = st.sampled_from(product.profiles)
+    wanted = data.draw(
+        st.dictionaries(st.builds(Wanted, profile, st.integers(1, 2)), st.integers(1, 2), min_size=1, max_size=2)
+    )
+    demand = " ".join(f"{one.profile}={count}@{one.queue}" for one, count in wanted.items())
+    limits = {"most_nodes": data.draw(st.integers(1, 2)), "most_cards": data.draw(st.integers(1, 4))}
+    found, cards, places = on_nodes(demand, nodes, **limits)
+    assert found.optimal
+    whole = {p: sum(n for one, n in wanted.items() if one.profile == p) for p in {one.profile for one in wanted}}
+    assert check_plan(found, whole, cards) == []
+    assert (*score(found), len(found.nodes)) == best_on_nodes(wanted, cards, places, **limits)
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_cards_in_groups_are_planned_as_well_as_one_by_one(data):
+    """A plan over kinds with counts is as good as one in which every card is a node of its own that is like no other."""
+    wanted, cards, objective = draw_question(data, most_cards=6, most_devices=9)
+    grouped = plan(wanted, cards, objective)
+    # each card serves the demand through a queue of its own: none is like another
+    places = [Place(f"n{number}", range(number, number + 1), frozenset({0, -number - 1})) for number in range(len(cards))]
+    question = Question({Wanted(p): n for p, n in wanted.items()}, cards, places, objective)
+    one_by_one = plan_question(question, highs)
+    assert score(grouped) == score(one_by_one)
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_more_cards_serve_no_less(data):
+    """Serving is monotone: a card more never makes a plan leave more out."""
+    wanted, cards, objective = draw_question(data, most_cards=5, most_devices=9)
+    more = [*cards, occupied(data, data.draw(st.sampled_from(PRODUCTS)))]
+    assert score(plan(wanted, more, objective))[:2] <= score(plan(wanted, cards, objective))[:2]
+
+
+def test_at_the_bound_the_gap_is_told():
+    """A plan that is not proven best says how much better the best could be, in figures."""
+    def given_up(program, goal, start):
+        found = highs(program, goal, start)
+        return Found(tuple(start), found.bound)
+
+    found = plan_question(Question.simple(demand_of("3g.71gb=12"), [Card(H200)] * 6), given_up)
+    assert not found.optimal
+    assert explain_plan(found)[:2] == [
+        "0 of 12 devices fit, on 0 of 6 cards; at most 12 devices more could be served",
+        "left out: 3g.71gb ×12, no room was found for it",
+    ]
+
+
+def test_forty_thousand_cards():
+    """Twenty kinds of cards, two thousand of each: proven, and every layout fits."""
+    states = [kept(H200, f"1g.18gb@{at}") for at in range(7)] + [Card(H200), kept(H200, "3g.71gb@0"), kept(H200, "3g.71gb@4")]
+    cards = (states * 4000)[:40_000]
+    places = [Place(f"node-{number}", range(8 * number, 8 * number + 8)) for number in range(5000)]
+    wanted = demand_of("3g.71gb=30000 7g.141gb=2000 2g.35gb=9000")
+    found = plan_question(Question({Wanted(p): n for p, n in wanted.items()}, cards, places), highs)
+    assert found.gaps[:3] == (0, 0, 0)
+    assert check_plan(found, wanted, cards) == []

@@ -203,17 +203,28 @@ def _print_pending(pending: Pending, ask: Callable[..., Question], output: str) 
     if not pending.demand.all:
         return 0
     cards = pending.cards()
-    for line in (*explain_waiting(pending.waiting), *cards.passed_over):
+    for line in cards.passed_over:
         click.echo(line, err=True)
     if not cards.cards:
         raise InvalidInput(
             "no node has cards that could be cut; say which cards there are: --product H200 --cards 4"
         )
+    for line in explain_waiting(pending.waiting):
+        click.echo(line, err=True)
+    if not pending.waiting.wanted and output == "table":
+        click.echo("no layout is needed")
+        return 0
     found = cards.undisturbed(plan(ask(pending.waiting.wanted, cards.cards, cards.places), highs))
     used = set(found.nodes)
     places = [place for place in cards.places if place.name in used]
     outcome = pending.after(found, places)
-    more = More(explain_outcome(outcome), {"waiting": waiting_document(pending.waiting, outcome)})
+    more = More(
+        explain_outcome(outcome),
+        {
+            "cost": {"nodes": list(found.nodes), "cards": len(found.used), "podsToEnd": []},
+            "waiting": waiting_document(pending.waiting, outcome),
+        },
+    )
     return _print(found, places, output, more)
 
 

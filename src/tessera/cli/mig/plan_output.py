@@ -68,7 +68,7 @@ def _document(plan: Plan, places: Sequence[Place], more: More) -> dict[str, Any]
         "optimal": plan.optimal,
         "gap": plan.gaps[0],
         "explanation": [*explain_plan(plan), *more.sentences],
-        "cost": {"nodes": list(plan.nodes), "cards": len(plan.used), "podsToEnd": []},
+        "cost": {"nodes": list(plan.nodes), "cards": len(plan.used)},
         **more.fields,
         "cards": [_card(plan, place, number) for place in places for number in place.cards],
     }

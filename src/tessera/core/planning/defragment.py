@@ -99,7 +99,9 @@ def defragment(wanted: Mapping[MigProfile, int], cards: Sequence[HeldCard], solv
             pods = {card.pods[index] for index in option.going}
             shared = pods if len(numbers) == 1 else set()
             for pod in sorted(shared):
-                program.at_most({amount: 1, ending.setdefault(pod, program.amount(1)): -1}, 0)
+                if pod not in ending:
+                    ending[pod] = program.amount(1)
+                program.at_most({amount: 1, ending[pod]: -1}, 0)
             goes[amount] = len(pods - shared)
         program.at_most({amount: 1 for amount, _ in options}, len(numbers))
         chosen.append((numbers, options))

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tessera.core.errors import TesseraError
+
 Sum = Mapping[int, int]  # amount → weight
 
 
@@ -62,7 +64,7 @@ class Solver(Protocol):
         """Values that are no worse than `start`, which keeps every row."""
 
 
-class SolverFailed(Exception):
+class SolverFailed(TesseraError):
     """The solver's answer is none."""
 
 

@@ -35,8 +35,7 @@ def explain_plan(plan: Plan) -> list[str]:
         f"left out: {profile} ×{count}, {_why(plan, profile)}" for profile, count in plan.left_out.items()
     ]
     if plan.nodes:
-        cost = f"to change: {_count(len(used), 'card')} of {_named(plan.nodes, 'node')}"
-        sentences.append(f"{cost}; no pod must end first, what pods hold stays")
+        sentences.append(f"to change: {_count(len(used), 'card')} of {_named(plan.nodes, 'node')}")
     spare = [number for number in range(len(plan.cards)) if number not in used and not plan.kept[number]]
     if spare:
         sentences.append(
@@ -58,7 +57,7 @@ def _why(plan: Plan, profile: MigProfile) -> str:
     if not plan.products:
         return "there are no cards"
     if any(product.shape(profile) for product in plan.products):
-        return "no room is left for it"
+        return "no room was found for it" if plan.gaps[0] else "no room is left for it"
     if len(plan.products) == 1:
         return explain_misfit(plan.products[0], [Wish(profile)])
     names = " or ".join(product.short_name for product in plan.products)
@@ -86,12 +85,15 @@ def explain_waiting(waiting: Waiting) -> list[str]:
 
 
 def explain_outcome(outcome: Outcome) -> list[str]:
-    """How many of the pods that a plan is for get a place."""
+    """Whom a plan disturbs, and how many of the pods that it is for get a place."""
     placed = sum(len(group.names) for group in outcome.placed)
     left = sum(len(group.names) for group in outcome.still_waiting)
     if not placed + left:
         return []
-    return [f"with it {placed} of {_count(placed + left, 'waiting pod')} that it is for would get a place"]
+    return [
+        "no pod must end first: what pods hold stays",
+        f"with it {placed} of {_count(placed + left, 'waiting pod')} that it is for would get a place",
+    ]
 
 
 def explain_advice(advice: Advice) -> list[str]:

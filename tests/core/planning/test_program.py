@@ -1,0 +1,56 @@
+"""Programs: goals one after the other, and no trust in whoever solves them."""
+
+import pytest
+
+from tessera.core.planning.program import Answer, Found, Program, SolverFailed, minimise
+
+
+def program() -> Program:
+    """Two amounts from 0 to 10, of which `3 a + 2 b` may be 17 and `a + b` 7."""
+    made = Program()
+    a, b = made.amount(10), made.amount(10)
+    made.at_most({a: 3, b: 2}, 17)
+    made.at_most({a: 1, b: 1}, 7)
+    return made
+
+
+def counting(*answers: Found):
+    """A solver that answers so, and what it was asked."""
+    asked = []
+
+    def solve(given, goal, start):
+        asked.append((dict(goal), tuple(start), [(dict(row.weights), row.most) for row in given.rows[2:]]))
+        return answers[len(asked) - 1]
+
+    solve.asked = asked
+    return solve
+
+
+def test_goals_come_one_after_the_other():
+    """What was reached for a goal is a row for the goals after it; how far from the bound it is stays on record."""
+    solve = counting(Found((3, 4), -33), Found((3, 4), 3))
+    answer = minimise(program(), [{0: -5, 1: -4}, {0: 1}], [0, 0], solve)
+    assert solve.asked == [({0: -5, 1: -4}, (0, 0), []), ({0: 1}, (3, 4), [({0: -5, 1: -4}, -31)])]
+    assert answer == Answer((3, 4), (2, 0))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [(6, 6), (-1, 0), (11, 0), (0, 0)],
+)
+def test_an_answer_that_breaks_a_row_is_refused(values):
+    """A row, a limit, or being worse than what was there: the solver's word is not taken for it."""
+    with pytest.raises(SolverFailed, match="does not keep"):
+        minimise(program(), [{0: -1, 1: -1}], [1, 1], counting(Found(values, -7)))
+
+
+def test_a_goal_that_cannot_be_better_is_not_asked_about():
+    """Nothing is smaller than nothing."""
+    assert minimise(program(), [{0: 1}], [0, 3], counting()) == Answer((0, 3), (0,))
+    assert minimise(program(), [{}], [0, 3], counting()) == Answer((0, 3), (0,))
+
+
+def test_what_is_proven():
+    """Goals count as proven from the first on."""
+    assert Answer((), (0, 0, 2, 0)).proven == 2
+    assert Answer((), (0, 0)).proven == 2
