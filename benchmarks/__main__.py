@@ -25,6 +25,7 @@ RUNS: Final = {  # name → what it measures; a module of that name has `run(sta
     "storm": "latency while nodes change",
     "startup": "the command's and the server's start",
     "growth": "decision and memory against nodes and containers",
+    "planning": "plans against cards and kinds, and the whole command on a large cluster",
     "kube": "pod creation through a real kube-apiserver",
 }
 QUICK_RUNS: Final = ("decision", "https", "view", "startup")

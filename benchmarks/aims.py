@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks import decision, https, instructions, startup, storm, view
+from benchmarks import decision, https, instructions, planning, startup, storm, view
 from benchmarks.results import PARTIAL, TESSERA, USUAL, Ratio, Results
 
 
@@ -78,6 +78,8 @@ AIMS: Final = (
     Aim("from the start until ready, 5,000 nodes, seconds", Measure(view.RUN, view.WEBHOOK, view.SECONDS, TESSERA), at_most=2),
     Aim("p99 in a watch storm, by quiet, under full load", Measure(storm.RUN, storm.BUSY, storm.P99, storm.stormy(TESSERA), storm.quiet(TESSERA)), at_most=2),
     Aim("the same at 500 requests a second", Measure(storm.RUN, storm.CALM, storm.P99, storm.stormy(TESSERA), storm.quiet(TESSERA)), at_most=2),
+    Aim("`tessera mig plan --from-pending`, 40,000 cards, 60,000 pods, seconds", Measure(planning.RUN, planning.COMMAND, planning.SECONDS, TESSERA), at_most=5),
+    Aim("the same, MiB", Measure(planning.RUN, planning.COMMAND, planning.PEAK, TESSERA), at_most=300),
     Aim("`tessera --help`, ms", Measure(startup.RUN, startup.COMMAND, startup.UNIT, TESSERA), at_most=150),
 )  # fmt: skip
 

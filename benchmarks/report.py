@@ -12,6 +12,7 @@ from benchmarks import (
     instructions,
     kube,
     limit,
+    planning,
     plots,
     startup,
     storm,
@@ -38,6 +39,7 @@ _TITLES: Final = {
     storm.RUN: "A watch storm: 5,000 node updates a minute, every tenth changes what is offered",
     startup.RUN: "Starting",
     growth.RUN: "Growth",
+    planning.RUN: "Planning: some of the demand does not fit, every plan is proven best",
     kube.RUN: "Through a real kube-apiserver, one client, dry runs",
 }
 _BASES: Final = {  # what the others are compared with, in each table
@@ -110,6 +112,7 @@ def _shown(value: float) -> str:
 _PICTURES: Final = {  # file → benchmark, curve, title, x, y
     "latency.svg": (https.RUN, "latency", "Answers that take longer, 4 KB, 64 connections", "milliseconds", "percent of requests"),
     "growth.svg": (growth.RUN, "growth", "One decision", "nodes", "microseconds"),
+    "planning.svg": (planning.RUN, "planning", "One plan, eight cards to a node", "cards", "ms of processor time"),
     "memory.svg": (growth.RUN, "memory", "Resident size of the whole webhook", "nodes", "MiB"),
 }  # fmt: skip
 

@@ -316,15 +316,14 @@ def test_defragment(busy):
     assert yaml.load(out)["leftOut"] == {"7g.70gb": 5}
 
 
-def test_defragment_names_a_place_to_move_to(busy):
-    """A pod that must go is shown a node that is left alone, takes it, and has the same free."""
-    busy.cluster.add(gpu_node("gpu-2", LAYOUT), pod("c", "gpu-1", MIG + "3g.30gb", 2))
+@pytest.mark.parametrize(("selector", "to"), [({}, "gpu-2"), ({"nvidia.com/pool": "a"}, "-")])
+def test_defragment_names_a_place_to_move_to(busy, selector, to):
+    """A pod that must go is shown a node that is left alone, takes it, and has the same free; else none."""
+    moving = pod("c", "gpu-1", MIG + "3g.30gb", 2)
+    moving["spec"]["nodeSelector"] = selector
+    busy.cluster.add(gpu_node("gpu-2", LAYOUT), moving)
     busy.cluster.add(*(pod(f"small-{number}", "gpu-2", MIG + "2g.20gb") for number in range(4)))
     code, out, _ = busy("plan", "--defragment", "7g.70gb=3")
     assert code == 0
     assert out.splitlines()[0] == "room for all 3 devices: 1 pod must end or move; fewer do not suffice"
-    assert out.splitlines()[-1] == "gpu-1  0     default/c  3g.30gb ×2  gpu-2"
-    picky = pod("c", "gpu-1", MIG + "3g.30gb", 2)
-    picky["spec"]["nodeSelector"] = {"nvidia.com/pool": "a"}
-    busy.cluster.add(picky)
-    assert busy("plan", "--defragment", "7g.70gb=3")[1].splitlines()[-1] == "gpu-1  0     default/c  3g.30gb ×2  -"
+    assert out.splitlines()[-1] == f"gpu-1  0     default/c  3g.30gb ×2  {to}"
