@@ -13,6 +13,7 @@ from tessera.core.devices.capacity import Capacity, PodUse
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.kube.watch.resource import UNFINISHED_PODS
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.pod import PodMetaIn
 from tessera.protocol.kubernetes.pod_use import decode_pod_use
@@ -22,8 +23,7 @@ from tessera.protocol.mig.nodes import GpuNode, gpu_node
 if TYPE_CHECKING:
     from tessera.kube.rest.client import Client
 
-# as `kubectl describe node` does: what has ended holds nothing, and clusters keep thousands of such pods
-UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+UNFINISHED: Final = UNFINISHED_PODS.fields
 
 
 @dataclass(frozen=True, slots=True)

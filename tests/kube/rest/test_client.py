@@ -72,16 +72,6 @@ async def test_webhook_configuration_patch():
         ]
 
 
-async def test_pages():
-    """A list is read in pages that together are the whole list, once each."""
-    async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
-        for number in range(7):
-            await client.create("/api/v1/nodes", {"metadata": {"name": f"n{number}"}})
-        pages = [decode(page) async for page in client.pages("/api/v1/nodes", limit=3)]
-        names = [[item["metadata"]["name"] for item in page["items"]] for page in pages]
-        assert names == [["n0", "n1", "n2"], ["n3", "n4", "n5"], ["n6"]]
-
-
 async def test_watch_lines():
     """A watch gives complete lines as bytes, also when they come in small pieces."""
     async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:

@@ -286,6 +286,21 @@ async def test_exec_plugin_failures(tmp_path, fields, status, message):
         assert str(caught.value).startswith(f'{tmp_path}/config: user "x": exec: ')
 
 
+@pytest.mark.parametrize("runner", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_exec_plugin_that_prints_without_end(tmp_path, runner):
+    """Reading ends at the bound, and so does the plugin: 30 MB are never read."""
+    script = f"head -c 30000000 /dev/zero; touch {tmp_path}/printed"
+    plugin = Plugin(tmp_path, "http://127.0.0.1:1", "{}", command="sh", args=["-c", script])
+
+    async def ask() -> None:
+        async with Client(plugin.cluster()) as client:
+            with pytest.raises(CredentialsFailed, match="the plugin sh printed more than 1 MiB"):
+                await client.get("/version")
+
+    runner(ask())
+    assert not (tmp_path / "printed").exists()
+
+
 async def test_proxy(authority, tmp_path):
     """Through a proxy by CONNECT: names are resolved there, TLS goes through it, watches too."""
     async with await serve(authority, tmp_path, "api.cluster.test") as server:

@@ -5,22 +5,23 @@ caller's: a typed decoder that skips what nobody needs is many times cheaper tha
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 
 from tessera.kube.access.cluster import Cluster, Credential
-from tessera.kube.access.tls import Contexts
+from tessera.kube.access.tls import TlsContexts
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
-from tessera.kube.errors import NOT_JSON, ApiError, BadResponse, Unreachable, error_of
+from tessera.kube.errors import ApiError, Unreachable, error_of
 from tessera.kube.rest.connection import MAX_BODY, Connection, Lines
 from tessera.kube.rest.dial import dial, proxy_headers
 
+T = TypeVar("T")
 Query = Mapping[str, str | int | bool | None]
 
 _MAX_CALLS: Final = 32  # short calls at a time, each on a connection of its own; further ones wait
@@ -63,7 +64,7 @@ class Client:
         self.cluster = cluster
         self._timeouts = timeouts
         self._clock = clock
-        self._contexts = Contexts(cluster.tls)
+        self._contexts = TlsContexts(cluster.tls)
         self._idle: list[Connection] = []
         self._calls = asyncio.Semaphore(_MAX_CALLS)
         self._closed = False
@@ -113,18 +114,6 @@ class Client:
         """DELETE an object; `body` may be DeleteOptions."""
         return await self.request("DELETE", path, query, body=body)
 
-    async def pages(self, path: str, query: Query | None = None, *, limit: int = 500) -> AsyncIterator[bytes]:
-        """The pages of a list, each a List of its own."""
-        token = ""
-        while True:
-            page = await self.request(
-                "GET", path, {**(query or {}), "limit": limit, "continue": token or None}
-            )
-            yield page
-            token = _decode_continue(page)
-            if not token:
-                return
-
     async def request(
         self,
         method: str,
@@ -136,14 +125,22 @@ class Client:
         most: int = MAX_BODY,
     ) -> bytes:
         """One call; when the server asks for patience (Retry-After) it is asked again, a few times."""
+
+        async def once() -> bytes:
+            async with (
+                self._calls,
+                self.stream(method, path, query, body=body, content_type=content_type) as answer,
+            ):
+                return await answer.read_all(most)
+
+        return await self.patiently(once)
+
+    async def patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do some work, and all of it again, a few times, when the server asks for patience (Retry-After)."""
         attempt = 0
         while True:
             try:
-                async with (
-                    self._calls,
-                    self.stream(method, path, query, body=body, content_type=content_type) as answer,
-                ):
-                    return await answer.read_all(most)
+                return await work()
             except ApiError as error:
                 if error.retry_after is None or attempt >= _MOST_RETRIES:
                     raise
@@ -275,21 +272,3 @@ def _encode_query(query: Query) -> str:
             if value is not None
         }
     )
-
-
-class _ListMeta(msgspec.Struct, rename={"token": "continue"}):
-    token: str = ""
-
-
-class _Page(msgspec.Struct):
-    metadata: _ListMeta
-
-
-_PAGE: Final = msgspec.json.Decoder(_Page)
-
-
-def _decode_continue(page: bytes) -> str:
-    try:
-        return _PAGE.decode(page).metadata.token
-    except NOT_JSON as error:
-        raise BadResponse(f"a list that is none: {error}") from error
