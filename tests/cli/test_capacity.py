@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from tessera.cli.capacity.documents import as_json
-from tessera.cli.capacity.watch import ChangedLines, Documents, Picture, following
+from tessera.cli.capacity.watch import ChangedLines, Documents, Picture
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.inventory.following import following
 from tessera.inventory.report import report_of
 from tessera.inventory.survey import Survey
 from tessera.kube.rest.client import Client

@@ -117,7 +117,7 @@ def test_many_separators_are_not_quadratic():
 
 
 def name_of(raw: bytes) -> str:
-    return msgspec.json.decode(raw)["metadata"]["name"]
+    return str(msgspec.json.decode(raw)["metadata"]["name"])
 
 
 @asynccontextmanager

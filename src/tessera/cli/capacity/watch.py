@@ -3,9 +3,8 @@
 import asyncio
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Protocol
 
 import click
@@ -13,132 +12,18 @@ import click
 from tessera.cli.capacity.documents import as_csv, as_json, as_yaml
 from tessera.cli.capacity.tables import Row, draw, tables
 from tessera.cli.common.terminal import Style
-from tessera.core.devices.capacity import PodUse
+from tessera.inventory.following import following
 from tessera.inventory.report import Report
-from tessera.inventory.survey import UNFINISHED, Survey, SurveyedNode
+from tessera.inventory.survey import Survey
 from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
-from tessera.kube.watch.reflector import Reflector
-from tessera.kube.watch.resource import Key, Resource
+from tessera.kube.watch.follow import STALE
 
 _PACE: Final = 0.5  # seconds between two pictures: faster than that nobody reads
-_STALE: Final = 90.0  # seconds without a word; bookmarks come about every minute
 _HOME_AND_CLEAR: Final = "\x1b[H\x1b[J"
 
 
-@dataclass(slots=True)
-class Nodes:
-    """Keeps a survey's nodes right."""
-
-    survey: Survey
-    changed: asyncio.Event
-
-    def replace(self, objects: Iterable[SurveyedNode]) -> None:
-        """These are all there are."""
-        self.survey.capacity.forget_nodes()
-        self.survey.gpus.clear()
-        for one in objects:
-            self.survey.put(one)
-        self.changed.set()
-
-    def upsert(self, one: SurveyedNode) -> None:
-        """This one is new or changed."""
-        self.survey.put(one)
-        self.changed.set()
-
-    def delete(self, key: Key) -> None:
-        """This one is gone."""
-        self.survey.capacity.remove_node(key.name)
-        self.survey.gpus.pop(key.name, None)
-        self.changed.set()
-
-
-@dataclass(slots=True)
-class Pods:
-    """Keeps a survey's claims right; those that claim nothing of interest are not remembered."""
-
-    survey: Survey
-    changed: asyncio.Event
-    claims: dict[Key, PodUse] = field(default_factory=dict)
-
-    def replace(self, objects: Iterable[PodUse]) -> None:
-        """These are all there are."""
-        self.survey.capacity.forget_pods()
-        self.claims.clear()
-        for one in objects:
-            self.upsert(one)
-        self.changed.set()
-
-    def upsert(self, one: PodUse) -> None:
-        """This one is new or changed."""
-        key = Key(one.namespace, one.name)
-        before = self.claims.get(key)
-        if before == one or (before is None and not one.amounts):
-            return
-        self.delete(key)
-        if one.amounts:
-            self.claims[key] = one
-            self.survey.capacity.add(one)
-        self.changed.set()
-
-    def delete(self, key: Key) -> None:
-        """This one is gone."""
-        claim = self.claims.pop(key, None)
-        if claim is not None:
-            self.survey.capacity.remove(claim)
-            self.changed.set()
-
-
-@dataclass(frozen=True, slots=True)
-class Following:
-    """A survey that is kept right."""
-
-    survey: Survey
-    pods: Pods
-    changed: asyncio.Event
-    reflectors: tuple["Reflector[SurveyedNode]", "Reflector[PodUse]"]
-
-    def now(self) -> None:
-        """Bring the survey's list of claims up to date; its sums are."""
-        self.survey.claims[:] = [claim for claim in self.pods.claims.values() if self.survey.holds(claim)]
-
-    @property
-    def trouble(self) -> str:
-        """Why this may not be how things are; empty when it is."""
-        for one in self.reflectors:
-            if one.age is not None and one.age > _STALE:
-                return f"{one.resource.name}: nothing heard for {one.age:.0f} s: {one.status.last_error}"
-        return ""
-
-
-@asynccontextmanager
-async def following(client: Client, survey: Survey) -> AsyncIterator[Following]:
-    """Follow a cluster: complete when this begins, and right until it ends."""
-    nodes_path, pods_path = path_of("v1", "nodes"), path_of("v1", "pods")
-    for path in (nodes_path, pods_path):  # a reflector would try for ever: whoever may not, hears it now
-        await client.get(path, {"limit": 1})
-    changed = asyncio.Event()
-    pods = Pods(survey, changed)
-    chosen = {"labelSelector": survey.selector.text} if survey.selector.text else {}
-    reflectors = (
-        Reflector(client, Resource("nodes", nodes_path, survey.decode_node, chosen), Nodes(survey, changed)),
-        Reflector(
-            client, Resource("pods", pods_path, survey.decode_pod, {"fieldSelector": UNFINISHED}), pods
-        ),
-    )
-    running = [asyncio.create_task(one.run()) for one in reflectors]
-    try:
-        for one in reflectors:
-            await one.synced()
-        yield Following(survey, pods, changed, reflectors)
-    finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-
-
 async def follow(client: Client, survey: Survey, report: Callable[[], Report], output: str) -> None:
-    """Show a cluster as it is and as it changes, until somebody has seen enough."""
+    """Show a cluster as it is and as it changes, until interrupted."""
     screen = _screen(output)
     async with following(client, survey) as cluster:
         while True:
@@ -147,7 +32,7 @@ async def follow(client: Client, survey: Survey, report: Callable[[], Report], o
             screen.show(report(), cluster.trouble)
             await asyncio.sleep(_PACE)
             with suppress(TimeoutError):  # then draw again: the trouble may be what is new
-                async with asyncio.timeout(_STALE):
+                async with asyncio.timeout(STALE):
                     await cluster.changed.wait()
 
 
