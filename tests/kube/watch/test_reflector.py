@@ -103,7 +103,7 @@ async def following(*names: str, watch_list: bool = False):
         try:
             await setup.reflector.synced()
             await setup.watching()
-            await setup.clock.until_asleep()  # whoever guards the watch against silence
+            await setup.clock.until_asleep()  # the guard against silence
             yield setup
         finally:
             task.cancel()

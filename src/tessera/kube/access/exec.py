@@ -23,8 +23,8 @@ API_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication
 INTERACTIVE_MODES: Final = ("Never", "IfAvailable", "Always")
 
 _LEEWAY: Final = 10.0  # seconds before its end at which a credential is no longer used
-_PATIENCE: Final = 60.0  # seconds for a plugin that talks to nobody; one that asks a person may take
-_PATIENCE_WITH_PEOPLE: Final = 600.0
+_PATIENCE: Final = 60.0  # seconds for a plugin that asks no person
+_PATIENCE_WITH_PEOPLE: Final = 600.0  # and for one that does
 _MAX_OUTPUT: Final = 1024 * 1024  # bytes; a token and a certificate with its chain are a few KiB
 
 

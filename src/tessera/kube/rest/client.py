@@ -1,7 +1,7 @@
 """Calls to an API server: one method per verb, bodies as bytes.
 
 Short calls share kept-alive connections; a watch has a connection of its own. What to do with the bytes is the
-caller's: a typed decoder that skips what nobody needs is many times cheaper than object trees.
+caller's: a typed decoder that skips what is not needed is many times cheaper than object trees.
 """
 
 import asyncio
@@ -39,12 +39,11 @@ class PatchType(Enum):
     JSON = "application/json-patch+json"
     MERGE = "application/merge-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
-    APPLY = "application/apply-patch+yaml"  # JSON is YAML
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds per stage; a watch is bounded by whoever reads it."""
+    """Seconds per stage; a watch is bounded by its reader."""
 
     connect: float = 10.0  # name, TCP, proxy and TLS together
     answer: float = 35.0  # the API server itself gives up at 34 s for most requests, and says so
@@ -107,7 +106,7 @@ class Client:
     async def patch(
         self, path: str, body: object, patch_type: PatchType = PatchType.MERGE, query: Query | None = None
     ) -> bytes:
-        """PATCH an object; an apply patch needs `fieldManager` in the query."""
+        """PATCH an object."""
         return await self.request("PATCH", path, query, body=body, content_type=patch_type.value)
 
     async def delete(self, path: str, query: Query | None = None, body: object = None) -> bytes:
