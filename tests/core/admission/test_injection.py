@@ -336,3 +336,18 @@ def test_shares_add_up(rest, weights, unit):
 def test_gpu_resources():
     """Every resource that a rule takes for a GPU is known, for limits to be completed."""
     assert RULES.gpu_resources() == {resource("gpu"), "amd.com/gpu"}
+
+
+@pytest.mark.parametrize("number", [2, 200])
+def test_sharing_goes_over_the_containers_a_fixed_number_of_times(number):
+    """A pod with thousands of GPU containers is shared out in time that grows with their number only."""
+
+    class Counted(list):
+        passes = 0
+
+        def __iter__(self):
+            Counted.passes += 1
+            return super().__iter__()
+
+    share(Fraction(1000), Counted([Fraction(1)] * number), Fraction(1))
+    assert Counted.passes == 2
