@@ -59,7 +59,7 @@ def nested(levels):
 
 
 @pytest.mark.parametrize("path", list(places(WHOLE)), ids=lambda path: ".".join(map(str, path)) or "body")
-def test_depth(path):
+def test_fault_2_json_a_million_levels_deep(path):
     """JSON a million levels deep is no review, wherever it stands, also where something else is wrong as well."""
     for text in nested(1_000_000):
         body = with_text(path, text)
@@ -69,7 +69,7 @@ def test_depth(path):
 
 
 @pytest.mark.parametrize("levels", range(860, 1000, 5))
-def test_depth_near_the_limit(levels):
+def test_fault_2_json_as_deep_as_can_just_be_read(levels):
     """Near the depth that can just be read, a review is answered or refused; it does not fail on its way."""
     admission = Admission(offers(node("n", **{"1g.10gb": 7})), Policy())
     for path in places(WHOLE):
