@@ -22,7 +22,7 @@ from tessera.node.sources.simulated.cards import SMI_IN_CONTAINER
 from tessera.protocol.configuration.webhook import Configuration
 from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.serving.address import Address
-from tessera.serving.logs import Log, Told, Value
+from tessera.serving.logs import Log, Record, Value
 from tessera.simulation.cluster import EmbeddedCluster
 from tessera.simulation.control_plane.kinds import MUTATING_WEBHOOKS, NODES
 from tessera.simulation.control_plane.webhooks import Called
@@ -73,10 +73,10 @@ class _Reasons(Log):
         """Leave everything else untold."""
 
     def admission(
-        self, level: str, uid: str, namespace: str, pod: str, microseconds: int, told: Told
+        self, level: str, uid: str, namespace: str, pod: str, microseconds: int, record: Record
     ) -> None:
         """Keep what was decided about pods."""
-        self.of[namespace, pod] = str(told.get("reason") or "")
+        self.of[namespace, pod] = str(record.get("reason") or "")
         if len(self.of) > _MOST_REASONS:
             del self.of[next(iter(self.of))]
 
