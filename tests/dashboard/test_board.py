@@ -94,7 +94,7 @@ def test_admissions_of_pods():
 
 def test_admissions_that_are_told():
     """With somebody who tells, pods are not asked."""
-    one = board(told_admissions=True)
+    one = board(all_admissions=True)
     one.put_pod(pod("a", p2g_20gb=1))
     one.admitted(Admission("now", "ml", "x", "rejected", "", "nothing fits"))
     (row,) = news(one)[0]["admissions"]
