@@ -173,7 +173,7 @@ def test_order_and_completeness():
 
 
 def test_reader_that_stopped():
-    """With nobody reading, the loop goes on and lines are dropped and counted."""
+    """Without a reader, the loop goes on and lines are dropped and counted."""
     pipe = Pipe()
 
     async def talk() -> None:
