@@ -1,10 +1,8 @@
 """`tessera mig apply`: give nodes a layout, and see that they take it."""
 
 import re
-import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -165,9 +163,14 @@ def command(
     if to_write and not yes and not _agreed(len(to_write)):
         click.echo("nothing was changed", err=True)
         return 1
-    return cluster.run(
-        lambda client: _roll_out(client, changes, at_once.of(len(changes)), timeout if wait else None)
-    )
+    from tessera.serving.ending import Signalled
+
+    try:
+        return cluster.run(
+            lambda client: _roll_out(client, changes, at_once.of(len(changes)), timeout if wait else None)
+        )
+    except Signalled:
+        raise KeyboardInterrupt from None
 
 
 def _wanted(
@@ -223,12 +226,12 @@ async def _dry_run(client: "Client", changes: Sequence[Change]) -> int:
 
 async def _roll_out(client: "Client", changes: Sequence[Change], at_once: int, timeout: float | None) -> int:
     from tessera.controller.layouts.rollout import Result, Rollout
+    from tessera.serving.ending import until_signalled
 
     rollout = Rollout(client, at_once=at_once, timeout=timeout, tell=lambda line: click.echo(line, err=True))
     try:
-        with _terminated_as_interrupted():
-            await rollout.run(changes)
-    finally:  # also when interrupted: who interrupts wants to know what is where
+        await until_signalled(rollout.run(changes))
+    finally:  # also when interrupted: the operator wants to know what is where
         for line in _summary(list(rollout.outcomes.values())):
             click.echo(line)
     good = (Result.DONE, Result.WRITTEN)
@@ -242,18 +245,3 @@ def _summary(outcomes: "Sequence[Outcome]") -> Iterator[str]:
         if outcome.reason:
             yield f"{outcome.node}: {outcome.result}: {outcome.reason}"
     yield ", ".join(f"{number} {result}" for result, number in counts.items())
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Whoever asks politely (SIGTERM) is heard as somebody at the keyboard is: nodes under way are put back first."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
-    except ValueError:  # not in the main thread
-        before = None
-    try:
-        yield
-    finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
