@@ -54,7 +54,6 @@ async def _serve(choice: ClusterChoice, port: int, policy: "Policy") -> int:
     from tessera.kube.access.choice import find_cluster
     from tessera.kube.errors import Unreachable
     from tessera.kube.rest.client import Client
-    from tessera.kube.rest.paths import path_of
     from tessera.kube.watch.view import LiveView
 
     cluster = find_cluster(choice.kubeconfig, choice.context)
@@ -62,13 +61,10 @@ async def _serve(choice: ClusterChoice, port: int, policy: "Policy") -> int:
     async with Client(cluster, user_agent="tessera-dashboard") as client:
         view = LiveView(client, keep=None)  # explanations tell of all nodes
         try:
-            await client.get(path_of("v1", "namespaces"), {"limit": 1})  # whoever may not, hears it now
             async with (
+                view.following(),
                 serve_page(client, board, explainer(view.offers, policy), port) as url,
-                asyncio.TaskGroup() as tasks,
             ):
-                tasks.create_task(view.run())
-                await view.synced()
                 click.echo(f"{url}  shows {cluster.endpoint}; ^C ends it")
                 await asyncio.Event().wait()
         except Unreachable as error:
