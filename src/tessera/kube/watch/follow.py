@@ -11,7 +11,6 @@ from typing import Any, Final, Self
 
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.health import Pace
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import Resource, Sink
 
@@ -26,13 +25,10 @@ class Follower:
         client: Client,
         sinks: Mapping[Resource, Sink[Any]],
         *,
-        pace: Pace = Pace(),  # noqa: B008 # frozen
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client = client
-        self.reflectors = [
-            Reflector(client, resource, sink, pace=pace, clock=clock) for resource, sink in sinks.items()
-        ]
+        self.reflectors = [Reflector(client, resource, sink, clock=clock) for resource, sink in sinks.items()]
 
     @asynccontextmanager
     async def following(self, *, complete: bool = True) -> AsyncIterator[Self]:
