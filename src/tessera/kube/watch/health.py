@@ -7,7 +7,6 @@ from typing import Final
 from tessera.kube.clock import Clock
 from tessera.kube.rest.connection import Lines
 
-
 # Seconds without a line after which a watch is given up.
 # Bookmarks come about every minute; a little more than that is a dead watch
 SILENCE: Final = 65.0
