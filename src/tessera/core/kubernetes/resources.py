@@ -19,8 +19,6 @@ _QUALIFIED_NAME: Final = re.compile(
 )
 # what a container can have without a domain, and `hugepages-<size>`
 OF_CONTAINERS: Final = ("cpu", "memory", "ephemeral-storage")
-# a domain has 253 characters at most, also with the `requests.` that quotas put before it
-_LONGEST_DOMAIN: Final = 253 - len("requests.")
 
 
 def is_whole_or_mig(resource: str) -> bool:
@@ -44,14 +42,14 @@ def is_extended(resource: str) -> bool:
 def is_qualified_name(text: str) -> bool:
     """Whether it can name a resource or an annotation: `cpu`, `nvidia.com/gpu`."""
     match = _QUALIFIED_NAME.fullmatch(text)
-    return match is not None and len(match["domain"] or "") <= _LONGEST_DOMAIN
+    return match is not None and len(match["domain"] or "") <= 253  # as DNS has it
 
 
 def is_of_containers(resource: str) -> bool:
     """Whether the API server accepts it in a container's resources."""
-    if not is_qualified_name(resource) or resource.startswith("requests."):
-        return False
-    return "/" in resource or resource in OF_CONTAINERS or resource.startswith("hugepages-")
+    if "/" in resource:  # a quota puts `requests.` before it, and that must be a name too
+        return is_qualified_name("requests." + resource) and not resource.startswith("requests.")
+    return resource in OF_CONTAINERS or (resource.startswith("hugepages-") and is_qualified_name(resource))
 
 
 def short(resource: str) -> str:
