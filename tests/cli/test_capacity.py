@@ -13,8 +13,8 @@ from tessera.cli.capacity.documents import as_json
 from tessera.cli.capacity.watch import ChangedLines, Documents, Picture, following
 from tessera.core.devices.capacity import is_gpu
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.inventory.inventory import Inventory
 from tessera.inventory.report import report_of
-from tessera.inventory.survey import Survey
 from tessera.kube.rest.client import Client
 from tessera.protocol import yaml
 from tessera.protocol.kubernetes.selector import LabelSelector
@@ -272,7 +272,7 @@ def test_folders_and_several_files(command):
         ([], json.dumps(OBJECTS[-1]), 2, "", "tessera: standard input: no nodes and no pods\n"),
         ([], "kind: 3", 2, "", "tessera: standard input: no nodes and no pods\n"),
         ([], "[]", 2, "", "tessera: standard input: expected a Kubernetes object, got a list\n"),
-        ([], '{"kind":"List","items":[3]}', 2, "", "tessera: standard input: items[0]: expected object, got int\n"),
+        ([], '{"kind":"List","items":[3]}', 2, "", "tessera: standard input: List.items[0]: expected an object, got a number\n"),
         ([], '{"kind":"Node","metadata":{"name":"a"},"status":{"allocatable":{"cpu":"x"}}}', 0, "", "no GPUs on the one node; --all shows every resource\n"),
         (["--all"], '{"kind":"Node","metadata":{"name":"a"},"status":{"allocatable":{"cpu":"x"}}}', 2, "", 'tessera: standard input: node a, status.allocatable[cpu]: "x" is not a Kubernetes quantity such as 2, 500m or 8Gi\n'),
         ([], '{"kind":"Pod","metadata":[]}', 2, "", "tessera: standard input: metadata: expected object, got array\n"),
@@ -312,8 +312,8 @@ def test_cluster_that_cannot_be_asked(served, command):
 
 def test_progress(served, command, monkeypatch):
     """On a terminal a large cluster shows how far it is, on standard error."""
-    monkeypatch.setattr("tessera.inventory.survey._Bar._WORTH_SHOWING", 3)
-    monkeypatch.setattr("tessera.inventory.survey._Bar._STEP", 1)
+    monkeypatch.setattr("tessera.inventory.inventory._Bar._WORTH_SHOWING", 3)
+    monkeypatch.setattr("tessera.inventory.inventory._Bar._STEP", 1)
     served.add(*OBJECTS[:-1])
     terminal = io.StringIO()
     terminal.isatty = lambda: True
@@ -336,12 +336,12 @@ def test_the_page_tells_the_truth(command, line, printed, monkeypatch):
 # watching
 
 
-def report(survey, pods=False):
-    return report_of(survey, is_gpu, pods=pods, with_rooms=False)
+def report(inventory, pods=False):
+    return report_of(inventory, is_gpu, pods=pods, with_rooms=False)
 
 
 def test_watch_follows():
-    """Whatever happens to nodes and pods, the survey is what a fresh one would be; rows that changed are told."""
+    """Whatever happens to nodes and pods, the inventory is what a fresh one would be; rows that changed are told."""
 
     async def run():
         async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
@@ -349,26 +349,26 @@ def test_watch_follows():
             for one in OBJECTS[:-1]:
                 kind = NODES if one["kind"] == "Node" else PODS
                 store.create(kind, one, one["metadata"].get("namespace", ""))
-            survey = Survey(is_gpu, LabelSelector.parse("nvidia.com/gpu.product"), holds=lambda _: True)
+            inventory = Inventory(is_gpu, LabelSelector.parse("nvidia.com/gpu.product"), holds=lambda _: True)
 
             async def agrees(cluster):
-                """Wait until the survey is what a fresh one is."""
-                fresh = Survey(is_gpu, LabelSelector.parse("nvidia.com/gpu.product"), holds=lambda _: True)
+                """Wait until the inventory is what a fresh one is."""
+                fresh = Inventory(is_gpu, LabelSelector.parse("nvidia.com/gpu.product"), holds=lambda _: True)
                 await fresh.read_cluster(client)
                 while True:
                     cluster.changed.clear()
                     cluster.now()
-                    if as_json(report(survey, pods=True)) == as_json(report(fresh, pods=True)):
+                    if as_json(report(inventory, pods=True)) == as_json(report(fresh, pods=True)):
                         return
                     await cluster.changed.wait()
 
             lines, documents = ChangedLines(wide=False), Documents(as_json)
-            async with following(client, survey) as cluster:
+            async with following(client, inventory) as cluster:
                 await agrees(cluster)
-                assert "\n".join(lines.news(report(survey))) == TABLE.replace("\n\n", "\n").rstrip("\n")
-                assert lines.news(report(survey)) == []
-                assert len(documents.news(report(survey))) == 1
-                assert documents.news(report(survey)) == []
+                assert "\n".join(lines.news(report(inventory))) == TABLE.replace("\n\n", "\n").rstrip("\n")
+                assert lines.news(report(inventory)) == []
+                assert len(documents.news(report(inventory))) == 1
+                assert documents.news(report(inventory)) == []
 
                 def bind():
                     document = store.get(PODS, "waits", "default").document
@@ -377,7 +377,7 @@ def test_watch_follows():
 
                 bind()
                 await agrees(cluster)
-                assert lines.news(report(survey)) == [
+                assert lines.news(report(inventory)) == [
                     "sim-1  NVIDIA-H200  nvidia.com/mig-2g.20gb  4            4          0",
                     "NVIDIA-H200  nvidia.com/mig-2g.20gb  8            6          2",
                     "all          nvidia.com/mig-2g.20gb  8            6          2          0",
@@ -385,7 +385,7 @@ def test_watch_follows():
                 store.delete(PODS, "waits", "default")
                 store.delete(NODES, "v100")
                 await agrees(cluster)
-                assert "v100   Tesla-V100   nvidia.com/gpu          gone         gone       gone" in lines.news(report(survey))  # fmt: skip
+                assert "v100   Tesla-V100   nvidia.com/gpu          gone         gone       gone" in lines.news(report(inventory))  # fmt: skip
 
                 def finish():
                     document = store.get(PODS, "a", "default").document
@@ -406,10 +406,10 @@ def test_picture(capsys, monkeypatch):
     """A terminal is drawn anew: the sum first, no more lines than it has, and what is wrong below."""
     monkeypatch.setenv("LINES", "6")
     monkeypatch.setenv("COLUMNS", "200")
-    survey = Survey(is_gpu)
+    inventory = Inventory(is_gpu)
     for one in OBJECTS[:4]:
-        survey.put(survey.decode_node(json.dumps(one).encode()))
-    Picture(wide=False).show(report(survey), "nodes: nothing heard for 99 s: refused")
+        inventory.put(inventory.decode_node(json.dumps(one).encode()))
+    Picture(wide=False).show(report(inventory), "nodes: nothing heard for 99 s: refused")
     assert capsys.readouterr().out.split("\n") == [
         "\x1b[H\x1b[JTOTAL        RESOURCE                ALLOCATABLE  ALLOCATED  AVAILABLE  ASKED FOR",
         "NVIDIA-H200  nvidia.com/mig-2g.20gb  8            0          8",
@@ -418,7 +418,7 @@ def test_picture(capsys, monkeypatch):
         "nodes: nothing heard for 99 s: refused",
         "",
     ]
-    Picture(wide=False).show(report(Survey(is_gpu)), "")
+    Picture(wide=False).show(report(Inventory(is_gpu)), "")
     assert "nothing to see yet" in capsys.readouterr().out
 
 

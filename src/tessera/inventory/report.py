@@ -10,7 +10,7 @@ from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.quantity import Format, Quantity
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.fragmentation import CardUse, Room, packed, rooms
-from tessera.inventory.survey import Survey
+from tessera.inventory.inventory import Inventory
 from tessera.protocol.mig.nodes import present_layout
 
 T = TypeVar("T")
@@ -36,11 +36,11 @@ class Report:
     claims: Sequence[Claim] | None  # None: nobody asked who holds what
 
 
-def report_of(survey: Survey, shown: Callable[[str], bool], *, pods: bool, with_rooms: bool) -> Report:
+def report_of(inventory: Inventory, shown: Callable[[str], bool], *, pods: bool, with_rooms: bool) -> Report:
     """Add everything up; more may have been counted than is to be shown."""
     nodes = [
         NodeUse(one.node, resources)
-        for one in survey.capacity.nodes()
+        for one in inventory.capacity.nodes()
         if (resources := _some(one.resources, shown))
     ]
     grouped: dict[str, list[Usages]] = {}
@@ -51,9 +51,9 @@ def report_of(survey: Survey, shown: Callable[[str], bool], *, pods: bool, with_
         nodes,
         products,
         total(usages for _, usages in products.values()),
-        _some(survey.capacity.asked, shown),
-        rooms(_cards(survey)) if with_rooms else {},
-        _claims(survey, shown) if pods else None,
+        _some(inventory.capacity.asked, shown),
+        rooms(_cards(inventory)) if with_rooms else {},
+        _claims(inventory, shown) if pods else None,
     )
 
 
@@ -61,12 +61,12 @@ def _some(resources: Mapping[str, T], shown: Callable[[str], bool]) -> dict[str,
     return {resource: one for resource, one in resources.items() if shown(resource)}
 
 
-def _claims(survey: Survey, shown: Callable[[str], bool]) -> list[Claim]:
+def _claims(inventory: Inventory, shown: Callable[[str], bool]) -> list[Claim]:
     """Who holds something on the nodes that were looked at, and who waits."""
     found = (
         replace(claim, amounts=_some(claim.amounts, shown))
-        for claim in survey.claims
-        if not claim.node or claim.node in survey.capacity
+        for claim in inventory.claims
+        if not claim.node or claim.node in inventory.capacity
     )
     return sorted(
         (claim for claim in found if claim.amounts),
@@ -74,14 +74,14 @@ def _claims(survey: Survey, shown: Callable[[str], bool]) -> list[Claim]:
     )
 
 
-def _cards(survey: Survey) -> Iterator[CardUse]:
+def _cards(inventory: Inventory) -> Iterator[CardUse]:
     """The cards whose layout is known; a node that says what cannot be is left out here, and nowhere else."""
-    for name, gpus in survey.gpus.items():
+    for name, gpus in inventory.gpus.items():
         try:
             layout = present_layout(gpus)
             if layout is None:
                 continue
-            yield from packed(layout, survey.used(name), gpus.strategy)
+            yield from packed(layout, inventory.used(name), gpus.strategy)
         except InvalidInput:
             continue
 

@@ -12,14 +12,14 @@ from tessera.cli.capacity.documents import as_csv, as_json, as_yaml
 from tessera.cli.capacity.tables import draw
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
-from tessera.cli.common.saved import named
 from tessera.cli.common.terminal import Style
 from tessera.core.devices.capacity import PODS, Usage, is_gpu, total
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
 from tessera.core.mig.profile import WHOLE_GPU, InvalidProfile, MigProfile
+from tessera.inventory.inventory import Inventory
 from tessera.inventory.report import Report, report_of
-from tessera.inventory.survey import Survey
+from tessera.kube.object_files import called
 from tessera.protocol.kubernetes.selector import LabelSelector
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def command(
     wanted = frozenset(resource_named(text, "--resource") for text in resources)
     shown = _shown(wanted, everything=everything)
     watched = frozenset(one.resource for one in least)
-    survey = Survey(
+    inventory = Inventory(
         # GPUs always count: what is left of a card depends on all that is cut from it
         keep=cache(lambda resource: shown(resource) or is_gpu(resource) or resource in watched),
         selector=LabelSelector.parse(selector),
@@ -155,27 +155,27 @@ def command(
     )
 
     def report() -> Report:
-        return report_of(survey, shown, pods=pods, with_rooms=output in ("wide", "json", "yaml"))
+        return report_of(inventory, shown, pods=pods, with_rooms=output in ("wide", "json", "yaml"))
 
     if watch:
         from tessera.cli.capacity.watch import follow
 
         async def followed(client: "Client") -> None:
-            await follow(client, survey, report, output)
+            await follow(client, inventory, report, output)
 
         cluster.run(followed)
         return 0
     if sources:
-        survey.read_files(sources)
+        inventory.read_files(sources)
     else:
-        cluster.run(survey.read_cluster)
+        cluster.run(inventory.read_cluster)
     found = report()
     _print(found, output)
     if not found.nodes:
-        click.echo(_nothing(survey, wanted, sources), err=True)
+        click.echo(_nothing(inventory, wanted, sources), err=True)
     elif pods and not found.claims:
         click.echo(_nobody(namespace, "anything" if everything else _what(wanted)), err=True)
-    return _below(survey, least)
+    return _below(inventory, least)
 
 
 def _shown(wanted: frozenset[str], *, everything: bool) -> Callable[[str], bool]:
@@ -198,13 +198,13 @@ def _print(report: Report, output: str) -> None:
                 click.echo(line, color=style.enabled)
 
 
-def _nothing(survey: Survey, wanted: frozenset[str], sources: Sequence[str]) -> str:
+def _nothing(inventory: Inventory, wanted: frozenset[str], sources: Sequence[str]) -> str:
     """Why there is nothing to see."""
-    where = named(sources) if sources else "the cluster"
-    if not len(survey.capacity):
-        chosen = f' that match "{survey.selector.text}"' if survey.selector.text else ""
+    where = called(*sources) if sources else "the cluster"
+    if not len(inventory.capacity):
+        chosen = f' that match "{inventory.selector.text}"' if inventory.selector.text else ""
         return f"{where}: no nodes{chosen}"
-    number = len(survey.capacity)
+    number = len(inventory.capacity)
     on = "the one node" if number == 1 else f"any of {number} nodes"
     return f"no {_what(wanted)} on {on}; --all shows every resource"
 
@@ -219,9 +219,9 @@ def _what(wanted: frozenset[str]) -> str:
     return ", ".join(sorted(wanted)) if wanted else "GPUs"
 
 
-def _below(survey: Survey, thresholds: Sequence[Threshold]) -> int:
+def _below(inventory: Inventory, thresholds: Sequence[Threshold]) -> int:
     code = 0
-    totals = total(one.resources for one in survey.capacity.nodes()) if thresholds else {}
+    totals = total(one.resources for one in inventory.capacity.nodes()) if thresholds else {}
     for one in thresholds:
         available = totals.get(one.resource, Usage()).available
         if available < one.least:

@@ -14,8 +14,8 @@ from tessera.cli.capacity.documents import as_csv, as_json, as_yaml
 from tessera.cli.capacity.tables import Row, draw, tables
 from tessera.cli.common.terminal import Style
 from tessera.core.devices.capacity import Claim
+from tessera.inventory.inventory import UNFINISHED, Inventory, InventoryNode
 from tessera.inventory.report import Report
-from tessera.inventory.survey import UNFINISHED, Survey, SurveyedNode
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
@@ -28,42 +28,42 @@ _HOME_AND_CLEAR: Final = "\x1b[H\x1b[J"
 
 @dataclass(slots=True)
 class Nodes:
-    """Keeps a survey's nodes right."""
+    """Keeps a inventory's nodes right."""
 
-    survey: Survey
+    inventory: Inventory
     changed: asyncio.Event
 
-    def replace(self, objects: Iterable[SurveyedNode]) -> None:
+    def replace(self, objects: Iterable[InventoryNode]) -> None:
         """These are all there are."""
-        self.survey.capacity.forget_nodes()
-        self.survey.gpus.clear()
+        self.inventory.capacity.forget_nodes()
+        self.inventory.gpus.clear()
         for one in objects:
-            self.survey.put(one)
+            self.inventory.put(one)
         self.changed.set()
 
-    def upsert(self, one: SurveyedNode) -> None:
+    def upsert(self, one: InventoryNode) -> None:
         """This one is new or changed."""
-        self.survey.put(one)
+        self.inventory.put(one)
         self.changed.set()
 
     def delete(self, key: Key) -> None:
         """This one is gone."""
-        self.survey.capacity.remove_node(key.name)
-        self.survey.gpus.pop(key.name, None)
+        self.inventory.capacity.remove_node(key.name)
+        self.inventory.gpus.pop(key.name, None)
         self.changed.set()
 
 
 @dataclass(slots=True)
 class Pods:
-    """Keeps a survey's claims right; those that claim nothing of interest are not remembered."""
+    """Keeps a inventory's claims right; those that claim nothing of interest are not remembered."""
 
-    survey: Survey
+    inventory: Inventory
     changed: asyncio.Event
     claims: dict[Key, Claim] = field(default_factory=dict)
 
     def replace(self, objects: Iterable[Claim]) -> None:
         """These are all there are."""
-        self.survey.capacity.forget_claims()
+        self.inventory.capacity.forget_claims()
         self.claims.clear()
         for one in objects:
             self.upsert(one)
@@ -78,29 +78,31 @@ class Pods:
         self.delete(key)
         if one.amounts:
             self.claims[key] = one
-            self.survey.capacity.add(one)
+            self.inventory.capacity.add(one)
         self.changed.set()
 
     def delete(self, key: Key) -> None:
         """This one is gone."""
         claim = self.claims.pop(key, None)
         if claim is not None:
-            self.survey.capacity.remove(claim)
+            self.inventory.capacity.remove(claim)
             self.changed.set()
 
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """A survey that is kept right."""
+    """A inventory that is kept right."""
 
-    survey: Survey
+    inventory: Inventory
     pods: Pods
     changed: asyncio.Event
-    reflectors: tuple["Reflector[SurveyedNode]", "Reflector[Claim]"]
+    reflectors: tuple["Reflector[InventoryNode]", "Reflector[Claim]"]
 
     def now(self) -> None:
-        """Bring the survey's list of claims up to date; its sums are."""
-        self.survey.claims[:] = [claim for claim in self.pods.claims.values() if self.survey.holds(claim)]
+        """Bring the inventory's list of claims up to date; its sums are."""
+        self.inventory.claims[:] = [
+            claim for claim in self.pods.claims.values() if self.inventory.holds(claim)
+        ]
 
     @property
     def trouble(self) -> str:
@@ -112,35 +114,37 @@ class Following:
 
 
 @asynccontextmanager
-async def following(client: Client, survey: Survey) -> AsyncIterator[Following]:
+async def following(client: Client, inventory: Inventory) -> AsyncIterator[Following]:
     """Follow a cluster: complete when this begins, and right until it ends."""
     nodes_path, pods_path = path_of("v1", "nodes"), path_of("v1", "pods")
     for path in (nodes_path, pods_path):  # a reflector would try for ever: whoever may not, hears it now
         await client.get(path, {"limit": 1})
     changed = asyncio.Event()
-    pods = Pods(survey, changed)
-    chosen = {"labelSelector": survey.selector.text} if survey.selector.text else {}
+    pods = Pods(inventory, changed)
+    chosen = {"labelSelector": inventory.selector.text} if inventory.selector.text else {}
     reflectors = (
-        Reflector(client, Resource("nodes", nodes_path, survey.decode_node, chosen), Nodes(survey, changed)),
         Reflector(
-            client, Resource("pods", pods_path, survey.decode_pod, {"fieldSelector": UNFINISHED}), pods
+            client, Resource("nodes", nodes_path, inventory.decode_node, chosen), Nodes(inventory, changed)
+        ),
+        Reflector(
+            client, Resource("pods", pods_path, inventory.decode_pod, {"fieldSelector": UNFINISHED}), pods
         ),
     )
     running = [asyncio.create_task(one.run()) for one in reflectors]
     try:
         for one in reflectors:
             await one.synced()
-        yield Following(survey, pods, changed, reflectors)
+        yield Following(inventory, pods, changed, reflectors)
     finally:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def follow(client: Client, survey: Survey, report: Callable[[], Report], output: str) -> None:
+async def follow(client: Client, inventory: Inventory, report: Callable[[], Report], output: str) -> None:
     """Show a cluster as it is and as it changes, until somebody has seen enough."""
     screen = _screen(output)
-    async with following(client, survey) as cluster:
+    async with following(client, inventory) as cluster:
         while True:
             cluster.changed.clear()
             cluster.now()

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tessera.cli.admit.command import admit
 from tessera.cli.admit.explanation import explain
 from tessera.cli.common.terminal import Style
 from tessera.core.admission.decision import Policy
@@ -16,6 +15,7 @@ from tessera.dashboard.site import Explain, Page
 from tessera.kube.rest.client import Client
 from tessera.protocol import yaml
 from tessera.protocol.kubernetes import objects
+from tessera.webhook.offline import admit
 
 
 def explainer(offers: Offers, policy: Policy) -> Explain:

@@ -11,15 +11,14 @@ import click
 
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
-from tessera.cli.common.saved import documents
-from tessera.cli.common.terminal import called, read_file
 from tessera.core.devices.capacity import is_gpu
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import Entry, NodeLayout, Strategy, entries_of, resolve
 from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import InvalidProfile, MigProfile
-from tessera.inventory.survey import Survey
+from tessera.inventory.inventory import Inventory
+from tessera.kube.object_files import called, objects_in_documents, read_file
 from tessera.protocol import yaml
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 from tessera.protocol.mig import documents as mig
@@ -172,30 +171,30 @@ def _read(argument: str, given: Given) -> list[Source | Unreadable]:
         return [Source(where, mig.read(text, where), given.product, given.cards)]
     found = yaml.load_all(text, where)
     if any(isinstance(document, dict) and "kind" in document for document in found):
-        survey = Survey(is_gpu)
-        pods = "Pod" in survey.read_saved(documents(found, where))
-        nodes = [node for node in survey.gpus.values() if _is_cut(node)]
+        inventory = Inventory(is_gpu)
+        pods = "Pod" in inventory.take(objects_in_documents(found, where))
+        nodes = [node for node in inventory.gpus.values() if _is_cut(node)]
         if not nodes:
             raise InvalidInput(f"{where}: no node with the annotation {mig.RUNAI_CONFIG}")
-        return [_of_node(node, given, survey.used(node.name) if pods else None) for node in nodes]
+        return [_of_node(node, given, inventory.used(node.name) if pods else None) for node in nodes]
     if len(found) < 2:
         return [Source(where, mig.read(text, where), given.product, given.cards)]
     return [Source(where, mig.read_object(document, where), given.product, given.cards) for document in found]
 
 
 def _of_cluster(cluster: ClusterChoice, given: Given, *, with_pods: bool) -> list[Source | Unreadable]:
-    survey = Survey(is_gpu, given.selector)
-    cluster.run(lambda client: survey.read_cluster(client, pods=with_pods))
-    missing = [name for name in given.names if name not in survey.capacity]
+    inventory = Inventory(is_gpu, given.selector)
+    cluster.run(lambda client: inventory.read_cluster(client, pods=with_pods))
+    missing = [name for name in given.names if name not in inventory.capacity]
     if missing:
         raise InvalidInput(f"the cluster has no node {', '.join(missing)}")
-    nodes = [survey.gpus[name] for name in sorted(survey.gpus) if _is_cut(survey.gpus[name])]
+    nodes = [inventory.gpus[name] for name in sorted(inventory.gpus) if _is_cut(inventory.gpus[name])]
     if given.names:
         nodes = [node for node in nodes if node.name in given.names]
     if not nodes:
         which = f"node {', '.join(given.names)}: no" if given.names else "no node of the cluster has an"
         raise InvalidInput(f"{which} annotation {mig.RUNAI_CONFIG}")
-    return [_of_node(node, given, survey.used(node.name) if with_pods else None) for node in nodes]
+    return [_of_node(node, given, inventory.used(node.name) if with_pods else None) for node in nodes]
 
 
 def _of_node(node: mig_nodes.GpuNode, given: Given, used: Mapping[str, int] | None) -> Source | Unreadable:

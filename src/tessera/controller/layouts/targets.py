@@ -7,7 +7,7 @@ from tessera.cli.common.cluster import listed
 from tessera.controller.layouts.changes import Change, Wanted, change_of
 from tessera.core.devices.capacity import Claim, is_gpu
 from tessera.core.errors import InvalidInput, InvalidInputs
-from tessera.inventory.survey import UNFINISHED
+from tessera.inventory.inventory import UNFINISHED
 from tessera.protocol.kubernetes.objects import NodeIn, decode_node
 from tessera.protocol.kubernetes.pods import decode_claim
 from tessera.protocol.kubernetes.selector import LabelSelector

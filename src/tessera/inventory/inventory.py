@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
-from tessera.cli.common.saved import Saved, named, saved_objects
 from tessera.core.devices.capacity import Capacity, Claim, is_gpu
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
+from tessera.kube.object_files import FileObject, called, naming, objects_in
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.pods import decode_claim
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
@@ -25,7 +25,7 @@ UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 @dataclass(frozen=True, slots=True)
-class SurveyedNode:
+class InventoryNode:
     """A node: what it has, and what is known of its GPUs."""
 
     node: Node
@@ -33,7 +33,7 @@ class SurveyedNode:
 
 
 @dataclass(slots=True)
-class Survey:
+class Inventory:
     """What is asked about, and what was found."""
 
     keep: Callable[[str], bool]
@@ -45,16 +45,16 @@ class Survey:
 
     # reading one object
 
-    def decode_node(self, raw: bytes) -> SurveyedNode:
+    def decode_node(self, raw: bytes) -> InventoryNode:
         """A node, with the resources that are asked about."""
         decoded = objects.decode_node(raw)
-        return SurveyedNode(objects.node_of(decoded, self.keep), gpu_node(decoded))
+        return InventoryNode(objects.node_of(decoded, self.keep), gpu_node(decoded))
 
     def decode_pod(self, raw: bytes) -> Claim:
         """A pod's claim, to the resources that are asked about."""
         return decode_claim(raw, self.keep)
 
-    def put(self, one: SurveyedNode) -> None:
+    def put(self, one: InventoryNode) -> None:
         """Take a node in."""
         self.capacity.put_node(one.node)
         if one.gpus.label or one.gpus.layout is not None or one.gpus.mapping is not None:
@@ -103,17 +103,17 @@ class Survey:
                 await read_list(client, path, {**query, "limit": PAGE}, bar.counting(begin))
 
     def read_files(self, paths: Sequence[str]) -> None:
-        """Read what somebody saved."""
-        if not self.read_saved(saved_objects(paths)):
-            raise InvalidInput(f"{named(paths)}: no nodes and no pods")
+        """Read files with objects, as kubectl writes them."""
+        if not self.take(objects_in(paths)):
+            raise InvalidInput(f"{called(*paths)}: no nodes and no pods")
 
-    def read_saved(self, saved: Iterable[Saved]) -> set[str]:
+    def take(self, found: Iterable[FileObject]) -> set[str]:
         """Take nodes and pods, each once, and pass over other kinds of objects; which of both there were."""
         seen: set[tuple[str, str, str]] = set()
-        for where, kind, raw in saved:
+        for where, kind, raw in found:
             if kind not in ("Node", "Pod"):
                 continue
-            try:
+            with naming(where):
                 name = _name(raw).metadata
                 key = (kind, name.namespace or "", name.name or "")
                 if key in seen:
@@ -123,8 +123,6 @@ class Survey:
                     self.add(self.decode_pod(raw))
                 elif self.selector.matches((one := self.decode_node(raw)).node.labels):
                     self.put(one)
-            except objects.InvalidObject as error:
-                raise InvalidInput(f"{where}: {error}") from error
         return {kind for kind, _, _ in seen}
 
 
