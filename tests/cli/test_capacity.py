@@ -312,8 +312,8 @@ def test_cluster_that_cannot_be_asked(served, command):
 
 def test_progress(served, command, monkeypatch):
     """On a terminal a large cluster shows how far it is, on standard error."""
-    monkeypatch.setattr("tessera.inventory.inventory._Bar._WORTH_SHOWING", 3)
-    monkeypatch.setattr("tessera.inventory.inventory._Bar._STEP", 1)
+    monkeypatch.setattr("tessera.cli.common.reading._WORTH_SHOWING", 3)
+    monkeypatch.setattr("tessera.cli.common.reading._STEP", 1)
     served.add(*OBJECTS[:-1])
     terminal = io.StringIO()
     terminal.isatty = lambda: True

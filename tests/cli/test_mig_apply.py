@@ -202,12 +202,12 @@ def test_pods_that_hold_the_old_devices(apply):
     code, out, err = apply("1g.10gb=2", "gpu-0", "--yes", "--timeout", "1s")
     assert code == 1
     assert err.splitlines()[-3:] == [
-        f"gpu-0: state pending, 1g.10gb 0 of 4, 2g.20gb 4 of 0, 3g.30gb 2 of 0: {why}",
-        "gpu-0: state pending, 1g.10gb 1 of 4",
+        f"gpu-0: state pending; 1g.10gb current 0, desired 4; 2g.20gb current 4, desired 0; 3g.30gb current 2, desired 0: {why}",
+        "gpu-0: state pending; 1g.10gb current 1, desired 4",
         "gpu-0: not taken, the old layout is written again",
     ]
     assert out.splitlines()[-2] == (
-        "gpu-0: put back: not there after 1 s: state pending, 1g.10gb 1 of 4; the old layout is back"
+        "gpu-0: put back: the layout is not in place after 1 s: state pending; 1g.10gb current 1, desired 4; the old layout is back"
     )
 
 
@@ -227,8 +227,11 @@ def test_nobody_answers(apply):
     apply.plugin.absent = {"gpu-0"}
     code, out, _ = apply("1g.10gb=2", "gpu-0", "--yes", "--timeout", "0.3s")
     assert code == 1
-    waits = "state not told yet, 1g.10gb 0 of 4, 2g.20gb 4 of 0, 3g.30gb 2 of 0"
-    assert out.splitlines()[-2] == f"gpu-0: put back: not there after 0.3 s: {waits}; the old layout is back"
+    waits = "waiting for the node's state; 1g.10gb current 0, desired 4; 2g.20gb current 4, desired 0; 3g.30gb current 2, desired 0"
+    assert (
+        out.splitlines()[-2]
+        == f"gpu-0: put back: the layout is not in place after 0.3 s: {waits}; the old layout is back"
+    )
     after = apply.cluster.node("gpu-0")
     assert written(apply.cluster, "gpu-0") == LAYOUT
     assert after["metadata"]["labels"]["nvidia.com/mig.config.state"] == "success"
@@ -255,19 +258,19 @@ def test_pods_in_danger(apply):
     assert (code, warnings) == (
         0,
         [
-            "warning: gpu-0: pod default/serve holds 1 × 3g.30gb, 2 of 2 go",
-            "warning: gpu-0: pod default/train holds 2 × 2g.20gb, 4 of 4 go",
+            "warning: gpu-0: pod default/serve holds 1 × 3g.30gb; 2 of 2 are removed",
+            "warning: gpu-0: pod default/train holds 2 × 2g.20gb; 4 of 4 are removed",
         ],
     )
     one_card = SMALL.replace("[0, 1]", "[1]") + LAYOUT.split("selected:\n")[1].replace("[0, 1]", "[0]")
     code, out, _ = apply("-", "gpu-0", "--dry-run", "client", stdin=one_card)
     assert [line.strip() for line in out.splitlines() if "warning" in line] == [
-        "warning: gpu-0: pod default/serve holds 1 × 3g.30gb, 1 of 2 go",
-        "warning: gpu-0: pod default/train holds 2 × 2g.20gb, 2 of 4 go",
+        "warning: gpu-0: pod default/serve holds 1 × 3g.30gb; 1 of 2 are removed",
+        "warning: gpu-0: pod default/train holds 2 × 2g.20gb; 2 of 4 are removed",
     ]
     more = LAYOUT.replace("[0, 1]", "[0]")
     code, out, _ = apply("-", "gpu-1", "--dry-run", "client", stdin=more)
-    assert "pod default/elsewhere holds 1 × 2g.20gb, 2 of 4 go" in out
+    assert "pod default/elsewhere holds 1 × 2g.20gb; 2 of 4 are removed" in out
 
 
 @pytest.mark.parametrize("kind", ["client", "server"])
@@ -344,7 +347,7 @@ def test_somebody_else_wins(apply):
     code, out, _ = apply("1g.10gb=2", "gpu-0", "--yes")
     assert code == 1
     assert out.splitlines()[-2] == (
-        "gpu-0: failed: somebody else changed run.ai/mig.config meanwhile; left as it is"
+        "gpu-0: failed: another client changed run.ai/mig.config meanwhile; left as it is"
     )
     assert written(apply.cluster, "gpu-0") == other
 
@@ -477,8 +480,8 @@ def test_label_unchecked(apply):
         (["nowhere.yaml", "gpu-0"], "tessera: nowhere.yaml: no such file or directory\n"),
         (["1g.10gb=1", "plain"], "tessera: node plain: no label nvidia.com/gpu.product; say it with --product\n"),
         (["1g.10gb=1", "plain", "--product", "H200-70GB"], "tessera: node plain: its labels do not say how many cards it has; say it with --cards\n"),
-        (["1g.10gb=1", "gpu-0", "--max-unavailable", "0"], "tessera: --max-unavailable 0: expected a number of nodes such as 2, or such as 25%\n"),
-        (["1g.10gb=1", "gpu-0", "--max-unavailable", "many%"], "tessera: --max-unavailable many%: expected a number of nodes such as 2, or such as 25%\n"),
+        (["1g.10gb=1", "gpu-0", "--max-unavailable", "0"], 'tessera: --max-unavailable: "0" is not a number of nodes such as 2, nor a part of them such as 25%\n'),
+        (["1g.10gb=1", "gpu-0", "--max-unavailable", "many%"], 'tessera: --max-unavailable: "many%" is not a number of nodes such as 2, nor a part of them such as 25%\n'),
         (["1g.10gb=1", "gpu-0", "--config", "other"], 'tessera: no configuration "other"; there are selected\n'),
         (["a b", "gpu-0", "--label"], 'tessera: "a b" cannot be the value of a label; --label takes the name of a configuration\n'),
         (["too-much", "gpu-0", "--label", "--mig-parted", "parted.yaml"], None),

@@ -1,11 +1,12 @@
 """The nodes and pods of a cluster, or of files, read in one pass into a `Capacity`."""
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
-import click
 import msgspec
 
 from tessera.core.devices.capacity import Capacity, Claim, is_gpu
@@ -19,6 +20,9 @@ from tessera.protocol.mig.nodes import GpuNode, gpu_node
 
 if TYPE_CHECKING:
     from tessera.kube.rest.client import Client
+
+# Told while a long list is read: what it is of and how many there are, then how many were read so far.
+Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 # as `kubectl describe node` does: what has ended holds nothing, and clusters keep thousands of such pods
 UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
@@ -88,7 +92,9 @@ class Inventory:
         self.claims.clear()
         return lambda raw: self.add(self.decode_pod(raw))
 
-    async def read_cluster(self, client: "Client", *, pods: bool = True) -> None:
+    async def read_cluster(
+        self, client: "Client", *, pods: bool = True, progress: Progress | None = None
+    ) -> None:
         """Ask an API server; nothing that it sends is kept longer than one object takes to be read."""
         from tessera.kube.rest.paths import path_of
         from tessera.kube.watch.listing import PAGE, read_list
@@ -97,10 +103,12 @@ class Inventory:
             ("nodes", {"labelSelector": self.selector.text or None}, self.begin_nodes),
             ("pods", {"fieldSelector": UNFINISHED}, self.begin_pods),
         )[: 2 if pods else 1]:
-            path = path_of("v1", plural)
-            bar = _Bar(f"Reading {plural}", await _how_many(client, path) if sys.stderr.isatty() else 0)
-            with bar:
-                await read_list(client, path, {**query, "limit": PAGE}, bar.counting(begin))
+            path, pages = path_of("v1", plural), {**query, "limit": PAGE}
+            if progress is None:
+                await read_list(client, path, pages, begin)
+                continue
+            with progress(plural, await _how_many(client, path)) as so_far:
+                await read_list(client, path, pages, partial(_counted, begin, so_far))
 
     def read_files(self, paths: Sequence[str]) -> None:
         """Read files with objects, as kubectl writes them."""
@@ -137,7 +145,7 @@ class _Count(msgspec.Struct):
     remainingItemCount: int = 0  # noqa: N815 # as in the API
 
 
-class _Counted(msgspec.Struct):
+class _Page(msgspec.Struct):
     metadata: _Count
 
 
@@ -145,49 +153,19 @@ async def _how_many(client: "Client", path: str) -> int:
     """How many objects a collection has; few when the server does not say."""
     page = await client.get(path, {"limit": 1})
     try:
-        return 1 + msgspec.json.decode(page, type=_Counted).metadata.remainingItemCount
+        return 1 + msgspec.json.decode(page, type=_Page).metadata.remainingItemCount
     except msgspec.MsgspecError:
         return 0
 
 
-class _Bar:
-    """Progress on standard error, where somebody sees it and it takes long enough to be seen."""
+def _counted(
+    begin: Callable[[], Callable[[bytes], None]], so_far: Callable[[int], None]
+) -> Callable[[bytes], None]:
+    """The same list begun, and how many of its objects were read told each time."""
+    take, numbers = begin(), count(1)
 
-    _WORTH_SHOWING: Final = 2000  # objects; fewer are there in an instant
-    _STEP: Final = 100
+    def counted(raw: bytes) -> None:
+        take(raw)
+        so_far(next(numbers))
 
-    def __init__(self, title: str, number: int) -> None:
-        self._bar = (
-            click.progressbar(length=number, label=title, file=sys.stderr, show_pos=True)
-            if number >= self._WORTH_SHOWING
-            else None
-        )
-        self._count = 0
-
-    def __enter__(self) -> None:
-        if self._bar is not None:
-            self._bar.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
-            self._bar.__exit__(None, None, None)
-
-    def counting(self, begin: Callable[[], Callable[[bytes], None]]) -> Callable[[], Callable[[bytes], None]]:
-        """The same reading, counted."""
-        if self._bar is None:
-            return begin
-        bar = self._bar
-
-        def begin_counted() -> Callable[[bytes], None]:
-            take = begin()
-            bar.update(-bar.pos)
-
-            def counted(raw: bytes) -> None:
-                take(raw)
-                self._count += 1
-                if self._count % self._STEP == 0:
-                    bar.update(self._STEP)
-
-            return counted
-
-        return begin_counted
+    return counted

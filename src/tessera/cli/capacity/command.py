@@ -12,6 +12,7 @@ from tessera.cli.capacity.documents import as_csv, as_json, as_yaml
 from tessera.cli.capacity.tables import draw
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.reading import read_inventory
 from tessera.cli.common.terminal import Style
 from tessera.core.devices.capacity import PODS, Usage, is_gpu, total
 from tessera.core.errors import InvalidInput
@@ -165,10 +166,7 @@ def command(
 
         cluster.run(followed)
         return 0
-    if sources:
-        inventory.read_files(sources)
-    else:
-        cluster.run(inventory.read_cluster)
+    read_inventory(inventory, cluster, sources)
     found = report()
     _print(found, output)
     if not found.nodes:

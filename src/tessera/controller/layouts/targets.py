@@ -1,27 +1,25 @@
-"""The nodes that `tessera mig apply` is to change, with what pods hold of them."""
+"""The nodes that are to be changed, with what pods hold of them."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from tessera.cli.common.cluster import listed
 from tessera.controller.layouts.changes import Change, Wanted, change_of
+from tessera.controller.layouts.progress import offered_by
 from tessera.core.devices.capacity import Claim, is_gpu
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.inventory.inventory import UNFINISHED
+from tessera.kube.errors import ApiError
+from tessera.kube.rest.client import Client
+from tessera.kube.rest.paths import path_of
+from tessera.kube.watch.listing import list_all
 from tessera.protocol.kubernetes.objects import NodeIn, decode_node
 from tessera.protocol.kubernetes.pods import decode_claim
 from tessera.protocol.kubernetes.selector import LabelSelector
 
-if TYPE_CHECKING:
-    from tessera.kube.rest.client import Client
-
 
 async def changes_of(
-    client: "Client", wanted: Wanted, names: Sequence[str], selector: LabelSelector
+    client: Client, wanted: Wanted, names: Sequence[str], selector: LabelSelector
 ) -> list[Change]:
     """What would happen to each node; every reason why it cannot be is told at once."""
-    from tessera.controller.layouts.watch import offered_by
-
     changes, complaints = [], []
     for node in await (_named(client, names) if names else _selected(client, selector)):
         claims = await _claims(client, node.metadata.name)
@@ -34,17 +32,14 @@ async def changes_of(
     return changes
 
 
-async def _selected(client: "Client", selector: LabelSelector) -> list[NodeIn]:
-    found = await listed(client, "nodes", decode_node, labelSelector=selector.text)
+async def _selected(client: Client, selector: LabelSelector) -> list[NodeIn]:
+    found = await list_all(client, path_of("v1", "nodes"), {"labelSelector": selector.text}, decode_node)
     if not found:
         raise InvalidInput(f'the cluster has no nodes that match "{selector.text}"')
     return found
 
 
-async def _named(client: "Client", names: Sequence[str]) -> list[NodeIn]:
-    from tessera.kube.errors import ApiError
-    from tessera.kube.rest.paths import path_of
-
+async def _named(client: Client, names: Sequence[str]) -> list[NodeIn]:
     found, missing = [], []
     for name in dict.fromkeys(names):
         try:
@@ -58,12 +53,8 @@ async def _named(client: "Client", names: Sequence[str]) -> list[NodeIn]:
     return found
 
 
-async def _claims(client: "Client", node: str) -> list[Claim]:
+async def _claims(client: Client, node: str) -> list[Claim]:
     """What pods hold of a node's GPUs."""
-    claims = await listed(
-        client,
-        "pods",
-        lambda raw: decode_claim(raw, is_gpu),
-        fieldSelector=f"spec.nodeName={node},{UNFINISHED}",
-    )
+    query = {"fieldSelector": f"spec.nodeName={node},{UNFINISHED}"}
+    claims = await list_all(client, path_of("v1", "pods"), query, lambda raw: decode_claim(raw, is_gpu))
     return [claim for claim in claims if claim.amounts]

@@ -11,7 +11,7 @@ because no complete JSON object is the beginning of another.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -19,6 +19,8 @@ from tessera.kube.errors import ApiError, BadResponse
 from tessera.kube.rest.client import Client, Query
 from tessera.kube.rest.connection import MAX_BODY, MAX_LINE
 from tessera.kube.status import NOT_JSON
+
+T = TypeVar("T")
 
 PAGE: Final = 500  # objects; what client-go asks for
 
@@ -166,3 +168,15 @@ async def _read_page(client: Client, path: str, query: Query, cutter: ListCutter
         while piece := await answer.read():
             cutter.feed(piece)
     return cutter.finish()
+
+
+async def list_all(client: Client, path: str, query: Query, decode: Callable[[bytes], T]) -> list[T]:
+    """All objects that a query selects, at once; for queries that select few."""
+    found: list[T] = []
+
+    def begin() -> Callable[[bytes], None]:
+        found.clear()
+        return lambda raw: found.append(decode(raw))
+
+    await read_list(client, path, {**query, "limit": PAGE}, begin)
+    return found
