@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tessera.cli.capacity.documents import as_json
-from tessera.cli.capacity.watch import ChangedLines, Documents, Picture, following
+from tessera.cli.capacity.screens import ChangedLines, Documents, Picture
+from tessera.cli.capacity.watch import following
 from tessera.core.devices.capacity import is_gpu
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.inventory.inventory import Inventory

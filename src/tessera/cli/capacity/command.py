@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
@@ -22,9 +22,6 @@ from tessera.inventory.inventory import Inventory
 from tessera.inventory.report import Report, report_of
 from tessera.kube.object_files import called
 from tessera.protocol.kubernetes.selector import LabelSelector
-
-if TYPE_CHECKING:
-    from tessera.kube.rest.client import Client
 
 EXIT_BELOW: Final = 4
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage", PODS)  # Kubernetes' own resources have no domain
@@ -159,12 +156,9 @@ def command(
         return report_of(inventory, shown, pods=pods, with_rooms=output in ("wide", "json", "yaml"))
 
     if watch:
-        from tessera.cli.capacity.watch import follow
+        from tessera.cli.capacity.screens import show_changes
 
-        async def followed(client: "Client") -> None:
-            await follow(client, inventory, report, output)
-
-        cluster.run(followed)
+        cluster.run(lambda client: show_changes(client, inventory, report, output))
         return 0
     read_inventory(inventory, cluster, sources)
     found = report()
