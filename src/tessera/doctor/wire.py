@@ -17,18 +17,16 @@ class Meta(In):
     name: str = ""
     namespace: str = ""
     labels: Texts = None
-    annotations: Texts = None
 
 
 # MutatingWebhookConfiguration
 
 
 class ServiceReference(In):
-    """Whom the API server calls."""
+    """Which Service the API server calls."""
 
     name: str = ""
     namespace: str = ""
-    path: str | None = None
     port: int | None = None
 
 
@@ -44,8 +42,6 @@ class Rule(In):
     """What is sent."""
 
     operations: list[str] | None = None
-    api_groups: list[str] | None = None
-    api_versions: list[str] | None = None
     resources: list[str] | None = None
 
 
@@ -67,7 +63,6 @@ class LabelSelector(In):
 class MatchCondition(In):
     """Which pods, in CEL."""
 
-    name: str = ""
     expression: str = ""
 
 
@@ -89,7 +84,6 @@ class Webhook(In):
 class WebhookConfiguration(In):
     """MutatingWebhookConfiguration."""
 
-    metadata: Meta
     webhooks: list[Webhook] | None = None
 
 
@@ -112,9 +106,7 @@ class Volume(In):
 class Container(In):
     """A container of a pod template."""
 
-    name: str = ""
     args: list[str] | None = None
-    image: str = ""
 
 
 class TemplateSpec(In):
@@ -177,21 +169,18 @@ class ServiceSpec(In):
 class Service(In):
     """A Service."""
 
-    metadata: Meta
     spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
 
 
 class ConfigMap(In):
     """A ConfigMap."""
 
-    metadata: Meta
     data: Texts = None
 
 
 class Secret(In):
     """A Secret."""
 
-    metadata: Meta
     data: dict[str, bytes] | None = None
 
 
@@ -222,9 +211,6 @@ class ContainerState(In):
 class ContainerStatus(In):
     """A container as the kubelet sees it."""
 
-    name: str = ""
-    ready: bool = False
-    restart_count: int = 0
     state: ContainerState = msgspec.field(default_factory=ContainerState)
     last_state: ContainerState = msgspec.field(default_factory=ContainerState)
 
@@ -234,7 +220,6 @@ class Condition(In):
 
     type: str = ""
     status: str = ""
-    reason: str = ""
     message: str = ""
 
 
@@ -242,8 +227,6 @@ class PodStatus(In):
     """A pod's status."""
 
     phase: str = ""
-    reason: str = ""
-    message: str = ""
     conditions: list[Condition] | None = None
     container_statuses: list[ContainerStatus] | None = None
 
@@ -285,10 +268,8 @@ class ObjectReference(In):
 class Event(In):
     """Something that a controller told."""
 
-    metadata: Meta
     involved_object: ObjectReference = msgspec.field(default_factory=ObjectReference)
     message: str = ""
-    count: int | None = None
 
 
 class Version(In):
