@@ -8,16 +8,8 @@ from pathlib import Path
 import pytest
 
 from tessera.cli.app import run
-from tests.cli.cluster import ServedCluster
 from tests.kube.conftest import pytest_pyfunc_call  # noqa: F401 # a hook: tests may be coroutines
-
-
-@pytest.fixture
-def served(tmp_path):
-    """A cluster that commands can talk to."""
-    cluster = ServedCluster(tmp_path)
-    yield cluster
-    cluster.stop()
+from tests.kube.served import served  # noqa: F401 # a fixture
 
 
 @pytest.fixture

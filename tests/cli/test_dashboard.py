@@ -110,7 +110,7 @@ def test_a_port_in_use(served, command):
 
 
 def test_no_cluster(command):
-    """A cluster that does not answer is named; one that nobody named is bad input."""
+    """A cluster that does not answer is named; one that was not named is bad input."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     config = {"clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}]}

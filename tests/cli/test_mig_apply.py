@@ -13,8 +13,8 @@ from tessera.protocol.mig import documents as mig
 from tessera.simulation.control_plane.http import Response
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import GPU, MIG
-from tests.cli.plugin import FakePlugin
-from tests.cli.test_capacity import LAYOUT, node, pod
+from tests.controller.plugin import FakePlugin
+from tests.inventory.objects import LAYOUT, node, pod
 from tests.kube.apiserver import status as refusal
 
 SMALL = LAYOUT.replace("[2g.20gb, 2g.20gb, 3g.30gb]", "[1g.10gb, 1g.10gb]")
@@ -411,7 +411,7 @@ def test_asks(apply, monkeypatch):
     """Without --yes somebody is asked; without somebody there, nothing happens."""
     code, out, err = apply("1g.10gb=2", "gpu-0")
     assert (code, out) == (2, "")
-    assert err.startswith("tessera mig apply: nobody is there to ask: say --yes")
+    assert err.startswith("tessera mig apply: there is no terminal to ask at: say --yes")
 
     class Terminal(io.StringIO):
         def isatty(self):
@@ -460,7 +460,7 @@ def test_label_unchecked(apply):
     """Without the file nothing can be checked, which is told; every pod with a GPU may lose it."""
     apply.cluster.add(pod("train", "gpu-1", MIG + "2g.20gb", 2))
     code, out, err = apply("all-balanced", "gpu-1", "--label", "--dry-run", "client")
-    assert (code, err) == (0, "not checked: nobody knows what all-balanced is; say --mig-parted FILE\n")
+    assert (code, err) == (0, "not checked: what all-balanced is stands in a file; say --mig-parted FILE\n")
     assert out.splitlines() == [
         "node gpu-1",
         "  + nvidia.com/mig.config=all-balanced",

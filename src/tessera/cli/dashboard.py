@@ -61,7 +61,7 @@ async def _serve(choice: ClusterChoice, port: int, policy: "Policy") -> int:
     async with Client(cluster, user_agent="tessera-dashboard") as client:
         view = LiveView(client, keep=None)  # explanations tell of all nodes
         try:
-            await client.get(path_of("v1", "namespaces"), {"limit": 1})  # whoever may not, hears it now
+            await client.get(path_of("v1", "namespaces"), {"limit": 1})  # a missing permission is told now
             async with (
                 serving(client, board, explainer(view.offers, policy), port) as url,
                 asyncio.TaskGroup() as tasks,

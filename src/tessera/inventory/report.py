@@ -16,7 +16,7 @@ from tessera.protocol.mig.nodes import present_layout
 T = TypeVar("T")
 
 _DOMAIN: Final = "node.kubernetes.io/"
-# taints that Kubernetes sets → what a person would say; such a node takes no new pods
+# taints that Kubernetes sets → what an operator calls it; such a node takes no new pods
 _STATES: Final = {
     _DOMAIN + "unreachable": "unreachable",
     _DOMAIN + "not-ready": "not ready",
@@ -33,7 +33,7 @@ class Report:
     total: Usages
     asked: Mapping[str, Quantity]
     rooms: Mapping[MigProfile, Room]
-    claims: Sequence[Claim] | None  # None: nobody asked who holds what
+    claims: Sequence[Claim] | None  # None: not asked for
 
 
 def report_of(inventory: Inventory, shown: Callable[[str], bool], *, pods: bool, with_rooms: bool) -> Report:

@@ -157,7 +157,7 @@ def test_exactly_all_is_fine():
     assert written(outcome)["cpu"] == "0"
 
 
-def test_again():
+def test_injecting_twice_is_injecting_once():
     """A pod that is as the rule makes it stays the very same pod."""
     once = injected(pod(container(gpu=2), container(cpu=1), annotations=V100)).pod
     assert injected(once).pod is once

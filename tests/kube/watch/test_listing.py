@@ -35,7 +35,7 @@ def cut(body: bytes, size: int) -> tuple[list[object], str]:
 
 
 @given(objects=objects, size=st.integers(1, 400), typed=st.booleans(), compact=st.booleans())
-def test_law(objects, size, typed, compact):
+def test_any_list_cut_anywhere_gives_its_objects(objects, size, typed, compact):
     """Whatever a list holds and however it is cut on its way, its objects come out, each once, in order."""
     metadata = {"resourceVersion": "7"}
     head = {"kind": "NodeList", "apiVersion": "v1", "metadata": metadata, "items": objects}
@@ -95,7 +95,7 @@ def test_empty(body):
         (b"", b" ", "a list of more than 64 MiB"),
     ],
 )
-def test_bounds(head, more, message):
+def test_what_cannot_be_a_list_is_refused_in_time(head, more, message):
     """One endless object is given up, and so is an endless head."""
     with pytest.raises(BadResponse, match=message):
         cut(head + more * 70_000_000, 1_000_000)

@@ -125,7 +125,7 @@ class Life:
 @pytest.mark.parametrize("watch_list", [False, True], ids=["list", "watch-list"])
 @settings(max_examples=30)
 @given(steps=steps)
-def test_law(watch_list, steps):
+def test_the_sink_ends_equal_to_the_store(watch_list, steps):
     """After any life of the server, once it behaves, what it has and what the reflector shows are the same."""
 
     async def live() -> None:

@@ -166,7 +166,7 @@ def command(
     if not found.nodes:
         click.echo(_nothing(inventory, wanted, sources), err=True)
     elif pods and not found.claims:
-        click.echo(_nobody(namespace, "anything" if everything else _what(wanted)), err=True)
+        click.echo(_no_pods(namespace, "anything" if everything else _what(wanted)), err=True)
     return _below(inventory, least)
 
 
@@ -201,7 +201,7 @@ def _nothing(inventory: Inventory, wanted: frozenset[str], sources: Sequence[str
     return f"no {_what(wanted)} on {on}; --all shows every resource"
 
 
-def _nobody(namespace: str | None, what: str) -> str:
+def _no_pods(namespace: str | None, what: str) -> str:
     """Why no pods are listed."""
     where = f"namespace {namespace}: " if namespace else ""
     return f"{where}no pod holds or waits for {what}"

@@ -100,7 +100,7 @@ def command(
     wait: bool,
     cluster: ClusterChoice,
 ) -> int:
-    """Give nodes a MIG layout: what changes is shown first, and nothing is written before somebody agrees.
+    """Give nodes a MIG layout: what changes is shown first, and written when you agree.
 
     The layout goes into the annotation run.ai/mig.config, which Tessera's device plugin reads; with --label the name of
     a configuration goes into the label nvidia.com/mig.config, for NVIDIA's MIG manager. A layout that does not fit a
@@ -115,7 +115,7 @@ def command(
     tessera mig apply all-balanced gpu-1 --label --mig-parted mig-parted.yaml
 
     \b
-    Exit codes: 0 done, 1 some nodes did not take it or nobody agreed, 2 bad input, 130 interrupted.
+    Exit codes: 0 done, 1 some nodes did not take it or you did not agree, 2 bad input, 130 interrupted.
     """  # fmt: skip
     if bool(nodes) == bool(selector.strip()):
         raise click.UsageError("say which nodes: by name, or by -l SELECTOR")
@@ -123,7 +123,7 @@ def command(
         raise click.UsageError("--mig-parted goes with --label, --config without it")
     if dry_run == "none" and not yes and (layout == "-" or not sys.stdin.isatty()):
         raise click.UsageError(
-            "nobody is there to ask: say --yes, or --dry-run=client to see what would change"
+            "there is no terminal to ask at: say --yes, or --dry-run=client to see what would change"
         )
     wanted = _wanted(layout, config, parted, product, cards, label=label)
     chosen = LabelSelector.parse(selector)
@@ -134,7 +134,7 @@ def command(
     for line in describe(changes, style):
         click.echo(line, color=style.enabled)
     if wanted.document is None:
-        click.echo(f"not checked: nobody knows what {wanted.config} is; say --mig-parted FILE", err=True)
+        click.echo(f"not checked: what {wanted.config} is stands in a file; say --mig-parted FILE", err=True)
     to_write = [change for change in changes if not change.written]
     if dry_run != "none":
         return cluster.run(lambda client: _dry_run(client, to_write)) if dry_run == "server" else 0
@@ -182,7 +182,7 @@ async def _roll_out(client: "Client", changes: Sequence[Change], at_once: int, t
     try:
         with _terminated_as_interrupted():
             await rollout.run(changes)
-    finally:  # also when interrupted: who interrupts wants to know what is where
+    finally:  # also when interrupted: the operator wants to know what is where
         for line in summary(rollout.outcomes.values()):
             click.echo(line)
     return int(not rollout.succeeded)
@@ -190,7 +190,7 @@ async def _roll_out(client: "Client", changes: Sequence[Change], at_once: int, t
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """Whoever asks politely (SIGTERM) is heard as somebody at the keyboard is: nodes under way are put back first."""
+    """SIGTERM is taken as ^C is: nodes under way are put back first."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
