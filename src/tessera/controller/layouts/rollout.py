@@ -67,7 +67,7 @@ class MaxUnavailable:
     def parse(cls, text: str) -> "MaxUnavailable":
         """Read `2` or `25%`."""
         digits = text.removesuffix("%")
-        if not (digits.isascii() and digits.isdigit() and 0 < int(digits[:6]) <= 100_000):
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 6 and int(digits)):
             raise InvalidInput(f'"{text}" is not a number of nodes such as 2, nor a part of them such as 25%')
         return cls(int(digits), text.endswith("%"))
 
