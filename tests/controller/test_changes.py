@@ -51,14 +51,15 @@ def test_the_same_layout_written_otherwise_is_no_change():
 @pytest.mark.parametrize(
     ("layout", "risks"),
     [
-        (ONES, ("pod default/train holds 2 × 2g.20gb; 4 of 4 are removed",)),
-        (LAYOUT.replace("[0, 1]", "[0]"), ("pod default/train holds 2 × 2g.20gb; 2 of 4 are removed",)),
-        (LAYOUT.replace(", 3g.30gb", ""), ()),
+        (ONES, ("pod default/train holds 2 × 2g.20gb; 4 of 4 are removed", "pod default/serve holds 1 × 3g.30gb; 2 of 2 are removed")),
+        (LAYOUT.replace("[0, 1]", "[0]"), ("pod default/train holds 2 × 2g.20gb; 2 of 4 are removed", "pod default/serve holds 1 × 3g.30gb; 1 of 2 are removed")),
+        (LAYOUT.replace("2g.20gb, 2g.20gb, 3g.30gb", "3g.30gb"), ("pod default/train holds 2 × 2g.20gb; 4 of 4 are removed",)),
     ],
 )  # fmt: skip
 def test_pods_in_danger(layout, risks):
     """Pods that hold devices of which some are removed are named; those whose devices stay are not."""
-    assert change(wanted(layout), pod("train", "gpu-0", MIG + "2g.20gb", 2)).risks == risks
+    pods = pod("train", "gpu-0", MIG + "2g.20gb", 2), pod("serve", "gpu-0", MIG + "3g.30gb")
+    assert change(wanted(layout), *pods).risks == risks
 
 
 def test_a_label_of_which_the_file_is_unknown():
