@@ -17,7 +17,7 @@ import pytest
 from e2e.cluster import BUSYBOX, ApiError, Client, ClusterWithNode, pods_path
 from e2e.command import Running
 from e2e.webhook import Webhook, registered
-from tessera.core.kubernetes.node import is_gpu_resource
+from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.kube.access.choice import find_cluster
 from tessera.kube.rest import client as kube
 from tessera.protocol import yaml
@@ -109,7 +109,7 @@ class Objects:
             self._webhook.until(
                 lambda resource=resource: _kept(self._cluster, resource), what=f"{resource} in the view"
             )
-        if any(is_gpu_resource(name) for counts in self._nodes.values() for name in counts):
+        if any(is_whole_or_mig(name) for counts in self._nodes.values() for name in counts):
             self._webhook.until(
                 lambda: _kept(self._cluster, "nvidia.com/mig-1g.1gb") is not None, what="offers in the view"
             )

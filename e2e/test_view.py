@@ -9,7 +9,8 @@ from e2e.cluster import Client, Cluster
 from tessera.kube.access.choice import find_cluster
 from tessera.kube.rest import client as kube
 from tessera.kube.watch.reflector import Reflector
-from tessera.kube.watch.view import LiveView, nodes_resource
+from tessera.kube.watch.resource import NODES, Sink
+from tessera.kube.watch.view import LiveView, read_node
 
 _PROFILE = "nvidia.com/mig-1g.10gb"
 
@@ -39,7 +40,7 @@ def test_view_follows_nodes(control_plane: Client) -> None:
 
     async def follow() -> None:
         async with _live(control_plane.kubeconfig) as view:
-            nodes = view.reflectors[0].status
+            nodes = view.reflectors[0].health
             assert (nodes.lists, nodes.events["BOOKMARK"], dict(nodes.errors)) == (1, 1, {})
             await asyncio.to_thread(control_plane.add_node, "view-a", allocatable={_PROFILE: 7})
             await _until(lambda: _PROFILE in view.offers.anywhere())
@@ -47,7 +48,7 @@ def test_view_follows_nodes(control_plane: Client) -> None:
             await _until(lambda: view.offers.anywhere().get(_PROFILE) == 3)
             await asyncio.to_thread(control_plane.remove_node, "view-a")
             await _until(lambda: "view-a" not in view.offers.nodes)
-            assert view.reflectors[0].status.lists == 1
+            assert view.reflectors[0].health.lists == 1
 
     asyncio.run(follow())
 
@@ -55,25 +56,16 @@ def test_view_follows_nodes(control_plane: Client) -> None:
 def test_list_and_streamed_list_agree(control_plane: Client) -> None:
     """Listed at once, as pages or as a stream: the same nodes."""
 
-    class Sink:
-        names: tuple[str, ...] = ()
-
-        def replace(self, objects: object) -> None:
-            self.names = tuple(sorted(node.name for node in objects))  # type: ignore[attr-defined] # nodes
-
-        def upsert(self, one: object) -> None: ...
-
-        def delete(self, key: object) -> None: ...
-
-    async def listed(*, streamed: bool) -> tuple[str, ...]:
-        sink = Sink()
+    async def listed(*, streamed: bool) -> list[str]:
+        found: list[str] = []
+        sink = Sink(lambda raw: read_node(raw).name, found.extend, lambda _: None, lambda _: None)
         async with kube.Client(find_cluster(control_plane.kubeconfig)) as client:
-            reflector = Reflector(client, nodes_resource(), sink, watch_list=streamed)
+            reflector = Reflector(client, NODES, sink, watch_list=streamed)
             task = asyncio.create_task(reflector.run())
             async with asyncio.timeout(30):
                 await reflector.synced()
             task.cancel()
-        return sink.names
+        return sorted(found)
 
     control_plane.add_node("view-b", allocatable={_PROFILE: 7})
     try:
@@ -94,7 +86,7 @@ def test_fault_20_api_server_restarts(own_control_plane: Cluster) -> None:
         await asyncio.to_thread(own_control_plane.add_node, "view-c", allocatable={_PROFILE: 7})
         async with _live(own_control_plane.kubeconfig) as view:
             await asyncio.to_thread(own_control_plane.stop_apiserver)
-            await _until(lambda: bool(view.reflectors[0].status.errors))
+            await _until(lambda: bool(view.reflectors[0].health.errors))
             assert "view-c" in view.offers.nodes
             assert view.missing() is None
             await asyncio.to_thread(own_control_plane.start_apiserver)

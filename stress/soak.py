@@ -27,10 +27,11 @@ from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.protocol.admission import review
 from tessera.protocol.configuration import webhook as config
+from tessera.serving.address import Address
 from tessera.webhook.endpoint import Admission, judge
 from tessera.webhook.http.identity import server_context
 from tessera.webhook.http.messages import Answer, Limits, Route
-from tessera.webhook.http.server import Address, Server
+from tessera.webhook.http.server import Server
 from tessera.webhook.http.site import Site
 
 CONNECTIONS: Final = 16
@@ -54,7 +55,7 @@ class Checked:
     def __call__(self, body: bytes) -> Answer:
         answer = self.admission.answer(body)
         request = review.decode(body)
-        fresh = judge(request, self.offers, self.policy, lambda: review.patchable_of(body))
+        fresh = judge(request, self.offers, self.policy, lambda: review.patchable_of(request))
         if answer.body != review.response(request.uid, fresh.decision, fresh.operations):
             raise AssertionError(f"remembered and fresh answers differ for {body!r}")
         self.answered += 1

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from tessera.core.admission.decision import Policy
 from tessera.core.admission.fallback import FallbackPolicy
 from tessera.core.admission.offers import Offers
-from tessera.core.kubernetes.node import is_gpu_resource, why_excluded
+from tessera.core.kubernetes.node import why_excluded
 from tessera.core.kubernetes.pod import requested
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.kubernetes.scheduling import Taint
 from tessera.core.mig.profile import MigProfile
 from tessera.protocol.admission import patch
@@ -144,7 +145,7 @@ def is_ours(path):
         )
     if parts[4:5] != ["resources"]:
         return False
-    return len(parts) <= 6 or is_gpu_resource(parts[6]) or parts[6] in OUR_RESOURCES
+    return len(parts) <= 6 or is_whole_or_mig(parts[6]) or parts[6] in OUR_RESOURCES
 
 
 OUR_ANNOTATIONS = {"gpu-webhook.k8s.io/fallback", "a.b/c~0d"}
@@ -169,8 +170,8 @@ def test_admission(document, cluster, rules):
         assert is_ours(operation["path"]), operation
     assert {operation["op"] for operation in operations} <= {"add", "remove"}
 
-    pod = reviews.decode(review(document)).read()[0]
-    result = reviews.decode(review(after)).read()[0]
+    pod = reviews.decode(review(document)).read()
+    result = reviews.decode(review(after)).read()
     assert_offered(pod, result, offers, rules)
     again = respond(review(after), offers, rules)
     assert again["allowed"]
@@ -200,7 +201,7 @@ def assert_counts_stay(before, after):
 
 
 def gpus_of(container):
-    return sum((container.asked(r).value for r in container.resources() if is_gpu_resource(r)), Fraction(0))
+    return sum((container.asked(r).value for r in container.resources() if is_whole_or_mig(r)), Fraction(0))
 
 
 def assert_offered(before, after, offers, rules):
@@ -216,7 +217,7 @@ def assert_offered(before, after, offers, rules):
 
 
 def serves(pod, offers):
-    needs = {r: q for r, q in requested(pod).items() if is_gpu_resource(r) and q}
+    needs = {r: q for r, q in requested(pod).items() if is_whole_or_mig(r) and q}
     return any(
         why_excluded(pod, one) is None
         and all(one.allocatable.get(r, Quantity.parse("0")) >= q for r, q in needs.items())
@@ -232,7 +233,7 @@ def test_rejected_means_that_nothing_fits(document, cluster):
     response = respond(review(document), offers)
     if response["allowed"]:
         return
-    pod = reviews.decode(review(document)).read()[0]
+    pod = reviews.decode(review(document)).read()
     wish = pod.annotations.get("gpu-webhook.k8s.io/fallback-policy", "any")
     floor = Quantity.parse(pod.annotations.get("gpu-webhook.k8s.io/min-memory", "0")).value
     asked = sorted(
@@ -261,7 +262,7 @@ def test_rejected_means_that_nothing_fits(document, cluster):
                 yield {rest[0]: choice, **tail}
 
     for by in combinations(asked):
-        assert not serves(reviews.decode(review(renamed(document, by))).read()[0], offers), by
+        assert not serves(reviews.decode(review(renamed(document, by))).read(), offers), by
 
 
 def renamed(document, by):

@@ -11,9 +11,9 @@ import pytest
 
 from tessera.cli.capacity.documents import as_json
 from tessera.cli.capacity.screens import ChangedLines, Documents, Picture
-from tessera.cli.capacity.watch import following
-from tessera.core.devices.capacity import is_gpu
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.inventory.following import following
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.report import report_of
 from tessera.kube.rest.client import Client
@@ -292,7 +292,7 @@ def test_the_page_tells_the_truth(command, line, printed, monkeypatch):
 
 
 def report(inventory, pods=False):
-    return report_of(inventory, is_gpu, pods=pods, with_rooms=False)
+    return report_of(inventory, is_any_gpu, with_pods=pods, with_rooms=False)
 
 
 def test_watch_follows():
@@ -304,11 +304,15 @@ def test_watch_follows():
             for one in OBJECTS[:-1]:
                 kind = NODES if one["kind"] == "Node" else PODS
                 store.create(kind, one, one["metadata"].get("namespace", ""))
-            inventory = Inventory(is_gpu, LabelSelector.parse("nvidia.com/gpu.product"), holds=lambda _: True)
+            inventory = Inventory(
+                is_any_gpu, LabelSelector.parse("nvidia.com/gpu.product"), holds=lambda _: True
+            )
 
             async def agrees(cluster):
                 """Wait until the inventory is what a fresh one is."""
-                fresh = Inventory(is_gpu, LabelSelector.parse("nvidia.com/gpu.product"), holds=lambda _: True)
+                fresh = Inventory(
+                    is_any_gpu, LabelSelector.parse("nvidia.com/gpu.product"), holds=lambda _: True
+                )
                 await fresh.read_cluster(client)
                 while True:
                     cluster.changed.clear()
@@ -361,7 +365,7 @@ def test_picture(capsys, monkeypatch):
     """A terminal is drawn anew: the sum first, no more lines than it has, and what is wrong below."""
     monkeypatch.setenv("LINES", "6")
     monkeypatch.setenv("COLUMNS", "200")
-    inventory = Inventory(is_gpu)
+    inventory = Inventory(is_any_gpu)
     for one in OBJECTS[:4]:
         inventory.put(inventory.decode_node(json.dumps(one).encode()))
     Picture(wide=False).show(report(inventory), "nodes: nothing heard for 99 s: refused")
@@ -373,7 +377,7 @@ def test_picture(capsys, monkeypatch):
         "nodes: nothing heard for 99 s: refused",
         "",
     ]
-    Picture(wide=False).show(report(Inventory(is_gpu)), "")
+    Picture(wide=False).show(report(Inventory(is_any_gpu)), "")
     assert "nothing to see yet" in capsys.readouterr().out
 
 

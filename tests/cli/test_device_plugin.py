@@ -102,15 +102,15 @@ def test_a_layout_file_is_followed_and_probes_answer() -> None:
                 while not (await fetch(port, "/readyz")).startswith("HTTP/1.1 200"):
                     await asyncio.sleep(0.05)
             page = await fetch(port, "/metrics")
-            assert f'tessera_device_plugin_devices{{health="healthy",resource="{TWO}"}} 8.0' in page
-            assert 'tessera_device_plugin_layout_state{state="success"} 1.0' in page
+            assert f'tessera_device_plugin_devices{{resource="{TWO}",health="healthy"}} 8\n' in page
+            assert 'tessera_device_plugin_layout_state{state="success"} 1\n' in page
 
     run(story)
 
 
 async def fetch(port: int, path: str) -> str:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+    writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
     answer = await reader.read()
     writer.close()
     return answer.decode()
@@ -165,7 +165,7 @@ def test_a_bad_configuration_is_a_sentence(
     assert "Traceback" not in error
 
 
-@pytest.mark.parametrize("address", ["9400", "host:", ":99999", ":x"])
+@pytest.mark.parametrize("address", ["9400", "host:", ":99999", ":x", ":²", "::1:9400"])
 def test_a_bad_address_is_a_sentence(capsys: pytest.CaptureFixture[str], address: str) -> None:
     """Exit code 2, and how an address is written."""
     arguments = [
@@ -176,7 +176,7 @@ def test_a_bad_address_is_a_sentence(capsys: pytest.CaptureFixture[str], address
         address,
     ]
     assert run_command(arguments) == 2
-    assert "is not [HOST]:PORT" in capsys.readouterr().err
+    assert "is no address to listen on: write host:port" in capsys.readouterr().err
 
 
 def test_the_list_leaves_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

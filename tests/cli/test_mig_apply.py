@@ -10,7 +10,7 @@ import pytest
 from tessera.controller.layouts.rollout import Rollout
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.protocol.mig import documents as mig
-from tessera.simulation.control_plane.http import Response
+from tessera.serving.http.messages import Response
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import MIG
 from tests.controller.plugin import FakePlugin

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import is_gpu_resource
+from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.mig.product import product_named
 from tessera.protocol.mig import documents as mig
 from tessera.simulation.control_plane.kinds import NODES
@@ -64,7 +64,7 @@ class FakePlugin:
             except InvalidInput as error:
                 raise AssertionError(f"a bad layout was written: {error}") from error
             allocatable = document["status"]["allocatable"]
-            kept = {r: "0" if is_gpu_resource(r) else amount for r, amount in allocatable.items()}
+            kept = {r: "0" if is_whole_or_mig(r) else amount for r, amount in allocatable.items()}
             document["status"]["allocatable"] = kept | {r: str(number) for r, number in resources.items()}
             labels[mig.CONFIG_STATE] = "success"
         store.update(NODES, name, document, status=None)

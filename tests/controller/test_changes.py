@@ -6,11 +6,11 @@ import pytest
 
 from tessera.controller.layouts.changes import Wanted, change_of
 from tessera.controller.layouts.progress import offered_by
-from tessera.core.devices.capacity import is_gpu
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.product import product_named
 from tessera.protocol.kubernetes.objects import decode_node
-from tessera.protocol.kubernetes.pods import decode_claim
+from tessera.protocol.kubernetes.pod_use import decode_pod_use
 from tessera.protocol.mig import documents as mig
 from tests.build import MIG
 from tests.controller.conftest import BIG
@@ -25,7 +25,9 @@ def wanted(text, **more):
 
 def change(what, *pods, document=None):
     one = decode_node(json.dumps(document or node("gpu-0", BIG, "NVIDIA-H200", layout=LAYOUT)).encode())
-    return change_of(one, offered_by(one), [decode_claim(json.dumps(p).encode(), is_gpu) for p in pods], what)
+    return change_of(
+        one, offered_by(one), [decode_pod_use(json.dumps(p).encode(), is_any_gpu) for p in pods], what
+    )
 
 
 def test_counts_and_text():

@@ -1,13 +1,13 @@
 """The stand-in API server, able to misbehave on purpose: one switch per fault."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 
 import msgspec
 
 from tessera.kube.access.cluster import Cluster, Endpoint
+from tessera.serving.http.messages import HangUp, Request, Response, Stream
 from tessera.simulation.control_plane.apiserver import ApiServer, Target
-from tessera.simulation.control_plane.http import HangUp, Request, Response, Stream
 from tessera.simulation.control_plane.lists import event
 from tessera.simulation.control_plane.store import StatusError, expired
 
@@ -44,7 +44,7 @@ class MisbehavingApiServer(ApiServer):
     @property
     def connections(self) -> int:
         """How many connections it has taken so far."""
-        return self._http.taken
+        return self._http.accepted
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition on requests or watches holds."""
@@ -82,7 +82,7 @@ class MisbehavingApiServer(ApiServer):
                 return status(StatusError(422, "Invalid", message))
         return await super().answer(request)
 
-    async def watch(self, target: Target, query: Mapping[str, str]) -> AsyncIterator[bytes]:
+    async def watch(self, target: Target, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         if self.watch_list == "ignore":
             query = {name: value for name, value in query.items() if name != "sendInitialEvents"}
         queue: asyncio.Queue[bytes | Exception | None] = asyncio.Queue()

@@ -78,6 +78,18 @@ class ListSource:
         return list(self.list)
 
 
+def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
+    """A metric's value, or None while there is no such series."""
+    values = [
+        value
+        for family in metrics.families()
+        if family.name == name
+        for _, has, value in family.samples
+        if has == labels
+    ]
+    return values[0] if values else None
+
+
 @dataclass
 class Running:
     """Everything a test wants to touch."""
@@ -93,7 +105,7 @@ class Running:
         return self.root / "cdi"
 
     def metric(self, name: str, **labels: str) -> float | None:
-        return self.metrics.registry.get_sample_value(f"tessera_device_plugin_{name}", labels)
+        return sample(self.metrics, f"tessera_device_plugin_{name}", **labels)
 
     async def until(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
         """Wait for something that nobody announces."""

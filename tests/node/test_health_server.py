@@ -2,20 +2,21 @@
 
 import asyncio
 
-import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from tessera.core.errors import TesseraError
-from tessera.node.health_server import HealthServer
+from tessera.node.health_server import health_server
 from tessera.node.metrics import Metrics
+from tessera.serving.address import Address
+from tessera.serving.metrics import exposition
+from tests.node.running import sample
 
 
-async def fetch(port: int, request: bytes) -> bytes:
+async def fetch(port: int, path: str, method: str = "GET") -> tuple[str, str]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(request)
-    answer = await reader.read()
+    writer.write(f"{method} {path} HTTP/1.0\r\n\r\n".encode())
+    head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
     writer.close()
-    await writer.wait_closed()
-    return answer
+    return head.split(" ", 2)[1], body
 
 
 def test_pages() -> None:
@@ -25,47 +26,41 @@ def test_pages() -> None:
         state = {"alive": True, "ready": False}
         metrics = Metrics()
         metrics.registered("example.com/x", "success")
-        server = HealthServer(metrics.registry, alive=lambda: state["alive"], ready=lambda: state["ready"])
-        port = await server.start("127.0.0.1", 0)
-
-        async def get(path: str, method: str = "GET") -> tuple[str, str]:
-            answer = await fetch(port, f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-            head, _, body = answer.decode().partition("\r\n\r\n")
-            return head.split(" ", 2)[1], body
-
-        assert await get("/livez") == ("200", "ok\n")
-        assert await get("/readyz") == ("503", "not yet\n")
+        server = health_server(metrics, alive=lambda: state["alive"], ready=lambda: state["ready"])
+        port = (await server.start(Address("127.0.0.1", 0))).port
+        assert await fetch(port, "/livez") == ("200", "ok\n")
+        assert await fetch(port, "/readyz") == ("503", "not yet\n")
         state["ready"] = True
-        assert await get("/readyz?verbose") == ("200", "ok\n")
+        assert await fetch(port, "/readyz?verbose") == ("200", "ok\n")
         state["alive"] = False
-        assert await get("/livez") == ("503", "not yet\n")
-        status, page = await get("/metrics")
+        assert await fetch(port, "/livez") == ("503", "not yet\n")
+        status, page = await fetch(port, "/metrics")
         assert status == "200"
-        assert (
-            'tessera_device_plugin_registrations_total{resource="example.com/x",result="success"} 1.0' in page
-        )
-        assert "tessera_device_plugin_layout_age_seconds -1.0" in page
-        assert await get("/metrics", "HEAD") == ("200", "")
-        assert (await get("/nowhere"))[0] == "404"
-        assert (await get("/livez", "POST"))[0] == "405"
-        assert await fetch(port, b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\n\r\n") == b""
-        assert await get("/livez") == ("503", "not yet\n")
+        registrations = "tessera_device_plugin_registrations_total"
+        assert f'{registrations}{{resource="example.com/x",result="success"}} 1\n' in page
+        assert "tessera_device_plugin_layout_age_seconds -1\n" in page
+        assert await fetch(port, "/metrics", "HEAD") == ("200", "")
+        assert (await fetch(port, "/nowhere"))[0] == "404"
+        assert (await fetch(port, "/livez", "POST"))[0] == "405"
         await server.stop()
 
     asyncio.run(story())
 
 
-def test_a_port_that_is_taken() -> None:
-    """One sentence, not a traceback."""
-
-    async def story() -> None:
-        first, second = (HealthServer(Metrics().registry, lambda: True, lambda: True) for _ in range(2))
-        port = await first.start("127.0.0.1", 0)
-        with pytest.raises(TesseraError, match=rf"cannot listen on 127.0.0.1:{port}: .*in use"):
-            await second.start("127.0.0.1", port)
-        await first.stop()
-
-    asyncio.run(story())
+def test_the_metrics_and_their_types() -> None:
+    """The names and types that dashboards and alerts are built on."""
+    metrics = Metrics()
+    metrics.allocated("example.com/x", "granted")
+    families = text_string_to_metric_families(exposition(metrics.families()).decode())
+    assert {family.name.removeprefix("tessera_device_plugin_"): family.type for family in families} == {
+        "devices": "gauge",
+        "allocations": "counter",  # the parser takes _total away
+        "registrations": "counter",
+        "failures": "counter",
+        "layout_state": "gauge",
+        "mig_room": "gauge",
+        "layout_age_seconds": "gauge",
+    }
 
 
 def test_layout_age() -> None:
@@ -74,7 +69,7 @@ def test_layout_age() -> None:
     metrics = Metrics(clock=lambda: moment[0])
 
     def value(name: str, **labels: str) -> float | None:
-        return metrics.registry.get_sample_value(f"tessera_device_plugin_layout_{name}", labels)
+        return sample(metrics, f"tessera_device_plugin_layout_{name}", **labels)
 
     metrics.layout("pending")
     metrics.layout("success")

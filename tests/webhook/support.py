@@ -16,9 +16,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from tessera.serving.address import Address
 from tessera.webhook.http.identity import Identity, server_context
 from tessera.webhook.http.messages import MIB, Answer, Limits, Route
-from tessera.webhook.http.server import Address, Server
+from tessera.webhook.http.server import Server
 from tessera.webhook.http.site import Site
 
 T = TypeVar("T")

@@ -11,11 +11,10 @@ from tessera.kube.rest.client import Client
 from tessera.kube.watch.file_view import FileView
 from tessera.kube.watch.view import LiveView
 from tessera.webhook.certificates.manager import Keeper
-from tessera.webhook.families import log_families, reload_families, server_families, view_families
 from tessera.webhook.http.identity import Identity
 from tessera.webhook.http.messages import Limits
 from tessera.webhook.http.site import Site
-from tessera.webhook.metrics import Family, Metrics
+from tessera.webhook.metrics import Metrics, log_metrics, reload_metrics, server_metrics, view_metrics
 from tessera.webhook.reload import Reloads
 from tests.webhook.certificates.authorities import FakeStore
 from tests.webhook.certificates.test_manager import NAMES, SIGNER, quiet
@@ -46,12 +45,12 @@ def test_metrics():
     """Every metric is in the table, with its labels, and nothing else is."""
     client = Client(Cluster(Endpoint.parse("http://127.0.0.1:1", where="test")))
     keeper = Keeper(FakeStore(), SIGNER, Identity(), NAMES, quiet())
-    families: list[Family] = [
-        *server_families(Site({}, Limits())),
-        *reload_families(Reloads()),
-        *view_families(LiveView(client)),
-        *view_families(FileView([])),
-        *log_families(quiet()),
+    families = [
+        *server_metrics(Site({}, Limits())),
+        *reload_metrics(Reloads()),
+        *view_metrics(LiveView(client)),
+        *view_metrics(FileView([])),
+        *log_metrics(quiet()),
         *keeper.metrics(),
     ]
     names = {family.name for family in families} | {"gpu_webhook_ready"}

@@ -2,7 +2,7 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tessera.webhook.metrics import Counts, Family, Metrics, Outcome
+from tessera.webhook.metrics import Metrics, Outcome
 
 
 def scrape(metrics: Metrics) -> dict[tuple[object, ...], float]:
@@ -37,36 +37,3 @@ def test_admissions():
     assert seen["gpu_webhook_request_duration_seconds_bucket", ("le", "+Inf")] == 4
     assert seen["gpu_webhook_request_duration_seconds_count",] == 4
     assert 2.0001 < seen["gpu_webhook_request_duration_seconds_sum",] < 2.0002
-
-
-def test_process():
-    """The process shows itself under the usual names."""
-    seen = scrape(Metrics("1"))
-    assert 5e6 < seen["process_resident_memory_bytes",] < 1e9
-    assert seen["process_open_fds",] > 2
-    assert seen["process_start_time_seconds",] > 1.6e9
-    assert seen["process_cpu_seconds_total",] > 0
-
-
-def test_labels_from_pods():
-    """Label values are escaped, and their number is limited."""
-    counts = Counts("from", "to")
-    counts.add('a"\\\n', "b")
-    for n in range(1000):
-        counts.add(str(n), "x")
-    metrics = Metrics("1")
-    metrics.add_source(lambda: [counts.family("extra_total", "More.")])
-    seen = {key: value for key, value in scrape(metrics).items() if key[0] == "extra_total"}
-    assert seen["extra_total", ("from", 'a"\\\n'), ("to", "b")] == 1
-    assert len(seen) == 201
-    assert seen["extra_total", ("from", "other"), ("to", "other")] == 801
-
-
-def test_numbers():
-    """Numbers are written as Prometheus reads them."""
-    values = [1, 0.5, True, float("inf"), float("-inf"), 1e300]
-    family = Family("x", "gauge", "X.", [("", {"n": str(n)}, value) for n, value in enumerate(values)])
-    metrics = Metrics("1")
-    metrics.add_source(lambda: [family])
-    seen = scrape(metrics)
-    assert [seen["x", ("n", str(n))] for n in range(len(values))] == values

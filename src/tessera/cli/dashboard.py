@@ -48,8 +48,9 @@ def command(cluster: ClusterChoice, port: int, config_file: str | None) -> int:
 
 
 async def _serve(choice: ClusterChoice, port: int, policy: "Policy") -> int:
-    from tessera.cli.common.page import explainer, serving
+    from tessera.cli.common.page import explainer
     from tessera.dashboard.board import Board
+    from tessera.dashboard.server import serve_page
     from tessera.kube.access.choice import find_cluster
     from tessera.kube.errors import Unreachable
     from tessera.kube.rest.client import Client
@@ -63,7 +64,7 @@ async def _serve(choice: ClusterChoice, port: int, policy: "Policy") -> int:
         try:
             await client.get(path_of("v1", "namespaces"), {"limit": 1})  # a missing permission is told now
             async with (
-                serving(client, board, explainer(view.offers, policy), port) as url,
+                serve_page(client, board, explainer(view.offers, policy), port) as url,
                 asyncio.TaskGroup() as tasks,
             ):
                 tasks.create_task(view.run())

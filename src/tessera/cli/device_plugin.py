@@ -15,12 +15,12 @@ import click
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.terminal import read_parsed
-from tessera.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from tessera.kube.access.cluster import Cluster
     from tessera.node.process import NodePlugin, Settings
     from tessera.protocol.configuration.devices import DeviceConfiguration
+    from tessera.serving.address import Address
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -76,8 +76,9 @@ def command(
     """
     from tessera.node import logs
     from tessera.node.process import Settings
+    from tessera.serving.address import Address
 
-    address = _address(metrics_listen) if metrics_listen else None
+    address = Address.parse(metrics_listen) if metrics_listen else None
     configuration = _configuration(config_file)
     settings = Settings(
         node=node_name or socket.gethostname(),
@@ -100,13 +101,6 @@ def _configuration(file: str) -> "DeviceConfiguration":
     from tessera.protocol.configuration import devices as device_config
 
     return read_parsed(file, device_config.parse)
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise InvalidInput(f'--metrics-listen: "{text}" is not [HOST]:PORT, such as :9400 or 127.0.0.1:9400')
-    return (host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104 # without a host it is meant for everyone
 
 
 def _cluster(choice: ClusterChoice, node: str) -> "Cluster | None":
@@ -143,7 +137,7 @@ async def _run(
     configuration: "DeviceConfiguration",
     settings: "Settings",
     cluster: "Cluster | None",
-    address: tuple[str, int] | None,
+    address: "Address | None",
 ) -> int:
     """Work until SIGTERM or SIGINT, and then leave in good order."""
     from tessera.kube.rest.client import Client
@@ -172,15 +166,13 @@ async def _run(
     return 0
 
 
-async def _serve(node: "NodePlugin", address: tuple[str, int] | None) -> None:
-    from tessera.node.health_server import HealthServer
+async def _serve(node: "NodePlugin", address: "Address | None") -> None:
+    from tessera.node.health_server import health_server
 
-    server = HealthServer(
-        node.metrics.registry, alive=lambda: node.plugin.alive, ready=lambda: node.plugin.ready
-    )
+    server = health_server(node.metrics, alive=lambda: node.plugin.alive, ready=lambda: node.plugin.ready)
     if address:
-        port = await server.start(*address)
-        logging.getLogger("tessera.node").info("probes and metrics at %s:%d", address[0], port)
+        taken = await server.start(address)
+        logging.getLogger("tessera.node").info("probes and metrics at %s", taken)
     try:
         await node.run()
     finally:

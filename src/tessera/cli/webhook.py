@@ -121,9 +121,9 @@ def command(
         raise click.UsageError("--tls-cert and --tls-key come together")
     import uvloop
 
+    from tessera.serving.address import Address
     from tessera.serving.logs import Log, choose
     from tessera.webhook.http.messages import Limits
-    from tessera.webhook.http.server import Address
     from tessera.webhook.process import Settings, Webhook
 
     settings = Settings(

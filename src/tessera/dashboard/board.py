@@ -13,10 +13,9 @@ from typing import Any, Final
 
 import msgspec
 
-from tessera.core.admission.fallback import short
 from tessera.core.devices.capacity import Capacity, Usage, Usages, in_order, total
-from tessera.core.kubernetes.node import is_gpu_resource
 from tessera.core.kubernetes.quantity import ZERO, Quantity
+from tessera.core.kubernetes.resources import is_whole_or_mig, short
 from tessera.dashboard.mosaic import mosaic_of
 from tessera.dashboard.observed import Denial, SeenNode, SeenPod, asks_for_gpus
 from tessera.kube.watch.resource import Key
@@ -269,7 +268,7 @@ class Board:
 
 def short_name(resource: str) -> str:
     """A resource as people call it."""
-    return short(resource) if is_gpu_resource(resource) else resource
+    return short(resource) if is_whole_or_mig(resource) else resource
 
 
 def _devices(one: SeenPod) -> dict[str, Quantity]:
@@ -311,4 +310,4 @@ def _admission_of(one: SeenPod) -> Admission:
 
 def _offered(node: SeenNode) -> dict[str, int]:
     found = node.node.allocatable.items()
-    return {resource: int(amount.value) for resource, amount in found if is_gpu_resource(resource) and amount}
+    return {resource: int(amount.value) for resource, amount in found if is_whole_or_mig(resource) and amount}

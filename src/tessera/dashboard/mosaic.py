@@ -12,11 +12,11 @@ from typing import Final
 from tessera.core.devices.capacity import in_order
 from tessera.core.devices.ids import gpu_uuid, mig_uuid
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import is_gpu_resource
+from tessera.core.kubernetes.resources import WHOLE_GPU, is_whole_or_mig
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, NodeLayout
 from tessera.core.mig.placement import every_place
-from tessera.core.mig.profile import WHOLE_GPU, MigProfile
+from tessera.core.mig.profile import MigProfile
 from tessera.dashboard.observed import SeenNode, SeenPod
 from tessera.protocol.mig.mapping import MappedDevice, decode_mapping
 from tessera.protocol.mig.nodes import GpuNode, present_layout
@@ -250,4 +250,4 @@ def _called(resource: str) -> tuple[str, int]:
     profile = MigProfile.of_resource(resource)
     if profile is not None:
         return str(profile), profile.compute
-    return ("gpu", 7) if is_gpu_resource(resource) else (resource.rpartition("/")[2], 1)
+    return ("gpu", 7) if is_whole_or_mig(resource) else (resource.rpartition("/")[2], 1)

@@ -5,12 +5,13 @@ from typing import Final
 
 import msgspec
 
-from tessera.core.devices.capacity import Claim
-from tessera.core.kubernetes.node import Node, is_extended, is_gpu_resource
+from tessera.core.devices.capacity import PodUse
+from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.resources import is_extended, is_whole_or_mig
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.objects import AmountsIn
-from tessera.protocol.kubernetes.pods import decode_claim
+from tessera.protocol.kubernetes.pod_use import decode_pod_use
 from tessera.protocol.mig.nodes import GpuNode, gpu_node
 
 Held = tuple[tuple[str, str], ...]  # resource, device id
@@ -68,18 +69,13 @@ class _Pod(msgspec.Struct, gc=False):
     status: _PodStatus | None = None
 
 
-class _EventMeta(msgspec.Struct, gc=False):
-    name: str = ""
-    namespace: str = ""
-
-
 class _Involved(msgspec.Struct, gc=False):
     kind: str = ""
     name: str = ""
 
 
 class _Event(msgspec.Struct, gc=False):
-    metadata: _EventMeta
+    metadata: objects.MetaIn
     involvedObject: _Involved  # noqa: N815
     message: str | None = None
     lastTimestamp: str | None = None  # noqa: N815
@@ -108,7 +104,7 @@ class SeenNode:
 class SeenPod:
     """A pod that holds devices, or asks for some."""
 
-    claim: Claim
+    claim: PodUse
     phase: str
     why: str = ""  # it has no node yet, in the scheduler's words
     held: Held = ()  # empty where the kubelet does not say which devices it gave
@@ -164,7 +160,7 @@ def see_pod(raw: bytes) -> SeenPod:
         for device in allocated.resources or ()
         if matters(allocated.name)
     ]
-    return SeenPod(decode_claim(raw, matters), status.phase or "", why or status.message or "", tuple(held))
+    return SeenPod(decode_pod_use(raw, matters), status.phase or "", why or status.message or "", tuple(held))
 
 
 def see_event(raw: bytes) -> Denial | None:
@@ -178,6 +174,6 @@ def see_event(raw: bytes) -> Denial | None:
     return Denial(event.metadata.name, event.metadata.namespace, owner, reason, when)
 
 
-def asks_for_gpus(claim: Claim) -> bool:
+def asks_for_gpus(claim: PodUse) -> bool:
     """Whether a pod is one that admission looks at."""
-    return any(map(is_gpu_resource, claim.amounts))
+    return any(map(is_whole_or_mig, claim.amounts))

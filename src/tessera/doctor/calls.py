@@ -7,14 +7,17 @@ from typing import Final
 from tessera.core.admission.decision import EXEMPT_LABEL
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
 from tessera.core.errors import InvalidInput, InvalidInputs
-from tessera.core.mig.profile import MIG_PREFIX, WHOLE_GPU
+from tessera.core.kubernetes.resources import WHOLE_GPU
+from tessera.core.mig.profile import MIG_PREFIX
 from tessera.doctor import wire
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, note, problem, warning
 from tessera.doctor.webhook import answers, short, shown, upgrade, webhooks_of
 from tessera.protocol.configuration import webhook as config
 
-_LONGEST_TIMEOUT: Final = 10  # seconds; every GPU pod's creation waits that long while the webhook does not answer
+_LONGEST_TIMEOUT: Final = (
+    10  # seconds; every GPU pod's creation waits that long while the webhook does not answer
+)
 _OWN_NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"  # the API server sets it on every namespace
 _MEANT_DISABLED: Final = frozenset({"disabled", "disable", "false", "off", "no"})
 

@@ -7,16 +7,16 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import is_gpu_resource
 from tessera.core.kubernetes.pod import Pod
+from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.doctor import wire
 from tessera.doctor.evidence import Evidence, Names, SeenPod, Trial
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
-from tessera.protocol.admission.review import Request
 from tessera.protocol.kubernetes import objects
+from tessera.protocol.kubernetes.pod import decode_pod, pod_of
 
 T = TypeVar("T")
 
@@ -158,13 +158,12 @@ class Gatherer:
 
 def _pod_of(raw: msgspec.Raw) -> Pod | None:
     """The pod if it asks for GPUs, whatever else may be odd about it."""
-    one = objects.decode_pod(raw)
-    namespace = (one.metadata.namespace if one.metadata else None) or ""
+    one = decode_pod(raw)
     try:
-        pod, _ = Request("", namespace, one).read()
+        pod = pod_of(one)
     except InvalidInput:
         return None  # the API server accepted it, and the scheduler will say what it thinks of it
-    asks = any(is_gpu_resource(name) for each in pod.all_containers() for name in each.resources())
+    asks = any(is_whole_or_mig(name) for each in pod.all_containers() for name in each.resources())
     return pod if asks else None
 
 

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Final
 
-from tessera.core.kubernetes.node import Node, is_gpu_resource, why_excluded
+from tessera.core.kubernetes.node import Node, why_excluded
 from tessera.core.kubernetes.pod import Pod, requested
+from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.doctor.evidence import Evidence, SeenPod
 from tessera.doctor.findings import Finding, problem, warning
 from tessera.doctor.webhook import short, webhooks_of
@@ -108,7 +109,7 @@ def _gpus(pod: Pod) -> dict[str, int]:
     return {
         resource: int(amount.value)
         for resource, amount in requested(pod).items()
-        if is_gpu_resource(resource) and amount.value
+        if is_whole_or_mig(resource) and amount.value
     }
 
 

@@ -4,19 +4,13 @@ from typing import Any
 
 import msgspec
 
+from tessera.protocol.kubernetes.objects import MetaIn
+
 Texts = dict[str, str] | None
 
 
 class In(msgspec.Struct, rename="camel"):
     """A part of an object; what is not named is skipped."""
-
-
-class Meta(In):
-    """Metadata."""
-
-    name: str = ""
-    namespace: str = ""
-    labels: Texts = None
 
 
 # MutatingWebhookConfiguration
@@ -141,7 +135,7 @@ class WorkloadStatus(In):
 class Workload(In):
     """A Deployment or a DaemonSet."""
 
-    metadata: Meta
+    metadata: MetaIn
     spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
     status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
 
@@ -244,7 +238,7 @@ class PodPlace(In):
 class PodState(In):
     """A pod: where and how it is."""
 
-    metadata: Meta
+    metadata: MetaIn
     spec: PodPlace = msgspec.field(default_factory=PodPlace)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 

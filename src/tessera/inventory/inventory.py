@@ -2,19 +2,22 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tessera.core.devices.capacity import Capacity, Claim, is_gpu
+from tessera.core.devices.capacity import Capacity, PodUse
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
+from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.kube.object_files import FileObject, called, naming, objects_in
+from tessera.kube.watch.resource import NODES, UNFINISHED_PODS
 from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.pods import decode_claim
+from tessera.protocol.kubernetes.pod import PodMetaIn
+from tessera.protocol.kubernetes.pod_use import decode_pod_use
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 from tessera.protocol.mig.nodes import GpuNode, gpu_node
 
@@ -23,9 +26,6 @@ if TYPE_CHECKING:
 
 # Told while a long list is read: what it is of and how many there are, then how many were read so far.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-
-# as `kubectl describe node` does: what has ended holds nothing, and clusters keep thousands of such pods
-UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class Inventory:
 
     keep: Callable[[str], bool]
     selector: LabelSelector = EVERYTHING  # of nodes
-    holds: Callable[[Claim], bool] = lambda _: False  # which claims to keep, beside adding them up
+    holds: Callable[[PodUse], bool] = lambda _: False  # which pods to keep, beside adding them up
     capacity: Capacity = field(default_factory=Capacity)
     gpus: dict[str, GpuNode] = field(default_factory=dict)  # of nodes that say something about them
-    claims: list[Claim] = field(default_factory=list)
+    pods: list[PodUse] = field(default_factory=list)
 
     # reading one object
 
@@ -54,9 +54,9 @@ class Inventory:
         decoded = objects.decode_node(raw)
         return InventoryNode(objects.node_of(decoded, self.keep), gpu_node(decoded))
 
-    def decode_pod(self, raw: bytes) -> Claim:
-        """A pod's claim, to the resources that are asked about."""
-        return decode_claim(raw, self.keep)
+    def decode_pod(self, raw: bytes) -> PodUse:
+        """What a pod uses of the resources that are asked about."""
+        return decode_pod_use(raw, self.keep)
 
     def put(self, one: InventoryNode) -> None:
         """Take a node in."""
@@ -66,17 +66,22 @@ class Inventory:
         else:
             self.gpus.pop(one.node.name, None)
 
+    def remove_node(self, name: str) -> None:
+        """Forget a node."""
+        self.capacity.remove_node(name)
+        self.gpus.pop(name, None)
+
     def used(self, name: str) -> dict[str, int]:
         """How many GPUs and MIG devices of a node pods hold."""
         usage = self.capacity.usage(name).items()
-        return {resource: int(one.allocated.value) for resource, one in usage if is_gpu(resource)}
+        return {resource: int(one.allocated.value) for resource, one in usage if is_any_gpu(resource)}
 
-    def add(self, claim: Claim) -> None:
+    def add(self, claim: PodUse) -> None:
         """Take a pod in."""
         if claim.amounts:
             self.capacity.add(claim)
             if self.holds(claim):
-                self.claims.append(claim)
+                self.pods.append(claim)
 
     # reading everything
 
@@ -88,27 +93,26 @@ class Inventory:
 
     def begin_pods(self) -> Callable[[bytes], None]:
         """Begin a list of pods, from nothing."""
-        self.capacity.forget_claims()
-        self.claims.clear()
+        self.capacity.forget_pods()
+        self.pods.clear()
         return lambda raw: self.add(self.decode_pod(raw))
 
     async def read_cluster(
         self, client: "Client", *, pods: bool = True, progress: Progress | None = None
     ) -> None:
         """Ask an API server; nothing that it sends is kept longer than one object takes to be read."""
-        from tessera.kube.rest.paths import path_of
         from tessera.kube.watch.listing import PAGE, read_list
 
-        for plural, query, begin in (
-            ("nodes", {"labelSelector": self.selector.text or None}, self.begin_nodes),
-            ("pods", {"fieldSelector": UNFINISHED}, self.begin_pods),
+        for resource, begin in (
+            (replace(NODES, labels=self.selector.text), self.begin_nodes),
+            (UNFINISHED_PODS, self.begin_pods),
         )[: 2 if pods else 1]:
-            path, pages = path_of("v1", plural), {**query, "limit": PAGE}
+            query: dict[str, str | int] = {**resource.query, "limit": PAGE}
             if progress is None:
-                await read_list(client, path, pages, begin)
+                await read_list(client, resource.path, query, begin)
                 continue
-            with progress(plural, await _how_many(client, path)) as so_far:
-                await read_list(client, path, pages, partial(_counted, begin, so_far))
+            with progress(resource.name, await _how_many(client, resource.path)) as so_far:
+                await read_list(client, resource.path, query, partial(_counted, begin, so_far))
 
     def read_files(self, paths: Sequence[str]) -> None:
         """Read files with objects, as kubectl writes them."""
@@ -135,7 +139,7 @@ class Inventory:
 
 
 class _Named(msgspec.Struct):
-    metadata: objects.PodMetaIn
+    metadata: PodMetaIn
 
 
 _name: Final = objects.decoder(_Named)

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from tessera.cli.common.cluster import ClusterChoice
 from tessera.cli.mig.plan_output import Place
-from tessera.core.devices.capacity import is_gpu
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.layout import CardLayout, NodeLayout
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.demand import Demand, demand_of
@@ -52,14 +52,16 @@ class Pending:
     def read(cls, cluster: ClusterChoice, sources: Sequence[str], selector: str, since: float) -> "Pending":
         """Ask a cluster, or files."""
         inventory = Inventory(
-            is_gpu, LabelSelector.parse(selector), holds=lambda claim: not claim.node or bool(claim.record)
+            is_any_gpu,
+            LabelSelector.parse(selector),
+            holds=lambda claim: not claim.node or bool(claim.record),
         )
         if sources:
             inventory.read_files(sources)
         else:
             cluster.run(inventory.read_cluster)
         earliest = datetime.now(UTC) - timedelta(seconds=since)
-        return cls(demand_of(inventory.claims, earliest.strftime("%Y-%m-%dT%H:%M:%SZ")), inventory)
+        return cls(demand_of(inventory.pods, earliest.strftime("%Y-%m-%dT%H:%M:%SZ")), inventory)
 
     def words(self) -> Iterator[str]:
         """The demand, for people."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from tessera.core.devices.capacity import Claim, NodeUse, Usages, total
+from tessera.core.devices.capacity import NodeUse, PodUse, Usages, total
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.quantity import Format, Quantity
@@ -33,10 +33,12 @@ class Report:
     total: Usages
     asked: Mapping[str, Quantity]
     rooms: Mapping[MigProfile, Room]
-    claims: Sequence[Claim] | None  # None: not asked for
+    pods: Sequence[PodUse] | None  # None: not asked for
 
 
-def report_of(inventory: Inventory, shown: Callable[[str], bool], *, pods: bool, with_rooms: bool) -> Report:
+def report_of(
+    inventory: Inventory, shown: Callable[[str], bool], *, with_pods: bool, with_rooms: bool
+) -> Report:
     """Add everything up; more may have been counted than is to be shown."""
     nodes = [
         NodeUse(one.node, resources)
@@ -53,7 +55,7 @@ def report_of(inventory: Inventory, shown: Callable[[str], bool], *, pods: bool,
         total(usages for _, usages in products.values()),
         _some(inventory.capacity.asked, shown),
         rooms(_cards(inventory)) if with_rooms else {},
-        _claims(inventory, shown) if pods else None,
+        _pods(inventory, shown) if with_pods else None,
     )
 
 
@@ -61,16 +63,16 @@ def _some(resources: Mapping[str, T], shown: Callable[[str], bool]) -> dict[str,
     return {resource: one for resource, one in resources.items() if shown(resource)}
 
 
-def _claims(inventory: Inventory, shown: Callable[[str], bool]) -> list[Claim]:
+def _pods(inventory: Inventory, shown: Callable[[str], bool]) -> list[PodUse]:
     """Who holds something on the nodes that were looked at, and who waits."""
     found = (
-        replace(claim, amounts=_some(claim.amounts, shown))
-        for claim in inventory.claims
-        if not claim.node or claim.node in inventory.capacity
+        replace(use, amounts=_some(use.amounts, shown))
+        for use in inventory.pods
+        if not use.node or use.node in inventory.capacity
     )
     return sorted(
-        (claim for claim in found if claim.amounts),
-        key=lambda claim: (claim.node, claim.namespace, claim.name),
+        (use for use in found if use.amounts),
+        key=lambda use: (use.node, use.namespace, use.name),
     )
 
 
@@ -92,9 +94,9 @@ def state_of(node: Node) -> str:
     return next((word for key, word in _STATES.items() if key in keys), "ready")
 
 
-def claim_state(claim: Claim) -> str:
-    """What a pod does with what it claims."""
-    return "ending" if claim.ending else "holds" if claim.node else "waits"
+def pod_state(use: PodUse) -> str:
+    """What a pod does with what it uses."""
+    return "ending" if use.ending else "holds" if use.node else "waits"
 
 
 def amount(quantity: Quantity) -> str:

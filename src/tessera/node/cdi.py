@@ -5,12 +5,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tessera.core.devices.device import Device
+from tessera.kube.files import Signature, signature_of
 from tessera.node.files import PREFIX, remove_leftovers, write_whole
 from tessera.protocol import cdi
 
 log = logging.getLogger(__name__)
-
-_Seen = tuple[int, int, int]  # what a file was when we wrote it: inode, size, time
 
 
 class CdiDirectory:
@@ -18,7 +17,7 @@ class CdiDirectory:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._written: dict[Path, _Seen] = {}
+        self._written: dict[Path, Signature | None] = {}  # as we left them
         self._cleaned = False
 
     def write(self, devices: Iterable[Device]) -> None:
@@ -36,11 +35,11 @@ class CdiDirectory:
             if path not in wanted:
                 path.unlink(missing_ok=True)
                 log.info("stale CDI spec removed: %s", path)
-        self._written = {path: seen for path in wanted if (seen := _look(path))}
+        self._written = {path: signature_of(path) for path in wanted}
 
     def intact(self) -> bool:
         """Whether the specs are as we left them; `/var/run` may be cleaned by anyone."""
-        return all(_look(path) == seen for path, seen in self._written.items())
+        return all(signature_of(path) == seen for path, seen in self._written.items())
 
     def _path(self, kind: str) -> Path:
         return self._folder / f"{PREFIX}{kind.replace('/', '_')}.json"
@@ -51,11 +50,3 @@ def _holds(path: Path, data: bytes) -> bool:
         return path.read_bytes() == data
     except OSError:
         return False
-
-
-def _look(path: Path) -> _Seen | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return (found.st_ino, found.st_size, found.st_mtime_ns)

@@ -21,6 +21,7 @@ from tessera.node.process import NodePlugin, Settings
 from tessera.node.sources.simulated.cards import SMI_IN_CONTAINER
 from tessera.protocol.configuration.webhook import Configuration
 from tessera.protocol.mig.documents import RUNAI_CONFIG
+from tessera.serving.address import Address
 from tessera.serving.logs import Log, Told, Value
 from tessera.simulation.cluster import EmbeddedCluster
 from tessera.simulation.control_plane.kinds import MUTATING_WEBHOOKS, NODES
@@ -35,7 +36,7 @@ from tessera.webhook.certificates.store import KubeStore
 from tessera.webhook.endpoint import Admission
 from tessera.webhook.http.identity import Identity
 from tessera.webhook.http.messages import Limits
-from tessera.webhook.http.server import Address, Server
+from tessera.webhook.http.server import Server
 from tessera.webhook.http.site import Site
 from tessera.webhook.metrics import Metrics
 from tessera.webhook.mutate import Mutate
@@ -117,7 +118,7 @@ class Embedded:
     def _caught_up(self) -> bool:
         stored = self.cluster.store.list(NODES)
         newest = max((one.version for one in stored), default=0)
-        version = self.view.reflectors[0].status.version
+        version = self.view.reflectors[0].health.version
         there = {one.key[1] for one in stored}
         return version.isdigit() and int(version) >= newest and set(self.view.offers.nodes) == there
 

@@ -18,6 +18,7 @@ from tessera.core.kubernetes.pod import Pod
 from tessera.protocol.admission import patch, review
 from tessera.protocol.admission.patch import Operation
 from tessera.protocol.admission.review import Request
+from tessera.protocol.kubernetes.pod import PodIn
 from tessera.webhook.account import Account
 
 _MOST_ANSWERS: Final = 4096  # kept at a time; about 1 KiB each
@@ -64,11 +65,11 @@ def judge(
 
     `root` is where the pod stands in that document: a workload's template is admitted as its pod.
     """
-    pod, outline = request.read()
+    pod = request.read()
     decision = decide(pod, offers, policy)
     if not isinstance(decision, Rewrite):
         return Judgement(pod, decision)
-    operations = patch.build(decision.edits, outline, root)
+    operations = patch.build(decision.edits, request.pod or PodIn(), root)
     patch.apply(document(), operations)
     return Judgement(pod, decision, tuple(operations))
 
@@ -103,7 +104,7 @@ class Admission:
         key = request.key(self._policy.annotations)
         known = self._answers.get(key)
         if known is None:
-            judgement = judge(request, self.offers, self._policy, lambda: review.patchable_of(body))
+            judgement = judge(request, self.offers, self._policy, lambda: review.patchable_of(request))
             known = _Known.of(judgement.decision, judgement.operations)
             if _size(key) <= _LONGEST_KEY:
                 if len(self._answers) >= _MOST_ANSWERS:

@@ -1,33 +1,34 @@
-"""What the webhook counts, and how Prometheus reads it.
-
-The hot path adds to plain integers; names, labels and text exist only while somebody scrapes. The text format is
-written here in a few lines: importing a client library for it would cost a tenth of the memory that the whole
-webhook may use.
-"""
+"""What the webhook counts, and what its parts show of themselves at a scrape."""
 
 import enum
-import math
-import os
 import platform
-import resource
-import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final, Literal
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from tessera.core.admission.decision import REJECTIONS
+from tessera.kube.watch.file_view import FileView
+from tessera.kube.watch.view import LiveView
+from tessera.serving.logs import Log
+from tessera.serving.metrics import (
+    CONTENT_TYPE,
+    Counts,
+    Family,
+    Labels,
+    Number,
+    counter,
+    exposition,
+    gauge,
+    labelled,
+    process_metrics,
+)
 from tessera.webhook.http.messages import Answer, Route
-
-Number = int | float
-Labels = Mapping[str, str]
-CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
+from tessera.webhook.http.site import Site
+from tessera.webhook.reload import Reloads
 
 # 50 µs, where admissions are, to 1 s, where something is very wrong
 _BOUNDS: Final = (5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0)
 _BOUNDS_NS: Final = [round(bound * 1e9) for bound in _BOUNDS]
-_MOST_SERIES: Final = 200  # of one metric; label values come from pods, and a scrape must stay small
 
 
 class Outcome(enum.IntEnum):
@@ -40,69 +41,8 @@ class Outcome(enum.IntEnum):
     ERROR = 4  # an exception in the decision, or no complete view: the configured verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One metric at the moment of a scrape."""
-
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    help: str
-    samples: Iterable[tuple[str, Labels, Number]]  # suffix, labels, value
-
-    def lines(self) -> Iterable[str]:
-        """The metric in the text format."""
-        yield f"# HELP {self.name} {self.help}\n# TYPE {self.name} {self.kind}\n"
-        for suffix, labels, value in self.samples:
-            inside = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
-            yield (
-                f"{self.name}{suffix}{{{inside}}} {_number(value)}\n"
-                if inside
-                else (f"{self.name}{suffix} {_number(value)}\n")
-            )
-
-
-def counter(name: str, text: str, value: Number) -> Family:
-    """A counter without labels."""
-    return Family(name, "counter", text, [("", {}, value)])
-
-
-def gauge(name: str, text: str, value: Number) -> Family:
-    """A gauge without labels."""
-    return Family(name, "gauge", text, [("", {}, value)])
-
-
-class Counts:
-    """A counter with labels whose values come from outside: past a number of series, everything else is "other".
-
-    Values that are known beforehand are shown from the beginning, as 0: Prometheus sees no increase in a series that
-    begins with 1.
-    """
-
-    __slots__ = ("_values", "labels")
-
-    def __init__(self, *labels: str, known: Iterable[tuple[str, ...]] = ()) -> None:
-        self.labels = labels
-        self._values: dict[tuple[str, ...], int] = dict.fromkeys(known, 0)
-
-    def add(self, *values: str) -> None:
-        """One more of these."""
-        known = self._values
-        if values not in known and len(known) >= _MOST_SERIES:
-            values = ("other",) * len(self.labels)
-        known[values] = known.get(values, 0) + 1
-
-    def family(self, name: str, text: str) -> Family:
-        """The metric."""
-        return Family(
-            name,
-            "counter",
-            text,
-            [("", dict(zip(self.labels, k, strict=True)), v) for k, v in self._values.items()],
-        )
-
-
 class Metrics:
-    """The counters of admission, and a list of whoever else has something to show."""
+    """The counters of admission, and a list of the parts that have something to show, too."""
 
     def __init__(self, version: str) -> None:
         self.fallbacks = Counts("from", "to")
@@ -112,7 +52,7 @@ class Metrics:
         self._outcomes = [0] * len(Outcome)
         self._buckets = [0] * (len(_BOUNDS) + 1)
         self._nanoseconds = 0
-        self._sources: list[Callable[[], Iterable[Family]]] = [self._own, _process]
+        self._sources: list[Callable[[], Iterable[Family]]] = [self._own, process_metrics]
 
     def add_source(self, source: Callable[[], Iterable[Family]]) -> None:
         """Have this called for its metrics at every scrape."""
@@ -126,13 +66,11 @@ class Metrics:
 
     def text(self) -> bytes:
         """Everything, in the text format."""
-        return "".join(
-            line for source in self._sources for family in source() for line in family.lines()
-        ).encode()
+        return exposition(family for source in self._sources for family in source())
 
     def route(self) -> Route:
         """`GET /metrics`."""
-        return Route(lambda _: Answer(200, self.text(), CONTENT_TYPE))
+        return Route(lambda _: Answer(200, self.text(), CONTENT_TYPE.encode()))
 
     def _own(self) -> Iterable[Family]:
         yield Family(
@@ -170,29 +108,80 @@ class Metrics:
         yield "_count", {}, total
 
 
-def _process() -> Iterable[Family]:
-    """The metrics that every process shows under the same names."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    pages, resident = Path("/proc/self/statm").read_text().split()[:2]
-    page = resource.getpagesize()
-    yield counter("process_cpu_seconds_total", "CPU time spent.", usage.ru_utime + usage.ru_stime)
-    yield gauge("process_resident_memory_bytes", "Resident memory size.", int(resident) * page)
-    yield gauge("process_virtual_memory_bytes", "Virtual memory size.", int(pages) * page)
-    yield gauge("process_start_time_seconds", "When the process started, Unix time.", _started())
-    yield gauge("process_open_fds", "Open file descriptors.", len(os.listdir("/proc/self/fd")))  # noqa: PTH208
-    yield gauge("process_max_fds", "Most file descriptors.", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+def server_metrics(site: Site) -> Iterable[Family]:
+    """The HTTPS side."""
+    tally = site.tally
+    yield gauge("gpu_webhook_connections", "Connections that are open.", len(site.connections))
+    yield counter("gpu_webhook_connections_accepted_total", "Connections that were opened.", tally.accepted)
+    yield counter("gpu_webhook_connections_refused_total", "Connections ended to make room.", tally.refused)
+    yield counter(
+        "gpu_webhook_tls_handshake_failures_total",
+        "Connections that never got through TLS.",
+        tally.handshake_failures,
+    )
+    yield counter(
+        "gpu_webhook_http_bad_requests_total", "Requests refused before they were read.", tally.bad_requests
+    )
+    yield counter("gpu_webhook_http_timeouts_total", "Requests that did not arrive in time.", tally.timeouts)
+    yield counter("gpu_webhook_http_faults_total", "Exceptions that were answered with 500.", tally.faults)
 
 
-def _started() -> float:
-    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
+def reload_metrics(reloads: Reloads) -> Iterable[Family]:
+    """The configuration file."""
+    yield counter("gpu_webhook_config_reloads_total", "Configurations taken into use.", reloads.good)
+    yield counter("gpu_webhook_config_reload_errors_total", "Configurations refused.", reloads.bad)
+    yield gauge(
+        "gpu_webhook_config_last_reload_successful",
+        "1 while the configuration in use is the one in the file.",
+        int(reloads.current),
+    )
+    yield gauge(
+        "gpu_webhook_config_last_reload_success_timestamp_seconds",
+        "When the configuration in use was read, Unix time.",
+        reloads.last_good,
+    )
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+def view_metrics(view: LiveView | FileView) -> Iterable[Family]:
+    """The view of the cluster."""
+    yield gauge("gpu_webhook_node_view_nodes", "Nodes in the view.", len(view.offers.nodes))
+    yield gauge(
+        "gpu_webhook_node_view_complete", "1 once everything was listed.", int(view.missing() is None)
+    )
+    if isinstance(view, FileView):
+        yield counter("gpu_webhook_node_view_file_errors_total", "Node files refused.", view.failures)
+        return
+    followed = view.reflectors
+    yield labelled(
+        "gpu_webhook_node_view_age_seconds",
+        "gauge",
+        "Time since the API server last said anything.",
+        ["resource"],
+        {(one.resource.name,): age for one in followed if (age := one.age) is not None},
+    )
+    yield labelled(
+        "gpu_webhook_node_view_lists_total",
+        "counter",
+        "Complete lists read; more than one is a relist.",
+        ["resource"],
+        {(one.resource.name,): one.health.lists for one in followed},
+    )
+    yield labelled(
+        "gpu_webhook_node_view_watches_total",
+        "counter",
+        "Watches begun.",
+        ["resource"],
+        {(one.resource.name,): one.health.watches for one in followed},
+    )
+    yield labelled(
+        "gpu_webhook_node_view_errors_total",
+        "counter",
+        "Failures to list or watch, by kind.",
+        ["resource", "kind"],
+        {(one.resource.name, kind): n for one in followed for kind, n in one.health.errors.items()},
+    )
 
 
-def _number(value: Number) -> str:
-    if isinstance(value, int):
-        return str(int(value))
-    return repr(value) if math.isfinite(value) else ("NaN" if math.isnan(value) else f"{'+-'[value < 0]}Inf")
+def log_metrics(log: Log) -> Iterable[Family]:
+    """The log."""
+    yield counter("gpu_webhook_log_lines_dropped_total", "Log lines that nobody took in time.", log.dropped)

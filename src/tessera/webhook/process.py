@@ -19,20 +19,21 @@ from tessera.kube.rest.client import Client
 from tessera.kube.watch.file_view import FileView
 from tessera.kube.watch.view import LiveView
 from tessera.protocol.configuration import webhook as config
+from tessera.serving.address import Address
 from tessera.serving.logs import Forward, Log
+from tessera.serving.metrics import Family, gauge
 from tessera.webhook.certificates.files import CertificateFiles
 from tessera.webhook.certificates.manager import Keeper, names_of_service
 from tessera.webhook.certificates.rotation import Policy as CertificatePolicy
 from tessera.webhook.certificates.signer import Signer, run_program
 from tessera.webhook.certificates.store import KubeStore
 from tessera.webhook.endpoint import Admission
-from tessera.webhook.families import log_families, reload_families, server_families, view_families
 from tessera.webhook.health import Health
 from tessera.webhook.http.identity import Identity
 from tessera.webhook.http.messages import Limits, Route
-from tessera.webhook.http.server import Address, Server
+from tessera.webhook.http.server import Server
 from tessera.webhook.http.site import Site
-from tessera.webhook.metrics import Family, Metrics, gauge
+from tessera.webhook.metrics import Metrics, log_metrics, reload_metrics, server_metrics, view_metrics
 from tessera.webhook.mutate import Mutate
 from tessera.webhook.reload import Followed
 
@@ -90,8 +91,8 @@ class Webhook:
             self._health.require("shutdown", lambda: "ending" if self._stopping.is_set() else None)
             self._health.require("cluster", view.missing)
             self._metrics.add_source(self._ready)
-            self._metrics.add_source(lambda: view_families(view))
-            self._metrics.add_source(lambda: log_families(self._log))
+            self._metrics.add_source(lambda: view_metrics(view))
+            self._metrics.add_source(lambda: log_metrics(self._log))
             self._certificates(client)
             self._start(view.run())
             self._start(_freeze_when_complete(view))
@@ -136,7 +137,7 @@ class Webhook:
             return
         followed = Followed("configuration", [path], config.parse, mutate.configure, self._report)
         followed.load()
-        self._metrics.add_source(lambda: reload_families(followed.reloads))
+        self._metrics.add_source(lambda: reload_metrics(followed.reloads))
         self._start(followed.follow())
 
     def _certificates(self, client: Client | None) -> None:
@@ -172,7 +173,7 @@ class Webhook:
             plain = Server(Site(plain_routes, settings.limits, self._on_fault))
             self._log.info("metrics and probes", address=str(plain.start(settings.metrics_listen)))
         site = Site(routes, settings.limits, self._on_fault)
-        self._metrics.add_source(lambda: server_families(site))
+        self._metrics.add_source(lambda: server_metrics(site))
         server = Server(site, self._identity.context)
         if await self._before_stopping(self._identity.wait()):
             self._log.info("serving", address=str(server.start(settings.listen)), version=__version__)

@@ -1,8 +1,6 @@
 """Files that are followed while the server runs: read again when they change, and used only when they are good.
 
-Looking is polling: a mounted ConfigMap or Secret changes by a symbolic link two folders up being swapped, an editor
-replaces the file, a person writes into it; a look at what the path leads to now notices all of these. Reading and
-parsing happen in a thread.
+Reading and parsing happen in a thread.
 """
 
 import asyncio
@@ -13,6 +11,7 @@ from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from tessera.core.errors import InvalidInput, InvalidInputs, TesseraError
+from tessera.kube.files import WatchedFiles
 
 T = TypeVar("T")
 
@@ -42,11 +41,10 @@ class Followed(Generic[T]):
     ) -> None:
         self.reloads = Reloads()
         self._what = what
-        self._paths = tuple(paths)
+        self._files = WatchedFiles(*paths)
         self._parse = parse
         self._use = use
         self._report = report
-        self._seen: object = None
 
     def load(self) -> T:
         """Read for the first time; here an error is the caller's, since there is no last good value yet."""
@@ -82,12 +80,10 @@ class Followed(Generic[T]):
 
     def _look(self) -> T | None:
         """The new value if the files have changed since the last look. An error is told once per change."""
-        seen = tuple(_state(path) for path in self._paths)
-        if seen == self._seen:
+        if not self._files.changed():
             return None
-        self._seen = seen  # as it was before reading: a change while reading is a change at the next look
         contents = []
-        for path in self._paths:
+        for path in self._files.paths:
             try:
                 contents.append(path.read_bytes())
             except OSError as error:
@@ -95,15 +91,6 @@ class Followed(Generic[T]):
         try:
             return self._parse(*contents)
         except InvalidInput as error:
-            where = ", ".join(map(str, self._paths))
+            where = ", ".join(map(str, self._files.paths))
             complaints = error.complaints if isinstance(error, InvalidInputs) else (str(error),)
             raise InvalidInputs(f"{where}: {one}" for one in complaints) from error
-
-
-def _state(path: Path) -> object:
-    """What changes when the file does, links followed."""
-    try:
-        stat = path.stat()
-    except OSError as error:
-        return error.errno
-    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns

@@ -10,9 +10,9 @@ from tessera.core.admission.fallback import (
     Unmatched,
     Wishes,
     choose,
-    short,
 )
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.resources import short
 from tessera.core.kubernetes.scheduling import Taint
 from tests.build import container, node, offers, pod, resource
 

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.core.devices.capacity import Capacity, Claim, Usage, claim_of, in_effect, in_order, is_gpu, total
+from tessera.core.devices.capacity import Capacity, PodUse, Usage, in_effect, in_order, pod_use, total
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
+from tessera.core.kubernetes.resources import is_any_gpu
 from tests.build import GPU, MIG, amounts, container, node, pod
 
 RESOURCES = ["cpu", "memory", GPU, MIG + "1g.10gb", MIG + "2g.20gb"]
@@ -20,7 +21,7 @@ def texts(given):
 
 
 @pytest.mark.parametrize(
-    ("one", "phase", "deleted", "claims"),
+    ("one", "phase", "deleted", "uses"),
     [
         (pod(container(gpu=1), node_name="a"), "Running", False, {GPU: "1", "pods": "1"}),
         (pod(container(gpu=1), node_name="a"), "Pending", False, {GPU: "1", "pods": "1"}),
@@ -44,14 +45,14 @@ def texts(given):
         (pod(container(cpu="500m", gpu=1), pod_requests=amounts({"cpu": 2}), overhead=amounts({"cpu": "250m"})), "Pending", False, {"cpu": "2250m", GPU: "1", "pods": "1"}),
     ],
 )  # fmt: skip
-def test_claims(one, phase, deleted, claims):
-    """A pod claims what the scheduler counts for it; one that is over, or will never be bound, claims nothing."""
-    assert texts(claim_of(one, phase, deleted=deleted).amounts) == claims
+def test_what_a_pod_uses(one, phase, deleted, uses):
+    """A pod uses what the scheduler counts for it; one that is over, or will never be bound, uses nothing."""
+    assert texts(pod_use(one, phase, deleted=deleted).amounts) == uses
 
 
 def test_only_what_matters_is_claimed():
-    """A claim holds the resources that were asked about."""
-    assert texts(claim_of(pod(container(gpu=1, cpu=2)), "Pending", keep=is_gpu).amounts) == {GPU: "1"}
+    """A pod use holds the resources that were asked about."""
+    assert texts(pod_use(pod(container(gpu=1, cpu=2)), "Pending", keep=is_any_gpu).amounts) == {GPU: "1"}
 
 
 @pytest.mark.parametrize(
@@ -79,10 +80,10 @@ def test_nodes_and_sums():
     capacity.put_node(node("a", labels={PRODUCT: "V100"}, gpu=8))
     capacity.put_node(node("c", labels={PRODUCT: "H200"}, **{"2g.20gb": 4}))
     capacity.put_node(node("d"))
-    capacity.add(Claim("x", "one", "b", amounts({"2g.20gb": 3})))
-    capacity.add(Claim("x", "two", "b", amounts({"3g.30gb": 1})))
-    capacity.add(Claim("x", "three", "", amounts({"2g.20gb": 2, "gpu": 1})))
-    capacity.add(Claim("x", "four", "elsewhere", amounts({"gpu": 1})))
+    capacity.add(PodUse("x", "one", "b", amounts({"2g.20gb": 3})))
+    capacity.add(PodUse("x", "two", "b", amounts({"3g.30gb": 1})))
+    capacity.add(PodUse("x", "three", "", amounts({"2g.20gb": 2, "gpu": 1})))
+    capacity.add(PodUse("x", "four", "elsewhere", amounts({"gpu": 1})))
     found = [
         (one.product, one.node.name, resource, *(str(n) for n in (u.allocatable, u.allocated, u.available)))
         for one in capacity.nodes()
@@ -114,8 +115,8 @@ quantities = st.sampled_from(["0", "1", "3", "250m", "1500m", "1Gi", "1536Mi", "
     Quantity.parse
 )
 some = st.dictionaries(st.sampled_from(RESOURCES), quantities, max_size=4)
-claims = st.builds(
-    Claim, st.just("n"), st.text("abc", max_size=3), st.sampled_from(["", "a", "b", "c", "gone"]), some
+uses = st.builds(
+    PodUse, st.just("n"), st.text("abc", max_size=3), st.sampled_from(["", "a", "b", "c", "gone"]), some
 )
 clusters = st.lists(
     st.builds(
@@ -132,8 +133,8 @@ def capacity_of(nodes, given):
     capacity = Capacity()
     for name, product, has in nodes:
         capacity.put_node(node(name, labels={PRODUCT: product} if product else {}, **has_texts(has)))
-    for claim in given:
-        capacity.add(claim)
+    for use in given:
+        capacity.add(use)
     return capacity
 
 
@@ -141,10 +142,10 @@ def has_texts(has):
     return {name: str(amount) for name, amount in has.items()}
 
 
-@given(nodes=clusters, given_claims=st.lists(claims, max_size=8))
-def test_law_allocated_and_available_are_allocatable(nodes, given_claims):
+@given(nodes=clusters, given_uses=st.lists(uses, max_size=8))
+def test_law_allocated_and_available_are_allocatable(nodes, given_uses):
     """For every node, every product and all together: allocated + available = allocatable."""
-    capacity = capacity_of(nodes, given_claims)
+    capacity = capacity_of(nodes, given_uses)
     rows = list(capacity.nodes())
     products = {product: total(one.resources for one in rows if one.product == product) for product in ["H200", "V100", ""]}  # fmt: skip
     everything = total(one.resources for one in rows)
@@ -156,21 +157,21 @@ def test_law_allocated_and_available_are_allocatable(nodes, given_claims):
     for resource in RESOURCES:
         allocatable = sum((has.get(resource, ZERO).value for has in there.values()), Fraction(0))
         taken = sum(
-            (c.amounts[resource].value for c in given_claims if c.node in there and resource in c.amounts),
+            (c.amounts[resource].value for c in given_uses if c.node in there and resource in c.amounts),
             Fraction(0),
         )
         usage = everything.get(resource, Usage())
         assert (usage.allocatable.value, usage.allocated.value) == (allocatable, taken)
-        asked = sum((c.amounts[resource].value for c in given_claims if not c.node and resource in c.amounts), Fraction(0))  # fmt: skip
+        asked = sum((c.amounts[resource].value for c in given_uses if not c.node and resource in c.amounts), Fraction(0))  # fmt: skip
         assert capacity.asked.get(resource, ZERO).value == asked
 
 
-@given(nodes=clusters, stay=st.lists(claims, max_size=5), leave=st.lists(claims, max_size=5), data=st.data())
+@given(nodes=clusters, stay=st.lists(uses, max_size=5), leave=st.lists(uses, max_size=5), data=st.data())
 def test_law_counting_out_undoes_counting_in(nodes, stay, leave, data):
     """Claims that came and went, in whatever order, leave no trace."""
     capacity = capacity_of(nodes, data.draw(st.permutations(stay + leave)))
-    for claim in data.draw(st.permutations(leave)):
-        capacity.remove(claim)
+    for use in data.draw(st.permutations(leave)):
+        capacity.remove(use)
 
     def seen(one):
         return [(row.node.name, {r: u for r, u in row.resources.items() if u}) for row in one.nodes()], {
@@ -182,4 +183,4 @@ def test_law_counting_out_undoes_counting_in(nodes, stay, leave, data):
 
 def test_a_pod_is_empty():
     """A pod without containers takes its place and nothing else."""
-    assert texts(claim_of(Pod(node_name="a"), "Running").amounts) == {"pods": "1"}
+    assert texts(pod_use(Pod(node_name="a"), "Running").amounts) == {"pods": "1"}

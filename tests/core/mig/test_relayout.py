@@ -2,7 +2,7 @@
 
 import pytest
 
-from tessera.core.devices.capacity import Claim
+from tessera.core.devices.capacity import PodUse
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
@@ -42,6 +42,6 @@ def test_going(before, after, offered, strategy, lost):
 
 def test_in_danger():
     """Pods that hold something of which devices go."""
-    one = Claim("a", "one", "n", amounts({"2g.20gb": 1, "gpu": 1}))
-    two = Claim("a", "two", "n", amounts({"1g.10gb": 1}))
+    one = PodUse("a", "one", "n", amounts({"2g.20gb": 1, "gpu": 1}))
+    two = PodUse("a", "two", "n", amounts({"1g.10gb": 1}))
     assert in_danger([one, two], {MIG + "2g.20gb": 1}) == [(one, MIG + "2g.20gb")]

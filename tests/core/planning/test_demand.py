@@ -2,7 +2,7 @@
 
 import pytest
 
-from tessera.core.devices.capacity import Claim
+from tessera.core.devices.capacity import PodUse
 from tessera.core.planning.demand import demand_of, first_wishes
 from tests.build import GPU, MIG, amounts
 
@@ -11,7 +11,7 @@ AFTER, BEFORE = "2026-11-15T09:00:00Z", "2026-11-14T23:59:59Z"
 
 
 def claim(node="", record="", created=AFTER, ending=False, **asks):
-    return Claim("default", "p", node, amounts(asks), ending, created, record)
+    return PodUse("default", "p", node, amounts(asks), ending, created, record)
 
 
 def counts(given):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tessera.core.errors import InvalidInput
+from tessera.kube import files
 from tessera.kube.access.choice import find_cluster, in_cluster
 from tessera.kube.access.cluster import Credential, Endpoint, Proxy
 from tessera.kube.access.proxy import proxy_from_environment
@@ -249,7 +250,7 @@ async def test_in_cluster(service_account):
     )
 
 
-async def test_in_cluster_token_renewal(service_account):
+async def test_in_cluster_token_renewal(service_account, monkeypatch):
     """A renewed token is used at once; one that vanished or is half written is not missed; a 401 reads again."""
     clock = FakeClock()
     cluster = in_cluster(POD, service_account, clock)
@@ -257,16 +258,16 @@ async def test_in_cluster_token_renewal(service_account):
     assert await cluster.credentials.current() == Credential("first")
     token.write_text("second-token")
     assert await cluster.credentials.current() == Credential("second-token")
-    stamp = token.stat().st_mtime_ns
-    token.write_text("third--token")  # the same size, and a file system whose clock stands still
-    os.utime(token, ns=(stamp, stamp))
+    stamp = files.signature_of(token)
+    monkeypatch.setattr(files, "signature_of", lambda path: stamp)  # a file system whose clock stands still
+    token.write_text("third--token")
     assert await cluster.credentials.current() == Credential("second-token")
     await clock.advance(60)
     assert await cluster.credentials.current() == Credential("third--token")
     token.write_text("fourth-token")
-    os.utime(token, ns=(stamp, stamp))
     assert await cluster.credentials.renewed(Credential("third--token")) == Credential("fourth-token")
     assert await cluster.credentials.renewed(Credential("fourth-token")) is None
+    monkeypatch.undo()
     token.write_text("")
     assert await cluster.credentials.current() == Credential("fourth-token")
     token.unlink()

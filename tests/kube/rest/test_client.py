@@ -6,11 +6,10 @@ import msgspec
 import pytest
 
 from tessera.kube.access.cluster import Cluster, Credential, Endpoint
-from tessera.kube.errors import ApiError, BadResponse, Unreachable
+from tessera.kube.errors import ApiError, BadResponse, Unreachable, error_of
 from tessera.kube.rest.client import Client, PatchType, Timeouts
 from tessera.kube.rest.paths import path_of
-from tessera.kube.status import error_of
-from tessera.simulation.control_plane.http import HangUp
+from tessera.serving.http.messages import HangUp
 from tests.kube.apiserver import MisbehavingApiServer
 from tests.kube.clock import FakeClock
 

@@ -9,8 +9,9 @@ import pytest
 from tessera.core.errors import InvalidInput
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.reflector import Reflector
-from tessera.kube.watch.resource import Key, Resource
-from tessera.simulation.control_plane.http import Request, Response
+from tessera.kube.watch.resource import NODES as FOLLOWED
+from tessera.kube.watch.resource import Key, Sink
+from tessera.serving.http.messages import Request, Response
 from tessera.simulation.control_plane.kinds import NODES
 from tessera.simulation.control_plane.lists import event
 from tessera.simulation.control_plane.store import StatusError, expired
@@ -60,13 +61,13 @@ class Setup:
         self.server, self.sink, self.clock = server, Recorder(), FakeClock()
         self.reflector = Reflector(
             client,
-            Resource("nodes", "/api/v1/nodes", decode),
-            self.sink,
+            FOLLOWED,
+            Sink(decode, self.sink.replace, self.sink.upsert, self.sink.delete),
             clock=self.clock,
             uniform=lambda low, high: (low + high) / 2,  # no jitter
             watch_list=watch_list,
         )
-        self.status = self.reflector.status
+        self.health = self.reflector.health
 
     def put(self, name: str, value: str = "") -> None:
         store, document = self.server.store, {"metadata": {"name": name}, "spec": {"value": value}}
@@ -122,9 +123,9 @@ async def test_follows(watch_list):
         setup.put("a", "2")
         setup.remove("b")
         await setup.sink.until(a="2", c="1")
-        assert setup.status.synced
-        assert setup.status.lists == 1
-        assert setup.status.version == str(setup.server.store.version)
+        assert setup.health.synced
+        assert setup.health.lists == 1
+        assert setup.health.version == str(setup.server.store.version)
         assert setup.lists() == ["" if watch_list else "0"]
 
 
@@ -140,7 +141,7 @@ async def test_fault_18_gone_at_connect(watch_list):
         await setup.clock.pass_sleep(1.6)
         await setup.sink.until(a="", c="")
         assert setup.lists()[1:] == [""]
-        assert setup.status.errors["http_410"] == 1
+        assert setup.health.errors["http_410"] == 1
 
 
 @both
@@ -192,14 +193,14 @@ async def test_fault_19_black_hole(watch_list):
         setup.put("b")
         await setup.clock.advance(64)
         assert setup.reflector.age == 64
-        assert not setup.status.errors
+        assert not setup.health.errors
         await setup.clock.advance(1)
         await setup.clock.pass_sleep(0.8)
-        assert setup.status.errors == {"silent": 1}
+        assert setup.health.errors == {"silent": 1}
         assert setup.reflector.age == pytest.approx(65.8)
         setup.server.black_hole = False
         await setup.sink.until(a="", b="")
-        assert setup.status.lists == 1
+        assert setup.health.lists == 1
         assert setup.reflector.age == 0
 
 
@@ -213,7 +214,7 @@ async def test_fault_19_silence_that_does_not_end():
         await setup.clock.pass_sleep(65)
         await setup.clock.pass_sleep(1.6)
         await setup.sink.until(a="", b="")
-        assert setup.status.errors == {"silent": 1, "mute": 1}
+        assert setup.health.errors == {"silent": 1, "mute": 1}
 
 
 async def test_bookmarks_are_life():
@@ -222,9 +223,9 @@ async def test_bookmarks_are_life():
         for version in (100, 200, 300):
             await setup.clock.advance(60)
             setup.server.say(setup_bookmark(version))
-            while setup.status.version != str(version):
+            while setup.health.version != str(version):
                 await asyncio.sleep(0)
-        assert not setup.status.errors
+        assert not setup.health.errors
         setup.server.cut_watches()
         await setup.clock.pass_sleep(0.8)
         await setup.watching()
@@ -244,13 +245,13 @@ async def test_fault_20_restart(watch_list):
         for wait in (0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0):
             await setup.clock.pass_sleep(wait)
             assert setup.sink.objects == {"a": ""}
-            assert setup.status.synced
+            assert setup.health.synced
         setup.put("b")
         await setup.server.start(port=port)
         await setup.clock.pass_sleep(30.0)
         await setup.sink.until(a="", b="")
-        assert setup.status.lists == 1
-        assert setup.status.errors["refused"] == 8
+        assert setup.health.lists == 1
+        assert setup.health.errors["refused"] == 8
         await setup.watching()
         setup.server.cut_watches()
         await setup.clock.pass_sleep(0.8)  # after a success, from the beginning
@@ -268,8 +269,8 @@ async def test_fault_20_storm(watch_list):
         await setup.clock.pass_sleep(7)
         setup.put("b")
         await setup.sink.until(a="", b="")
-        assert setup.status.errors["http_429"] == 3
-        assert setup.status.lists == 1
+        assert setup.health.errors["http_429"] == 3
+        assert setup.health.lists == 1
 
 
 @both
@@ -286,7 +287,7 @@ async def test_fault_21_restored_etcd_seen_in_a_bookmark(watch_list):
         await setup.clock.pass_sleep(0.8)
         await setup.sink.until(a="", b="", d="")
         assert setup.lists()[1:] == [""]
-        assert setup.status.errors == {"backwards": 1}
+        assert setup.health.errors == {"backwards": 1}
         setup.put("e")
         await setup.sink.until(a="", b="", d="", e="")
 
@@ -307,7 +308,7 @@ async def test_fault_21_restored_etcd_without_a_word(watch_list):
         await setup.clock.pass_sleep(1.6)
         await setup.clock.pass_sleep(3.2)
         await setup.sink.until(a="")
-        assert setup.status.errors["http_504"] == 1
+        assert setup.health.errors["http_504"] == 1
         assert setup.lists()[-1] == ""
 
 
@@ -335,7 +336,7 @@ async def test_fault_22_huge_and_split(watch_list, piece_bytes):
         await setup.sink.until(a=huge, b="")
         setup.put("b", huge + "y")
         await setup.sink.until(a=huge, b=huge + "y")
-        assert not setup.status.errors
+        assert not setup.health.errors
         task.cancel()
 
 
@@ -348,11 +349,11 @@ async def test_streamed_list_not_known(mode, kind):
         setup.put("a")
         task = asyncio.create_task(setup.reflector.run())
         if mode == "ignore":
-            while not setup.status.events["ADDED"]:
+            while not setup.health.events["ADDED"]:
                 await asyncio.sleep(0)
             await setup.clock.pass_sleep(5)
         await setup.sink.until(a="")
-        assert setup.status.errors == {kind: 1}
+        assert setup.health.errors == {kind: 1}
         assert setup.lists()[-1] == "0"
         setup.put("b")
         await setup.sink.until(a="", b="")
@@ -370,7 +371,7 @@ async def test_streamed_list_cut_off():
         await setup.clock.pass_sleep(0.8)
         await setup.sink.until(a="")
         assert setup.sink.replaced == [{"a": ""}]
-        assert setup.status.errors == {"incomplete": 1}
+        assert setup.health.errors == {"incomplete": 1}
         task.cancel()
 
 
@@ -382,7 +383,7 @@ async def test_unreadable_object(watch_list):
         setup.put("new", "unreadable")
         setup.put("b", "1")
         await setup.sink.until(a="", b="1")
-        assert setup.status.errors == {"object": 2}
+        assert setup.health.errors == {"object": 2}
 
 
 @pytest.mark.parametrize(
@@ -402,14 +403,14 @@ async def test_nonsense_in_a_watch(line):
         await setup.clock.pass_sleep(0.8)
         setup.put("b")
         await setup.sink.until(a="", b="")
-        assert setup.status.errors == {"protocol": 1}
-        assert setup.status.lists == 1
+        assert setup.health.errors == {"protocol": 1}
+        assert setup.health.lists == 1
 
 
 async def test_error_event_other_than_gone():
     """A server that cannot go on with a watch is asked for a list, not older than what is known."""
     async with following("a") as setup:
-        version = setup.status.version
+        version = setup.health.version
         setup.server.say(
             event("ERROR", b'{"kind":"Status","code":500,"reason":"InternalError","message":"no"}')
         )

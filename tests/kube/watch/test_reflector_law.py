@@ -116,10 +116,10 @@ class Life:
             there = {
                 stored.key[1]: stored.document["spec"]["value"] for stored in self.server.store.list(NODES)
             }
-            if self.setup.status.synced and self.setup.sink.objects == there:
+            if self.setup.health.synced and self.setup.sink.objects == there:
                 return
             await self.settle()
-        raise AssertionError(self.setup.status)
+        raise AssertionError(self.setup.health)
 
 
 @pytest.mark.parametrize("watch_list", [False, True], ids=["list", "watch-list"])

@@ -92,8 +92,8 @@ async def test_heartbeats_change_nothing():
             for beat in range(20):
                 server.store.update(NODES, "a", node("a", str(beat), gpu="4"))
             nodes = view.reflectors[0]
-            await until(lambda: nodes.status.version == str(server.store.version))
-            assert nodes.status.events["MODIFIED"] == 20
+            await until(lambda: nodes.health.version == str(server.store.version))
+            assert nodes.health.events["MODIFIED"] == 20
             assert view.offers.version == version
 
 
@@ -137,7 +137,7 @@ async def test_what_is_missing():
         forbidden = StatusError(403, "Forbidden", 'namespaces is forbidden: User "x" cannot list resource')
         server.intercept = lambda request: status(forbidden) if "namespaces" in request.path else None
         async with live(server) as view:
-            await until(lambda: view.reflectors[0].status.synced and view.reflectors[1].status.errors)
+            await until(lambda: view.reflectors[0].health.synced and view.reflectors[1].health.errors)
             assert (
                 view.missing()
                 == f"namespaces not listed yet (the API server answered 403 Forbidden: {forbidden})"

@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
+from tessera.serving.address import Address
+from tessera.serving.http.messages import Response
+from tessera.serving.http.server import Server
 from tessera.simulation.control_plane.apiserver import Target
-from tessera.simulation.control_plane.http import HttpServer, Response
 from tessera.simulation.control_plane.kinds import CONFIG_MAPS, MUTATING_WEBHOOKS, NAMESPACES, PODS
 from tessera.simulation.control_plane.store import StatusError, Store
 from tessera.simulation.control_plane.webhooks import Webhooks
@@ -62,8 +64,8 @@ async def serving(hook, tmp_path, name="hook.gpu.svc", authority=AUTHORITY, **mo
         **more,
     }
     store.create(MUTATING_WEBHOOKS, {"metadata": {"name": "test"}, "webhooks": [one]})
-    server = HttpServer(hook.answer)
-    await server.start(tls=context)
+    server = Server(hook.answer)
+    await server.start(Address("127.0.0.1", 0), context)
     calls = []
     webhooks = Webhooks(store, {SERVICE: ("127.0.0.1", server.port)}, calls.append)
     try:

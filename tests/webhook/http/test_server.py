@@ -6,36 +6,13 @@ import threading
 
 import pytest
 
-from tessera.core.errors import InvalidInput, TesseraError
+from tessera.core.errors import TesseraError
+from tessera.serving.address import Address
 from tessera.webhook.health import Health
 from tessera.webhook.http.messages import Limits
-from tessera.webhook.http.server import Address, Server
+from tessera.webhook.http.server import Server
 from tessera.webhook.http.site import Site
 from tests.webhook.support import Live, request
-
-
-@pytest.mark.parametrize(
-    ("text", "host", "port"),
-    [
-        (":8443", "", 8443),
-        ("0.0.0.0:1", "0.0.0.0", 1),  # noqa: S104
-        ("[::1]:443", "::1", 443),
-        ("host.example:65535", "host.example", 65535),
-    ],
-)
-def test_address(text, host, port):
-    """An address to listen on is read, and written as it was."""
-    assert Address.parse(text) == Address(host, port)
-    assert str(Address.parse(text)) == text
-
-
-@pytest.mark.parametrize(
-    "text", ["", "8443", "host:", "host:x", "host:65536", "::1:443", "host:-1", "host:٣"]
-)
-def test_no_address(text):
-    """Anything else is refused with what would be right."""
-    with pytest.raises(InvalidInput, match="write host:port"):
-        Address.parse(text)
 
 
 def test_port_taken():

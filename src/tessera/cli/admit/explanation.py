@@ -5,8 +5,9 @@ import difflib
 from tessera.cli.common.terminal import Style, table
 from tessera.core.admission import explanation as core
 from tessera.core.admission.decision import Admit, Policy, Reject
-from tessera.core.admission.fallback import UNLIMITED, Step, asked_profiles, of_short, short
+from tessera.core.admission.fallback import UNLIMITED, Step, asked_profiles
 from tessera.core.admission.offers import Offers
+from tessera.core.kubernetes.resources import of_short, short
 from tessera.protocol import yaml
 from tessera.webhook.offline import Admitted
 

@@ -14,10 +14,11 @@ from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.reading import read_inventory
 from tessera.cli.common.terminal import Style
-from tessera.core.devices.capacity import PODS, Usage, is_gpu, total
+from tessera.core.devices.capacity import PODS, Usage, total
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
-from tessera.core.mig.profile import WHOLE_GPU, InvalidProfile, MigProfile
+from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu
+from tessera.core.mig.profile import InvalidProfile, MigProfile
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.report import Report, report_of
 from tessera.kube.object_files import called
@@ -147,13 +148,13 @@ def command(
     watched = frozenset(one.resource for one in least)
     inventory = Inventory(
         # GPUs always count: what is left of a card depends on all that is cut from it
-        keep=cache(lambda resource: shown(resource) or is_gpu(resource) or resource in watched),
+        keep=cache(lambda resource: shown(resource) or is_any_gpu(resource) or resource in watched),
         selector=LabelSelector.parse(selector),
-        holds=lambda claim: pods and namespace in (None, claim.namespace),
+        holds=lambda use: pods and namespace in (None, use.namespace),
     )
 
     def report() -> Report:
-        return report_of(inventory, shown, pods=pods, with_rooms=output in ("wide", "json", "yaml"))
+        return report_of(inventory, shown, with_pods=pods, with_rooms=output in ("wide", "json", "yaml"))
 
     if watch:
         from tessera.cli.capacity.screens import show_changes
@@ -165,7 +166,7 @@ def command(
     _print(found, output)
     if not found.nodes:
         click.echo(_nothing(inventory, wanted, sources), err=True)
-    elif pods and not found.claims:
+    elif pods and not found.pods:
         click.echo(_no_pods(namespace, "anything" if everything else _what(wanted)), err=True)
     return _below(inventory, least)
 
@@ -173,7 +174,7 @@ def command(
 def _shown(wanted: frozenset[str], *, everything: bool) -> Callable[[str], bool]:
     if everything:
         return lambda _: True
-    return wanted.__contains__ if wanted else is_gpu
+    return wanted.__contains__ if wanted else is_any_gpu
 
 
 def _print(report: Report, output: str) -> None:

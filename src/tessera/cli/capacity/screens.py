@@ -11,11 +11,12 @@ import click
 
 from tessera.cli.capacity.documents import as_csv, as_json, as_yaml
 from tessera.cli.capacity.tables import Row, draw, tables
-from tessera.cli.capacity.watch import STALE, following
 from tessera.cli.common.terminal import Style
+from tessera.inventory.following import following
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.report import Report
 from tessera.kube.rest.client import Client
+from tessera.kube.watch.follow import STALE
 
 _PACE: Final = 0.5  # seconds between two pictures: people do not read faster
 _HOME_AND_CLEAR: Final = "\x1b[H\x1b[J"

@@ -8,8 +8,7 @@ import msgspec
 
 from tessera.cli.common.terminal import Style, table
 from tessera.cli.mig.tiles import draw_cards
-from tessera.core.admission.fallback import short
-from tessera.core.kubernetes.node import is_gpu_resource
+from tessera.core.kubernetes.resources import is_whole_or_mig, short
 from tessera.protocol.kubernetes.objects import decode_node
 from tessera.protocol.mig.nodes import gpu_node, present_layout
 from tessera.simulation.control_plane.store import Document
@@ -141,7 +140,7 @@ def _given(scene: PodEnded, style: Style) -> Iterator[_Line]:
         limits = (container.get("resources") or {}).get("limits") or {}
         old = (before[container["name"]].get("resources") or {}).get("limits") or {}
         added = {
-            name: amount for name, amount in limits.items() if name not in old and not is_gpu_resource(name)
+            name: amount for name, amount in limits.items() if name not in old and not is_whole_or_mig(name)
         }
         if added:
             listed = ", ".join(f"{name}: {amount}" for name, amount in added.items())
@@ -193,7 +192,7 @@ def _change(before: Counts, after: Counts) -> str:
 
 
 def _called(resource: str) -> str:
-    return short(resource) if is_gpu_resource(resource) else resource
+    return short(resource) if is_whole_or_mig(resource) else resource
 
 
 def _as_it_is(text: str) -> str:

@@ -6,10 +6,11 @@ from typing import Final
 
 import click
 
-from tessera.cli.common.page import explainer, serving
+from tessera.cli.common.page import explainer
 from tessera.cli.common.terminal import Style
 from tessera.cli.demo.command import Pace, tell_all
 from tessera.dashboard.board import Admission, Board
+from tessera.dashboard.server import serve_page
 from tessera.protocol.configuration import webhook as config
 from tessera.simulation.embedded import AdmissionSeen, Embedded, embedded
 from tessera.simulation.node.descriptions import NodeSpec, known_nodes
@@ -35,7 +36,7 @@ async def serve_demo(stories: list[Story], pace: Pace, port: int, own: dict[str,
     async with (
         embedded(nodes, configuration, on_admission=admitted) as cluster,
         cluster.cluster.client() as client,
-        serving(
+        serve_page(
             client, board, explainer(cluster.view.offers, configuration.policy), port, denials=False
         ) as url,
     ):

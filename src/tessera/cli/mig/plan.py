@@ -10,8 +10,8 @@ from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.duration import Duration
 from tessera.cli.mig.plan_output import OUTPUTS, Place, write_plan
 from tessera.cli.mig.sources import read_text
-from tessera.core.devices.capacity import is_gpu
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.layout import NodeLayout, resolve
 from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
@@ -203,7 +203,7 @@ def _node_cards(files: tuple[str, ...], *, keep: bool) -> tuple[list[Place], lis
     cards: list[Card] = []
     passed_over = []
     for file in files:
-        inventory = Inventory(is_gpu)
+        inventory = Inventory(is_any_gpu)
         inventory.take(objects_in([file]))
         for node in inventory.gpus.values():
             if not node.label:

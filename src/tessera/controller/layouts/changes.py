@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from tessera.core.admission.fallback import short
-from tessera.core.devices.capacity import Claim, in_order
+from tessera.core.devices.capacity import PodUse, in_order
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.resources import short
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import Entry, NodeLayout, resolve
 from tessera.core.mig.relayout import going, in_danger
@@ -89,7 +89,7 @@ class Change:
         return {"metadata": {**metadata, **({"resourceVersion": version} if version else {})}}
 
 
-def change_of(node: NodeIn, offered: Mapping[str, int], claims: Sequence[Claim], wanted: Wanted) -> Change:
+def change_of(node: NodeIn, offered: Mapping[str, int], uses: Sequence[PodUse], wanted: Wanted) -> Change:
     """What would happen to a node; `InvalidInput` says why it cannot."""
     gpus = mig_nodes.gpu_node(node)
     layout = _layout(gpus, wanted)
@@ -99,7 +99,7 @@ def change_of(node: NodeIn, offered: Mapping[str, int], claims: Sequence[Claim],
         after = before
     change = Change(gpus.name, wanted, before, after, gpus.state, offered, None)
     if layout is None:
-        risks = [_risk(claim, resource, "") for claim in claims for resource in claim.amounts]
+        risks = [_risk(use, resource, "") for use in uses for resource in use.amounts]
         return replace(change, risks=() if change.written else tuple(risks))
     expected = layout.resources(gpus.strategy)
     if change.written:
@@ -107,8 +107,8 @@ def change_of(node: NodeIn, offered: Mapping[str, int], claims: Sequence[Claim],
     lost = going(_present(gpus), layout, offered, gpus.strategy)
     risks = [
         # devices that stay for their pods are not offered, and are there
-        _risk(claim, r, f"; {lost[r]} of {max(lost[r], offered.get(r, 0))} are removed")
-        for claim, r in in_danger(claims, lost)
+        _risk(use, r, f"; {lost[r]} of {max(lost[r], offered.get(r, 0))} are removed")
+        for use, r in in_danger(uses, lost)
     ]
     return replace(change, expected=expected, risks=tuple(risks))
 
@@ -163,6 +163,6 @@ def _present(gpus: GpuNode) -> NodeLayout | None:
         return None
 
 
-def _risk(claim: Claim, resource: str, lost: str) -> str:
-    amount = claim.amounts[resource]
-    return f"pod {claim.namespace}/{claim.name} holds {amount} × {short(resource)}{lost}"
+def _risk(use: PodUse, resource: str, lost: str) -> str:
+    amount = use.amounts[resource]
+    return f"pod {use.namespace}/{use.name} holds {amount} × {short(resource)}{lost}"

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tessera.core.admission.fallback import short
-from tessera.core.kubernetes.node import is_gpu_resource
+from tessera.core.kubernetes.resources import is_whole_or_mig, short
 from tessera.protocol.kubernetes.objects import NodeIn, node_of
 from tessera.protocol.mig.nodes import GpuNode
 
@@ -40,5 +39,5 @@ def progress_of(gpus: GpuNode, offered: Mapping[str, int], expected: Mapping[str
 
 def offered_by(node: NodeIn) -> dict[str, int]:
     """The GPUs and MIG devices that a node has; of those that it has none of, none."""
-    amounts = node_of(node, is_gpu_resource).allocatable
+    amounts = node_of(node, is_whole_or_mig).allocatable
     return {resource: int(amount.value) for resource, amount in amounts.items() if amount.value >= 1}

@@ -4,15 +4,16 @@ from collections.abc import Sequence
 
 from tessera.controller.layouts.changes import Change, Wanted, change_of
 from tessera.controller.layouts.progress import offered_by
-from tessera.core.devices.capacity import Claim, is_gpu
+from tessera.core.devices.capacity import PodUse
 from tessera.core.errors import InvalidInput, InvalidInputs
-from tessera.inventory.inventory import UNFINISHED
+from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.listing import list_all
+from tessera.kube.watch.resource import NODES, UNFINISHED_PODS
 from tessera.protocol.kubernetes.objects import NodeIn, decode_node
-from tessera.protocol.kubernetes.pods import decode_claim
+from tessera.protocol.kubernetes.pod_use import decode_pod_use
 from tessera.protocol.kubernetes.selector import LabelSelector
 
 
@@ -22,9 +23,9 @@ async def changes_of(
     """What would happen to each node; every reason why it cannot be is told at once."""
     changes, complaints = [], []
     for node in await (_named(client, names) if names else _selected(client, selector)):
-        claims = await _claims(client, node.metadata.name)
+        uses = await _uses(client, node.metadata.name)
         try:
-            changes.append(change_of(node, offered_by(node), claims, wanted))
+            changes.append(change_of(node, offered_by(node), uses, wanted))
         except InvalidInput as error:
             complaints += [f"node {node.metadata.name}: {line}" for line in str(error).split("\n")]
     if complaints:
@@ -33,7 +34,7 @@ async def changes_of(
 
 
 async def _selected(client: Client, selector: LabelSelector) -> list[NodeIn]:
-    found = await list_all(client, path_of("v1", "nodes"), {"labelSelector": selector.text}, decode_node)
+    found = await list_all(client, NODES.path, {"labelSelector": selector.text}, decode_node)
     if not found:
         raise InvalidInput(f'the cluster has no nodes that match "{selector.text}"')
     return found
@@ -53,8 +54,8 @@ async def _named(client: Client, names: Sequence[str]) -> list[NodeIn]:
     return found
 
 
-async def _claims(client: Client, node: str) -> list[Claim]:
+async def _uses(client: Client, node: str) -> list[PodUse]:
     """What pods hold of a node's GPUs."""
-    query = {"fieldSelector": f"spec.nodeName={node},{UNFINISHED}"}
-    claims = await list_all(client, path_of("v1", "pods"), query, lambda raw: decode_claim(raw, is_gpu))
-    return [claim for claim in claims if claim.amounts]
+    query = {"fieldSelector": f"spec.nodeName={node},{UNFINISHED_PODS.fields}"}
+    uses = await list_all(client, UNFINISHED_PODS.path, query, lambda raw: decode_pod_use(raw, is_any_gpu))
+    return [use for use in uses if use.amounts]

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from tessera.controller.layouts.progress import offered_by
 from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
-from tessera.kube.watch.reflector import Reflector
-from tessera.kube.watch.resource import Key, Resource
+from tessera.kube.watch.follow import follow
+from tessera.kube.watch.resource import NODES, Key, Sink
 from tessera.protocol.kubernetes.objects import NodeIn, decode_node
 
 
@@ -58,12 +57,6 @@ class Watched:
 async def watched(client: Client, name: str) -> AsyncIterator[Watched]:
     """Follow one node."""
     node = Watched(name)
-    query = {"fieldSelector": f"metadata.name={name}"}
-    resource = Resource(f"node {name}", path_of("v1", "nodes"), decode_node, query)
-    reflector = Reflector(client, resource, node)
-    following = asyncio.create_task(reflector.run())
-    try:
+    sink = Sink(decode_node, node.replace, node.upsert, node.delete)
+    async with follow(client, {NODES.named(name): sink}, complete=False):
         yield node
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)

@@ -5,14 +5,16 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
 
 from tessera.core.admission import fallback, injection
-from tessera.core.admission.fallback import AsAsked, FallbackPolicy, Permission, Unmatched, Wishes, short
+from tessera.core.admission.fallback import AsAsked, FallbackPolicy, Permission, Unmatched, Wishes
 from tessera.core.admission.injection import InjectionPolicy, Refusal
 from tessera.core.admission.offers import Offers
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import Namespace, is_gpu_resource
+from tessera.core.kubernetes.node import Namespace
 from tessera.core.kubernetes.pod import Amounts, Container, Pod
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.mig.profile import MIG_PREFIX, WHOLE_GPU, MigProfile
+from tessera.core.kubernetes.resources import WHOLE_GPU, is_whole_or_mig, of_short, short
+from tessera.core.mig.profile import MIG_PREFIX, MigProfile
+from tessera.core.text import quoted
 
 POLICY_ANNOTATION: Final = "gpu-webhook.k8s.io/fallback-policy"
 MIN_MEMORY_ANNOTATION: Final = "gpu-webhook.k8s.io/min-memory"
@@ -186,15 +188,13 @@ def wishes_of(pod: Pod, namespace: Namespace | None) -> Wishes:
             permission = Permission(text)
         except ValueError:
             choices = ", ".join(one.value for one in Permission)
-            raise InvalidInput(f"{where}: {printable(text)} is not one of {choices}") from None
+            raise InvalidInput(f"{where}: {quoted(text)} is not one of {choices}") from None
     if (memory := said(MIN_MEMORY_ANNOTATION)) is not None:
         where, text = memory
         try:
             min_memory = Quantity.parse(text)
         except InvalidInput:
-            raise InvalidInput(
-                f"{where}: {printable(text)} is not an amount of memory such as 20Gi"
-            ) from None
+            raise InvalidInput(f"{where}: {quoted(text)} is not an amount of memory such as 20Gi") from None
     return Wishes(permission, min_memory)
 
 
@@ -205,7 +205,7 @@ def complete_limits(pod: Pod, gpu_resources: frozenset[str]) -> Pod:
         missing = {
             resource: amount
             for resource, amount in container.requests.items()
-            if resource not in container.limits and (is_gpu_resource(resource) or resource in gpu_resources)
+            if resource not in container.limits and (is_whole_or_mig(resource) or resource in gpu_resources)
         }
         return replace(container, limits={**container.limits, **missing}) if missing else container
 
@@ -245,7 +245,7 @@ def _misspelt(pod: Pod) -> Iterator[str]:
     asked = {name: None for one in pod.all_containers() for name in one.resources() if one.asked(name)}
     for resource in asked:
         if resource.startswith(MIG_PREFIX) and MigProfile.of_resource(resource) is None:
-            yield f"{printable(resource)} is no MIG profile such as {MIG_PREFIX}1g.10gb: nothing is done about it"
+            yield f"{quoted(resource)} is no MIG profile such as {MIG_PREFIX}1g.10gb: nothing is done about it"
 
 
 def _untouched(pod: Pod) -> str:
@@ -265,7 +265,7 @@ def _record(pod: Pod, replaced: tuple[tuple[str, str], ...]) -> str:
 def _is_entry(text: str) -> bool:
     old, arrow, new = text.partition("->")
     try:
-        return bool(arrow) and short(fallback.of_short(old)) == old and short(fallback.of_short(new)) == new
+        return bool(arrow) and short(of_short(old)) == old and short(of_short(new)) == new
     except InvalidInput:
         return False
 
@@ -305,9 +305,3 @@ def _listed(counts: tuple[tuple[str, int], ...]) -> str:
 
 def _fit(warning: str) -> str:
     return warning if len(warning) <= WARNING_LENGTH else warning[: WARNING_LENGTH - 1] + "…"
-
-
-def printable(text: str) -> str:
-    """A value from a pod as a message may carry it: quoted, escaped, short."""
-    shown = text[:60].encode("unicode_escape").decode("ascii").replace('"', '\\"')
-    return f'"{shown}"' + ("…" if len(text) > 60 else "")

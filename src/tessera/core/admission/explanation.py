@@ -8,8 +8,9 @@ from tessera.core.admission.decision import Policy, wishes_of
 from tessera.core.admission.fallback import Step
 from tessera.core.admission.offers import Offers
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import Node, Offer, is_gpu_resource, why_excluded
+from tessera.core.kubernetes.node import Node, Offer, why_excluded
 from tessera.core.kubernetes.pod import Pod
+from tessera.core.kubernetes.resources import is_whole_or_mig
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ def asked(pod: Pod) -> list[tuple[str, str]]:
         (container.name, f"{resource}: {container.asked(resource)}")
         for container in pod.all_containers()
         for resource in container.resources()
-        if is_gpu_resource(resource)
+        if is_whole_or_mig(resource)
     ]
 
 

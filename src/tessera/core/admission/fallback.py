@@ -15,10 +15,11 @@ from types import MappingProxyType
 from typing import Final
 
 from tessera.core.admission.offers import Offers, most_of
-from tessera.core.kubernetes.node import Offer, is_gpu_resource
+from tessera.core.kubernetes.node import Offer
 from tessera.core.kubernetes.pod import Container, Pod, peak
 from tessera.core.kubernetes.quantity import Number, Quantity
-from tessera.core.mig.profile import WHOLE_GPU, MigProfile
+from tessera.core.kubernetes.resources import WHOLE_GPU
+from tessera.core.mig.profile import MigProfile
 
 GIB: Final = 2**30
 # A pod with more different profiles than any card has would make the search for a common node explode.
@@ -305,21 +306,6 @@ def apply(pod: Pod, by: Mapping[str, str]) -> Pod:
         return Container(one.name, requests, limits, one.restartable)
 
     return pod.map_containers(container)
-
-
-def short(resource: str) -> str:
-    """A resource as records and messages name it: `1g.10gb`, `gpu`."""
-    profile = MigProfile.of_resource(resource)
-    if profile is not None:
-        return profile.label
-    return "gpu" if resource == WHOLE_GPU else resource
-
-
-def of_short(name: str) -> str:
-    """The resource behind `gpu`, a profile or a resource's full name."""
-    if name in ("gpu", WHOLE_GPU):
-        return WHOLE_GPU
-    return name if is_gpu_resource(name) else MigProfile.parse(name).resource
 
 
 def _whole(amount: Number) -> int:

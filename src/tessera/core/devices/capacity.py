@@ -1,8 +1,8 @@
 """What there is, what is taken and what is left, counted as the scheduler counts.
 
-A pod becomes a `Claim`: what it takes of its node, or asks for while it has none. `Capacity` adds claims up as they
+A pod becomes a `PodUse`: what it takes of its node, or asks for while it has none. `Capacity` adds uses up as they
 come and keeps none of them, so that a cluster of any size is read in one pass; whoever follows a cluster keeps the
-claims and takes the old one out before the new one goes in.
+uses and takes the old one out before the new one goes in.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,27 +10,21 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final, TypeVar
 
-from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node, is_gpu_resource
+from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node
 from tessera.core.kubernetes.pod import Amounts, Container, Pod, requested
 from tessera.core.kubernetes.quantity import ZERO, Quantity
-from tessera.core.mig.profile import WHOLE_GPU, MigProfile
+from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.mig.profile import MigProfile
 
 _T = TypeVar("_T")
 
 PODS: Final = "pods"  # a node's places for pods; every pod takes one, and none says so
 _ONE: Final = Quantity(Fraction(1))
 _ENDED: Final = frozenset({"Succeeded", "Failed"})  # phases in which a pod holds nothing any more
-# what the time-slicing of NVIDIA's plugin calls whole GPUs that are shared
-_SHARED_GPU: Final = WHOLE_GPU + ".shared"
-
-
-def is_gpu(resource: str) -> bool:
-    """Whether a resource is a GPU or a part of one."""
-    return is_gpu_resource(resource) or resource == _SHARED_GPU
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class PodUse:
     """What one pod takes of its node, or asks for while it has none."""
 
     namespace: str
@@ -42,17 +36,17 @@ class Claim:
     record: str = ""  # what the pod asked for before fallback changed it
 
 
-def claim_of(
+def pod_use(
     pod: Pod, phase: str, *, deleted: bool = False, keep: Callable[[str], bool] = lambda _: True
-) -> Claim:
-    """What a pod claims of the resources that matter; nothing when it is over, or will never be scheduled.
+) -> PodUse:
+    """What a pod uses of the resources that matter; nothing when it is over, or will never be scheduled.
 
     A deleted pod holds what it has until its containers have ended; one that has no node yet never gets one.
     """
     over = phase in _ENDED or (deleted and not pod.node_name)
     amounts = {} if over else {**requested(pod), PODS: _ONE}
     kept = {resource: amount for resource, amount in amounts.items() if amount and keep(resource)}
-    return Claim(pod.namespace, pod.name, pod.node_name, kept, ending=deleted)
+    return PodUse(pod.namespace, pod.name, pod.node_name, kept, ending=deleted)
 
 
 def in_effect(spec: Amounts, actual: Amounts, allocated: Amounts, *, infeasible: bool) -> Amounts:
@@ -111,7 +105,7 @@ class NodeUse:
 
 
 class Capacity:
-    """The nodes of a cluster and the sums of what pods claim."""
+    """The nodes of a cluster and the sums of what pods use."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
@@ -125,27 +119,27 @@ class Capacity:
         """Forget a node; pods that are still bound to it count again should it come back."""
         self._nodes.pop(name, None)
 
-    def add(self, claim: Claim) -> None:
+    def add(self, use: PodUse) -> None:
         """Count a pod in."""
-        taken = self._taken.setdefault(claim.node, {})
-        for resource, amount in claim.amounts.items():
+        taken = self._taken.setdefault(use.node, {})
+        for resource, amount in use.amounts.items():
             taken[resource] = taken.get(resource, ZERO) + amount
 
-    def remove(self, claim: Claim) -> None:
+    def remove(self, use: PodUse) -> None:
         """Count a pod out that was counted in."""
-        taken = self._taken.get(claim.node, {})
-        for resource, amount in claim.amounts.items():
+        taken = self._taken.get(use.node, {})
+        for resource, amount in use.amounts.items():
             taken[resource] = taken.get(resource, ZERO) - amount
             if not taken[resource]:
                 del taken[resource]
         if not taken:
-            self._taken.pop(claim.node, None)
+            self._taken.pop(use.node, None)
 
     def forget_nodes(self) -> None:
         """There is a new list of nodes to come."""
         self._nodes.clear()
 
-    def forget_claims(self) -> None:
+    def forget_pods(self) -> None:
         """There is a new list of pods to come."""
         self._taken.clear()
 
@@ -196,7 +190,7 @@ def _rank(resource: str) -> tuple[int, MigProfile, str]:
     profile = MigProfile.of_resource(resource)
     if profile is not None:
         return (1, profile, resource)
-    return (0 if is_gpu(resource) else 2, _NO_PROFILE, resource)
+    return (0 if is_any_gpu(resource) else 2, _NO_PROFILE, resource)
 
 
 _NO_PROFILE: Final = MigProfile(0, 0)

@@ -6,8 +6,8 @@ from types import MappingProxyType
 from typing import Final
 
 from tessera.core.kubernetes.pod import NOTHING, Amounts, Pod
+from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.kubernetes.scheduling import Taint, untolerated
-from tessera.core.mig.profile import MIG_PREFIX, WHOLE_GPU, MigProfile
 
 # labels that GPU feature discovery sets
 GPU_PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
@@ -45,7 +45,7 @@ class Node:
         counts = sorted(
             (resource, int(amount.value))
             for resource, amount in self.allocatable.items()
-            if amount.value >= 1 and is_gpu_resource(resource)
+            if amount.value >= 1 and is_whole_or_mig(resource)
         )
         memory = self.labels.get(GPU_MEMORY_LABEL, "")
         # usable memory is a little less than the name on the box (40536 MiB on a 40 GB card): round up
@@ -61,19 +61,6 @@ class Namespace:
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-
-
-def is_gpu_resource(resource: str) -> bool:
-    """Whether fallback may choose it: a whole GPU or a MIG profile."""
-    return resource == WHOLE_GPU or (
-        resource.startswith(MIG_PREFIX) and MigProfile.of_resource(resource) is not None
-    )
-
-
-def is_extended(resource: str) -> bool:
-    """Whether somebody outside Kubernetes defined it: those come in whole numbers, and limits equal requests."""
-    domain, slash, _ = resource.partition("/")
-    return bool(slash) and not domain.endswith("kubernetes.io")
 
 
 def why_excluded(pod: Pod, node: Node) -> str | None:

@@ -46,9 +46,9 @@ class Pod:
     required_terms: tuple[NodeSelectorTerm, ...] | None = None  # of required node affinity; None: none is set
     tolerations: tuple[Toleration, ...] = ()
     overhead: Amounts = field(default_factory=dict)
-    pod_requests: Amounts = field(
-        default_factory=dict
-    )  # spec.resources: what the pod as a whole requests, in place of the sum
+    # spec.resources: what the pod as a whole requests, in place of the sum, and may use
+    pod_requests: Amounts = field(default_factory=dict)
+    pod_limits: Amounts = field(default_factory=dict)
 
     def all_containers(self) -> Iterator[Container]:
         """Init containers first, as they run and as Kubernetes visits them."""

@@ -14,6 +14,7 @@ from functools import lru_cache, total_ordering
 from typing import Final, Self
 
 from tessera.core.errors import InvalidInput
+from tessera.core.text import quoted
 
 Number = Fraction | int
 
@@ -119,7 +120,7 @@ def _parse(text: str) -> Quantity:
         raise InvalidQuantity(f"{text[:16]!r}… ({len(text)} characters) is not a Kubernetes quantity")
     match = _TEXT.fullmatch(text)
     if match is None or not text:
-        raise InvalidQuantity(f"{_quoted(text)} is not a Kubernetes quantity such as 2, 500m or 8Gi")
+        raise InvalidQuantity(f"{quoted(text)} is not a Kubernetes quantity such as 2, 500m or 8Gi")
     whole, _, fraction = match["digits"].partition(".")  # Go reads ".", "-" and "m" as zero; so do we
     value = Fraction(int(whole + fraction or "0"), 10 ** len(fraction))
     if match["exponent"] is not None:
@@ -135,10 +136,6 @@ def _parse(text: str) -> Quantity:
     if form is Format.BINARY_SI:
         value = min(value, _MAX)
     return Quantity(-value if match["sign"] == "-" else value, form)
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.encode("unicode_escape").decode("ascii").replace('"', '\\"') + '"'
 
 
 def _canonical(value: Fraction, form: Format) -> str:

@@ -12,10 +12,11 @@ from enum import StrEnum
 
 from tessera.core.devices.ids import gpu_uuid, mig_uuid
 from tessera.core.errors import InvalidInput, InvalidInputs
+from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.misfit import explain_misfit
 from tessera.core.mig.placement import Instance, Wish, place
-from tessera.core.mig.profile import WHOLE_GPU, MigProfile
+from tessera.core.mig.profile import MigProfile
 
 
 class DoesNotFit(InvalidInput):

@@ -11,6 +11,7 @@ from typing import Final
 
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import PRODUCTS, Product
+from tessera.core.text import quoted
 
 # A driver shows up to about 1 % less than the name says (H200: 143771 MiB of 141 GiB); neighbours of one family
 # are as close as 94 and 96 GB, which the nearest one decides
@@ -49,10 +50,9 @@ def product_named(text: str, among: Iterable[Product] = PRODUCTS) -> Product:
         return found
     candidates = _candidates(_plain(text), among)
     names = ", ".join(product.short_name for product in candidates or among)
-    shown = text[:60].encode("unicode_escape").decode("ascii")
     if candidates:
-        raise InvalidInput(f'product "{shown}" may be one of several: {names}')
-    raise InvalidInput(f'unknown product "{shown}"; known are {names}')
+        raise InvalidInput(f"product {quoted(text)} may be one of several: {names}")
+    raise InvalidInput(f"unknown product {quoted(text)}; known are {names}")
 
 
 def _candidates(label: str, among: Iterable[Product]) -> list[Product]:

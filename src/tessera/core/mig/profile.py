@@ -11,9 +11,9 @@ from functools import lru_cache, total_ordering
 from typing import Final
 
 from tessera.core.errors import InvalidInput
+from tessera.core.text import quoted
 
 MIG_PREFIX: Final = "nvidia.com/mig-"
-WHOLE_GPU: Final = "nvidia.com/gpu"
 
 # digits are bounded: no card has a thousand slices or a million gigabytes
 _TEXT: Final = re.compile(
@@ -40,8 +40,7 @@ class MigProfile:
         """Read `1g.10gb`, `1g.10gb+me` or, as resource names have it, `1g.10gb.me`."""
         profile = _parse(text)
         if profile is None:
-            shown = text[:40].encode("unicode_escape").decode("ascii")
-            raise InvalidProfile(f'"{shown}" is not a MIG profile such as 1g.10gb or 1g.10gb+me')
+            raise InvalidProfile(f"{quoted(text)} is not a MIG profile such as 1g.10gb or 1g.10gb+me")
         return profile
 
     @classmethod

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from tessera.core.devices.capacity import Claim
+from tessera.core.devices.capacity import PodUse
 from tessera.core.mig.layout import DoesNotFit, NodeLayout, Strategy
 
 
@@ -26,6 +26,6 @@ def going(
     return {resource: number for resource, number in lost.items() if number > 0}
 
 
-def in_danger(claims: Iterable[Claim], lost: Mapping[str, int]) -> list[tuple[Claim, str]]:
+def in_danger(uses: Iterable[PodUse], lost: Mapping[str, int]) -> list[tuple[PodUse, str]]:
     """The pods that hold a resource of which devices would go, each with that resource."""
-    return [(claim, resource) for claim in claims for resource in claim.amounts if resource in lost]
+    return [(use, resource) for use in uses for resource in use.amounts if resource in lost]

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tessera.core.admission.fallback import of_short
-from tessera.core.devices.capacity import Claim
+from tessera.core.devices.capacity import PodUse
 from tessera.core.errors import InvalidInput
-from tessera.core.mig.profile import WHOLE_GPU, MigProfile
+from tessera.core.kubernetes.resources import WHOLE_GPU, of_short
+from tessera.core.mig.profile import MigProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Demand:
         return {profile: counts[profile] for profile in sorted(counts)}
 
 
-def demand_of(claims: Iterable[Claim], since: str) -> Demand:
+def demand_of(claims: Iterable[PodUse], since: str) -> Demand:
     """What pods ask for that no node has, and what pods made since then asked for before fallback.
 
     A waiting pod that fell back counts with what it asked for first.

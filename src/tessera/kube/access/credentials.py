@@ -12,11 +12,12 @@ from typing import Final
 from tessera.kube.access.cluster import Credential, Material
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import CredentialsFailed
+from tessera.kube.files import WatchedFiles
 
 _REREAD_SECONDS: Final = 60.0
 
 
-class WatchedFile:
+class RenewedFile:
     """A small file's content, as of now; the last good one when it cannot be read any more."""
 
     def __init__(self, path: Path, what: str, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -24,25 +25,25 @@ class WatchedFile:
         self._what = what
         self._clock = clock
         self._content: bytes | None = None
-        self._signature: tuple[int, int, int] | None = None
+        self._watched = WatchedFiles(path)
         self._read_at = 0.0
 
     def read(self, *, again: bool = False) -> bytes:
         """The content; `again` reads the file whether or not it seems changed."""
+        due = self._clock.now() - self._read_at >= _REREAD_SECONDS
+        if not (self._watched.changed() or again or due) and self._content is not None:
+            return self._content
         try:
-            stat = self._path.stat()
-            signature = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
-            due = self._clock.now() - self._read_at >= _REREAD_SECONDS
-            if again or self._content is None or due or signature != self._signature:
-                content = self._path.read_bytes()
-                if content.strip() or self._content is None:  # an empty file is one being written
-                    self._content = content
-                self._signature, self._read_at = signature, self._clock.now()
+            content = self._path.read_bytes()
         except OSError as error:
             if self._content is None:
                 raise CredentialsFailed(
                     f"{self._what}: cannot read {self._path}: {error.strerror}"
                 ) from error
+            return self._content
+        if content.strip() or self._content is None:  # an empty file is one being written
+            self._content = content
+        self._read_at = self._clock.now()
         return self._content
 
 
@@ -61,7 +62,7 @@ class _Source:
     """PEM or a token, given or in a file."""
 
     given: bytes | None
-    file: WatchedFile | None
+    file: RenewedFile | None
 
     def read(self, *, again: bool) -> bytes | None:
         return self.file.read(again=again) if self.file is not None else self.given
@@ -84,7 +85,7 @@ class StoredCredentials:
 
         def source(material: Material | None, field: str) -> _Source:
             if isinstance(material, Path):
-                return _Source(None, WatchedFile(material, self._where + field, clock))
+                return _Source(None, RenewedFile(material, self._where + field, clock))
             return _Source(material, None)
 
         given = token.encode("utf-8") if token is not None else None

@@ -17,8 +17,7 @@ import msgspec
 from tessera.kube.access.cluster import Credential, Credentials
 from tessera.kube.access.credentials import token_text
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
-from tessera.kube.errors import CredentialsFailed
-from tessera.kube.status import NOT_JSON
+from tessera.kube.errors import NOT_JSON, CredentialsFailed
 
 API_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 INTERACTIVE_MODES: Final = ("Never", "IfAvailable", "Always")

@@ -17,10 +17,9 @@ import msgspec
 from tessera.kube.access.cluster import Cluster, Credential
 from tessera.kube.access.tls import Contexts
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
-from tessera.kube.errors import ApiError, BadResponse, Unreachable
+from tessera.kube.errors import NOT_JSON, ApiError, BadResponse, Unreachable, error_of
 from tessera.kube.rest.connection import MAX_BODY, Connection, Lines
 from tessera.kube.rest.dial import dial, proxy_headers
-from tessera.kube.status import NOT_JSON, error_of
 
 Query = Mapping[str, str | int | bool | None]
 

@@ -1,7 +1,6 @@
 """The cluster as files describe it: `--nodes FILE` in place of an API server, followed for changes.
 
-Looking is polling what the path leads to now: that notices an editor's rename, a write, and the swapped link of a
-mounted ConfigMap alike. Reading and parsing happen in a thread; a broken file changes nothing.
+Reading and parsing happen in a thread; a broken file changes nothing.
 """
 
 import asyncio
@@ -13,6 +12,7 @@ from typing import Final, NoReturn
 from tessera.core.admission.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
+from tessera.kube.files import WatchedFiles
 from tessera.kube.object_files import NodesAndNamespaces, nodes_and_namespaces, objects_in_text, read_file
 from tessera.kube.watch.view import Keep, replace_namespaces
 
@@ -31,10 +31,10 @@ class FileView:
         self.reloads = 0
         self.failures = 0
         self.last_error = ""  # empty while what is in use is what is in the files
-        self._files = tuple(files)
+        self._files = WatchedFiles(*files)
         self._keep = keep
         self._clock = clock
-        self._seen = self._look()
+        self._files.changed()
         self._use(self._read())
 
     async def run(self, interval: float = _INTERVAL) -> NoReturn:
@@ -45,10 +45,8 @@ class FileView:
 
     async def check(self) -> None:
         """Look once, and use what is new and good."""
-        seen = self._look()
-        if seen == self._seen:
+        if not self._files.changed():
             return
-        self._seen = seen  # from before reading: a change while reading is one for the next look
         try:
             described = await asyncio.to_thread(self._read)
         except InvalidInput as error:
@@ -65,22 +63,12 @@ class FileView:
         """Nothing, ever: there is a view from the beginning."""
         return None
 
-    def _look(self) -> list[tuple[int, ...]]:
-        return [_signature(file) for file in self._files]
-
     def _read(self) -> NodesAndNamespaces:
-        found = (one for file in self._files for one in objects_in_text(read_file(str(file)), str(file)))
+        found = (
+            one for file in self._files.paths for one in objects_in_text(read_file(str(file)), str(file))
+        )
         return nodes_and_namespaces(found, self._keep)
 
     def _use(self, described: NodesAndNamespaces) -> None:
         self.offers.replace(described.nodes)
         replace_namespaces(self.offers, described.namespaces)
-
-
-def _signature(file: Path) -> tuple[int, ...]:
-    """What changes when the file does, links followed."""
-    try:
-        stat = file.stat()
-    except OSError as error:
-        return (error.errno or 0,)
-    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns

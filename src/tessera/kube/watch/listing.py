@@ -15,10 +15,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from tessera.kube.errors import ApiError, BadResponse
+from tessera.kube.errors import NOT_JSON, ApiError, BadResponse
 from tessera.kube.rest.client import Client, Query
 from tessera.kube.rest.connection import MAX_BODY, MAX_LINE
-from tessera.kube.status import NOT_JSON
 
 T = TypeVar("T")
 

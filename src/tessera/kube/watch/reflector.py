@@ -1,7 +1,7 @@
 """List and watch: a copy of one kind of objects, kept right whatever the API server does.
 
 A relist replaces the copy; between relists a watch changes it. What is lost is never the copy: when nothing can be
-reached, the last known state stays, and its age shows in `Status`.
+reached, the last known state stays, and its age shows in `Health`.
 """
 
 import asyncio
@@ -10,47 +10,24 @@ import random
 from collections.abc import Callable
 from typing import Final, Generic, NoReturn
 
-import msgspec
-
 from tessera.core.errors import InvalidInput
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
-from tessera.kube.errors import ApiError, BadResponse, KubeError
+from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
-from tessera.kube.rest.connection import Lines
-from tessera.kube.status import NOT_JSON, error_of
-from tessera.kube.watch.backoff import Backoff
+from tessera.kube.watch.events import Event, is_before, read_event
+from tessera.kube.watch.health import Health, Pace, SilenceGuard
 from tessera.kube.watch.listing import PAGE, read_list
-from tessera.kube.watch.remedies import Next, WatchFailed, refuses_streamed_list, remedy
-from tessera.kube.watch.resource import Key, Pace, Resource, Sink, Status, T
+from tessera.kube.watch.remedies import Backoff, Next, WatchFailed, refuses_streamed_list, remedy
+from tessera.kube.watch.resource import Resource, Sink, T
 
 _log: Final = logging.getLogger("tessera.kube")
 
-INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 _SERVER_TIMEOUT: Final = (300, 600)  # seconds; random, so that watches do not all end at once
 _SHORT_LIFE: Final = 1.0  # seconds; a watch that ends sooner is waited for before the next
 _UNREADABLE: Final = (InvalidInput, UnicodeDecodeError)  # of one object: the others are still good
 # in a row; then the list is read again, for a watch may wait for a version that never comes
 _SILENT_WATCHES: Final = 2
-
-
-class _Meta(msgspec.Struct, frozen=True, gc=False, rename={"version": "resourceVersion"}):
-    name: str = ""
-    namespace: str = ""
-    version: str = ""
-    annotations: dict[str, str] | None = None
-
-
-class _Object(msgspec.Struct, gc=False):
-    metadata: _Meta = _Meta()
-
-
-class _Event(msgspec.Struct, gc=False):
-    type: str
-    object: msgspec.Raw
-
-
-_event: Final = msgspec.json.Decoder(_Event).decode
-_object: Final = msgspec.json.Decoder(_Object).decode
+_LOOK_AGAIN: Final = 60.0  # seconds until a collection that the server does not have is asked for again
 
 
 class Reflector(Generic[T]):
@@ -59,7 +36,7 @@ class Reflector(Generic[T]):
     def __init__(
         self,
         client: Client,
-        resource: Resource[T],
+        resource: Resource,
         sink: Sink[T],
         *,
         pace: Pace = Pace(),  # noqa: B008 # frozen
@@ -68,14 +45,15 @@ class Reflector(Generic[T]):
         watch_list: bool = True,
     ) -> None:
         self.resource = resource
-        self.status = Status()
+        self.health = Health()
         self._client = client
         self._sink = sink
         self._pace = pace
         self._clock = clock
         self._uniform = uniform
         self._backoff = Backoff(uniform)
-        self._watch_list = watch_list
+        self._watch_list = watch_list  # whether the server may be asked for streamed lists
+        self._paged = False  # whether the next list is an ordinary one, for the last streamed one failed
         self._anew = False  # whether our version means nothing to the server any more
         self._next = Next.LIST
         self._initial: list[T] | None = None  # objects of a streamed list that is not complete yet
@@ -86,7 +64,7 @@ class Reflector(Generic[T]):
     @property
     def age(self) -> float | None:
         """Seconds since the server last said anything."""
-        return self.status.age(self._clock.now())
+        return self.health.age(self._clock.now())
 
     async def synced(self) -> None:
         """Wait until the sink holds a complete list."""
@@ -97,7 +75,7 @@ class Reflector(Generic[T]):
         while True:
             try:
                 self._streaming = False
-                if self._next is not Next.WATCH and not self._watch_list:
+                if self._next is not Next.WATCH and (self._paged or not self._watch_list):
                     await self._list()
                 began = self._clock.now()
                 await self._watch()
@@ -109,13 +87,18 @@ class Reflector(Generic[T]):
 
     def _after(self, error: KubeError) -> float:
         """Note a failure, decide what comes next, and say how long to wait before it."""
-        self.status.errors[error.kind] += 1
-        self.status.last_error = str(error)
+        if self.resource.optional and isinstance(error, ApiError) and error.code in (403, 404):
+            self._have_nothing(error)
+            return _LOOK_AGAIN
+        self.health.errors[error.kind] += 1
+        self.health.last_error = str(error)
         listing = self._next is not Next.WATCH
-        if listing and self._watch_list and refuses_streamed_list(error):
-            self._watch_list = False
-            _log.info("%s: no streamed list (%s); reading pages instead", self.resource.name, error)
-            return 0.0
+        if listing and self._watch_list:
+            if not self._paged and refuses_streamed_list(error):
+                self._watch_list = False
+                _log.info("%s: no streamed list (%s); reading pages instead", self.resource.name, error)
+                return 0.0
+            self._paged = not self._paged  # in turns: whichever of the two works, it is tried
         after = remedy(error, as_event=self._streaming)
         self._anew = self._anew or after is Next.LIST_ANEW
         if not listing:
@@ -134,14 +117,14 @@ class Reflector(Generic[T]):
             return lambda raw: self._decode_into(objects, raw)
 
         # any state the first time, which is cheap; then none older than ours
-        wanted = "" if self._anew else self.status.version or "0"
+        wanted = "" if self._anew else self.health.version or "0"
         query: dict[str, str | int] = {**self.resource.query, "resourceVersion": wanted}
         if wanted in ("", "0"):
             query["limit"] = PAGE
         else:  # from the server's cache, where pages would send it to etcd
             query["resourceVersionMatch"] = "NotOlderThan"
         version = await read_list(self._client, self.resource.path, query, begin)
-        if _is_before(version, wanted):
+        if is_before(version, wanted):
             raise WatchFailed("backwards", f"asked for version {wanted} or later, got a list of {version}")
         self._replace(objects, version)
 
@@ -156,23 +139,23 @@ class Reflector(Generic[T]):
         }
         if initial:
             query |= {
-                "resourceVersion": "" if self._anew else self.status.version,
+                "resourceVersion": "" if self._anew else self.health.version,
                 "sendInitialEvents": "true",
                 "resourceVersionMatch": "NotOlderThan",
             }
         else:
-            query["resourceVersion"] = self.status.version
-        self.status.watches += 1
+            query["resourceVersion"] = self.health.version
+        self.health.watches += 1
         async with self._client.watch(self.resource.path, query) as lines:
             self._streaming = True
-            guard = _SilenceGuard(lines, self._clock, self._patience)
+            guard = SilenceGuard(lines, self._clock, self._patience)
             guarding = asyncio.create_task(guard.run())
             heard = False
             try:
                 while batch := await lines.batch():
                     heard = True
                     for line in batch:
-                        self._handle(line)
+                        self._handle(read_event(line))
                     self._heard()
                     guard.heard(self._patience)
             except KubeError as error:
@@ -193,7 +176,7 @@ class Reflector(Generic[T]):
         return self._pace.silence if self._initial is None else self._pace.initial_silence
 
     def _heard(self) -> None:
-        self.status.last_contact = self._clock.now()
+        self.health.last_contact = self._clock.now()
         self._silent_watches = 0
         if self._initial is None:
             self._backoff.reset()
@@ -205,95 +188,72 @@ class Reflector(Generic[T]):
         kind = "silent" if self._silent_watches < _SILENT_WATCHES else "mute"
         return WatchFailed(kind, f"the watch said nothing for {seconds:g} s, not even a bookmark")
 
-    def _handle(self, line: bytes) -> None:
-        try:
-            event = _event(line)
-            raw = bytes(event.object)
-            if event.type == "ERROR":
-                raise error_of(500, raw)
-            metadata = _object(raw).metadata
-        except NOT_JSON as error:
-            raise BadResponse(f"a watch line that is no event: {error}") from error
-        self.status.events[event.type] += 1
+    def _handle(self, event: Event) -> None:
+        self.health.events[event.type] += 1
         if self._initial is not None:
-            self._handle_initial(event.type, raw, metadata)
+            self._handle_initial(self._initial, event)
             return
-        if _is_before(metadata.version, self.status.version):
+        version = event.metadata.version
+        if is_before(version, self.health.version):
             raise WatchFailed(
-                "backwards",
-                f"version {metadata.version} after {self.status.version}: the server's past has changed",
+                "backwards", f"version {version} after {self.health.version}: the server's past has changed"
             )
         if event.type == "DELETED":
-            self._sink.delete(Key(metadata.namespace, metadata.name))
+            self._sink.delete(event.key)
         elif event.type != "BOOKMARK":
-            self._upsert(raw)
-        self.status.version = metadata.version or self.status.version
+            self._upsert(event.raw)
+        self.health.version = version or self.health.version
 
-    def _handle_initial(self, type_: str, raw: bytes, metadata: _Meta) -> None:
-        if self._initial is None or type_ not in ("ADDED", "BOOKMARK"):
-            raise WatchFailed("ignored", f"a {type_} event inside the streamed list")
-        if type_ == "ADDED":
-            self._decode_into(self._initial, raw)
-        elif (metadata.annotations or {}).get(INITIAL_EVENTS_END) == "true":
-            objects, self._initial = self._initial, None
-            self._replace(objects, metadata.version)
+    def _handle_initial(self, objects: list[T], event: Event) -> None:
+        if event.type == "ADDED":
+            self._decode_into(objects, event.raw)
+        elif event.type != "BOOKMARK":
+            raise WatchFailed("ignored", f"a {event.type} event inside the streamed list")
+        elif event.ends_list:
+            self._initial = None
+            self._replace(objects, event.metadata.version)
         else:
             raise WatchFailed("ignored", "a bookmark that is not the end of the streamed list")
 
     def _replace(self, objects: list[T], version: str) -> None:
-        self._sink.replace(objects)
-        self.status.lists += 1
-        self.status.version = version
-        self._anew = False
-        self.status.last_contact = self._clock.now()
-        self.status.synced = True
+        self._anew = self._paged = self.health.absent = False
         self._next = Next.WATCH
         self._silent_watches = 0
-        self._synced.set()
+        self.health.lists += 1
+        self._have(objects, version)
         _log.info("%s: %d objects at version %s", self.resource.name, len(objects), version)
+
+    def _have(self, objects: list[T], version: str) -> None:
+        self._sink.replace(objects)
+        self.health.version = version
+        self.health.last_contact = self._clock.now()
+        self.health.synced = True
+        self._synced.set()
+
+    def _have_nothing(self, error: ApiError) -> None:
+        """The server does not have the collection, or not for us: it counts as empty until it does."""
+        self.health.last_contact = self._clock.now()
+        self._anew, self._next = True, Next.LIST
+        if not self.health.absent:
+            self.health.absent = True
+            self._have([], "")
+            _log.info("%s: taken for empty: %s", self.resource.name, error)
 
     def _decode_into(self, objects: list[T], raw: bytes) -> None:
         try:
-            objects.append(self.resource.decode(raw))
+            objects.append(self._sink.decode(raw))
         except _UNREADABLE as error:
             self._undecodable(error)
 
     def _upsert(self, raw: bytes) -> None:
         try:
-            one = self.resource.decode(raw)
+            one = self._sink.decode(raw)
         except _UNREADABLE as error:
             self._undecodable(error)  # its last good state stays
         else:
             self._sink.upsert(one)
 
     def _undecodable(self, error: Exception) -> None:
-        self.status.errors["object"] += 1
-        self.status.last_error = str(error)
+        self.health.errors["object"] += 1
+        self.health.last_error = str(error)
         _log.warning("%s: left out an object: %s", self.resource.name, error)
-
-
-class _SilenceGuard:
-    """Cuts a watch off when it has said nothing for too long."""
-
-    def __init__(self, lines: Lines, clock: Clock, patience: float) -> None:
-        self._lines = lines
-        self._clock = clock
-        self.patience = patience
-        self._last = clock.now()
-        self.silent = False
-
-    def heard(self, patience: float) -> None:
-        """A line came; from now on wait so long."""
-        self._last, self.patience = self._clock.now(), patience
-
-    async def run(self) -> None:
-        """Sleep until the patience is over; with every line there is more of it."""
-        while (left := self._last + self.patience - self._clock.now()) > 0:
-            await self._clock.sleep(left)
-        self.silent = True
-        self._lines.abort()
-
-
-def _is_before(version: str, other: str) -> bool:
-    """Whether a version is older; versions are numbers on every server there is, but need not be."""
-    return version.isdigit() and other.isdigit() and int(version) < int(other)

@@ -1,5 +1,7 @@
-"""What helps when a list or a watch failed: one table for all of it."""
+"""What helps when a list or a watch failed: what to do next, and how long to wait before it."""
 
+import random
+from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
@@ -48,3 +50,27 @@ def refuses_streamed_list(error: KubeError) -> bool:
     if isinstance(error, ApiError):
         return error.code in (400, 405, 406, 415, 422, 501)
     return isinstance(error, WatchFailed) and error.kind == "ignored"
+
+
+# as client-go's reflector: 0.8 s, doubling, to 30 s; a quarter more or less, so that many clients do not move as one
+_FIRST: Final = 0.8
+_LONGEST: Final = 30.0
+_JITTER: Final = 0.25
+
+
+class Backoff:
+    """Waits that double from failure to failure and begin anew after a success."""
+
+    def __init__(self, uniform: Callable[[float, float], float] = random.uniform) -> None:
+        self._uniform = uniform
+        self._next = _FIRST
+
+    def next(self) -> float:
+        """Seconds to wait now."""
+        wait = self._next * self._uniform(1 - _JITTER, 1 + _JITTER)
+        self._next = min(2 * self._next, _LONGEST)
+        return wait
+
+    def reset(self) -> None:
+        """Something went well."""
+        self._next = _FIRST

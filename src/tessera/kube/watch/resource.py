@@ -1,12 +1,13 @@
-"""What a reflector is told, and what it tells: the collection to follow, where objects go, how it is doing."""
+"""What is followed, and where its objects go."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from tessera.kube.rest.paths import path_of
 
 T = TypeVar("T")
-T_contra = TypeVar("T_contra", contravariant=True)
+K = TypeVar("K")
 
 
 class Key(NamedTuple):
@@ -16,55 +17,55 @@ class Key(NamedTuple):
     name: str
 
 
-class Sink(Protocol[T_contra]):
-    """Where the objects go."""
-
-    def replace(self, objects: Iterable[T_contra]) -> None:
-        """These are all there are."""
-        ...
-
-    def upsert(self, one: T_contra) -> None:
-        """This one is new or changed."""
-        ...
-
-    def delete(self, key: Key) -> None:
-        """This one is gone."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class Resource(Generic[T]):
-    """What to follow: a collection's path, a selection, and how an object is read (InvalidInput: left out)."""
+class Resource:
+    """A collection of the API server, or the part of it that selectors choose."""
 
-    name: str
+    name: str  # for people, and in metrics
     path: str
-    decode: Callable[[bytes], T]
-    query: Mapping[str, str] = field(default_factory=dict)
+    fields: str = ""  # a field selector
+    labels: str = ""  # a label selector
+    # its API may be switched off (404), or not ours to read (403): then the collection counts as empty
+    optional: bool = False
+
+    @property
+    def query(self) -> dict[str, str]:
+        """What selects, as parameters of a list or a watch."""
+        selectors = {"fieldSelector": self.fields, "labelSelector": self.labels}
+        return {name: text for name, text in selectors.items() if text}
+
+    def named(self, name: str) -> "Resource":
+        """The one object of that name."""
+        return replace(self, fields=f"metadata.name={name}")
+
+
+NODES: Final = Resource("nodes", path_of("v1", "nodes"))
+NAMESPACES: Final = Resource("namespaces", path_of("v1", "namespaces"))
+# what has ended holds nothing, as for the scheduler and `kubectl describe node`; clusters keep thousands of such pods
+UNFINISHED_PODS: Final = Resource(
+    "pods", path_of("v1", "pods"), fields="status.phase!=Succeeded,status.phase!=Failed"
+)
+# pods that were never created: the event is all that there is of them
+FAILED_CREATES: Final = Resource(
+    "events", path_of("v1", "events"), fields="reason=FailedCreate", optional=True
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """Seconds that decide when a watch is given up."""
+class Sink(Generic[T]):
+    """Where the objects of a resource go."""
 
-    # bookmarks come about every minute; a little more than that without a line is a dead watch
-    silence: float = 65.0
-    # a server that knows nothing of sendInitialEvents never says that they are over
-    initial_silence: float = 5.0
+    decode: Callable[[bytes], T]  # reads one object; one that raises InvalidInput is left out
+    replace: Callable[[Iterable[T]], None]  # these are all there are
+    upsert: Callable[[T], None]  # this one is new or changed
+    delete: Callable[[Key], None]  # this one is gone
 
 
-@dataclass(slots=True)
-class Status:
-    """What there is to know about a reflector; read by metrics and readiness."""
-
-    synced: bool = False
-    version: str = ""
-    last_contact: float | None = None  # by the reflector's clock
-    lists: int = 0
-    watches: int = 0
-    events: Counter[str] = field(default_factory=Counter)
-    errors: Counter[str] = field(default_factory=Counter)
-    last_error: str = ""
-
-    def age(self, now: float) -> float | None:
-        """Seconds since the server last said anything; None when it never has."""
-        return None if self.last_contact is None else max(0.0, now - self.last_contact)
+def replace_all(
+    known: Iterable[K], fresh: Mapping[K, T], put: Callable[[T], None], remove: Callable[[K], None]
+) -> None:
+    """Replace what is known by what is fresh, where that goes only one by one."""
+    for key in [key for key in known if key not in fresh]:
+        remove(key)
+    for one in fresh.values():
+        put(one)

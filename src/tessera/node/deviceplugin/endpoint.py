@@ -16,6 +16,7 @@ from typing import Final
 import grpc.aio
 
 from tessera.core.errors import TesseraError
+from tessera.kube.files import Signature, signature_of
 from tessera.node.deviceplugin.service import ResourceService
 from tessera.node.files import PREFIX
 from tessera.node.metrics import Metrics
@@ -29,8 +30,6 @@ _REGISTER_TIMEOUT: Final = 5.0
 _STREAM_GRACE: Final = 10.0  # seconds without a listening kubelet after which it has forgotten us
 _STOP_GRACE: Final = 1.0  # seconds for answers under way when a server ends
 _LONGEST_RETRY: Final = 8.0
-
-_Identity = tuple[int, int]  # inode and time of a socket: another one after it was made anew
 
 
 class Endpoint:
@@ -49,11 +48,11 @@ class Endpoint:
         self._clock = clock
         self._server: grpc.aio.Server | None = None
         self._socket = folder
-        self._socket_identity: _Identity | None = None
-        self._kubelet: _Identity | None = None  # the one we registered with
+        self._socket_identity: Signature | None = None
+        self._kubelet: Signature | None = None  # the one we registered with
         self._heard_at = 0.0  # when a kubelet last listened
         self._waiting = False
-        self._tried: _Identity | None = None
+        self._tried: Signature | None = None
         self._retry_at = 0.0
         self._retry_delay = 1.0
 
@@ -64,7 +63,7 @@ class Endpoint:
 
     async def tend(self) -> None:
         """Look, and do what is to be done; call it every second."""
-        kubelet = _identity(self._folder / KUBELET_SOCKET)
+        kubelet = signature_of(self._folder / KUBELET_SOCKET)
         reason = self._why_anew(kubelet)
         if reason:
             log.info("%s: %s: serving and registering anew", self.service.resource, reason)
@@ -85,12 +84,12 @@ class Endpoint:
         await server.stop(_STOP_GRACE)
         self._socket.unlink(missing_ok=True)
 
-    def _why_anew(self, kubelet: _Identity | None) -> str:
+    def _why_anew(self, kubelet: Signature | None) -> str:
         if self._kubelet is None:
             return ""
         if self.service.streams:
             self._heard_at = self._clock()
-        if _identity(self._socket) != self._socket_identity:
+        if signature_of(self._socket) != self._socket_identity:
             return "its socket was removed"
         if kubelet is not None and kubelet != self._kubelet:
             return "the kubelet restarted"
@@ -98,13 +97,13 @@ class Endpoint:
             return "the kubelet no longer listens"
         return ""
 
-    def _may_try(self, kubelet: _Identity) -> bool:
+    def _may_try(self, kubelet: Signature) -> bool:
         if kubelet != self._tried:  # another kubelet: no reason to wait
             self._retry_delay = 1.0
             return True
         return self._clock() >= self._retry_at
 
-    async def _serve_and_register(self, kubelet: _Identity) -> None:
+    async def _serve_and_register(self, kubelet: Signature) -> None:
         self._tried = kubelet
         resource = self.service.resource
         try:
@@ -134,12 +133,4 @@ class Endpoint:
             raise TesseraError(f"{self._socket}: cannot listen: {error}") from error
         self._server = server
         await server.start()
-        self._socket_identity = _identity(self._socket)
-
-
-def _identity(socket: Path) -> _Identity | None:
-    try:
-        found = socket.stat()
-    except OSError:
-        return None
-    return (found.st_ino, found.st_ctime_ns)
+        self._socket_identity = signature_of(self._socket)

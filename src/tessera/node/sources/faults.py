@@ -15,6 +15,7 @@ from typing import Final
 
 from tessera.core.devices.device import Device
 from tessera.core.errors import InvalidInput
+from tessera.kube.files import WatchedFiles
 from tessera.node.sources import Source
 from tessera.protocol import yaml
 
@@ -31,7 +32,7 @@ class FaultySource:
         self._source = source
         self._path = path
         self._faults: dict[str, str] = {}
-        self._seen: tuple[int, int, int] | None = None
+        self._watched = WatchedFiles(path)
 
     def devices(self) -> Sequence[Device]:
         """The source's devices, and what the file adds."""
@@ -47,18 +48,13 @@ class FaultySource:
         )
 
     def _look(self) -> None:
-        try:
-            found = self._path.stat()
-            seen = (found.st_ino, found.st_size, found.st_mtime_ns)
-        except OSError:
-            self._faults, self._seen = {}, None
+        if not self._watched.changed():
             return
-        if seen == self._seen:
-            return
-        self._seen = seen
         try:
             self._faults = _read(self._path)
             log.info("%s: %d devices or cards marked unhealthy", self._path, len(self._faults))
+        except FileNotFoundError:
+            self._faults = {}
         except (InvalidInput, OSError) as error:
             log.error("what was marked before holds: %s", error)  # noqa: TRY400 # one line says it
 

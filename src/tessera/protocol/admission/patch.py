@@ -5,11 +5,13 @@ whatever is written, since it replaces what is there and `replace` fails where n
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from functools import cache
 from typing import Any, NotRequired, TypedDict
 
 from tessera.core.admission.decision import ContainerList, DropAmount, Edit, Section, SetAmount
 from tessera.core.errors import TesseraError
+from tessera.protocol.kubernetes.objects import present
+from tessera.protocol.kubernetes.pod import PodIn, PodSpecIn, resources_of
 
 
 class Operation(TypedDict):
@@ -20,42 +22,31 @@ class Operation(TypedDict):
     value: NotRequired[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
-    """Which of the maps that a patch may write into the object has (null counts as not there)."""
-
-    metadata: bool
-    annotations: bool
-    init_containers: tuple[frozenset[str], ...]  # of each container: "resources", "requests", "limits"
-    containers: tuple[frozenset[str], ...]
-
-    def of(self, containers: ContainerList, index: int) -> frozenset[str]:
-        """What one container has."""
-        return (self.containers if containers == "containers" else self.init_containers)[index]
-
-
 class PatchDoesNotApply(TesseraError):
     """A patch and a document that do not go together."""
 
 
-def build(edits: Iterable[Edit], outline: Outline, root: str = "") -> list[Operation]:
-    """The operations that carry out the edits; `root` is where the pod stands in the document.
+def build(edits: Iterable[Edit], pod: PodIn, root: str = "") -> list[Operation]:
+    """The operations that carry out the edits on a pod; `root` is where the pod stands in the document.
 
-    Missing parents are made once; a map made for one resource serves all the others.
+    Missing parents (null counts as missing) are made once; a map made for one resource serves all the others.
     """
     operations: list[Operation] = []
     made: set[str] = set()
+    metadata, spec = pod.metadata, pod.spec or PodSpecIn()
 
     def make(path: str, *, there: bool) -> None:
         if not there and path not in made:
             made.add(path)
             operations.append({"op": "add", "path": path, "value": {}})
 
+    @cache
     def section(containers: ContainerList, index: int, name: Section) -> str:
-        has = outline.of(containers, index)
+        given = (spec.containers if containers == "containers" else spec.initContainers) or []
+        has = resources_of(given[index].resources, f"spec.{containers}[{index}]")
         resources = f"{root}/spec/{containers}/{index}/resources"
-        make(resources, there="resources" in has)
-        make(f"{resources}/{name}", there=name in has)
+        make(resources, there=present(given[index].resources))
+        make(f"{resources}/{name}", there=(has.requests if name == "requests" else has.limits) is not None)
         return f"{resources}/{name}"
 
     for edit in edits:
@@ -68,8 +59,8 @@ def build(edits: Iterable[Edit], outline: Outline, root: str = "") -> list[Opera
             path = section(edit.containers, edit.index, edit.section)
             operations.append({"op": "remove", "path": f"{path}/{escape(edit.resource)}"})
         else:
-            make(f"{root}/metadata", there=outline.metadata)
-            make(f"{root}/metadata/annotations", there=outline.annotations)
+            make(f"{root}/metadata", there=metadata is not None)
+            make(f"{root}/metadata/annotations", there=metadata is not None and present(metadata.annotations))
             path = f"{root}/metadata/annotations/{escape(edit.key)}"
             operations.append({"op": "add", "path": path, "value": edit.value})
     return operations
@@ -83,36 +74,37 @@ def escape(key: str) -> str:
 def apply(document: Any, operations: Sequence[Operation]) -> Any:
     """The document with `add` and `remove` carried out, strictly.
 
-    The one given stays as it is: what lies on the way to a change is copied, and everything else is shared.
+    The one given stays as it is: what lies on the way to a change is copied once, and everything else is shared.
     """
+    top = {"": document}
+    copies: dict[int, Any] = {}  # by identity; kept here, so that no identity comes twice
+
+    def own(parent: Any, key: str | int) -> Any:
+        child = parent[key]
+        if id(child) not in copies and isinstance(child, dict | list):
+            parent[key] = child = child.copy()
+            copies[id(child)] = child
+        return child
+
     for operation in operations:
-        parts = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
-        document = _applied(document, parts, 0, operation)
-    return document
-
-
-def _applied(target: Any, parts: list[str], at: int, operation: Operation) -> Any:
-    part = parts[at]
-    if at < len(parts) - 1:
-        key = _key(target, part, operation)
-        changed = target.copy()
-        changed[key] = _applied(target[key], parts, at + 1, operation)
-        return changed
-    if not isinstance(target, dict):
-        raise PatchDoesNotApply(f"{operation['op']} {operation['path']}: its parent is no object")
-    changed = target.copy()
-    if operation["op"] == "add":
-        changed[part] = operation["value"]
-    elif operation["op"] == "remove" and part in target:
-        del changed[part]
-    else:
-        raise PatchDoesNotApply(f"{operation['op']} {operation['path']}: there is nothing of that name")
-    return changed
+        *way, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/"))
+        target: Any = top
+        for part in way:
+            target = own(target, _key(target, part, operation))
+        if not isinstance(target, dict):
+            raise PatchDoesNotApply(f"{operation['op']} {operation['path']}: its parent is no object")
+        if operation["op"] == "add":
+            target[last] = operation["value"]
+        elif operation["op"] == "remove" and last in target:
+            del target[last]
+        else:
+            raise PatchDoesNotApply(f"{operation['op']} {operation['path']}: there is nothing of that name")
+    return top[""]
 
 
 def _key(target: Any, part: str, operation: Operation) -> str | int:
     if isinstance(target, dict) and part in target:
         return part
-    if isinstance(target, list) and part.isdigit() and int(part) < len(target):
+    if isinstance(target, list) and part.isascii() and part.isdigit() and int(part) < len(target):
         return int(part)
     raise PatchDoesNotApply(f"{operation['op']} {operation['path']}: there is no {part}")

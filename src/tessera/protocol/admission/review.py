@@ -6,16 +6,17 @@ Decoding goes once over the bytes and stops at the fields that matter. What a de
 
 import base64
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 import msgspec
 
 from tessera.core.admission.decision import Admit, Decision, Reject
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.pod import Container, Pod
-from tessera.protocol.admission.patch import Operation, Outline
-from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.objects import ContainerIn, PodIn, PodMetaIn, PodSpecIn, complaint
+from tessera.core.kubernetes.pod import Pod
+from tessera.core.text import quoted
+from tessera.protocol.admission.patch import Operation
+from tessera.protocol.kubernetes.objects import complaint, present
+from tessera.protocol.kubernetes.pod import PodIn, PodMetaIn, PodSpecIn, annotations_of, pod_of
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
@@ -46,26 +47,6 @@ class _ReviewIn(msgspec.Struct, gc=False):
     request: _RequestIn | None = None
 
 
-class _PatchableMeta(TypedDict, total=False):
-    annotations: Any
-
-
-class _PatchableContainer(TypedDict, total=False):
-    resources: Any
-
-
-class _PatchableSpec(TypedDict, total=False):
-    containers: list[_PatchableContainer] | None
-    initContainers: list[_PatchableContainer] | None
-
-
-class Patchable(TypedDict, total=False):
-    """The parts of a pod that a patch may reach into, as JSON values."""
-
-    metadata: _PatchableMeta | None
-    spec: _PatchableSpec | None
-
-
 class _RawRequestIn(msgspec.Struct, gc=False):
     uid: str = ""
     kind: _KindIn | None = None
@@ -82,7 +63,7 @@ class _RawReviewIn(msgspec.Struct, gc=False):
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(_ReviewIn).decode
 _decode_raw: Final = msgspec.json.Decoder(_RawReviewIn).decode
-_decode_patchable: Final = msgspec.json.Decoder(Patchable).decode
+_decode_any: Final = msgspec.json.Decoder().decode
 _NO_META: Final = PodMetaIn()
 _NO_SPEC: Final = PodSpecIn()
 
@@ -108,28 +89,18 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         """
         pod = self.pod
         metadata, spec = (pod and pod.metadata) or _NO_META, (pod and pod.spec) or _NO_SPEC
-        has = objects.annotations_of(metadata.annotations)
+        has = annotations_of(metadata.annotations)
         return (
             self.namespace,
             pod is not None and pod.metadata is not None,
-            bool(has) or objects.present(metadata.annotations),
+            bool(has) or present(metadata.annotations),
             *map(has.get, annotations),
             _encode(spec),
         )
 
-    def read(self) -> tuple[Pod, Outline]:
-        """The pod as decisions see it, and the outline that its patch is built against."""
-        pod = self.pod or PodIn()
-        metadata, spec = pod.metadata or _NO_META, pod.spec or _NO_SPEC
-        init, init_outline = _containers(spec.initContainers, "spec.initContainers")
-        regular, outline = _containers(spec.containers, "spec.containers")
-        annotations = objects.annotations_of(metadata.annotations)
-        return objects.pod_of(pod, self.namespace, annotations, init, regular), Outline(
-            metadata=pod.metadata is not None,
-            annotations=objects.present(metadata.annotations),
-            init_containers=init_outline,
-            containers=outline,
-        )
+    def read(self) -> Pod:
+        """The pod as decisions see it."""
+        return pod_of(self.pod or PodIn(), self.namespace)
 
 
 def decode(body: bytes) -> Request:
@@ -152,10 +123,21 @@ def decode(body: bytes) -> Request:
     return Request(request.uid, request.namespace or metadata.namespace or "", pod)
 
 
-def patchable_of(body: bytes) -> Patchable | None:
-    """What a patch is tried on: a review's pod, without the parts that no patch of ours reaches into."""
-    request = _decode_raw(body).request
-    return _decode_patchable(request.object) if request else None
+def patchable_of(request: Request) -> Any:
+    """What a patch is tried on: a review's pod as it came, without the parts that no patch of ours reaches into."""
+    pod = request.pod or PodIn()
+    spec = pod.spec or _NO_SPEC
+    return {
+        **({"metadata": _json(annotations=pod.metadata.annotations)} if pod.metadata else {}),
+        "spec": {
+            name: [_json(resources=one.resources) for one in given or ()]
+            for name, given in (("initContainers", spec.initContainers), ("containers", spec.containers))
+        },
+    }
+
+
+def _json(**fields: msgspec.Raw) -> dict[str, Any]:
+    return {name: _decode_any(raw) for name, raw in fields.items() if bytes(raw)}
 
 
 def response(uid: str, decision: Decision, operations: Sequence[Operation]) -> bytes:
@@ -227,22 +209,5 @@ def _is_pod(kind: _KindIn) -> bool:
     return kind.kind == "Pod" and not kind.group
 
 
-def _containers(
-    given: list[ContainerIn] | None, where: str
-) -> tuple[tuple[Container, ...], tuple[frozenset[str], ...]]:
-    containers, outlines = [], []
-    for index, one in enumerate(given or ()):
-        place = f"{where}[{index}]"
-        resources = objects.resources_of(one.resources, place)
-        containers.append(objects.container_of(one, place, resources))
-        has = {"resources"} if objects.present(one.resources) else set()
-        if resources.requests is not None:
-            has.add("requests")
-        if resources.limits is not None:
-            has.add("limits")
-        outlines.append(frozenset(has))
-    return tuple(containers), tuple(outlines)
-
-
 def _shown(text: str) -> str:
-    return f'"{text[:60].encode("unicode_escape").decode("ascii")}"' if text else "missing, it"
+    return quoted(text) if text else "missing, it"

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Generic, Protocol, TypeVar
 
-from tessera.core.admission.decision import printable
 from tessera.core.errors import InvalidInput, InvalidInputs
+from tessera.core.text import quoted
 
 _DIGITS = (
     18  # before or after the point: more is no amount of anything, and exact arithmetic on it has no bound
@@ -269,14 +269,14 @@ def _rows_below(kind: Any, path: str) -> Iterator[tuple[str, Field]]:
 
 def join(path: str, name: str) -> str:
     """A path one step further."""
-    safe = name if name.isprintable() and len(name) <= 200 else printable(name)
+    safe = name if name.isprintable() and len(name) <= 200 else quoted(name)
     return f"{path}.{safe}" if path else safe
 
 
 def shown(value: Any) -> str:
     """A value as a complaint may carry it."""
     if isinstance(value, str):
-        return printable(value)
+        return quoted(value)
     if isinstance(value, dict):
         return "a map"
     if isinstance(value, list):

@@ -12,11 +12,12 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from tessera.core.admission.decision import Policy
-from tessera.core.admission.fallback import FallbackPolicy, of_short
+from tessera.core.admission.fallback import FallbackPolicy
 from tessera.core.admission.injection import InjectionPolicy, InjectionRule, Rules
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import SUFFIXES, Quantity, format_of_suffix
-from tessera.core.mig.profile import WHOLE_GPU, MigProfile
+from tessera.core.kubernetes.resources import WHOLE_GPU, of_short
+from tessera.core.mig.profile import MigProfile
 from tessera.protocol import yaml
 from tessera.protocol.configuration.schema import (
     Boolean,

@@ -1,11 +1,10 @@
 """Kubernetes objects as JSON, read into core values.
 
-Only the fields that decisions need are decoded; msgspec skips the rest without building it. Parts of a pod stay raw
-bytes until someone needs them: a webhook that has seen the same bytes before need not look inside.
+Only the fields that decisions need are decoded; msgspec skips the rest without building it. Pods are in `pod`.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -13,14 +12,13 @@ import msgspec
 
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Namespace, Node
-from tessera.core.kubernetes.pod import NOTHING, Amounts, Container, Pod
+from tessera.core.kubernetes.pod import NOTHING, Amounts
 from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
-from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Taint, Toleration
+from tessera.core.kubernetes.scheduling import Taint
 
 _T = TypeVar("_T")
 _Texts = dict[str, str] | None
 AmountsIn = dict[str, str | int | float] | None
-_ABSENT: Final = msgspec.Raw(b"")
 
 
 class InvalidObject(InvalidInput):
@@ -34,78 +32,11 @@ class ResourcesIn(msgspec.Struct, gc=False):
     limits: AmountsIn = None
 
 
-class ContainerIn(msgspec.Struct, gc=False):
-    """A container; its resources unread."""
-
-    name: str = ""
-    resources: msgspec.Raw = _ABSENT
-    restartPolicy: str | None = None  # noqa: N815 # as in the API
-
-
-class PodMetaIn(msgspec.Struct, gc=False):
-    """A pod's metadata; its annotations unread."""
-
-    name: str | None = None
-    generateName: str | None = None  # noqa: N815
-    namespace: str | None = None
-    annotations: msgspec.Raw = _ABSENT
-
-
-class PodSpecIn(msgspec.Struct, gc=False):
-    """A pod's spec; what decides where it may go is unread."""
-
-    containers: list[ContainerIn] | None = None
-    initContainers: list[ContainerIn] | None = None  # noqa: N815
-    nodeName: str | None = None  # noqa: N815
-    nodeSelector: msgspec.Raw = _ABSENT  # noqa: N815
-    affinity: msgspec.Raw = _ABSENT
-    tolerations: msgspec.Raw = _ABSENT
-    overhead: msgspec.Raw = _ABSENT
-    resources: msgspec.Raw = _ABSENT
-
-
-class PodIn(msgspec.Struct, gc=False):
-    """A pod, or a workload's pod template."""
-
-    kind: str | None = None
-    metadata: PodMetaIn | None = None
-    spec: PodSpecIn | None = None
-
-
-class _RequirementIn(msgspec.Struct, gc=False):
-    key: str = ""
-    operator: str = ""
-    values: list[str] | None = None
-
-
-class _TermIn(msgspec.Struct, gc=False):
-    matchExpressions: list[_RequirementIn] | None = None  # noqa: N815
-    matchFields: list[_RequirementIn] | None = None  # noqa: N815
-
-
-class _NodeSelectorIn(msgspec.Struct, gc=False):
-    nodeSelectorTerms: list[_TermIn] | None = None  # noqa: N815
-
-
-class _NodeAffinityIn(msgspec.Struct, gc=False):
-    requiredDuringSchedulingIgnoredDuringExecution: _NodeSelectorIn | None = None  # noqa: N815
-
-
-class _AffinityIn(msgspec.Struct, gc=False):
-    nodeAffinity: _NodeAffinityIn | None = None  # noqa: N815
-
-
-class _TolerationIn(msgspec.Struct, gc=False):
-    key: str | None = None
-    operator: str | None = None
-    value: str | None = None
-    effect: str | None = None
-
-
 class MetaIn(msgspec.Struct, gc=False):
-    """Metadata of nodes and namespaces."""
+    """Metadata of any object."""
 
     name: str = ""
+    namespace: str = ""
     labels: _Texts = None
     annotations: _Texts = None
     resourceVersion: str = ""  # noqa: N815
@@ -164,14 +95,6 @@ def complaint(error: msgspec.MsgspecError, root: str = "") -> str:
     return f"{place}: {what}" if place else what
 
 
-_annotations_of = decoder(dict[str, str])
-_selector_of = decoder(dict[str, str])
-_resources_of = decoder(ResourcesIn)
-_affinity_of = decoder(_AffinityIn)
-_tolerations_of = decoder(list[_TolerationIn])
-_overhead_of = decoder(dict[str, str | int | float])
-
-
 def present(raw: msgspec.Raw) -> bool:
     """Whether a raw field is there and not null."""
     data = bytes(raw)
@@ -189,69 +112,6 @@ def read(raw: msgspec.Raw, decode: Callable[[msgspec.Raw], _T], default: _T, whe
         raise InvalidObject(
             f"{where}{'' if text.startswith('[') else '.' if _begins_with_path(text) else ': '}{text}"
         ) from error
-
-
-def annotations_of(raw: msgspec.Raw) -> dict[str, str]:
-    """A pod's annotations."""
-    return read(raw, _annotations_of, {}, "metadata.annotations")
-
-
-def container_of(one: ContainerIn, where: str, resources: ResourcesIn) -> Container:
-    """A container with its resources read."""
-    return Container(
-        name=one.name,
-        requests=amounts_of(resources.requests, where + ".resources.requests"),
-        limits=amounts_of(resources.limits, where + ".resources.limits"),
-        restartable=one.restartPolicy == "Always",
-    )
-
-
-def resources_of(raw: msgspec.Raw, where: str) -> ResourcesIn:
-    """A container's resources, by section."""
-    return read(raw, _resources_of, ResourcesIn(), where + ".resources")
-
-
-def pod_of(
-    one: PodIn,
-    namespace: str,
-    annotations: Mapping[str, str],
-    init: tuple[Container, ...],
-    regular: tuple[Container, ...],
-) -> Pod:
-    """A pod whose containers and annotations were read already."""
-    metadata, spec = one.metadata or PodMetaIn(), one.spec or PodSpecIn()
-    tolerations: list[_TolerationIn] = read(spec.tolerations, _tolerations_of, [], "spec.tolerations")
-    affinity = read(spec.affinity, _affinity_of, None, "spec.affinity")
-    required = (
-        affinity
-        and affinity.nodeAffinity
-        and affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution
-    )
-    return Pod(
-        namespace=namespace,
-        name=metadata.name or metadata.generateName or "",
-        annotations=annotations,
-        init_containers=init,
-        containers=regular,
-        node_name=spec.nodeName or "",
-        node_selector=read(spec.nodeSelector, _selector_of, {}, "spec.nodeSelector"),
-        required_terms=tuple(map(_term, required.nodeSelectorTerms or ())) if required else None,
-        tolerations=tuple(
-            Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "") for t in tolerations
-        ),
-        overhead=overhead_of(spec),
-        pod_requests=amounts_of(pod_resources_of(spec).requests, "spec.resources.requests"),
-    )
-
-
-def overhead_of(spec: PodSpecIn) -> Amounts:
-    """What a pod costs beside its containers."""
-    return amounts_of(read(spec.overhead, _overhead_of, None, "spec.overhead"), "spec.overhead")
-
-
-def pod_resources_of(spec: PodSpecIn) -> ResourcesIn:
-    """The resources of a pod as a whole."""
-    return read(spec.resources, _resources_of, ResourcesIn(), "spec.resources")
 
 
 def amounts_of(amounts: AmountsIn, where: str) -> Amounts:
@@ -306,7 +166,6 @@ def namespace_of(one: NamespaceIn) -> Namespace:
 
 decode_node: Final = decoder(NodeIn)
 decode_namespace: Final = decoder(NamespaceIn)
-decode_pod: Final = decoder(PodIn)
 
 
 def items(documents: Iterable[object]) -> list[dict[str, Any]]:
@@ -329,13 +188,6 @@ def items(documents: Iterable[object]) -> list[dict[str, Any]]:
                 {"kind": kind.removesuffix("List"), **one}
             )  # a typed list leaves its items' kind out
     return found
-
-
-def _term(term: _TermIn) -> NodeSelectorTerm:
-    def requirements(given: list[_RequirementIn] | None) -> tuple[Requirement, ...]:
-        return tuple(Requirement(one.key, one.operator, tuple(one.values or ())) for one in given or ())
-
-    return NodeSelectorTerm(requirements(term.matchExpressions), requirements(term.matchFields))
 
 
 def _begins_with_path(text: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Final
 
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.scheduling import Requirement
+from tessera.core.text import quoted
 
 _KEY: Final = r"[A-Za-z0-9](?:[\w./-]*[A-Za-z0-9])?"
 _VALUE: Final = r"(?:[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)?"
@@ -42,10 +43,9 @@ class LabelSelector:
         while more:
             match = _REQUIREMENT.match(text, position)
             if match is None:
-                shown = text[:80].encode("unicode_escape").decode("ascii")
-                rest = text[position : position + 20].strip().encode("unicode_escape").decode("ascii")
+                rest = quoted(text[position:].strip(), 20)
                 raise InvalidInput(
-                    f'selector "{shown}": cannot read "{rest}"; expected such as pool=a, pool!=a, pool, !pool, '
+                    f"selector {quoted(text)}: cannot read {rest}; expected such as pool=a, pool!=a, pool, !pool, "
                     "pool in (a,b) or pool notin (a,b)"
                 )
             requirements.append(_requirement(match))

@@ -6,6 +6,7 @@ from typing import Final
 
 from tessera.core.errors import InvalidInputs
 from tessera.core.mig.profile import InvalidProfile, MigProfile
+from tessera.core.text import quoted
 
 _SEPARATOR: Final = re.compile(r"[\s,]+")
 _COUNT: Final = re.compile(r"\d{1,9}", re.ASCII)
@@ -22,7 +23,6 @@ def read_counts(text: str, source: str = "counts", most: int = 999_999) -> dict[
     complaints = []
     for item in filter(None, _SEPARATOR.split(text)):
         name, _, number = item.partition("=")
-        shown = item[:60].encode("unicode_escape").decode("ascii")
         try:
             profile = MigProfile.parse(name)
         except InvalidProfile as error:
@@ -31,7 +31,9 @@ def read_counts(text: str, source: str = "counts", most: int = 999_999) -> dict[
         if profile in counts:
             complaints.append(f"{source}: {profile} stands twice")
         elif not _COUNT.fullmatch(number) or int(number) > most:
-            complaints.append(f'{source}: "{shown}": expected a count from 0 to {most}, such as {profile}=2')
+            complaints.append(
+                f"{source}: {quoted(item)}: expected a count from 0 to {most}, such as {profile}=2"
+            )
         else:
             counts[profile] = int(number)
     if complaints:

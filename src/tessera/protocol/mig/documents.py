@@ -13,6 +13,7 @@ from typing import Any, Final
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import Entry, NodeLayout, resolve
+from tessera.core.text import escaped
 from tessera.protocol import yaml
 from tessera.protocol.mig.counts import looks_like_counts, read_counts, write_counts
 from tessera.protocol.mig.entries import (
@@ -130,7 +131,7 @@ def _read_configs(value: Any, reader: EntryReader) -> dict[str, tuple[Entry, ...
         return {}
     configs = {}
     for name, entries in value.items():
-        path = f"mig-configs.{name[:60].encode('unicode_escape').decode('ascii')}"
+        path = f"mig-configs.{escaped(name)}"
         if not isinstance(entries, list) or not entries:
             reader.complaints.append(f"{path}: expected a list of entries, at least one")
             continue

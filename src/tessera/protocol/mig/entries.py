@@ -14,6 +14,7 @@ from typing import Any, Final
 from tessera.core.mig.layout import Entry
 from tessera.core.mig.placement import Wish
 from tessera.core.mig.profile import InvalidProfile, MigProfile
+from tessera.core.text import escaped
 
 MOST_DEVICES: Final = 99  # of one profile in one entry: more than any card holds, and little memory
 _MOST_SLICE: Final = 999
@@ -183,4 +184,4 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict | list):
         return "a map" if isinstance(value, dict) else "a list"
     text = value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
-    return text[:60].encode("unicode_escape").decode("ascii") or '""'
+    return escaped(text) or '""'

@@ -6,20 +6,26 @@ permission. `kubectl` can talk to it.
 """
 
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
 import msgspec
 
 from tessera.protocol import yaml
+from tessera.serving.address import Address
+from tessera.serving.http.messages import Limits, Request, Response, Stream
+from tessera.serving.http.server import Server
 from tessera.simulation.control_plane.discovery import discover
-from tessera.simulation.control_plane.http import HttpServer, Request, Response, Stream
 from tessera.simulation.control_plane.kinds import KINDS, NAMESPACES, NODES, PODS, Kind
 from tessera.simulation.control_plane.lists import Lists, selector_of, watch
 from tessera.simulation.control_plane.patches import apply_patch
 from tessera.simulation.control_plane.store import Document, StatusError, Store
 
+# bodies: the API server takes 3 MiB, and reviews for webhooks are larger; programs on this machine may take their time
+_LIMITS: Final = Limits(
+    connections=4096, head=64 * 1024, body=8 * 1024 * 1024, request_seconds=60.0, idle_seconds=600.0
+)
 _HAS_STATUS: Final = frozenset({NODES, NAMESPACES, PODS})  # an update elsewhere leaves their status alone
 
 
@@ -60,7 +66,7 @@ class ApiServer:
         self.bookmark_seconds = 60.0
         self.kinds: dict[tuple[str, str], Kind] = {(kind.prefix, kind.plural): kind for kind in KINDS}
         self._lists = Lists()
-        self._http = HttpServer(self.answer)
+        self._http = Server(self.answer, _LIMITS)
 
     @property
     def url(self) -> str:
@@ -69,7 +75,7 @@ class ApiServer:
 
     async def start(self, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None) -> Self:
         """Listen; port 0 picks a free one."""
-        await self._http.start(host, port, tls)
+        await self._http.start(Address(host, port), tls)
         return self
 
     async def stop(self) -> None:
@@ -149,7 +155,7 @@ class ApiServer:
                 return _json({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
         raise StatusError(405, "MethodNotAllowed", f"{request.method} is not supported here")
 
-    def watch(self, target: Target, query: Mapping[str, str]) -> AsyncIterator[bytes]:
+    def watch(self, target: Target, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """The lines of a watch."""
         return watch(self.store, target.kind, target.namespace, query, self.bookmark_seconds)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Final
 
 import msgspec
@@ -66,7 +66,7 @@ def _list_of(kind: Kind, metadata: Document, items: list[Stored]) -> bytes:
 
 async def watch(
     store: Store, kind: Kind, namespace: str, query: Query, bookmark_seconds: float
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """The events of a watch, each a line, until the time that the client set is over."""
     wanted = query.get("resourceVersion", "")
     since = int(wanted) if wanted.isdigit() else 0

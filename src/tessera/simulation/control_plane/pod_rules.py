@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import is_extended
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.resources import is_extended
 from tessera.simulation.control_plane.store import Document, StatusError
 
 _CONTAINERS: Final = ("initContainers", "containers")

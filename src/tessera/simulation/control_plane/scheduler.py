@@ -17,8 +17,8 @@ from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.pod import Pod, requested
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.scheduling import Taint
-from tessera.protocol.admission.review import Request
 from tessera.protocol.kubernetes import objects
+from tessera.protocol.kubernetes.pod import decode_pod, pod_of
 from tessera.simulation.control_plane.events import Events
 from tessera.simulation.control_plane.kinds import NODES, PODS
 from tessera.simulation.control_plane.store import Change, Document, Key, Store, Stored
@@ -155,9 +155,7 @@ class Scheduler:
 
 def read_pod(stored: Stored) -> Pod:
     """A stored pod as decisions see it."""
-    one = objects.decode_pod(stored.encoded)
-    pod, _ = Request("", stored.key[0], one).read()
-    return pod
+    return pod_of(decode_pod(stored.encoded), stored.key[0])
 
 
 def _room(stored: Stored) -> Room | None:

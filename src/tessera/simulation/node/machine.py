@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import is_extended
 from tessera.core.kubernetes.pod import Container as Wanted
 from tessera.core.kubernetes.pod import Pod
+from tessera.core.kubernetes.resources import is_extended
 from tessera.simulation.control_plane.events import Events
 from tessera.simulation.control_plane.kinds import NODES, PODS
 from tessera.simulation.control_plane.scheduler import read_pod

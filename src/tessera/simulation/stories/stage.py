@@ -12,13 +12,13 @@ import msgspec
 
 from tessera.core.devices.capacity import Capacity
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import is_gpu_resource
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.pods import decode_claim
+from tessera.protocol.kubernetes.pod_use import decode_pod_use
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.stories.story import Counts, Use
 
@@ -131,7 +131,7 @@ class Stage:
             name: {
                 resource: int(Quantity.parse(amount).value)
                 for resource, amount in every[name]["status"].get("allocatable", {}).items()
-                if is_gpu_resource(resource) or resource in matter
+                if is_whole_or_mig(resource) or resource in matter
             }
             for name in nodes
             if name in every
@@ -155,7 +155,7 @@ class Stage:
             decoded = objects.decode_node(msgspec.json.encode(node))
             capacity.put_node(objects.node_of(decoded, wanted.__contains__))
         for pod in await self._list("pods"):
-            capacity.add(decode_claim(msgspec.json.encode(pod), wanted.__contains__))
+            capacity.add(decode_pod_use(msgspec.json.encode(pod), wanted.__contains__))
         return {
             node: {
                 resource: Use(int(usage.allocatable.value), int(usage.allocated.value))

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from tessera.core.admission.decision import POLICY_ANNOTATION
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
-from tessera.core.mig.profile import WHOLE_GPU
+from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.stories.story import (
     Capacity,

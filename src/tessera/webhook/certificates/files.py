@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tessera.core.errors import TesseraError
+from tessera.serving.metrics import Family, counter
 from tessera.webhook.certificates.manager import expiry_family
 from tessera.webhook.certificates.signer import Signer
 from tessera.webhook.http.identity import Identity, server_context
-from tessera.webhook.metrics import Family, counter
 from tessera.webhook.reload import Followed
 
 

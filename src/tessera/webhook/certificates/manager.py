@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from tessera.core.errors import TesseraError
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.serving.logs import Log
+from tessera.serving.metrics import Family, counter, gauge
 from tessera.webhook.certificates import rotation
 from tessera.webhook.certificates.authorities import (
     authorities_in,
@@ -33,7 +34,6 @@ from tessera.webhook.certificates.rotation import (
 )
 from tessera.webhook.certificates.signer import Signer
 from tessera.webhook.http.identity import Identity, server_context
-from tessera.webhook.metrics import Family, counter, gauge
 
 _SOON_SECONDS: Final = 1.0  # until the next look while something is missing
 _AGAIN_SECONDS: Final = 0.2  # until the next try when somebody else was faster

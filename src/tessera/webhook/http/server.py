@@ -11,47 +11,19 @@ import errno
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
-from tessera.core.errors import InvalidInput, TesseraError
+from tessera.serving.address import Address
 from tessera.webhook.http.connection import Connection
 from tessera.webhook.http.site import Site
 from tessera.webhook.http.tls import Secure
 
-_BACKLOG: Final = 1024  # what the kernel may hold while a burst of handshakes is worked off
 _BATCH: Final = 16  # connections accepted in a row before requests have their turn again
 _SWEEP_SECONDS: Final = 1.0
 _RETRY_SECONDS: Final = 1.0  # without file descriptors: how long until accepting is tried again
 _QUIET_SECONDS: Final = 1.0  # while draining: a connection that asked within this time may ask again
 _DRAIN_STEP: Final = 0.05
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where to listen."""
-
-    host: str  # empty: every address, IPv6 and IPv4
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Address":
-        """Read `host:port`, `:port` or `[v6]:port`."""
-        host, colon, port = text.rpartition(":")
-        bracketed = host.startswith("[") and host.endswith("]")
-        if (
-            not colon
-            or not (port.isascii() and port.isdigit() and int(port) < 65536)
-            or (":" in host and not bracketed)
-        ):
-            raise InvalidInput(
-                f'"{text}" is no address to listen on: write host:port, :port or [v6-address]:port'
-            )
-        return cls(host[1:-1] if bracketed else host, int(port))
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class Server:
@@ -67,7 +39,7 @@ class Server:
 
     def start(self, address: Address) -> Address:
         """Listen; the address that is answered has the port that was really taken."""
-        self._socket = _listen(address)
+        self._socket = address.listen()
         self._loop.add_reader(self._socket.fileno(), self._accept_some)
         self._sweep()
         return Address(address.host, self._socket.getsockname()[1])
@@ -158,15 +130,3 @@ class Server:
     def _protocol(self) -> asyncio.Protocol:
         connection = Connection(self.site)
         return connection if self._tls is None else Secure(self.site, self._tls(), connection)
-
-
-def _listen(address: Address) -> socket.socket:
-    dual = not address.host and socket.has_dualstack_ipv6()
-    try:
-        found = socket.getaddrinfo(address.host or ("::" if dual else "0.0.0.0"), address.port)  # noqa: S104 # asked for
-        family, *_, where = found[0]
-        listening = socket.create_server(where[:2], family=family, backlog=_BACKLOG, dualstack_ipv6=dual)
-    except OSError as error:
-        raise TesseraError(f"cannot listen on {address}: {error.strerror or error}") from error
-    listening.settimeout(0)
-    return listening

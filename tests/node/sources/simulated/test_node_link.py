@@ -19,7 +19,7 @@ from tessera.simulation.control_plane.kinds import NODES
 from tessera.simulation.control_plane.store import StatusError
 from tessera.simulation.node.kubelet import Kubelet
 from tests.kube.apiserver import MisbehavingApiServer, status
-from tests.node.running import TICK, run, started
+from tests.node.running import TICK, run, sample, started
 
 EXAMPLE = (Path(__file__).parents[4] / "examples" / "simulated-h200.yaml").read_text()
 TWO, THREE = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-3g.30gb"
@@ -285,8 +285,7 @@ def test_room_is_measured() -> None:
         async with cluster(root, annotation("2g.20gb", "2g.20gb", "3g.30gb")) as it:
 
             def room(profile: str, how: str) -> float | None:
-                labels = {"profile": profile, "how": how}
-                return it.node.metrics.registry.get_sample_value("tessera_device_plugin_mig_room", labels)
+                return sample(it.node.metrics, "tessera_device_plugin_mig_room", profile=profile, how=how)
 
             await it.kubelet.until(lambda kubelet: kubelet.allocatable == {TWO: 8, THREE: 4})
             await it.until(lambda: room("2g.20gb", "free") == 8)

@@ -13,11 +13,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from tessera.core.admission.fallback import short
 from tessera.core.devices.transition import Transition
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.resources import short
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
+from tessera.kube.files import WatchedFiles
 from tessera.node.files import write_whole
 from tessera.protocol.mig import documents as mig
 
@@ -142,16 +143,14 @@ class LayoutFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen: tuple[int, int, int] | None = None
+        self._watched = WatchedFiles(path)
         self._text: str | None = None
 
     def read(self) -> str | None:
         """What the file says now."""
-        try:
-            found = self._path.stat()
-            seen = (found.st_ino, found.st_size, found.st_mtime_ns)
-            if seen != self._seen:
-                self._text, self._seen = self._path.read_text(errors="replace"), seen
-        except OSError:
-            self._text, self._seen = None, None
+        if self._watched.changed():
+            try:
+                self._text = self._path.read_text(errors="replace")
+            except OSError:
+                self._text = None
         return self._text

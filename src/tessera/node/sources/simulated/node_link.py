@@ -16,8 +16,9 @@ from tessera.kube.errors import KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
-from tessera.kube.watch.resource import Key, Resource
+from tessera.kube.watch.resource import NODES, Key, Sink
 from tessera.node.sources.simulated.report import Report
+from tessera.protocol.kubernetes.objects import MetaIn
 from tessera.protocol.mig.documents import RUNAI_CONFIG
 
 log = logging.getLogger(__name__)
@@ -27,20 +28,14 @@ _RETRY: Final = (1.0, 30.0)  # seconds, doubling from the first to the second
 _PATIENCE: Final = 15.0
 
 
-class _Metadata(msgspec.Struct):
-    name: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-
-
 class _Node(msgspec.Struct):
-    metadata: _Metadata
+    metadata: MetaIn
 
 
 _decode: Final = msgspec.json.Decoder(_Node).decode
 
 
-def _read(raw: bytes) -> _Metadata:
+def _read(raw: bytes) -> MetaIn:
     try:
         return _decode(raw).metadata
     except msgspec.DecodeError as error:
@@ -62,13 +57,11 @@ class NodeLink:
         self._name = name
         self._on_layout = on_layout
         self._on_silence = on_silence
-        self._seen: _Metadata | None = None
+        self._seen: MetaIn | None = None
         self._report: Report | None = None
         self._news = asyncio.Event()
-        resource = Resource(
-            "nodes", path_of("v1", "nodes"), _read, {"fieldSelector": f"metadata.name={name}"}
-        )
-        self._reflector = Reflector(client, resource, self)
+        sink = Sink(_read, self.replace, self.upsert, self.delete)
+        self._reflector = Reflector(client, NODES.named(name), sink)
 
     async def run(self) -> None:
         """Follow and answer until cancelled."""
@@ -85,7 +78,7 @@ class NodeLink:
 
     # what the reflector calls
 
-    def replace(self, objects: Iterable[_Metadata]) -> None:
+    def replace(self, objects: Iterable[MetaIn]) -> None:
         """The node, or none at all."""
         found = [one for one in objects if one.name == self._name]
         if found:
@@ -93,7 +86,7 @@ class NodeLink:
         else:
             self.delete(Key("", self._name))
 
-    def upsert(self, one: _Metadata) -> None:
+    def upsert(self, one: MetaIn) -> None:
         """The node has changed."""
         self._seen = one
         self._on_layout((one.annotations or {}).get(RUNAI_CONFIG))

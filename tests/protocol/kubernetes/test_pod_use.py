@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from tessera.core.devices.capacity import is_gpu
+from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.protocol.kubernetes.objects import InvalidObject
-from tessera.protocol.kubernetes.pods import decode_claim
+from tessera.protocol.kubernetes.pod_use import decode_pod_use
 from tests.build import GPU, MIG, pod_document
 
 
@@ -14,8 +14,8 @@ def everything(_: str) -> bool:
     return True
 
 
-def claim(document, keep=everything):
-    return decode_claim(json.dumps(document).encode(), keep)
+def use(document, keep=everything):
+    return decode_pod_use(json.dumps(document).encode(), keep)
 
 
 def texts(found):
@@ -38,18 +38,18 @@ def test_whole_pod():
         annotations={"gpu-webhook.k8s.io/fallback": "3g.30gb->2g.20gb", "other": "x"},
         spec={"overhead": {"cpu": "100m"}, "tolerations": "not looked at"},
     )
-    found = claim(document)
+    found = use(document)
     assert texts(found) == {"cpu": "600m", GPU: "1", MIG + "2g.20gb": "1", "pods": "1"}
     assert (found.namespace, found.name, found.node, found.ending) == ("ml", "p", "a", False)
     assert (found.created, found.record) == ("2026-11-15T09:00:00Z", "3g.30gb->2g.20gb")
-    assert texts(claim(document, is_gpu)) == {GPU: "1", MIG + "2g.20gb": "1"}
+    assert texts(use(document, is_any_gpu)) == {GPU: "1", MIG + "2g.20gb": "1"}
 
 
 def test_deleted_and_ended():
     """A pod being deleted holds on until it is gone; one that has ended holds nothing."""
-    deleted = claim(running({"requests": {GPU: 1}}, deletionTimestamp="2026-11-15T09:00:00Z"))
+    deleted = use(running({"requests": {GPU: 1}}, deletionTimestamp="2026-11-15T09:00:00Z"))
     assert (deleted.ending, texts(deleted)) == (True, {GPU: "1", "pods": "1"})
-    assert texts(claim(running({"requests": {GPU: 1}}, status={"phase": "Failed"}))) == {}
+    assert texts(use(running({"requests": {GPU: 1}}, status={"phase": "Failed"}))) == {}
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_deleted_and_ended():
 )
 def test_resizing(status, cpu):
     """A container that is being resized counts as the scheduler counts it."""
-    assert texts(claim(running({"requests": {"cpu": "2"}}, status=status)))["cpu"] == cpu
+    assert texts(use(running({"requests": {"cpu": "2"}}, status=status)))["cpu"] == cpu
 
 
 def test_init_containers_are_not_resized():
@@ -88,17 +88,17 @@ def test_init_containers_are_not_resized():
     resources = {"requests": {"cpu": "2"}}
     document["spec"]["initContainers"] = [{"name": "i", "resources": resources}]
     document["status"]["initContainerStatuses"] = [{"name": "i", "resources": {"requests": {"cpu": "8"}}}]
-    assert texts(claim(document))["cpu"] == "2"
+    assert texts(use(document))["cpu"] == "2"
     document["spec"]["initContainers"][0]["restartPolicy"] = "Always"
-    assert texts(claim(document))["cpu"] == "9"
+    assert texts(use(document))["cpu"] == "9"
 
 
 def test_pod_level():
     """What the pod requests as a whole counts in place of the sum, and may be resized too."""
     document = running({"requests": {"cpu": "1", GPU: "1"}}, spec={"resources": {"requests": {"cpu": "4"}}})
-    assert texts(claim(document)) == {"cpu": "4", GPU: "1", "pods": "1"}
+    assert texts(use(document)) == {"cpu": "4", GPU: "1", "pods": "1"}
     document["status"] |= {"resources": {"requests": {"cpu": "6"}}, "allocatedResources": {"memory": "1Gi"}}
-    assert texts(claim(document)) == {"cpu": "6", GPU: "1", "pods": "1"}
+    assert texts(use(document)) == {"cpu": "6", GPU: "1", "pods": "1"}
 
 
 @pytest.mark.parametrize(
@@ -112,5 +112,5 @@ def test_pod_level():
 def test_bad_pods(change, complaint):
     """A pod that is none is refused with the place and the reason."""
     with pytest.raises(InvalidObject) as error:
-        claim({**running({}), **change})
+        use({**running({}), **change})
     assert str(error.value) == complaint

@@ -8,8 +8,7 @@ import pytest
 
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.dashboard.board import Admission, Board
-from tessera.dashboard.http import Server
-from tessera.dashboard.site import Page
+from tessera.dashboard.server import Page
 from tests.dashboard.objects import node
 
 DEADLINE = 10.0
@@ -25,14 +24,14 @@ def explain(text):
 async def running():
     board = Board("a test", told_admissions=True)
     page = Page(board, explain)
-    url = await page.server.start(0)
-    telling = asyncio.create_task(page.run())
+    url = await page.start(0)
+    sending = asyncio.create_task(page.run())
     try:
         yield board, int(url.rstrip("/").rpartition(":")[2])
     finally:
-        telling.cancel()
-        await asyncio.gather(telling, return_exceptions=True)
-        await page.server.stop()
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        await page.stop()
 
 
 async def ask(port, request):
@@ -48,9 +47,9 @@ async def ask(port, request):
         writer.close()
 
 
-def get(path, host="127.0.0.1", **more):
+def get(path, host="127.0.0.1", version="1.1", **more):
     extra = "".join(f"{name}: {value}\r\n" for name, value in more.items())
-    return f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{extra}\r\n".encode()
+    return f"GET {path} HTTP/{version}\r\nHost: {host}\r\n{extra}\r\n".encode()
 
 
 def post(body, kind="application/yaml", host="localhost:1", **more):
@@ -95,6 +94,7 @@ async def test_files(path, kind):
         (get("/state", host="localhost:8765"), 200, "about"),
         (get("/state", host="[::1]:8765"), 200, "about"),
         (get("/state", Origin="http://evil.example"), 403, "asked by another page"),
+        (get("/state", Origin="http://["), 403, "asked by another page"),
         (b"DELETE / HTTP/1.1\r\nHost: localhost\r\n\r\n", 405, "only GET"),
         (b"nonsense\r\n\r\n", 400, "not HTTP/1.1"),
         (get("/", **{"X-Long": "x" * 200_000}), 431, "too large"),
@@ -109,7 +109,7 @@ async def test_files(path, kind):
     ],
 )
 async def test_answers(request_, status, words):
-    """Whoever is not on this machine's own page is refused; what is wrong is said in a sentence."""
+    """What does not come from this machine's own page is refused; what is wrong is said in a sentence."""
     async with running() as (_, port):
         answered, _, body = await ask(port, request_)
         assert (answered, words in body.decode()) == (status, True), body[:200]
@@ -124,10 +124,10 @@ async def read_event(reader):
 
 
 async def test_the_stream():
-    """Everything at first, then each change as it happens; the state is the same for whoever comes later."""
+    """Everything at first, then each change as it happens; the state is the same for a client that comes later."""
     async with running() as (board, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(get("/events"))
+        writer.write(get("/events", version="1.0"))
         head = await reader.readuntil(b"\r\n\r\n")
         assert b"Content-Type: text/event-stream" in head
         kind, first = await read_event(reader)
@@ -147,12 +147,12 @@ async def test_the_stream():
 
 
 async def test_many_listeners():
-    """Everybody hears everything, whenever they came."""
+    """Every listener hears every change, whenever it came."""
     async with running() as (board, port):
         readers = []
         for number in range(3):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(get("/events"))
+            writer.write(get("/events", version="1.0"))
             await reader.readuntil(b"\r\n\r\n")
             assert (await read_event(reader))[0] == "all"
             readers.append((reader, writer))
@@ -169,4 +169,4 @@ async def test_a_port_in_use():
         with pytest.raises(
             TesseraError, match=f"^cannot listen on 127.0.0.1:{port}: something else listens there; "
         ):
-            await Server(Page(board, explain)._answer).start(port)
+            await Page(board, explain).start(port)

@@ -1,6 +1,6 @@
 """Pods as capacity sees them: where they are, how far they have come, and what they request.
 
-Only that is decoded, and of the resources only those that somebody asked about.
+Only that is decoded, and of the resources only those that the reader asked about.
 """
 
 from collections.abc import Callable
@@ -10,10 +10,20 @@ from typing import Final
 import msgspec
 
 from tessera.core.admission.decision import RECORD_ANNOTATION
-from tessera.core.devices.capacity import Claim, claim_of, in_effect, resized
+from tessera.core.devices.capacity import PodUse, in_effect, pod_use, resized
 from tessera.core.kubernetes.pod import Amounts, Container, Pod
 from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.objects import AmountsIn, ContainerIn, PodMetaIn, PodSpecIn, ResourcesIn
+from tessera.protocol.kubernetes.objects import AmountsIn, ResourcesIn
+from tessera.protocol.kubernetes.pod import (
+    ContainerIn,
+    PodMetaIn,
+    PodSpecIn,
+    annotations_of,
+    container_of,
+    overhead_of,
+    pod_resources_of,
+    resources_of,
+)
 
 Keep = Callable[[str], bool]
 
@@ -59,19 +69,19 @@ class _Pod(msgspec.Struct, gc=False):
 _decode: Final = objects.decoder(_Pod)
 
 
-def decode_claim(raw: bytes, keep: Keep) -> Claim:
-    """What a pod claims of the resources to keep."""
+def decode_pod_use(raw: bytes, keep: Keep) -> PodUse:
+    """What a pod uses of the resources to keep."""
     one = _decode(raw)
     metadata, status = one.metadata, one.status or _Status()
     try:
         pod = _pod(one, keep)
     except objects.InvalidObject as error:
         raise objects.InvalidObject(f"pod {metadata.namespace}/{metadata.name}: {error}") from error
-    claim = claim_of(pod, status.phase or "", deleted=bool(metadata.deletionTimestamp), keep=keep)
+    use = pod_use(pod, status.phase or "", deleted=bool(metadata.deletionTimestamp), keep=keep)
     record = ""
     if _RECORD in bytes(metadata.annotations):
-        record = objects.annotations_of(metadata.annotations).get(RECORD_ANNOTATION, "")
-    return replace(claim, created=metadata.creationTimestamp or "", record=record)
+        record = annotations_of(metadata.annotations).get(RECORD_ANNOTATION, "")
+    return replace(use, created=metadata.creationTimestamp or "", record=record)
 
 
 def _pod(one: _Pod, keep: Keep) -> Pod:
@@ -81,15 +91,15 @@ def _pod(one: _Pod, keep: Keep) -> Pod:
     infeasible = status.resize_infeasible
 
     def container(given: ContainerIn, where: str, *, init: bool) -> Container:
-        resources = objects.resources_of(given.resources, where)
-        read = objects.container_of(given, where, _kept(resources, keep))
+        resources = resources_of(given.resources, where)
+        read = container_of(given, where, _kept(resources, keep))
         actual = known.get(given.name)
         if actual is None or actual.resources is None or (init and not read.restartable):
             return read
         has, promised = _actual(actual, keep, f"status of container {given.name}")
         return resized(read, has, promised, infeasible=infeasible)
 
-    whole = _kept(objects.pod_resources_of(spec), keep)
+    whole = _kept(pod_resources_of(spec), keep)
     pod_requests = objects.amounts_of(whole.requests, "spec.resources.requests")
     if status.resources is not None:
         has, promised = _actual(status, keep, "status")
@@ -107,7 +117,7 @@ def _pod(one: _Pod, keep: Keep) -> Pod:
             for number, given in enumerate(spec.containers or ())
         ),
         node_name=spec.nodeName or "",
-        overhead=objects.overhead_of(spec),
+        overhead=overhead_of(spec),
         pod_requests=pod_requests,
     )
 

@@ -1,0 +1,45 @@
+"""Names of resources: which are GPUs, and how records and messages name them.
+
+`MIG_PREFIX`, which makes a profile a resource name, is in `mig.profile`.
+"""
+
+from typing import Final
+
+from tessera.core.mig.profile import MIG_PREFIX, MigProfile
+
+WHOLE_GPU: Final = "nvidia.com/gpu"
+# what the time-slicing of NVIDIA's plugin calls whole GPUs that are shared
+SHARED_GPU: Final = WHOLE_GPU + ".shared"
+
+
+def is_whole_or_mig(resource: str) -> bool:
+    """Whether fallback may choose it: a whole GPU or a MIG profile."""
+    return resource == WHOLE_GPU or (
+        resource.startswith(MIG_PREFIX) and MigProfile.of_resource(resource) is not None
+    )
+
+
+def is_any_gpu(resource: str) -> bool:
+    """Whether it is a GPU or a part of one, shared ones too: what capacity counts."""
+    return is_whole_or_mig(resource) or resource == SHARED_GPU
+
+
+def is_extended(resource: str) -> bool:
+    """Whether it is defined outside Kubernetes: those come in whole numbers, and limits equal requests."""
+    domain, slash, _ = resource.partition("/")
+    return bool(slash) and not domain.endswith("kubernetes.io")
+
+
+def short(resource: str) -> str:
+    """A resource as records and messages name it: `1g.10gb`, `gpu`."""
+    profile = MigProfile.of_resource(resource)
+    if profile is not None:
+        return profile.label
+    return "gpu" if resource == WHOLE_GPU else resource
+
+
+def of_short(name: str) -> str:
+    """The resource behind `gpu`, a profile or a resource's full name."""
+    if name in ("gpu", WHOLE_GPU):
+        return WHOLE_GPU
+    return name if is_whole_or_mig(name) else MigProfile.parse(name).resource

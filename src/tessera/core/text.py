@@ -1,0 +1,16 @@
+"""Texts that came from outside, as messages may carry them: short, and without control characters."""
+
+from typing import Final
+
+MOST_SHOWN: Final = 60  # characters: enough to recognize a value by, and a message of one line stays one
+
+
+def escaped(text: str, most: int = MOST_SHOWN) -> str:
+    """The beginning of a text in printable ASCII, with `…` where more of it follows."""
+    return text[:most].encode("unicode_escape").decode("ascii") + ("…" if len(text) > most else "")
+
+
+def quoted(text: str, most: int = MOST_SHOWN) -> str:
+    """The same in quotation marks; `…` stands behind them."""
+    shown = escaped(text[:most], most).replace('"', '\\"')
+    return f'"{shown}"' + ("…" if len(text) > most else "")

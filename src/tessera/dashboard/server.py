@@ -1,0 +1,193 @@
+"""The page's paths: its files, the state, the stream of changes, and the question about a pod.
+
+It listens on loopback alone, and answers only requests that call it by a name of loopback: a page of another server that
+has its own name point here (DNS rebinding) is refused, and so is a form that another page sends here.
+"""
+
+import asyncio
+import errno
+import importlib.resources
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+
+from tessera.core.errors import InvalidInput, TesseraError
+from tessera.dashboard.board import Board, Parts
+from tessera.dashboard.following import following
+from tessera.kube.rest.client import Client
+from tessera.serving.address import Address
+from tessera.serving.http.messages import Request, Response, Stream, text
+from tessera.serving.http.server import Server
+
+Explain = Callable[[str], str]  # YAML → words; InvalidInput for what is no pod
+
+_FILES: Final = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/style.css": ("style.css", "text/css; charset=utf-8"),
+    "/app.js": ("app.js", "text/javascript; charset=utf-8"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+_HOST: Final = "127.0.0.1"
+_LOOPBACK: Final = frozenset({_HOST, "localhost", "::1"})
+# Everything the page needs comes from here, and nothing else may; it stands in no frame, and no form leaves it.
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = (
+    ("Content-Security-Policy", _POLICY),
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Cache-Control", "no-store"),
+)
+_PACE: Final = 0.1  # seconds: changes within that time are sent together
+_IDLE: Final = 4  # for every second of work so many of rest: thousands of nodes take a tenth of one to add up
+_SILENCE: Final = 15.0  # seconds, then a word so that both sides know the other is there
+_BEHIND: Final = 256  # messages that a listener may be behind; one that reads no more is let go
+
+
+@asynccontextmanager
+async def serve_page(
+    client: Client, board: Board, explain: Explain, port: int, *, denials: bool = True
+) -> AsyncIterator[str]:
+    """Serve a cluster's page on loopback; its address."""
+    page = Page(board, explain)
+    url = await page.start(port)
+    try:
+        async with following(client, board, denials=denials), asyncio.TaskGroup() as tasks:
+            sending = tasks.create_task(page.run())
+            try:
+                yield url
+            finally:
+                sending.cancel()
+    finally:
+        await page.stop()
+
+
+class Page:
+    """The page of one board."""
+
+    def __init__(self, board: Board, explain: Explain) -> None:
+        self._board = board
+        self._explain = explain
+        self._files = _read_files()
+        self._listeners: set[asyncio.Queue[bytes]] = set()
+        self._server = Server(self._respond, headers=_HEADERS)
+        self.stop = self._server.stop
+
+    async def start(self, port: int) -> str:
+        """Listen; port 0 picks a free one. The page's address."""
+        try:
+            await self._server.start(Address(_HOST, port))
+        except TesseraError as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE:
+                why = "something else listens there; choose another with --port, or 0 for any"
+                raise TesseraError(f"cannot listen on {_HOST}:{port}: {why}") from error
+            raise
+        return f"{self._server.url}/"
+
+    async def run(self) -> None:
+        """Send every listener what is new, until cancelled."""
+        sent = -1
+        while True:
+            began = time.monotonic()
+            if sent != self._board.version:
+                sent = self._board.version
+                changed, gone = self._board.changes()
+                if changed or gone:
+                    self._broadcast(_message("change", changed, gone))
+            await asyncio.sleep(max(_PACE, _IDLE * (time.monotonic() - began)))
+
+    def _broadcast(self, message: bytes) -> None:
+        for queue in tuple(self._listeners):
+            try:
+                queue.put_nowait(message)
+            except asyncio.QueueFull:
+                self._listeners.discard(queue)  # its stream ends, and the browser comes again
+
+    async def _respond(self, request: Request) -> Response | Stream:
+        if (refusal := _from_elsewhere(request)) is not None:
+            return text(refusal, 403)
+        if request.path == "/explain":
+            return self._explained(request)
+        if request.method not in ("GET", "HEAD"):
+            return text("only GET here", 405)
+        if request.path == "/events":
+            return Stream(self._events(), "text/event-stream")
+        if request.path == "/state":
+            return Response(_object(self._board.parts()))
+        return self._files.get(request.path) or text("nothing here", 404)
+
+    async def _events(self) -> AsyncGenerator[bytes, None]:
+        """Everything, then every change."""
+        queue: asyncio.Queue[bytes] = asyncio.Queue(_BEHIND)
+        changed, gone = self._board.changes()  # others have not heard of these yet
+        if changed or gone:
+            self._broadcast(_message("change", changed, gone))
+        self._listeners.add(queue)
+        try:
+            yield _message("all", self._board.parts(), [])
+            while queue in self._listeners or not queue.empty():
+                try:
+                    async with asyncio.timeout(_SILENCE):
+                        piece = await queue.get()
+                except TimeoutError:
+                    piece = b": still here\n\n"
+                yield piece
+        finally:
+            self._listeners.discard(queue)
+
+    def _explained(self, request: Request) -> Response:
+        """What would be decided about a pod; nothing is asked of the cluster, and nothing is changed."""
+        if request.method != "POST":
+            return text("POST a pod's YAML here", 405)
+        if request.headers.get("content-type", "").partition(";")[0] != "application/yaml":
+            return text("the content type must be application/yaml", 415)
+        try:
+            return text(self._explain(request.body.decode()).removesuffix("\n"))
+        except UnicodeDecodeError:
+            return text("this is no UTF-8 text", 400)
+        except InvalidInput as error:
+            return text(str(error), 400)
+
+
+def _from_elsewhere(request: Request) -> str | None:
+    """Why this is not from the page itself, or from a person or program on this machine."""
+    host, origin = request.headers.get("host", ""), request.headers.get("origin")
+    if (called := _split(f"//{host}")) is None or called.hostname not in _LOOPBACK:
+        return "this page is for this machine: call it by 127.0.0.1 or localhost"
+    if origin is not None and ((page := _split(origin)) is None or page.netloc != host):
+        return "asked by another page"
+    return None
+
+
+def _split(url: str) -> SplitResult | None:
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return None
+
+
+def _object(parts: Parts) -> bytes:
+    """Parts as one JSON object; each is JSON already."""
+    return b"{" + b",".join(msgspec.json.encode(name) + b":" + part for name, part in parts.items()) + b"}"
+
+
+def _message(event: str, parts: Parts, gone: list[str]) -> bytes:
+    data = b'{"set":' + _object(parts) + b',"gone":' + msgspec.json.encode(gone) + b"}"
+    return b"event: %b\ndata: %b\n\n" % (event.encode(), data)
+
+
+def _read_files() -> Mapping[str, Response]:
+    folder = importlib.resources.files(__package__) / "page"
+    return {
+        path: Response((folder / name).read_bytes(), content_type=kind)
+        for path, (name, kind) in _FILES.items()
+    }

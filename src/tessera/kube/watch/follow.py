@@ -1,0 +1,99 @@
+"""Several collections of a cluster, followed together.
+
+async with follow(client, {NODES: nodes, UNFINISHED_PODS: pods}) as follower:
+    ...  # the sinks are complete; `follower.trouble()` says what has not been heard of for too long
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from tessera.kube.clock import SYSTEM_CLOCK, Clock
+from tessera.kube.rest.client import Client
+from tessera.kube.watch.health import Pace
+from tessera.kube.watch.reflector import Reflector
+from tessera.kube.watch.resource import Resource, Sink
+
+STALE: Final = 90.0  # seconds without a word; bookmarks come about every minute
+
+
+class Follower:
+    """Keeps sinks equal to collections of an API server."""
+
+    def __init__(
+        self,
+        client: Client,
+        sinks: Mapping[Resource, Sink[Any]],
+        *,
+        pace: Pace = Pace(),  # noqa: B008 # frozen
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.reflectors = [
+            Reflector(client, resource, sink, pace=pace, clock=clock) for resource, sink in sinks.items()
+        ]
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for one in self.reflectors:
+                tasks.create_task(one.run())
+
+    async def synced(self) -> None:
+        """Wait until everything has been listed once."""
+        for one in self.reflectors:
+            await one.synced()
+
+    def missing(self) -> str | None:
+        """What keeps the sinks from being complete, in a few words; None once they are."""
+        waiting = [
+            f"{one.resource.name} not listed yet"
+            + (f" ({one.health.last_error})" if one.health.last_error else "")
+            for one in self.reflectors
+            if not one.health.synced
+        ]
+        return "; ".join(waiting) or None
+
+    def trouble(self) -> str:
+        """Why the sinks may no longer be how things are; empty while they are."""
+        return "; ".join(
+            f"{one.resource.name}: nothing heard for more than {STALE:.0f} s: {one.health.last_error}"
+            for one in self.reflectors
+            if one.age is not None and one.age > STALE
+        )
+
+
+@asynccontextmanager
+async def follow(
+    client: Client,
+    sinks: Mapping[Resource, Sink[Any]],
+    *,
+    complete: bool = True,
+    clock: Clock = SYSTEM_CLOCK,
+) -> AsyncIterator[Follower]:
+    """Follow collections: complete when this begins, and right until it ends.
+
+    With `complete=False` it begins at once, for a caller that waits for its sink with a limit of its own.
+    """
+    for resource in sinks:
+        if complete and not resource.optional:  # a reflector would try for ever: an error is told now
+            await client.get(resource.path, {**resource.query, "limit": 1})
+    follower = Follower(client, sinks, clock=clock)
+    try:
+        async with asyncio.TaskGroup() as tasks:  # a sink that fails ends the work that reads it
+            running = tasks.create_task(follower.run())
+            try:
+                if complete:
+                    await follower.synced()
+                yield follower
+            finally:
+                running.cancel()
+    except BaseExceptionGroup as group:
+        raise _only(group) from None
+
+
+def _only(error: BaseException) -> BaseException:
+    """The one error in a group, so that callers meet what was raised; a group of several as it is."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,166 @@
+"""Pods as JSON, read into core values.
+
+Parts of a pod stay raw bytes until a reader needs them: a webhook that has seen the same bytes before need not look
+inside.
+"""
+
+from typing import Final
+
+import msgspec
+
+from tessera.core.kubernetes.pod import Amounts, Container, Pod
+from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Toleration
+from tessera.protocol.kubernetes.objects import ResourcesIn, amounts_of, decoder, read
+
+_ABSENT: Final = msgspec.Raw(b"")
+
+
+class ContainerIn(msgspec.Struct, gc=False):
+    """A container; its resources unread."""
+
+    name: str = ""
+    resources: msgspec.Raw = _ABSENT
+    restartPolicy: str | None = None  # noqa: N815 # as in the API
+
+
+class PodMetaIn(msgspec.Struct, gc=False):
+    """A pod's metadata; its annotations unread."""
+
+    name: str | None = None
+    generateName: str | None = None  # noqa: N815
+    namespace: str | None = None
+    annotations: msgspec.Raw = _ABSENT
+
+
+class PodSpecIn(msgspec.Struct, gc=False):
+    """A pod's spec; what decides where it may go is unread."""
+
+    containers: list[ContainerIn] | None = None
+    initContainers: list[ContainerIn] | None = None  # noqa: N815
+    nodeName: str | None = None  # noqa: N815
+    nodeSelector: msgspec.Raw = _ABSENT  # noqa: N815
+    affinity: msgspec.Raw = _ABSENT
+    tolerations: msgspec.Raw = _ABSENT
+    overhead: msgspec.Raw = _ABSENT
+    resources: msgspec.Raw = _ABSENT
+
+
+class PodIn(msgspec.Struct, gc=False):
+    """A pod, or a workload's pod template."""
+
+    kind: str | None = None
+    metadata: PodMetaIn | None = None
+    spec: PodSpecIn | None = None
+
+
+class _RequirementIn(msgspec.Struct, gc=False):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class _TermIn(msgspec.Struct, gc=False):
+    matchExpressions: list[_RequirementIn] | None = None  # noqa: N815
+    matchFields: list[_RequirementIn] | None = None  # noqa: N815
+
+
+class _NodeSelectorIn(msgspec.Struct, gc=False):
+    nodeSelectorTerms: list[_TermIn] | None = None  # noqa: N815
+
+
+class _NodeAffinityIn(msgspec.Struct, gc=False):
+    requiredDuringSchedulingIgnoredDuringExecution: _NodeSelectorIn | None = None  # noqa: N815
+
+
+class _AffinityIn(msgspec.Struct, gc=False):
+    nodeAffinity: _NodeAffinityIn | None = None  # noqa: N815
+
+
+class _TolerationIn(msgspec.Struct, gc=False):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+decode_pod: Final = decoder(PodIn)
+_annotations_of = decoder(dict[str, str])
+_selector_of = decoder(dict[str, str])
+_resources_of = decoder(ResourcesIn)
+_affinity_of = decoder(_AffinityIn)
+_tolerations_of = decoder(list[_TolerationIn])
+_overhead_of = decoder(dict[str, str | int | float])
+
+
+def annotations_of(raw: msgspec.Raw) -> dict[str, str]:
+    """A pod's annotations."""
+    return read(raw, _annotations_of, {}, "metadata.annotations")
+
+
+def container_of(one: ContainerIn, where: str, resources: ResourcesIn) -> Container:
+    """A container with its resources read."""
+    return Container(
+        name=one.name,
+        requests=amounts_of(resources.requests, where + ".resources.requests"),
+        limits=amounts_of(resources.limits, where + ".resources.limits"),
+        restartable=one.restartPolicy == "Always",
+    )
+
+
+def resources_of(raw: msgspec.Raw, where: str) -> ResourcesIn:
+    """A container's resources, by section."""
+    return read(raw, _resources_of, ResourcesIn(), where + ".resources")
+
+
+def pod_of(one: PodIn, namespace: str = "") -> Pod:
+    """A pod as decisions see it; `namespace` where the object itself does not say it."""
+    metadata, spec = one.metadata or PodMetaIn(), one.spec or PodSpecIn()
+    tolerations: list[_TolerationIn] = read(spec.tolerations, _tolerations_of, [], "spec.tolerations")
+    affinity = read(spec.affinity, _affinity_of, None, "spec.affinity")
+    required = (
+        affinity
+        and affinity.nodeAffinity
+        and affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution
+    )
+    whole = pod_resources_of(spec)
+    return Pod(
+        namespace=namespace or metadata.namespace or "",
+        name=metadata.name or metadata.generateName or "",
+        annotations=annotations_of(metadata.annotations),
+        init_containers=_containers_of(spec.initContainers, "spec.initContainers"),
+        containers=_containers_of(spec.containers, "spec.containers"),
+        node_name=spec.nodeName or "",
+        node_selector=read(spec.nodeSelector, _selector_of, {}, "spec.nodeSelector"),
+        required_terms=tuple(map(_term, required.nodeSelectorTerms or ())) if required else None,
+        tolerations=tuple(
+            Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "") for t in tolerations
+        ),
+        overhead=overhead_of(spec),
+        pod_requests=amounts_of(whole.requests, "spec.resources.requests"),
+        pod_limits=amounts_of(whole.limits, "spec.resources.limits"),
+    )
+
+
+def _containers_of(given: list[ContainerIn] | None, where: str) -> tuple[Container, ...]:
+    return tuple(
+        container_of(one, place, resources_of(one.resources, place))
+        for number, one in enumerate(given or ())
+        for place in (f"{where}[{number}]",)
+    )
+
+
+def overhead_of(spec: PodSpecIn) -> Amounts:
+    """What a pod costs beside its containers."""
+    return amounts_of(read(spec.overhead, _overhead_of, None, "spec.overhead"), "spec.overhead")
+
+
+def pod_resources_of(spec: PodSpecIn) -> ResourcesIn:
+    """The resources of a pod as a whole."""
+    return read(spec.resources, _resources_of, ResourcesIn(), "spec.resources")
+
+
+def _term(term: _TermIn) -> NodeSelectorTerm:
+    def requirements(given: list[_RequirementIn] | None) -> tuple[Requirement, ...]:
+        return tuple(Requirement(one.key, one.operator, tuple(one.values or ())) for one in given or ())
+
+    return NodeSelectorTerm(requirements(term.matchExpressions), requirements(term.matchFields))

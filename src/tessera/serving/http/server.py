@@ -1,0 +1,204 @@
+"""Listening, and the conversation with each client."""
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from contextlib import aclosing
+from typing import Final
+
+from tessera.serving.address import Address
+from tessera.serving.http.messages import (
+    Handler,
+    HangUp,
+    Headers,
+    Limits,
+    Request,
+    Response,
+    Stream,
+    head,
+    text,
+)
+from tessera.serving.http.parser import READ, Parser
+
+_BATCH: Final = 128  # connections accepted in a row
+_RETRY_SECONDS: Final = 1.0  # without file descriptors: how long until accepting is tried again
+_LINGER_SECONDS: Final = 1.0  # for a refused client to read why: closing at once would reset the connection
+
+_log: Final = logging.getLogger(__name__)
+
+
+class Server:
+    """Serves one handler on one address; `headers` go with every response."""
+
+    def __init__(self, handler: Handler, limits: Limits = Limits(), headers: Headers = ()) -> None:  # noqa: B008 # frozen
+        self._handler = handler
+        self._limits = limits
+        self._headers = headers
+        self._listener: socket.socket | None = None
+        self._connections: dict[asyncio.Task[None], socket.socket] = {}
+        self._tls: ssl.SSLContext | None = None
+        self.address = Address("127.0.0.1", 0)
+        self.accepted = 0  # connections so far
+
+    @property
+    def port(self) -> int:
+        """The port that was taken."""
+        return self.address.port
+
+    @property
+    def url(self) -> str:
+        """`https://127.0.0.1:40123`."""
+        return f"{'https' if self._tls else 'http'}://{self.address}"
+
+    async def start(self, address: Address, tls: ssl.SSLContext | None = None) -> Address:
+        """Listen; the address that is returned has the port that was really taken."""
+        self._listener = address.listen()
+        self._tls, self.address = tls, Address(address.host, self._listener.getsockname()[1])
+        # not asyncio's server: that one loses connections which are on their way when it is closed
+        asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
+        return self.address
+
+    async def stop(self) -> None:
+        """Close the listener and cut every connection."""
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
+        connections = dict(self._connections)
+        for task in connections:
+            task.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
+        for connection in connections.values():
+            connection.close()  # of those whose task had not begun
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(_BATCH):
+            try:
+                connection, _ = listener.accept()
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    self._rest(listener)
+                return  # none left, or gone again already
+            self.accepted += 1
+            if len(self._connections) >= self._limits.connections:
+                connection.close()
+                continue
+            connection.settimeout(0)
+            task = asyncio.create_task(self._serve(connection))
+            self._connections[task] = connection
+            task.add_done_callback(lambda done: self._connections.pop(done, None))
+
+    def _rest(self, listener: socket.socket) -> None:
+        """Out of file descriptors: the listener stays readable, so looking away for a while saves a busy loop."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listener)
+
+        def again() -> None:
+            if self._listener is listener:
+                loop.add_reader(listener, self._accept, listener)
+
+        loop.call_later(_RETRY_SECONDS, again)
+
+    async def _serve(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        try:
+            transport, _ = await loop.connect_accepted_socket(lambda: protocol, connection, ssl=self._tls)
+        except OSError:
+            connection.close()  # TLS that did not come about
+            return
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        try:
+            await self._converse(reader, writer)
+            writer.close()
+        except (HangUp, OSError, TimeoutError):
+            pass  # gone, or too slow
+        finally:
+            if not writer.is_closing():
+                transport.abort()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Requests and their responses, in order, until one side has enough."""
+        loop, limits = asyncio.get_running_loop(), self._limits
+        parser = Parser(limits, writer.get_extra_info("peercert"))
+        until = loop.time() + limits.idle_seconds
+        while True:
+            idle = parser.idle
+            async with asyncio.timeout_at(until):
+                data = await reader.read(READ)
+            if not data:
+                return None
+            for request in parser.feed(data):
+                if isinstance(request, Response):
+                    await self._write(writer, request, "GET", keep=False)
+                    if writer.can_write_eof():
+                        writer.write_eof()
+                    async with asyncio.timeout(_LINGER_SECONDS):
+                        return await _end_of(reader)
+                response = await self._response(request)
+                if isinstance(response, Stream):
+                    return await self._stream(request, response, reader, writer)
+                await self._write(writer, response, request.method, keep=request.keep_alive)
+                if not request.keep_alive:
+                    return None
+            if parser.idle:
+                until = loop.time() + limits.idle_seconds
+            elif idle:
+                until = loop.time() + limits.request_seconds
+
+    async def _response(self, request: Request) -> Response | Stream:
+        try:
+            return await self._handler(request)
+        except HangUp:
+            raise
+        except Exception:  # noqa: BLE001 # the client is told, the log says why, and the others are served on
+            _log.exception("%s %s failed", request.method, request.path)
+            return text("this failed unexpectedly", 500)
+
+    async def _write(
+        self, writer: asyncio.StreamWriter, response: Response, method: str, *, keep: bool
+    ) -> None:
+        length = ("Content-Length", str(len(response.body)))
+        connection = ("Connection", "keep-alive" if keep else "close")
+        headers = (*self._headers, *response.headers, length, connection)
+        body = b"" if method == "HEAD" else response.body
+        writer.write(head(response.status, response.content_type, headers) + body)
+        await writer.drain()
+
+    async def _stream(
+        self, request: Request, stream: Stream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Piece by piece, until the stream ends or the client leaves."""
+        chunked = request.version != "1.0"
+        framing = ("Transfer-Encoding", "chunked") if chunked else ("Connection", "close")
+        writer.write(head(200, stream.content_type, (*self._headers, framing)))
+
+        async def copy() -> None:
+            async with aclosing(stream.pieces) as pieces:
+                if request.method == "HEAD":
+                    return
+                async for piece in pieces:
+                    writer.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+                    await writer.drain()
+            if chunked:
+                writer.write(b"0\r\n\r\n")
+            await writer.drain()
+
+        copying, leaving = asyncio.create_task(copy()), asyncio.create_task(_end_of(reader))
+        try:
+            await asyncio.wait({copying, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if copying.done():
+                copying.result()
+        finally:
+            for task in (copying, leaving):
+                task.cancel()
+            await asyncio.gather(copying, leaving, return_exceptions=True)
+
+
+async def _end_of(reader: asyncio.StreamReader) -> None:
+    """Wait until the client closes; what it sends meanwhile is not read as requests any more."""
+    while await reader.read(READ):
+        pass

@@ -1,0 +1,31 @@
+"""Texts from outside in messages."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.core.text import escaped, quoted
+
+
+@pytest.mark.parametrize(
+    ("text", "bare", "in_quotes"),
+    [
+        ("1g.10gb", "1g.10gb", '"1g.10gb"'),
+        ("", "", '""'),
+        ('a"b', 'a"b', r'"a\"b"'),
+        ("a\n\x1b[31m", r"a\n\x1b[31m", r'"a\n\x1b[31m"'),
+        ("卡", r"\u5361", r'"\u5361"'),
+        ("x" * 61, "x" * 60 + "…", '"' + "x" * 60 + '"…'),
+    ],
+)
+def test_a_text_is_shown_short_and_without_control_characters(text, bare, in_quotes):
+    """A message stays one line of printable characters, whatever the value was."""
+    assert (escaped(text), quoted(text)) == (bare, in_quotes)
+
+
+@given(st.text(), st.integers(1, 100))
+def test_whatever_the_text_its_message_is_printable(text, most):
+    """No text breaks a line or moves a cursor, and the length is bounded."""
+    for shown in (escaped(text, most), quoted(text, most)):
+        assert shown.isprintable()
+        assert len(shown) <= 10 * most + 3  # \U0001f600 has ten characters
