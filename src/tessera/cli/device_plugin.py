@@ -14,7 +14,7 @@ import click
 
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
-from tessera.cli.common.terminal import read_parsed
+from tessera.cli.common.terminal import read_parsed, table
 
 if TYPE_CHECKING:
     from tessera.kube.access.cluster import Cluster
@@ -127,9 +127,8 @@ def _list(configuration: "DeviceConfiguration", settings: "Settings") -> int:
         node = NodePlugin(configuration, replace(settings, state_dir=Path(nowhere)))
         devices = [device for source in node.sources for device in source.devices()]
     rows = [(d.resource, d.id, "healthy" if d.healthy else f"unhealthy: {d.problem}") for d in devices]
-    widths = [max(map(len, column), default=0) for column in zip(*rows, strict=True)] or [0, 0, 0]
-    for resource, name, health in rows:
-        click.echo(f"{resource:{widths[0]}}  {name:{widths[1]}}  {health}")
+    for line in table(rows):
+        click.echo(line)
     return 0
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from tessera.core.devices.capacity import PodUse
@@ -13,90 +13,71 @@ from tessera.kube.watch.follow import Follower, follow
 from tessera.kube.watch.resource import NODES, UNFINISHED_PODS, Key, Resource, Sink
 
 
-@dataclass(slots=True)
-class _Nodes:
-    """Keeps an inventory's nodes right."""
-
-    inventory: Inventory
-    changed: asyncio.Event
-
-    def replace(self, found: Iterable[InventoryNode]) -> None:
-        self.inventory.begin_nodes()
-        for one in found:
-            self.inventory.put(one)
-        self.changed.set()
-
-    def upsert(self, one: InventoryNode) -> None:
-        self.inventory.put(one)
-        self.changed.set()
-
-    def delete(self, key: Key) -> None:
-        self.inventory.remove_node(key.name)
-        self.changed.set()
+@asynccontextmanager
+async def following(client: Client, inventory: Inventory) -> AsyncIterator["FollowedInventory"]:
+    """Follow a cluster: the inventory is complete when this begins, and right until it ends."""
+    followed = FollowedInventory(inventory)
+    async with follow(client, followed.sinks) as followed.follower:
+        yield followed
 
 
-@dataclass(slots=True)
-class _Pods:
-    """Keeps an inventory's sums over pods right; pods that use nothing of interest are not remembered."""
+class FollowedInventory:
+    """An inventory as it changes."""
 
-    inventory: Inventory
-    changed: asyncio.Event
-    known: dict[Key, PodUse] = field(default_factory=dict)
+    follower: Follower
 
-    def replace(self, found: Iterable[PodUse]) -> None:
-        self.inventory.begin_pods()
-        self.known.clear()
-        for one in found:
-            self.upsert(one)
-        self.changed.set()
-
-    def upsert(self, one: PodUse) -> None:
-        key = Key(one.namespace, one.name)
-        before = self.known.get(key)
-        if before == one or (before is None and not one.amounts):
-            return
-        self.delete(key)
-        if one.amounts:
-            self.known[key] = one
-            self.inventory.capacity.add(one)
-        self.changed.set()
-
-    def delete(self, key: Key) -> None:
-        gone = self.known.pop(key, None)
-        if gone is not None:
-            self.inventory.capacity.remove(gone)
-            self.changed.set()
-
-
-@dataclass(frozen=True, slots=True)
-class Following:
-    """An inventory that is kept right."""
-
-    changed: asyncio.Event
-    _pods: _Pods
-    _follower: Follower
-
-    def now(self) -> None:
-        """Bring the inventory's list of pods up to date; its sums are."""
-        inventory = self._pods.inventory
-        inventory.pods[:] = [one for one in self._pods.known.values() if inventory.holds(one)]
+    def __init__(self, inventory: Inventory) -> None:
+        self.changed = asyncio.Event()
+        self._inventory = inventory
+        self._pods: dict[Key, PodUse] = {}  # those that use something that is asked about
+        self.sinks: dict[Resource, Sink[Any]] = {
+            replace(NODES, labels=inventory.selector.text): Sink(
+                inventory.decode_node, self._replace_nodes, self._put_node, self._remove_node
+            ),
+            UNFINISHED_PODS: Sink(inventory.decode_pod, self._replace_pods, self._put_pod, self._remove_pod),
+        }
 
     @property
     def trouble(self) -> str:
         """Why this may not be how things are; empty when it is."""
-        return self._follower.trouble()
+        return self.follower.trouble()
 
+    def now(self) -> None:
+        """Bring the inventory's list of pods up to date; its sums are."""
+        self._inventory.pods[:] = [one for one in self._pods.values() if self._inventory.holds(one)]
 
-@asynccontextmanager
-async def following(client: Client, inventory: Inventory) -> AsyncIterator[Following]:
-    """Follow a cluster: complete when this begins, and right until it ends."""
-    changed = asyncio.Event()
-    nodes, pods = _Nodes(inventory, changed), _Pods(inventory, changed)
-    sinks: dict[Resource, Sink[Any]] = {
-        replace(NODES, labels=inventory.selector.text): Sink(
-            inventory.decode_node, nodes.replace, nodes.upsert, nodes.delete
-        ),
-        UNFINISHED_PODS: Sink(inventory.decode_pod, pods.replace, pods.upsert, pods.delete),
-    }
-    async with follow(client, sinks) as follower:
-        yield Following(changed, pods, follower)
+    def _replace_nodes(self, nodes: Iterable[InventoryNode]) -> None:
+        self._inventory.begin_nodes()
+        for one in nodes:
+            self._inventory.put(one)
+        self.changed.set()
+
+    def _put_node(self, one: InventoryNode) -> None:
+        self._inventory.put(one)
+        self.changed.set()
+
+    def _remove_node(self, key: Key) -> None:
+        self._inventory.remove_node(key.name)
+        self.changed.set()
+
+    def _replace_pods(self, pods: Iterable[PodUse]) -> None:
+        self._inventory.begin_pods()
+        self._pods.clear()
+        for one in pods:
+            self._put_pod(one)
+        self.changed.set()
+
+    def _put_pod(self, one: PodUse) -> None:
+        key = Key(one.namespace, one.name)
+        if self._pods.get(key) == one:
+            return
+        self._remove_pod(key)
+        if one.amounts:
+            self._pods[key] = one
+            self._inventory.capacity.add(one)
+            self.changed.set()
+
+    def _remove_pod(self, key: Key) -> None:
+        if (known := self._pods.pop(key, None)) is not None:
+            self._inventory.capacity.remove(known)
+            self.changed.set()

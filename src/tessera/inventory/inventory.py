@@ -76,12 +76,12 @@ class Inventory:
         usage = self.capacity.usage(name).items()
         return {resource: int(one.allocated.value) for resource, one in usage if is_any_gpu(resource)}
 
-    def add(self, claim: PodUse) -> None:
+    def add(self, pod: PodUse) -> None:
         """Take a pod in."""
-        if claim.amounts:
-            self.capacity.add(claim)
-            if self.holds(claim):
-                self.pods.append(claim)
+        if pod.amounts:
+            self.capacity.add(pod)
+            if self.holds(pod):
+                self.pods.append(pod)
 
     # reading everything
 
