@@ -4,6 +4,7 @@ import io
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,5 +33,6 @@ def command(capsys, monkeypatch, tmp_path):
         out, err = capsys.readouterr()
         return code, out, err
 
-    call.folder = tmp_path
-    return call
+    runner: Any = call
+    runner.folder = tmp_path
+    return runner

@@ -1,6 +1,5 @@
 """`tessera capacity` from the outside: what it prints, and how it exits."""
 
-import asyncio
 import csv
 import io
 import json
@@ -13,17 +12,13 @@ from tessera.cli.capacity.documents import as_json
 from tessera.cli.capacity.screens import ChangedLines, Documents, Picture
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import is_any_gpu
-from tessera.inventory.following import following
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.report import report_of
-from tessera.kube.rest.client import Client
+from tessera.kube.object_files import objects_in_documents
 from tessera.protocol import yaml
-from tessera.protocol.kubernetes.selector import LabelSelector
-from tessera.simulation.control_plane.kinds import NODES, PODS
 from tests.build import MIG
 from tests.cli.test_mig import sessions
-from tests.inventory.objects import OBJECTS
-from tests.kube.apiserver import MisbehavingApiServer
+from tests.inventory.objects import OBJECTS, pod
 
 ROOT = Path(__file__).parents[2]
 SAVED = json.dumps({"apiVersion": "v1", "kind": "List", "items": OBJECTS})
@@ -265,13 +260,17 @@ def test_cluster_that_cannot_be_asked(served, command):
     served._await(served.server.start())
 
 
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
 def test_progress(served, command, monkeypatch):
     """On a terminal a large cluster shows how far it is, on standard error."""
     monkeypatch.setattr("tessera.cli.common.reading._WORTH_SHOWING", 3)
     monkeypatch.setattr("tessera.cli.common.reading._STEP", 1)
     served.add(*OBJECTS[:-1])
-    terminal = io.StringIO()
-    terminal.isatty = lambda: True
+    terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     code, out, _ = command("capacity", "--kubeconfig", served.kubeconfig)
     assert (code, out) == (0, TABLE)
@@ -291,84 +290,45 @@ def test_the_page_tells_the_truth(command, line, printed, monkeypatch):
 # watching
 
 
-def report(inventory, pods=False):
-    return report_of(inventory, is_any_gpu, with_pods=pods, with_rooms=False)
+def report(*documents):
+    inventory = Inventory(is_any_gpu)
+    inventory.take(objects_in_documents(documents, "a test"))
+    return report_of(inventory, is_any_gpu, with_pods=False, with_rooms=False)
 
 
-def test_watch_follows():
-    """Whatever happens to nodes and pods, the inventory is what a fresh one would be; rows that changed are told."""
+def test_changed_lines():
+    """Tables once, then each row that is new, different or gone."""
+    lines = ChangedLines(wide=False)
+    before = [one for one in OBJECTS if one["metadata"]["name"] != "plain"]
+    assert "\n".join(lines.news(report(*before))) == TABLE.replace("\n\n", "\n").rstrip("\n")
+    assert lines.news(report(*before)) == []
+    bound = [
+        one if one["metadata"]["name"] != "waits" else pod("waits", "sim-1", MIG + "2g.20gb", 3)
+        for one in before
+    ]
+    assert lines.news(report(*bound)) == [
+        "sim-1  NVIDIA-H200  nvidia.com/mig-2g.20gb  4            4          0",
+        "NVIDIA-H200  nvidia.com/mig-2g.20gb  8            6          2",
+        "all          nvidia.com/mig-2g.20gb  8            6          2          0",
+    ]
+    fewer = [one for one in bound if one["metadata"]["name"] != "v100"]
+    gone = "v100   Tesla-V100   nvidia.com/gpu          gone         gone       gone"
+    assert gone in lines.news(report(*fewer))
 
-    async def run():
-        async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
-            store = server.store
-            for one in OBJECTS[:-1]:
-                kind = NODES if one["kind"] == "Node" else PODS
-                store.create(kind, one, one["metadata"].get("namespace", ""))
-            inventory = Inventory(
-                is_any_gpu, LabelSelector.parse("nvidia.com/gpu.product"), holds=lambda _: True
-            )
 
-            async def agrees(cluster):
-                """Wait until the inventory is what a fresh one is."""
-                fresh = Inventory(
-                    is_any_gpu, LabelSelector.parse("nvidia.com/gpu.product"), holds=lambda _: True
-                )
-                await fresh.read_cluster(client)
-                while True:
-                    cluster.changed.clear()
-                    cluster.now()
-                    if as_json(report(inventory, pods=True)) == as_json(report(fresh, pods=True)):
-                        return
-                    await cluster.changed.wait()
-
-            lines, documents = ChangedLines(wide=False), Documents(as_json)
-            async with following(client, inventory) as cluster:
-                await agrees(cluster)
-                assert "\n".join(lines.news(report(inventory))) == TABLE.replace("\n\n", "\n").rstrip("\n")
-                assert lines.news(report(inventory)) == []
-                assert len(documents.news(report(inventory))) == 1
-                assert documents.news(report(inventory)) == []
-
-                def bind():
-                    document = store.get(PODS, "waits", "default").document
-                    document["spec"]["nodeName"] = "sim-1"
-                    store.update(PODS, "waits", document, "default", status=None)
-
-                bind()
-                await agrees(cluster)
-                assert lines.news(report(inventory)) == [
-                    "sim-1  NVIDIA-H200  nvidia.com/mig-2g.20gb  4            4          0",
-                    "NVIDIA-H200  nvidia.com/mig-2g.20gb  8            6          2",
-                    "all          nvidia.com/mig-2g.20gb  8            6          2          0",
-                ]
-                store.delete(PODS, "waits", "default")
-                store.delete(NODES, "v100")
-                await agrees(cluster)
-                assert "v100   Tesla-V100   nvidia.com/gpu          gone         gone       gone" in lines.news(report(inventory))  # fmt: skip
-
-                def finish():
-                    document = store.get(PODS, "a", "default").document
-                    document["status"]["phase"] = "Succeeded"
-                    store.update(PODS, "a", document, "default", status=None)
-
-                finish()
-                await agrees(cluster)
-                server.gone_mid_stream()
-                store.delete(PODS, "b", "default")
-                await agrees(cluster)
-                assert cluster.trouble == ""
-
-    asyncio.run(asyncio.wait_for(run(), 20))
+def test_changed_documents():
+    """A document for every change, and none for the same again."""
+    documents = Documents(as_json)
+    assert len(documents.news(report(*OBJECTS))) == 1
+    assert documents.news(report(*OBJECTS)) == []
+    assert len(documents.news(report(*OBJECTS[:4]))) == 1
 
 
 def test_picture(capsys, monkeypatch):
     """A terminal is drawn anew: the sum first, no more lines than it has, and what is wrong below."""
     monkeypatch.setenv("LINES", "6")
     monkeypatch.setenv("COLUMNS", "200")
-    inventory = Inventory(is_any_gpu)
-    for one in OBJECTS[:4]:
-        inventory.put(inventory.decode_node(json.dumps(one).encode()))
-    Picture(wide=False).show(report(inventory), "nodes: nothing heard for 99 s: refused")
+    Picture(wide=False).show(report(*OBJECTS[:4]), "nodes: nothing heard for 99 s: refused")
     assert capsys.readouterr().out.split("\n") == [
         "\x1b[H\x1b[JTOTAL        RESOURCE                ALLOCATABLE  ALLOCATED  AVAILABLE  ASKED FOR",
         "NVIDIA-H200  nvidia.com/mig-2g.20gb  8            0          8",
@@ -377,7 +337,7 @@ def test_picture(capsys, monkeypatch):
         "nodes: nothing heard for 99 s: refused",
         "",
     ]
-    Picture(wide=False).show(report(Inventory(is_any_gpu)), "")
+    Picture(wide=False).show(report(), "")
     assert "nothing to see yet" in capsys.readouterr().out
 
 

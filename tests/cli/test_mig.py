@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,8 +79,9 @@ def tessera(capsys, monkeypatch, tmp_path):
         out, err = capsys.readouterr()
         return code, out, err
 
-    call.folder = tmp_path
-    return call
+    runner: Any = call
+    runner.folder = tmp_path
+    return runner
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import io
 import os
 import signal
 import sys
+from typing import Any
 
 import pytest
 
@@ -51,10 +52,9 @@ def apply(served, command, monkeypatch):
     def call(*args, stdin=""):
         return command("mig", "apply", "--kubeconfig", served.kubeconfig, *args, stdin=stdin)
 
-    call.cluster = served
-    call.plugin = FakePlugin(served)
-    call.folder = command.folder
-    return call
+    runner: Any = call
+    runner.cluster, runner.plugin, runner.folder = served, FakePlugin(served), command.folder
+    return runner
 
 
 def written(cluster, name):
@@ -238,9 +238,12 @@ def test_forbidden(apply):
 def test_interrupted(apply, number):
     """Ctrl-C, or a polite kill: nodes under way get their old layout back, others are not begun, and all is told."""
     apply.plugin.absent = {"gpu-1"}
-    apply.plugin.on_layout = lambda name, text: (
-        name == "gpu-1" and "1g" in text and os.kill(os.getpid(), number)
-    )
+
+    def interrupt(name, text):
+        if name == "gpu-1" and "1g" in text:
+            os.kill(os.getpid(), number)
+
+    apply.plugin.on_layout = interrupt
     code, out, err = apply("1g.10gb=2", "gpu-0", "gpu-1", "gpu-2", "--yes")
     assert code == 130
     assert out.splitlines()[-2:] == [

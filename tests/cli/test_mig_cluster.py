@@ -1,6 +1,7 @@
 """`tessera mig` on a cluster's nodes and pods."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -33,8 +34,9 @@ def busy(served, command):
     def call(*args):
         return command("mig", args[0], "--kubeconfig", served.kubeconfig, *args[1:])
 
-    call.cluster = served
-    return call
+    runner: Any = call
+    runner.cluster = served
+    return runner
 
 
 def test_validate(busy):

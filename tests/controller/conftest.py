@@ -2,6 +2,7 @@
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def roll_out(served, monkeypatch):  # noqa: F811 # the fixture
     monkeypatch.setattr(Rollout, "settles", 0.05)
 
     def call(layout, *names, at_once=1, timeout=20.0):
-        told = []
+        told: list[str] = []
 
         async def work():
             async with Client(served.server.cluster) as client:
@@ -40,6 +41,6 @@ def roll_out(served, monkeypatch):  # noqa: F811 # the fixture
         ended = {name: (str(one.result), one.reason) for name, one in rollout.outcomes.items()}
         return SimpleNamespace(ended=ended, told=told, succeeded=rollout.succeeded)
 
-    call.cluster = served
-    call.plugin = FakePlugin(served)
-    return call
+    runner: Any = call
+    runner.cluster, runner.plugin = served, FakePlugin(served)
+    return runner

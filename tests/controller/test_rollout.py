@@ -6,9 +6,9 @@ from tessera.controller.layouts.rollout import MaxUnavailable
 from tessera.core.errors import InvalidInput
 from tessera.protocol.mig import documents as mig
 from tessera.simulation.control_plane.store import StatusError
-from tests.build import GPU
+from tests.build import GPU, MIG
 from tests.controller.conftest import BIG
-from tests.inventory.objects import LAYOUT, MIG, node
+from tests.inventory.objects import LAYOUT, node
 from tests.kube.apiserver import status as refusal
 
 ONES = "1g.10gb=2"

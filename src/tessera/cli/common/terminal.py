@@ -1,7 +1,7 @@
 """What a terminal gets: colour only where a person sees it, columns, and complaints with a file's name in front."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO, TypeVar
 
@@ -55,7 +55,7 @@ def read_parsed(path: str, parse: Callable[[bytes, str], T]) -> T:
         raise InvalidInputs(f"{called(path)}: {complaint}" for complaint in error.complaints) from error
 
 
-def table(rows: list[tuple[str, ...]], indent: str = "") -> list[str]:
+def table(rows: Sequence[tuple[str, ...]], indent: str = "") -> list[str]:
     """Rows as aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
