@@ -5,6 +5,7 @@ independent implementation of RFC 6902.
 """
 
 import copy
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -67,9 +68,7 @@ policies = st.builds(
     st.just(INJECTION) | st.just(Policy().injection),
 )  # fmt: skip
 counts = st.integers(0, 3).map(str) | st.integers(1, 3)
-gpu_amounts = st.dictionaries(
-    st.sampled_from(GPUS).map(resource) | st.just("amd.com/gpu"), counts, max_size=2
-)
+gpu_names = st.sampled_from(GPUS).map(resource) | st.just("amd.com/gpu")
 plain_amounts = st.dictionaries(
     st.sampled_from(["cpu", "memory", "ephemeral-storage"]),
     st.sampled_from(["1", "500m", "1Gi", "2.5", 3]),
@@ -78,9 +77,10 @@ plain_amounts = st.dictionaries(
 
 
 @st.composite
-def resources(draw):
+def resources(draw, names=gpu_names, numbers=counts):
     """A container's resources in every state of being half there."""
-    gpus, plain = draw(gpu_amounts), draw(plain_amounts)
+    gpus = draw(st.dictionaries(names, numbers, max_size=2))
+    plain = draw(plain_amounts)
     shape = draw(st.sampled_from(["both", "requests", "limits", "empty", "null", "absent", "claims"]))
     match shape:
         case "both":
@@ -97,7 +97,7 @@ def resources(draw):
 
 
 @st.composite
-def pods(draw):
+def pods(draw, **given):
     """A pod document, with all sorts of things that must not move."""
 
     def container(name):
@@ -105,7 +105,7 @@ def pods(draw):
             "name": name,
             "image": "busybox",
             "env": [{"name": "A", "value": "nvidia.com/mig-2g.20gb"}],
-            **draw(resources()),
+            **draw(resources(**given)),
         }
 
     spec: dict[str, Any] = {
@@ -117,6 +117,15 @@ def pods(draw):
         if draw(st.booleans()):
             init["restartPolicy"] = "Always"
         spec["initContainers"] = [init]
+    if draw(st.booleans()):
+        spec["resources"] = {
+            section: draw(
+                st.dictionaries(
+                    st.sampled_from(["cpu", "memory"]), st.sampled_from(["1", "4Gi", "8", "20Gi"]), max_size=2
+                )
+            )
+            for section in draw(st.sets(st.sampled_from(["requests", "limits"])))
+        }
     if draw(st.booleans()):
         spec["nodeSelector"] = {"zone": draw(st.sampled_from(["a", "b"]))}
     if draw(st.booleans()):
@@ -183,6 +192,42 @@ def test_admission(document, cluster, rules):
     assert_counts_stay(pod, result)
 
 
+whole_gpus = {"names": st.just(resource("gpu"))}
+
+
+def annotated(document):
+    document.setdefault("metadata", {})["annotations"] = {"task.bkbcs.tencent.com/gpu-type": "V100"}
+    return document
+
+
+@given(pods(**whole_gpus, numbers=st.integers(0, 2)).map(annotated))
+@settings(max_examples=500)
+def test_injection_breaks_no_pod_level_resources(document):
+    """What injection writes fits in the pod's own `spec.resources`, or the pod is rejected and they are named."""
+    response = respond(review(document), Offers(), Policy(injection=INJECTION))
+    if response["allowed"]:
+        after = jsonpatch.JsonPatch(response.get("patch", [])).apply(document)
+        assert_pod_level_holds(reviews.decode(review(document)).read(), reviews.decode(review(after)).read())
+
+
+@given(pods(**whole_gpus, numbers=st.sampled_from(["-1", "1", "-4", 5, "0.5", -1.5, "1e30"])).map(annotated))
+@settings(max_examples=500)
+def test_every_number_has_an_answer(document):
+    """Negative, fractional and huge numbers of GPUs are refused in words; they do not fail, nor make up for each other."""
+    response = respond(review(document), Offers(), Policy(injection=INJECTION))
+    said = [
+        Quantity.parse(number)
+        for one in [*document["spec"]["containers"], *document["spec"].get("initContainers", [])]
+        for section, amounts in (one.get("resources") or {}).items()
+        if section != "claims"
+        for name, number in (amounts or {}).items()
+        if name == resource("gpu")
+    ]
+    if any(number not in {Quantity.parse(1), Quantity.parse(5)} for number in said):
+        assert not response["allowed"]
+        assert "GPUs are asked for in whole numbers" in response["status"]["message"]
+
+
 @given(st.lists(pods(), min_size=2, max_size=4), nodes, policies)
 @settings(max_examples=100)
 def test_memory_changes_no_answer(documents, cluster, rules):
@@ -202,6 +247,27 @@ def assert_counts_stay(before, after):
     """The number of MIG devices and GPUs of each container stays, whatever they are called now."""
     for one, other in zip(before.all_containers(), after.all_containers(), strict=True):
         assert gpus_of(one) == gpus_of(other)
+
+
+def assert_pod_level_holds(before, after):
+    """Where the API server would accept the pod as it came, its patch breaks none of `spec.resources`.
+
+    Written as `validatePodResourceConsistency` has it, apart from the code under test.
+    """
+
+    def broken(pod):
+        requests = requested(replace(pod, pod_requests={}, overhead={}))
+        return {
+            *(name for name, most in pod.pod_requests.items() if name in requests and requests[name] > most),
+            *(
+                name
+                for container in pod.containers
+                for name, limit in container.limits.items()
+                if name in pod.pod_limits and limit > pod.pod_limits[name]
+            ),
+        }
+
+    assert broken(after) <= broken(before)
 
 
 def gpus_of(container):

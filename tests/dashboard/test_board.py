@@ -79,7 +79,7 @@ def test_pending():
 
 
 def test_admissions_of_pods():
-    """Without anybody who tells of admissions, pods do: by their record, once each."""
+    """Where admissions are not reported, they are read from pods: by their record, once each."""
     one = board()
     one.put_pod(pod("a", record="3g.30gb->2g.20gb", p2g_20gb=1))
     one.put_pod(pod("a", "n", record="3g.30gb->2g.20gb", p2g_20gb=1))
@@ -95,8 +95,8 @@ def test_admissions_of_pods():
 
 
 def test_admissions_that_are_told():
-    """With somebody who tells, pods are not asked."""
-    one = board(told_admissions=True)
+    """Where every admission is reported, none is read from pods."""
+    one = board(all_admissions=True)
     one.put_pod(pod("a", p2g_20gb=1))
     one.admitted(Admission("now", "ml", "x", "rejected", "", "nothing fits"))
     (row,) = news(one)[0]["admissions"]

@@ -35,7 +35,7 @@ def test_pods_on_their_very_tiles():
     assert card == ["2g.20gb@0+2 ml/train", "2g.20gb@2+2", "3g.30gb@4+3"]
 
 
-def test_pods_whose_devices_nobody_names():
+def test_pods_whose_devices_are_not_named():
     """The first tiles of their kind are taken, and say that this is a guess."""
     (card,) = drawn(mosaic_of(node(cut=MEDIUM), [pod("a", "n", p2g_20gb=1), pod("b", "n", p3g_30gb=1)]))
     assert card == ["2g.20gb@0+2? ml/a", "2g.20gb@2+2", "3g.30gb@4+3? ml/b"]

@@ -1,6 +1,7 @@
 """The small server: its conversations, streams, limits and end."""
 
 import asyncio
+import contextlib
 import logging
 import socket
 from contextlib import asynccontextmanager
@@ -30,6 +31,11 @@ async def forever(closed):
         closed.set()
 
 
+async def broken():
+    yield b"half"
+    raise ZeroDivisionError
+
+
 class Handler:
     def __init__(self):
         self.closed = asyncio.Event()  # the endless stream
@@ -42,6 +48,8 @@ class Handler:
                 return Stream(count(), "text/plain")
             case "/forever":
                 return Stream(forever(self.closed), "text/plain")
+            case "/broken-stream":
+                return Stream(broken(), "text/plain")
             case "/bug":
                 raise ZeroDivisionError
             case "/hang-up":
@@ -140,6 +148,20 @@ async def test_a_client_that_leaves_ends_its_stream():
                 handler.closed.clear()
     assert handler.closed.is_set()
     writers[-1].close()
+
+
+async def test_a_stream_that_fails_breaks_off(caplog):
+    """The client sees no proper end, and the log says why."""
+    async with serving() as (server, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(get("/broken-stream"))
+        answer = b""
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(1000):
+                answer += data
+        writer.close()
+    assert not answer.endswith(b"0\r\n\r\n")
+    assert [record.getMessage() for record in caplog.records] == ["a stream failed"]
 
 
 async def test_a_handler_may_hang_up():

@@ -42,9 +42,9 @@ def command(cluster: ClusterChoice, port: int, config_file: str | None) -> int:
     nothing from elsewhere, and changes nothing in the cluster. ^C ends it.
     """
     from tessera.cli.admit.command import read_policy
-    from tessera.cli.common.ending import run_until_told
+    from tessera.serving.ending import run_until_signalled
 
-    return run_until_told(_serve(cluster, port, read_policy(config_file)))
+    return run_until_signalled(_serve(cluster, port, read_policy(config_file)))
 
 
 async def _serve(choice: ClusterChoice, port: int, policy: "Policy") -> int:

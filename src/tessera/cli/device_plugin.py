@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import signal
 import socket
 import tempfile
 from collections.abc import Callable
@@ -48,8 +47,8 @@ def _folder(name: str, default: str, text: str) -> Callable[[_Function], _Functi
 @click.option("--metrics-listen", metavar="[HOST]:PORT", envvar="TESSERA_METRICS_LISTEN", show_envvar=True,
               help="Serve /metrics, /livez and /readyz there.")  # fmt: skip
 @cluster_options
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", envvar="TESSERA_LOG_FORMAT",
-              show_envvar=True, show_default=True)  # fmt: skip
+@click.option("--log-format", type=click.Choice(["auto", "json", "text"]), default="auto", envvar="TESSERA_LOG_FORMAT",
+              show_envvar=True, show_default=True, help="`auto`: text on a terminal, JSON elsewhere.")  # fmt: skip
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
               envvar="TESSERA_LOG_LEVEL", show_envvar=True, show_default=True)  # fmt: skip
 @click.option(
@@ -65,7 +64,7 @@ def command(
     layout_file: Path | None,
     metrics_listen: str | None,
     cluster: ClusterChoice,
-    log_format: Any,
+    log_format: str,
     log_level: str,
     list_only: bool,
 ) -> int:
@@ -74,9 +73,9 @@ def command(
     Devices come from the configuration: listed ones, simulated GPUs, or the GPUs that NVML finds. Simulated GPUs are
     cut as the node's annotation run.ai/mig.config says, and again whenever it changes.
     """
-    from tessera.node import logs
     from tessera.node.process import Settings
     from tessera.serving.address import Address
+    from tessera.serving.logs import Log, choose, forwarding
 
     address = Address.parse(metrics_listen) if metrics_listen else None
     configuration = _configuration(config_file)
@@ -90,11 +89,11 @@ def command(
     )
     if list_only:
         return _list(configuration, settings)
-    logs.set_up(log_format, log_level)
-    followed = None
-    if configuration.simulated and layout_file is None:
-        followed = _cluster(cluster, settings.node)
-    return asyncio.run(_run(configuration, settings, followed, address))
+    with forwarding(Log(choose(log_format), log_level)):
+        followed = None
+        if configuration.simulated and layout_file is None:
+            followed = _cluster(cluster, settings.node)
+        return asyncio.run(_run(configuration, settings, followed, address))
 
 
 def _configuration(file: str) -> "DeviceConfiguration":
@@ -138,27 +137,17 @@ async def _run(
     cluster: "Cluster | None",
     address: "Address | None",
 ) -> int:
-    """Work until SIGTERM or SIGINT, and then leave in good order."""
+    """Work until a signal, and then leave in good order."""
     from tessera.kube.rest.client import Client
     from tessera.node.process import NodePlugin
+    from tessera.serving.ending import Signalled, until_signalled
 
     client = Client(cluster, user_agent="tessera-device-plugin") if cluster else None
     node = NodePlugin(configuration, settings, client)
-    work = asyncio.ensure_future(_serve(node, address))
-    loop = asyncio.get_running_loop()
-    stopping = []
-
-    def stop(name: str) -> None:
-        stopping.append(name)
-        work.cancel()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number.name)
     try:
-        await work
-    except asyncio.CancelledError:
-        if not stopping:
-            raise
+        await until_signalled(_serve(node, address))
+    except Signalled:
+        pass
     finally:
         if client is not None:
             client.close()

@@ -22,7 +22,7 @@ from tessera.node.sources.simulated.cards import SMI_IN_CONTAINER
 from tessera.protocol.configuration.webhook import Configuration
 from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.serving.address import Address
-from tessera.serving.logs import Log, Told, Value
+from tessera.serving.logs import Log, Record, Value
 from tessera.simulation.cluster import EmbeddedCluster
 from tessera.simulation.control_plane.kinds import MUTATING_WEBHOOKS, NODES
 from tessera.simulation.control_plane.webhooks import Called
@@ -70,19 +70,19 @@ class _Reasons(Log):
         self.of: dict[tuple[str, str], str] = {}  # namespace, pod
 
     def event(self, level: str, message: str, fields: dict[str, Value]) -> None:
-        """Leave everything else untold."""
+        """Leave everything else out."""
 
     def admission(
-        self, level: str, uid: str, namespace: str, pod: str, microseconds: int, told: Told
+        self, level: str, uid: str, namespace: str, pod: str, microseconds: int, record: Record
     ) -> None:
         """Keep what was decided about pods."""
-        self.of[namespace, pod] = str(told.get("reason") or "")
+        self.of[namespace, pod] = str(record.get("reason") or "")
         if len(self.of) > _MOST_REASONS:
             del self.of[next(iter(self.of))]
 
 
 class Embedded:
-    """A cluster to tell stories on (`simulation.stage.Backstage`)."""
+    """A cluster to play stories on (`stories.stage.Backstage`)."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Embedded:
         self._reasons = reasons
 
     async def have(self, nodes: Iterable[str]) -> None:
-        """Have exactly these nodes, as they are described: one that somebody has changed is made anew."""
+        """Have exactly these nodes, as they are described: one that was changed is made anew."""
         for stored in self.cluster.store.list(NODES):
             name, annotations = stored.key[1], stored.document["metadata"].get("annotations") or {}
             if name in self.cluster.nodes and annotations.get(RUNAI_CONFIG) != self._wanted_layout(name):
@@ -165,7 +165,7 @@ async def embedded(
                 kubeconfig.write_text(cluster.kubeconfig())
                 async with cluster.client() as client:
                     plugins.client = client
-                    view = LiveView(client, keep=None)  # explanations tell of all nodes
+                    view = LiveView(client, keep=None)  # explanations speak of all nodes
                     async with _webhook(cluster, client, view, configuration, reasons):
                         yield Embedded(cluster, view, nodes, reasons, kubeconfig)
             finally:
@@ -288,11 +288,11 @@ def _folder() -> Iterator[Path]:
 def _quiet() -> Iterator[None]:
     """What the parts log is not for the person who watches."""
     library = logging.getLogger("tessera")
-    nobody = logging.NullHandler()
-    library.addHandler(nobody)
+    nowhere = logging.NullHandler()
+    library.addHandler(nowhere)
     before, library.propagate = library.propagate, False
     try:
         yield
     finally:
-        library.removeHandler(nobody)
+        library.removeHandler(nowhere)
         library.propagate = before

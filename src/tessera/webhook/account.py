@@ -3,7 +3,7 @@
 import msgspec
 
 from tessera.core.admission.decision import Decision, Reject, Rewrite
-from tessera.serving.logs import Told
+from tessera.serving.logs import Record
 from tessera.webhook.metrics import Outcome
 
 
@@ -12,7 +12,7 @@ class Account(msgspec.Struct, frozen=True, gc=False):
 
     outcome: Outcome
     level: str
-    told: Told
+    told: Record
     replaced: tuple[tuple[str, str], ...] = ()
     injected: bool = False
     rejected: str | None = None  # why, as the counter names it
@@ -21,16 +21,16 @@ class Account(msgspec.Struct, frozen=True, gc=False):
     def of(cls, decision: Decision) -> "Account":
         """The account of a decision."""
         if isinstance(decision, Reject):
-            told = Told(decision="rejected", reason=decision.message)
+            told = Record(decision="rejected", reason=decision.message)
             return cls(Outcome.REJECTED, "warning", told, rejected=decision.code)
         if not isinstance(decision, Rewrite):
-            return cls(Outcome.UNCHANGED, "info", Told(decision="unchanged", reason=decision.reason))
+            return cls(Outcome.UNCHANGED, "info", Record(decision="unchanged", reason=decision.reason))
         asked, chosen = (
             (",".join(names) for names in zip(*decision.replaced, strict=True))
             if decision.replaced
             else (None, None)
         )
-        told = Told(
+        told = Record(
             decision="patched",
             reason=decision.reason,
             asked=asked,

@@ -9,7 +9,7 @@ from tessera.core.errors import InvalidInput
 from tessera.protocol.admission import review
 from tessera.protocol.admission.review import Request
 from tessera.protocol.configuration.webhook import Configuration, OnError
-from tessera.serving.logs import Log, Told
+from tessera.serving.logs import Log, Record
 from tessera.webhook.account import Account
 from tessera.webhook.endpoint import Admission
 from tessera.webhook.http.messages import TEXT, Answer, Route
@@ -77,7 +77,7 @@ class Mutate:
             tail = review.tail(Admit("", warnings=(f"GPU requests were not looked at: {why}",)), ())
         else:
             tail = review.refusal(f"GPU requests could not be looked at: {why}", code, reason)
-        told = Told(decision=f"{self._on_error} (on error)", reason=why)
+        told = Record(decision=f"{self._on_error} (on error)", reason=why)
         self._record(request, Account(Outcome.ERROR, "error", told), begun)
         return Answer(200, review.wrap(request.uid, tail))
 

@@ -2,11 +2,10 @@
 
 import asyncio
 import gc
-import logging
 import signal
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +19,8 @@ from tessera.kube.watch.file_view import FileView
 from tessera.kube.watch.view import LiveView
 from tessera.protocol.configuration import webhook as config
 from tessera.serving.address import Address
-from tessera.serving.logs import Forward, Log
+from tessera.serving.ending import on_signals
+from tessera.serving.logs import Log, forwarding
 from tessera.serving.metrics import Family, gauge
 from tessera.webhook.certificates.files import CertificateFiles
 from tessera.webhook.certificates.manager import Keeper, names_of_service
@@ -81,7 +81,8 @@ class Webhook:
         """Serve until told to stop; answers the exit code."""
         self._attach(asyncio.get_running_loop())
         async with AsyncExitStack() as stack:
-            stack.enter_context(_library_log(self._log))
+            stack.enter_context(on_signals(self._stop))
+            stack.enter_context(forwarding(self._log))
             client = self._client()
             if client is not None:
                 await stack.enter_async_context(client)
@@ -105,8 +106,6 @@ class Webhook:
     def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.set_default_executor(ThreadPoolExecutor(_THREADS, "tessera"))
         loop.set_exception_handler(self._on_loop_trouble)
-        for name in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(name, self._stop, name.name)
         self._log.attach(loop)
 
     # What there is to serve with
@@ -202,10 +201,10 @@ class Webhook:
         first.cancel()
         return not self._stopping.is_set()
 
-    def _stop(self, name: str) -> None:
+    def _stop(self, number: signal.Signals) -> None:
         if self._stopping.is_set():
             self._hurry.set()
-        self._log.info("ending", signal=name)
+        self._log.info("ending", signal=number.name)
         self._stopping.set()
 
     def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -242,20 +241,6 @@ class Webhook:
         yield gauge(
             "gpu_webhook_ready", "1 while the webhook calls itself ready.", int(not self._health.missing())
         )
-
-
-@contextmanager
-def _library_log(log: Log) -> Iterator[None]:
-    """Take what the packages below say through the standard library's logging."""
-    library, forward = logging.getLogger("tessera"), Forward(log)
-    level = library.level
-    library.addHandler(forward)
-    library.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        library.removeHandler(forward)
-        library.setLevel(level)
 
 
 async def _freeze_when_complete(view: LiveView | FileView) -> None:

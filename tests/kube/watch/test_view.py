@@ -114,7 +114,7 @@ async def test_relist_forgets_what_vanished():
 
 
 async def test_pods():
-    """Pods that ask for GPUs and have not ended are there for whoever counts."""
+    """Pods that ask for GPUs and have not ended are there to be counted."""
     async with await MisbehavingApiServer().start() as server:
         server.store.create(PODS, pod("running", "Running", "a", gpu="2"), "x")
         server.store.create(PODS, pod("done", "Succeeded", "a", gpu="2"), "x")

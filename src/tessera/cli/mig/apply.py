@@ -1,9 +1,7 @@
 """`tessera mig apply`: give nodes a layout, and see that they take it."""
 
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -21,6 +19,7 @@ from tessera.core.mig.geometry import Product
 from tessera.kube.object_files import naming
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
+from tessera.serving.ending import until_signalled
 
 if TYPE_CHECKING:
     from tessera.kube.rest.client import Client
@@ -141,9 +140,14 @@ def command(
     if to_write and not yes and not _agreed(len(to_write)):
         click.echo("nothing was changed", err=True)
         return 1
-    return cluster.run(
-        lambda client: _roll_out(client, changes, at_once.of(len(changes)), timeout if wait else None)
-    )
+    from tessera.serving.ending import Signalled
+
+    try:
+        return cluster.run(
+            lambda client: _roll_out(client, changes, at_once.of(len(changes)), timeout if wait else None)
+        )
+    except Signalled:
+        raise KeyboardInterrupt from None
 
 
 def _wanted(
@@ -180,24 +184,8 @@ async def _dry_run(client: "Client", changes: Sequence[Change]) -> int:
 async def _roll_out(client: "Client", changes: Sequence[Change], at_once: int, timeout: float | None) -> int:
     rollout = Rollout(client, at_once=at_once, timeout=timeout, tell=lambda line: click.echo(line, err=True))
     try:
-        with _terminated_as_interrupted():
-            await rollout.run(changes)
+        await until_signalled(rollout.run(changes))
     finally:  # also when interrupted: the operator wants to know what is where
         for line in summary(rollout.outcomes.values()):
             click.echo(line)
     return int(not rollout.succeeded)
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM is taken as ^C is: nodes under way are put back first."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
-    except ValueError:  # not in the main thread
-        before = None
-    try:
-        yield
-    finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)

@@ -177,5 +177,5 @@ async def list_all(client: Client, path: str, query: Query, decode: Callable[[by
         found.clear()
         return lambda raw: found.append(decode(raw))
 
-    await read_list(client, path, {**query, "limit": PAGE}, begin)
+    await client.patiently(lambda: read_list(client, path, {**query, "limit": PAGE}, begin))
     return found

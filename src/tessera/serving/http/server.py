@@ -116,6 +116,8 @@ class Server:
             writer.close()
         except (HangUp, OSError, TimeoutError):
             pass  # gone, or too slow
+        except Exception:  # noqa: BLE001 # a stream that failed half way cannot say so: the log does
+            _log.exception("a stream failed")
         finally:
             if not writer.is_closing():
                 transport.abort()

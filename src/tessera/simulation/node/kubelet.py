@@ -200,7 +200,7 @@ class Kubelet:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            # nobody cancelled us: the channel was closed, since its plugin has gone
+            # this task was not cancelled: the channel was closed, since its plugin has gone
             raise AdmissionFailed(f"{method.name}: the plugin of {plugin.resource} has gone") from None
         return answer
 

@@ -21,7 +21,7 @@ steps = st.lists(
         st.sampled_from(
             [
                 "settle", "cut", "end", "gone", "gone at connect", "compact", "storm", "restart", "away",
-                "silence", "nonsense", "backup", "restore", "refuse", "half a line", "tiny pieces",
+                "silence", "nonsense", "backup", "restore", "refuse", "half a list", "half a line", "tiny pieces",
             ]
         ),
         st.none(),
@@ -102,6 +102,9 @@ class Life:
     def refuse(self) -> None:
         self.server.watch_list = "refuse"
 
+    def half_a_list(self) -> None:
+        self.server.watch_list = "end"
+
     def backup(self) -> None:
         self.saved = self.server.store.snapshot()
 
@@ -125,7 +128,7 @@ class Life:
 @pytest.mark.parametrize("watch_list", [False, True], ids=["list", "watch-list"])
 @settings(max_examples=30)
 @given(steps=steps)
-def test_the_sink_ends_equal_to_the_store(watch_list, steps):
+def test_ends_up_with_what_the_server_has(watch_list, steps):
     """After any life of the server, once it behaves, what it has and what the reflector shows are the same."""
 
     async def live() -> None:
