@@ -97,7 +97,7 @@ def resources(draw, names=gpu_names, numbers=counts):
 
 
 @st.composite
-def pods(draw, **given):
+def pods(draw, /, **given):
     """A pod document, with all sorts of things that must not move."""
 
     def container(name):
