@@ -133,11 +133,11 @@ def test_no_wait(apply):
     assert (code, out.splitlines()[-1]) == (0, "2 written")
 
 
-def test_already_as_wanted(apply):
+def test_a_node_that_has_the_layout_is_left_alone(apply):
     """A node that asks for the same layout, however it is written, is left alone."""
     before = apply.cluster.node("gpu-0")
     code, out, err = apply("2g.20gb=2,3g.30gb=1", "gpu-0", "--yes")
-    assert (code, out, err) == (0, "node gpu-0: as wanted already\n1 done\n", "gpu-0: done\n")
+    assert (code, out, err) == (0, "node gpu-0: no change, the layout is the same\n1 done\n", "gpu-0: done\n")
     assert apply.cluster.node("gpu-0") == before
 
 
@@ -321,7 +321,7 @@ def test_label(apply):
         "1 done",
     ]
     assert apply.cluster.node("gpu-0")["metadata"]["labels"]["nvidia.com/mig.config"] == "all-1g"
-    assert apply(*arguments)[1] == "node gpu-0: as wanted already\n1 done\n"
+    assert apply(*arguments)[1] == "node gpu-0: no change, the layout is the same\n1 done\n"
 
 
 def test_label_unchecked(apply):

@@ -79,7 +79,7 @@ def resource_named(text: str, where: str) -> str:
     metavar="SELECTOR",
     help="Only nodes with such labels: pool=a,zone in (x,y),!old.",
 )
-@click.option("--pods", is_flag=True, help="Also who holds what, and who waits.")
+@click.option("--pods", is_flag=True, help="Also the pods that hold these resources or wait for them.")
 @click.option(
     "-n", "--namespace", metavar="NAME", help="With --pods: only those of this namespace; all are counted."
 )
@@ -98,7 +98,7 @@ def resource_named(text: str, where: str) -> str:
     metavar="NAME=N",
     help=f"Exit with {EXIT_BELOW} if less than that is available in total. Repeatable.",
 )
-@click.option("-w", "--watch", is_flag=True, help="Go on, and show what changes.")
+@click.option("-w", "--watch", is_flag=True, help="Keep running, and show what changes.")
 @click.option(
     "-o",
     "--output",
@@ -122,7 +122,7 @@ def command(
     """Show what nodes have, what pods hold of it, what is left, and what waiting pods ask for.
 
     Counted as the scheduler counts: init containers, sidecars, overhead, pod-level requests; pods that have ended hold
-    nothing, pods being deleted hold what they have until they are gone. `-o wide` adds how nodes are, and how many more
+    nothing, pods being deleted hold what they have until they are gone. `-o wide` adds the state of nodes, and how many more
     MIG devices their cards could hold.
 
     \b

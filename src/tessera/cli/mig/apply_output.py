@@ -32,7 +32,7 @@ def describe(changes: Sequence[Change], style: Style) -> Iterator[str]:
                 yield "  " + style.note(f"warning: {change.node}: {risk}")
     already = [change.node for change in changes if change.written]
     if already:
-        yield f"{_nodes(already)}: as wanted already"
+        yield f"{_nodes(already)}: no change, the layout is the same"
 
 
 def _diff(change: Change) -> Iterator[str]:
