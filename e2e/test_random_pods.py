@@ -10,12 +10,12 @@ import pytest
 from e2e.cluster import ApiError, Client, pods_path
 from e2e.cluster.api import Object
 from e2e.webhook import Webhook, registered
-from tessera.cli.admit.command import admit
 from tessera.core.admission.decision import Policy, Reject
 from tessera.core.admission.offers import Offers
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.protocol.configuration import webhook as config
 from tessera.protocol.kubernetes import objects
+from tessera.webhook.offline import admit
 
 PODS = 2000
 PROFILES = ["1g.10gb", "1g.10gb.me", "1g.20gb", "2g.20gb", "3g.30gb", "7g.80gb"]

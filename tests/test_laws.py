@@ -7,6 +7,7 @@ independent implementation of RFC 6902.
 import copy
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import jsonpatch
 from hypothesis import given, settings
@@ -107,7 +108,10 @@ def pods(draw, names=gpu_names, numbers=counts):
             **draw(resources(names, numbers)),
         }
 
-    spec = {"containers": [container(f"c{i}") for i in range(draw(st.integers(1, 3)))], "schedulerName": "x"}
+    spec: dict[str, Any] = {
+        "containers": [container(f"c{i}") for i in range(draw(st.integers(1, 3)))],
+        "schedulerName": "x",
+    }
     if draw(st.booleans()):
         init = container("i")
         if draw(st.booleans()):
@@ -338,7 +342,7 @@ def renamed(document, by):
         for section, amounts in (one.get("resources") or {}).items():
             if section == "claims" or not amounts:
                 continue
-            moved = {}
+            moved: dict[str, Any] = {}
             for r, q in amounts.items():
                 to = by.get(r, r)
                 moved[to] = str(Quantity.parse(moved.get(to, "0")) + Quantity.parse(q))

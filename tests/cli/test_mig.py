@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,8 +79,9 @@ def tessera(capsys, monkeypatch, tmp_path):
         out, err = capsys.readouterr()
         return code, out, err
 
-    call.folder = tmp_path
-    return call
+    runner: Any = call
+    runner.folder = tmp_path
+    return runner
 
 
 @pytest.mark.parametrize(
@@ -169,7 +171,7 @@ def test_bad_input(tessera, args, stdin, err):
 
 def test_the_help_tells_of_layouts_that_are_only_read(tessera):
     """What exit code 0 means is said for layouts without a product too."""
-    assert "0 all fit (or can be read, where nobody says --product)" in tessera("validate", "--help")[1]
+    assert "0 all fit (or can be read, without --product)" in tessera("validate", "--help")[1]
 
 
 def test_convert(tessera):
@@ -192,8 +194,8 @@ def test_convert(tessera):
     assert (code, out) == (0, "2g.20gb=2,3g.30gb=1\n")
 
 
-def test_show(tessera):
-    """Cards are drawn to scale, those that are alike once, and without colour where nobody sees it."""
+def test_cards_are_drawn_to_scale(tessera):
+    """Cards are drawn to scale, those that are alike once, and without colour where there is no terminal."""
     code, out, err = tessera("show", "--product", "H200-70GB", "--cards", "5", stdin=RUNAI)
     assert (code, err) == (0, "")
     assert out.splitlines() == [

@@ -1,6 +1,7 @@
 """`tessera mig` on a cluster's nodes and pods."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from tessera.protocol import yaml
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.mapping import encode_mapping, mapping_of
 from tests.build import GPU, MIG
-from tests.cli.test_capacity import LAYOUT, node, pod
+from tests.inventory.objects import LAYOUT, node, pod
 
 SMALL = LAYOUT.replace("[2g.20gb, 2g.20gb, 3g.30gb]", "[1g.10gb, 1g.10gb]")
 
@@ -33,8 +34,9 @@ def busy(served, command):
     def call(*args):
         return command("mig", args[0], "--kubeconfig", served.kubeconfig, *args[1:])
 
-    call.cluster = served
-    return call
+    runner: Any = call
+    runner.cluster = served
+    return runner
 
 
 def test_validate(busy):
@@ -70,7 +72,7 @@ def test_bad_input(busy, args, err):
     assert busy(*args) == (2, "", err)
 
 
-def test_show(busy):
+def test_devices_in_use_are_drawn(busy):
     """A node's cards with what is in use; which devices that are is assumed, and told so."""
     code, out, err = busy("show", "--cluster", "gpu-0")
     assert code == 0
@@ -94,7 +96,7 @@ def test_show(busy):
 
 
 def test_show_what_is(served, command):
-    """What a node says its layout became goes before what somebody wished."""
+    """What a node says its layout became goes before what is desired."""
     present = mig.read_layout(SMALL, [product_named("H200-70GB")] * 2)
     wished = gpu_node("gpu-0", LAYOUT, {MIG + "1g.10gb": "4"})
     wished["metadata"]["annotations"]["run.ai/mig-mapping"] = encode_mapping(mapping_of(present, "gpu-0"))

@@ -1,6 +1,7 @@
 """The board: what the page is told, and when."""
 
 import json
+from typing import Any
 
 from tessera.dashboard.board import Admission, Board
 from tessera.dashboard.observed import Denial, see_event
@@ -83,7 +84,8 @@ def test_admissions_of_pods():
     one.put_pod(pod("a", record="3g.30gb->2g.20gb", p2g_20gb=1))
     one.put_pod(pod("a", "n", record="3g.30gb->2g.20gb", p2g_20gb=1))
     one.put_pod(pod("b", p2g_20gb=1))
-    one.put_pod(pod("c", **{"example.com/x": 1}))
+    other: dict[str, Any] = {"example.com/x": 1}
+    one.put_pod(pod("c", **other))
     parts, _ = news(one)
     assert [(row["pod"], row["decision"], row["record"]) for row in parts["admissions"]] == [
         ("b", "as asked", ""),
@@ -128,7 +130,7 @@ def test_layout_changes():
     one = Board("a test", clock=clock)
     state, config = "nvidia.com/mig.config.state", "run.ai/mig.config"
     ones, twos, threes = (f"{MIG}{name}" for name in ("1g.10gb", "2g.20gb", "3g.30gb"))
-    small = {"cut": "1g.10gb=7", "annotations": {config: "1g.10gb=7"}}
+    small: dict[str, Any] = {"cut": "1g.10gb=7", "annotations": {config: "1g.10gb=7"}}
     one.put_node(node("n", MEDIUM, labels={state: "success"}, annotations={config: "2g.20gb=2,\n3g.30gb=1"}))
     one.put_node(node("n", **{**small, "cut": MEDIUM}, labels={state: "success"}))
     one.put_node(node("n", **small, labels={state: "success"}, allocatable={twos: 2, threes: 0}))

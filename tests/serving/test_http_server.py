@@ -135,8 +135,10 @@ async def test_a_stream_is_chunked_or_ends_with_its_connection():
 async def test_a_client_that_leaves_ends_its_stream():
     """The generator behind a stream is closed when its client has gone, and when the server stops."""
     async with serving() as (server, handler):
+        writers = []
         for _ in range(2):
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writers.append(writer)
             writer.write(get("/forever"))
             await reader.readuntil(b"again")
             assert not handler.closed.is_set()
@@ -145,7 +147,7 @@ async def test_a_client_that_leaves_ends_its_stream():
                 await handler.closed.wait()
                 handler.closed.clear()
     assert handler.closed.is_set()
-    writer.close()
+    writers[-1].close()
 
 
 async def test_a_stream_that_fails_breaks_off(caplog):

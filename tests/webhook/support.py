@@ -105,7 +105,7 @@ class Live:
         self.faults: list[Exception] = []
         self.identity = identity or Identity(PAIR.context)
         self.tls = tls
-        self.site = Site(
+        self.site: Any = Site(  # tests look inside its connections
             routes or {b"/mutate": Route(echo, b"POST", json=True), b"/livez": Route(lambda _: LIVE)},
             limits or Limits(),
             self.faults.append,

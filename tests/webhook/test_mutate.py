@@ -2,6 +2,7 @@
 
 import json
 import os
+from typing import Any
 
 import pytest
 
@@ -78,10 +79,10 @@ def client(webhook):
         yield one
 
 
-def answered(client: Client, body: bytes) -> dict[str, object]:
+def answered(client: Client, body: bytes) -> dict[str, Any]:
     reply = client.post(body)
     assert reply.status == 200
-    response: dict[str, object] = json.loads(reply.body)["response"]
+    response: dict[str, Any] = json.loads(reply.body)["response"]
     return response
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
-_TRIES: Final = 5  # when somebody else changes the Secret at the same moment
+_TRIES: Final = 5  # when another client changes the Secret at the same moment
 
 _WHERE: Final[tuple[Callable[[Any], Any], ...]] = (
     cluster_options,

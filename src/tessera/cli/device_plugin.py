@@ -13,7 +13,7 @@ import click
 
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
-from tessera.cli.common.terminal import read_parsed
+from tessera.cli.common.terminal import read_parsed, table
 
 if TYPE_CHECKING:
     from tessera.kube.access.cluster import Cluster
@@ -40,7 +40,11 @@ def _folder(name: str, default: str, text: str) -> Callable[[_Function], _Functi
               help="The node's name; default: the host's.")  # fmt: skip
 @_folder("kubelet-dir", "/var/lib/kubelet", "The kubelet's folder.")
 @_folder("cdi-dir", "/var/run/cdi", "Where CDI specs go.")
-@_folder("state-dir", "/var/lib/tessera", "What outlives a restart; the same path here and on the host.")
+@_folder(
+    "state-dir",
+    "/var/lib/tessera",
+    "Where state is kept across restarts; the same path here and on the host.",
+)
 @_folder("host-root", "/", "Where the host's files are seen.")
 @click.option("--layout", "layout_file", type=click.Path(path_type=Path), metavar="FILE", envvar="TESSERA_LAYOUT",
               show_envvar=True, help="Follow the MIG layout in this file, not the node's annotation.")  # fmt: skip
@@ -51,9 +55,7 @@ def _folder(name: str, default: str, text: str) -> Callable[[_Function], _Functi
               show_envvar=True, show_default=True, help="`auto`: text on a terminal, JSON elsewhere.")  # fmt: skip
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
               envvar="TESSERA_LOG_LEVEL", show_envvar=True, show_default=True)  # fmt: skip
-@click.option(
-    "--list", "list_only", is_flag=True, help="Print the devices there are, and how they are; then leave."
-)
+@click.option("--list", "list_only", is_flag=True, help="Print the devices and their health, and exit.")
 def command(
     config_file: str,
     node_name: str | None,
@@ -126,9 +128,8 @@ def _list(configuration: "DeviceConfiguration", settings: "Settings") -> int:
         node = NodePlugin(configuration, replace(settings, state_dir=Path(nowhere)))
         devices = [device for source in node.sources for device in source.devices()]
     rows = [(d.resource, d.id, "healthy" if d.healthy else f"unhealthy: {d.problem}") for d in devices]
-    widths = [max(map(len, column), default=0) for column in zip(*rows, strict=True)] or [0, 0, 0]
-    for resource, name, health in rows:
-        click.echo(f"{resource:{widths[0]}}  {name:{widths[1]}}  {health}")
+    for line in table(rows):
+        click.echo(line)
     return 0
 
 

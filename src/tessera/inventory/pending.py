@@ -12,7 +12,7 @@ from tessera.core.mig.layout import CardLayout, NodeLayout
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.demand import Demand, demand_of
 from tessera.core.planning.planner import Card, Plan
-from tessera.inventory.survey import Survey
+from tessera.inventory.inventory import Inventory
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig.nodes import GpuNode, present_layout
 
@@ -46,22 +46,22 @@ class Pending:
     """What is wanted, and the cluster that wants it."""
 
     demand: Demand
-    survey: Survey
+    inventory: Inventory
 
     @classmethod
     def read(cls, cluster: ClusterChoice, sources: Sequence[str], selector: str, since: float) -> "Pending":
         """Ask a cluster, or files."""
-        survey = Survey(
+        inventory = Inventory(
             is_any_gpu,
             LabelSelector.parse(selector),
             holds=lambda claim: not claim.node or bool(claim.record),
         )
         if sources:
-            survey.read_files(sources)
+            inventory.read_files(sources)
         else:
-            cluster.run(survey.read_cluster)
+            cluster.run(inventory.read_cluster)
         earliest = datetime.now(UTC) - timedelta(seconds=since)
-        return cls(demand_of(survey.claims, earliest.strftime("%Y-%m-%dT%H:%M:%SZ")), survey)
+        return cls(demand_of(inventory.pods, earliest.strftime("%Y-%m-%dT%H:%M:%SZ")), inventory)
 
     def words(self) -> Iterator[str]:
         """The demand, for people."""
@@ -78,8 +78,8 @@ class Pending:
         cards: list[Card] = []
         present: list[CardLayout] = []
         passed_over = []
-        for name in sorted(self.survey.gpus):
-            node, used = self.survey.gpus[name], self.survey.used(name)
+        for name in sorted(self.inventory.gpus):
+            node, used = self.inventory.gpus[name], self.inventory.used(name)
             try:
                 layout = _layout(node)
             except InvalidInput as error:

@@ -3,14 +3,14 @@
 import asyncio
 import gc
 import signal
-import sys
 from collections.abc import Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tessera import __version__
 from tessera.core.admission.decision import Policy
 from tessera.kube.access.choice import find_cluster
 from tessera.kube.errors import InvalidKubeconfig
@@ -60,7 +60,7 @@ class Settings:
     shutdown_delay: float
     drain_timeout: float
     limits: Limits
-    certificate_policy: CertificatePolicy
+    certificate_policy: CertificatePolicy = field(default_factory=CertificatePolicy)  # quicker in tests
 
 
 class Webhook:
@@ -70,7 +70,7 @@ class Webhook:
         self._settings = settings
         self._log = log
         self._health = Health()
-        self._metrics = Metrics(_version())
+        self._metrics = Metrics(__version__)
         self._identity = Identity()
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -123,7 +123,7 @@ class Webhook:
             raise InvalidKubeconfig(
                 f"without --tls-cert and --tls-key the webhook keeps its certificates in a cluster: {error}"
             ) from error
-        return Client(cluster, user_agent=f"tessera-webhook/{_version()}")
+        return Client(cluster, user_agent=f"tessera-webhook/{__version__}")
 
     def _view(self, client: Client | None) -> LiveView | FileView:
         if self._settings.nodes or client is None:
@@ -175,7 +175,7 @@ class Webhook:
         self._metrics.add_source(lambda: server_metrics(site))
         server = Server(site, self._identity.context)
         if await self._before_stopping(self._identity.wait()):
-            self._log.info("serving", address=str(server.start(settings.listen)), version=_version())
+            self._log.info("serving", address=str(server.start(settings.listen)), version=__version__)
             await self._stopping.wait()
             await self._drain(server)
         if plain is not None:
@@ -249,11 +249,3 @@ async def _freeze_when_complete(view: LiveView | FileView) -> None:
         await view.synced()
     gc.collect()
     gc.freeze()
-
-
-def _version() -> str:
-    """The installed version, found by the folder's name: importlib.metadata would cost 3 MiB of memory."""
-    for entry in sys.path:
-        for found in Path(entry or ".").glob("tessera_gpu-*.dist-info"):
-            return found.name.split("-")[1].removesuffix(".dist")
-    return "unknown"

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -195,6 +196,7 @@ def test_a_share_of_nothing_is_refused(gpu_type, asker, message):
         """
     ).injection
     outcome = inject(asker, rules)
+    assert isinstance(outcome, Refused)
     assert (outcome.reason, outcome.message) == ("share_of_nothing", message)
 
 
@@ -209,6 +211,7 @@ def test_a_coefficient_of_0_injects_nothing():
     ).injection
     one = pod(container(gpu=1, cpu=3), container("side", cpu=4), annotations=V100)
     outcome = inject(one, rules)
+    assert isinstance(outcome, Injected)
     assert outcome.pod is one
     assert outcome.warnings == ()
 
@@ -248,7 +251,9 @@ def test_a_coefficient_of_0_injects_nothing():
 )
 def test_warnings(asker, warning):
     """An annotated pod that gets nothing, or less than it had, is warned of; one that gets what it asks for is not."""
-    assert inject(asker, RULES).warnings == (warning,)
+    outcome = inject(asker, RULES)
+    assert not isinstance(outcome, Refused)
+    assert outcome.warnings == (warning,)
 
 
 def test_no_warning():
@@ -299,6 +304,7 @@ def test_pod_level_resources(asker, message):
     if message is None:
         assert isinstance(outcome, Injected)
     else:
+        assert isinstance(outcome, Refused)
         assert (outcome.reason, outcome.message) == ("pod_level_resources", message + MEND)
 
 
@@ -342,7 +348,7 @@ def test_gpu_resources():
 def test_sharing_goes_over_the_containers_a_fixed_number_of_times(number):
     """A pod with thousands of GPU containers is shared out in time that grows with their number only."""
 
-    class Counted(list):
+    class Counted(list[Any]):
         passes = 0
 
         def __iter__(self):

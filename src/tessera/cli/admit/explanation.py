@@ -1,18 +1,15 @@
 """`-o explain`: a decision told to a person."""
 
 import difflib
-from typing import TYPE_CHECKING
 
 from tessera.cli.common.terminal import Style, table
 from tessera.core.admission import explanation as core
 from tessera.core.admission.decision import Admit, Policy, Reject
-from tessera.core.admission.fallback import UNLIMITED, Step
+from tessera.core.admission.fallback import UNLIMITED, Step, asked_profiles
 from tessera.core.admission.offers import Offers
-from tessera.core.kubernetes.resources import short
+from tessera.core.kubernetes.resources import of_short, short
 from tessera.protocol import yaml
-
-if TYPE_CHECKING:
-    from tessera.cli.admit.command import Admitted
+from tessera.webhook.offline import Admitted
 
 _STEPS = {
     Step.AS_ASKED: "as asked",
@@ -24,7 +21,7 @@ _MOST_ROWS = 12  # of groups of nodes; beyond that a person reads the summary
 _MOST_NAMES = 3
 
 
-def explain(one: "Admitted", offers: Offers, policy: Policy, style: Style) -> str:
+def explain(one: Admitted, offers: Offers, policy: Policy, style: Style) -> str:
     """What was asked, which nodes counted, what was tried, what came of it, and the change."""
     if one.judgement is None:
         return f"{style.bold(one.title)}: no pod template that tessera knows; passes as it is"
@@ -95,14 +92,11 @@ def _found(trial: core.Trial) -> str:
     return f"not enough: at most {trial.most} a node" if trial.most else "not offered"
 
 
-def _chosen(one: "Admitted") -> set[tuple[str, str]]:
+def _chosen(one: Admitted) -> set[tuple[str, str]]:
     assert one.judgement is not None  # noqa: S101
     decision = one.judgement.decision
     if isinstance(decision, Reject):
         return set()
-    from tessera.core.admission.fallback import asked_profiles
-    from tessera.core.kubernetes.resources import of_short
-
     replaced = dict(getattr(decision, "replaced", ()))
     return {
         (r, of_short(replaced[short(r)]) if short(r) in replaced else r)
@@ -110,7 +104,7 @@ def _chosen(one: "Admitted") -> set[tuple[str, str]]:
     }
 
 
-def _diff(one: "Admitted", style: Style) -> list[str]:
+def _diff(one: Admitted, style: Style) -> list[str]:
     before, after = yaml.dump(one.before).splitlines(), yaml.dump(one.after).splitlines()
     lines = list(difflib.unified_diff(before, after, lineterm="", n=3))[2:]
     return [

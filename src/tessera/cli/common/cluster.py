@@ -49,21 +49,6 @@ class ClusterChoice:
         return asyncio.run(connected())
 
 
-async def listed(client: "Client", plural: str, decode: Callable[[bytes], T], **query: str | None) -> list[T]:
-    """All objects of a kind that a query selects; for kinds or queries of which there are few."""
-    from tessera.kube.rest.paths import path_of
-    from tessera.kube.watch.listing import PAGE, read_list
-
-    found: list[T] = []
-
-    def begin() -> Callable[[bytes], None]:
-        found.clear()
-        return lambda raw: found.append(decode(raw))
-
-    await read_list(client, path_of("v1", plural), {**query, "limit": PAGE}, begin)
-    return found
-
-
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `--kubeconfig` and `--context`; it gets a `ClusterChoice` called `cluster`."""
 

@@ -5,9 +5,10 @@ from typing import Final
 
 import click
 
-from tessera.cli.common.terminal import called
-from tessera.cli.mig.sources import Given, Source, Unreadable, read_sources, source_options
+from tessera.cli.mig.sources import Given, read_sources, source_options
 from tessera.core.errors import InvalidInput
+from tessera.inventory.layouts import Source, Unreadable
+from tessera.kube.object_files import called
 from tessera.protocol.mig.conversion import convert
 from tessera.protocol.mig.documents import Format, MigDocument, write
 

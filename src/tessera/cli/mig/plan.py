@@ -8,7 +8,6 @@ import click
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.duration import Duration
-from tessera.cli.common.saved import named, saved_objects
 from tessera.cli.mig.plan_output import OUTPUTS, Place, write_plan
 from tessera.cli.mig.sources import read_text
 from tessera.core.errors import InvalidInput
@@ -17,8 +16,9 @@ from tessera.core.mig.layout import NodeLayout, resolve
 from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.planner import Card, Objective, Plan, plan
+from tessera.inventory.inventory import Inventory
 from tessera.inventory.pending import Pending, passed, uncut
-from tessera.inventory.survey import Survey
+from tessera.kube.object_files import called, objects_in
 from tessera.protocol import yaml
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.counts import looks_like_counts, read_counts
@@ -203,9 +203,9 @@ def _node_cards(files: tuple[str, ...], *, keep: bool) -> tuple[list[Place], lis
     cards: list[Card] = []
     passed_over = []
     for file in files:
-        survey = Survey(is_any_gpu)
-        survey.read_saved(saved_objects([file]))
-        for node in survey.gpus.values():
+        inventory = Inventory(is_any_gpu)
+        inventory.take(objects_in([file]))
+        for node in inventory.gpus.values():
             if not node.label:
                 continue
             try:
@@ -219,7 +219,7 @@ def _node_cards(files: tuple[str, ...], *, keep: bool) -> tuple[list[Place], lis
         click.echo(line, err=True)
     if not cards:
         why = "no node has cards that could be cut" if passed_over else "no node with GPUs"
-        raise InvalidInput(f"{named(files)}: {why}")
+        raise InvalidInput(f"{called(*files)}: {why}")
     return places, cards
 
 

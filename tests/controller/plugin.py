@@ -8,7 +8,7 @@ from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.mig.product import product_named
 from tessera.protocol.mig import documents as mig
 from tessera.simulation.control_plane.kinds import NODES
-from tests.cli.cluster import ServedCluster
+from tests.kube.served import ServedCluster
 
 CARDS = [product_named("H200-70GB")] * 2
 Refusal = Callable[[str, str], str]
@@ -20,7 +20,7 @@ class FakePlugin:
 
     def __init__(self, cluster: ServedCluster) -> None:
         self.refuses: Refusal = lambda node, text: ""  # why it will not have this one
-        self.absent: set[str] = set()  # nodes where nobody answers
+        self.absent: set[str] = set()  # nodes where no plugin answers
         self.on_layout: Hearing = lambda node, text: None  # told of each new one
         self.seen: list[tuple[str, str | None]] = []
         self._cluster = cluster

@@ -1,12 +1,14 @@
-"""A cluster for commands: the stand-in API server in a thread of its own, and a kubeconfig that leads to it."""
+"""A cluster for code that has an event loop of its own: the stand-in API server in a thread, and a kubeconfig that leads to it."""
 
 import asyncio
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
+
+import pytest
 
 from tessera.simulation.control_plane.kinds import NODES, PODS
 from tests.kube.apiserver import MisbehavingApiServer
@@ -80,7 +82,7 @@ class ServedCluster:
         self.call(lambda: self.changing_node(name, change))
 
     def changing_node(self, name: str, change: Callable[[dict[str, Any]], object]) -> None:
-        """The same, for whoever is in the server's thread already."""
+        """The same, for callers in the server's thread already."""
         document = self.server.store.get(NODES, name).document
         change(document)
         self.server.store.update(NODES, name, document, status=None)
@@ -94,3 +96,11 @@ class ServedCluster:
             self.server.store.update(PODS, name, document, "default", status=None)
 
         self.call(work)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[ServedCluster]:
+    """A cluster that commands and clients can talk to."""
+    cluster = ServedCluster(tmp_path)
+    yield cluster
+    cluster.stop()

@@ -1,19 +1,20 @@
 """The nodes and pods of a cluster, or of files, read in one pass into a `Capacity`."""
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
-import click
 import msgspec
 
-from tessera.cli.common.saved import Saved, named, saved_objects
 from tessera.core.devices.capacity import Capacity, PodUse
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.resources import is_any_gpu
-from tessera.kube.watch.resource import UNFINISHED_PODS
+from tessera.kube.object_files import FileObject, called, naming, objects_in
+from tessera.kube.watch.resource import NODES, UNFINISHED_PODS
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.pod import PodMetaIn
 from tessera.protocol.kubernetes.pod_use import decode_pod_use
@@ -23,11 +24,12 @@ from tessera.protocol.mig.nodes import GpuNode, gpu_node
 if TYPE_CHECKING:
     from tessera.kube.rest.client import Client
 
-UNFINISHED: Final = UNFINISHED_PODS.fields
+# Told while a long list is read: what it is of and how many there are, then how many were read so far.
+Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 
 @dataclass(frozen=True, slots=True)
-class SurveyedNode:
+class InventoryNode:
     """A node: what it has, and what is known of its GPUs."""
 
     node: Node
@@ -35,28 +37,28 @@ class SurveyedNode:
 
 
 @dataclass(slots=True)
-class Survey:
+class Inventory:
     """What is asked about, and what was found."""
 
     keep: Callable[[str], bool]
     selector: LabelSelector = EVERYTHING  # of nodes
-    holds: Callable[[PodUse], bool] = lambda _: False  # which claims to keep, beside adding them up
+    holds: Callable[[PodUse], bool] = lambda _: False  # which pods to keep, beside adding them up
     capacity: Capacity = field(default_factory=Capacity)
     gpus: dict[str, GpuNode] = field(default_factory=dict)  # of nodes that say something about them
-    claims: list[PodUse] = field(default_factory=list)
+    pods: list[PodUse] = field(default_factory=list)
 
     # reading one object
 
-    def decode_node(self, raw: bytes) -> SurveyedNode:
+    def decode_node(self, raw: bytes) -> InventoryNode:
         """A node, with the resources that are asked about."""
         decoded = objects.decode_node(raw)
-        return SurveyedNode(objects.node_of(decoded, self.keep), gpu_node(decoded))
+        return InventoryNode(objects.node_of(decoded, self.keep), gpu_node(decoded))
 
     def decode_pod(self, raw: bytes) -> PodUse:
-        """A pod's claim, to the resources that are asked about."""
+        """What a pod uses of the resources that are asked about."""
         return decode_pod_use(raw, self.keep)
 
-    def put(self, one: SurveyedNode) -> None:
+    def put(self, one: InventoryNode) -> None:
         """Take a node in."""
         self.capacity.put_node(one.node)
         if one.gpus.label or one.gpus.layout is not None or one.gpus.mapping is not None:
@@ -64,17 +66,22 @@ class Survey:
         else:
             self.gpus.pop(one.node.name, None)
 
+    def remove_node(self, name: str) -> None:
+        """Forget a node."""
+        self.capacity.remove_node(name)
+        self.gpus.pop(name, None)
+
     def used(self, name: str) -> dict[str, int]:
         """How many GPUs and MIG devices of a node pods hold."""
         usage = self.capacity.usage(name).items()
         return {resource: int(one.allocated.value) for resource, one in usage if is_any_gpu(resource)}
 
-    def add(self, claim: PodUse) -> None:
+    def add(self, pod: PodUse) -> None:
         """Take a pod in."""
-        if claim.amounts:
-            self.capacity.add(claim)
-            if self.holds(claim):
-                self.claims.append(claim)
+        if pod.amounts:
+            self.capacity.add(pod)
+            if self.holds(pod):
+                self.pods.append(pod)
 
     # reading everything
 
@@ -87,35 +94,38 @@ class Survey:
     def begin_pods(self) -> Callable[[bytes], None]:
         """Begin a list of pods, from nothing."""
         self.capacity.forget_pods()
-        self.claims.clear()
+        self.pods.clear()
         return lambda raw: self.add(self.decode_pod(raw))
 
-    async def read_cluster(self, client: "Client", *, pods: bool = True) -> None:
+    async def read_cluster(
+        self, client: "Client", *, pods: bool = True, progress: Progress | None = None
+    ) -> None:
         """Ask an API server; nothing that it sends is kept longer than one object takes to be read."""
-        from tessera.kube.rest.paths import path_of
         from tessera.kube.watch.listing import PAGE, read_list
 
-        for plural, query, begin in (
-            ("nodes", {"labelSelector": self.selector.text or None}, self.begin_nodes),
-            ("pods", {"fieldSelector": UNFINISHED}, self.begin_pods),
+        for resource, begin in (
+            (replace(NODES, labels=self.selector.text), self.begin_nodes),
+            (UNFINISHED_PODS, self.begin_pods),
         )[: 2 if pods else 1]:
-            path = path_of("v1", plural)
-            bar = _Bar(f"Reading {plural}", await _how_many(client, path) if sys.stderr.isatty() else 0)
-            with bar:
-                await read_list(client, path, {**query, "limit": PAGE}, bar.counting(begin))
+            query: dict[str, str | int] = {**resource.query, "limit": PAGE}
+            if progress is None:
+                await read_list(client, resource.path, query, begin)
+                continue
+            with progress(resource.name, await _how_many(client, resource.path)) as so_far:
+                await read_list(client, resource.path, query, partial(_counted, begin, so_far))
 
     def read_files(self, paths: Sequence[str]) -> None:
-        """Read what somebody saved."""
-        if not self.read_saved(saved_objects(paths)):
-            raise InvalidInput(f"{named(paths)}: no nodes and no pods")
+        """Read files with objects, as kubectl writes them."""
+        if not self.take(objects_in(paths)):
+            raise InvalidInput(f"{called(*paths)}: no nodes and no pods")
 
-    def read_saved(self, saved: Iterable[Saved]) -> set[str]:
+    def take(self, found: Iterable[FileObject]) -> set[str]:
         """Take nodes and pods, each once, and pass over other kinds of objects; which of both there were."""
         seen: set[tuple[str, str, str]] = set()
-        for where, kind, raw in saved:
+        for where, kind, raw in found:
             if kind not in ("Node", "Pod"):
                 continue
-            try:
+            with naming(where):
                 name = _name(raw).metadata
                 key = (kind, name.namespace or "", name.name or "")
                 if key in seen:
@@ -125,8 +135,6 @@ class Survey:
                     self.add(self.decode_pod(raw))
                 elif self.selector.matches((one := self.decode_node(raw)).node.labels):
                     self.put(one)
-            except objects.InvalidObject as error:
-                raise InvalidInput(f"{where}: {error}") from error
         return {kind for kind, _, _ in seen}
 
 
@@ -141,7 +149,7 @@ class _Count(msgspec.Struct):
     remainingItemCount: int = 0  # noqa: N815 # as in the API
 
 
-class _Counted(msgspec.Struct):
+class _Page(msgspec.Struct):
     metadata: _Count
 
 
@@ -149,49 +157,19 @@ async def _how_many(client: "Client", path: str) -> int:
     """How many objects a collection has; few when the server does not say."""
     page = await client.get(path, {"limit": 1})
     try:
-        return 1 + msgspec.json.decode(page, type=_Counted).metadata.remainingItemCount
+        return 1 + msgspec.json.decode(page, type=_Page).metadata.remainingItemCount
     except msgspec.MsgspecError:
         return 0
 
 
-class _Bar:
-    """Progress on standard error, where somebody sees it and it takes long enough to be seen."""
+def _counted(
+    begin: Callable[[], Callable[[bytes], None]], so_far: Callable[[int], None]
+) -> Callable[[bytes], None]:
+    """The same list begun, and how many of its objects were read told each time."""
+    take, numbers = begin(), count(1)
 
-    _WORTH_SHOWING: Final = 2000  # objects; fewer are there in an instant
-    _STEP: Final = 100
+    def counted(raw: bytes) -> None:
+        take(raw)
+        so_far(next(numbers))
 
-    def __init__(self, title: str, number: int) -> None:
-        self._bar = (
-            click.progressbar(length=number, label=title, file=sys.stderr, show_pos=True)
-            if number >= self._WORTH_SHOWING
-            else None
-        )
-        self._count = 0
-
-    def __enter__(self) -> None:
-        if self._bar is not None:
-            self._bar.__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
-            self._bar.__exit__(None, None, None)
-
-    def counting(self, begin: Callable[[], Callable[[bytes], None]]) -> Callable[[], Callable[[bytes], None]]:
-        """The same reading, counted."""
-        if self._bar is None:
-            return begin
-        bar = self._bar
-
-        def begin_counted() -> Callable[[bytes], None]:
-            take = begin()
-            bar.update(-bar.pos)
-
-            def counted(raw: bytes) -> None:
-                take(raw)
-                self._count += 1
-                if self._count % self._STEP == 0:
-                    bar.update(self._STEP)
-
-            return counted
-
-        return begin_counted
+    return counted

@@ -1,4 +1,4 @@
-"""`tessera capacity --watch`: the same, kept up to date."""
+"""`tessera capacity --watch`: a report shown again and again, as a picture, as documents or as changed lines."""
 
 import asyncio
 import shutil
@@ -13,19 +13,21 @@ from tessera.cli.capacity.documents import as_csv, as_json, as_yaml
 from tessera.cli.capacity.tables import Row, draw, tables
 from tessera.cli.common.terminal import Style
 from tessera.inventory.following import following
+from tessera.inventory.inventory import Inventory
 from tessera.inventory.report import Report
-from tessera.inventory.survey import Survey
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import STALE
 
-_PACE: Final = 0.5  # seconds between two pictures: faster than that nobody reads
+_PACE: Final = 0.5  # seconds between two pictures: people do not read faster
 _HOME_AND_CLEAR: Final = "\x1b[H\x1b[J"
 
 
-async def follow(client: Client, survey: Survey, report: Callable[[], Report], output: str) -> None:
+async def show_changes(
+    client: Client, inventory: Inventory, report: Callable[[], Report], output: str
+) -> None:
     """Show a cluster as it is and as it changes, until interrupted."""
-    screen = _screen(output)
-    async with following(client, survey) as cluster:
+    screen = screen_for(output)
+    async with following(client, inventory) as cluster:
         while True:
             cluster.changed.clear()
             cluster.now()
@@ -44,7 +46,8 @@ class Screen(Protocol):
         ...
 
 
-def _screen(output: str) -> Screen:
+def screen_for(output: str) -> Screen:
+    """The one that suits an output and standard output."""
     match output:
         case "json":
             return Documents(lambda report: as_json(report, lines=True))
@@ -74,7 +77,7 @@ class Picture:
 
 
 class Lines:
-    """For whoever reads line by line; trouble goes to standard error, once."""
+    """For readers of lines, people or programs; trouble goes to standard error, once."""
 
     _trouble = ""
 
