@@ -16,6 +16,7 @@ from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.terminal import read_parsed, table
 
 if TYPE_CHECKING:
+    from tessera.core.devices.device import Device
     from tessera.kube.access.cluster import Cluster
     from tessera.node.process import NodePlugin, Settings
     from tessera.protocol.configuration.devices import DeviceConfiguration
@@ -124,9 +125,12 @@ def _cluster(choice: ClusterChoice, node: str) -> "Cluster | None":
 def _list(configuration: "DeviceConfiguration", settings: "Settings") -> int:
     from tessera.node.process import NodePlugin
 
-    with tempfile.TemporaryDirectory() as nowhere:  # a look leaves nothing behind
+    async def look(nowhere: str) -> "list[Device]":
         node = NodePlugin(configuration, replace(settings, state_dir=Path(nowhere)))
-        devices = [device for source in node.sources for device in source.devices()]
+        return [device for source in node.sources for device in await source.devices()]
+
+    with tempfile.TemporaryDirectory() as nowhere:  # a look leaves nothing behind
+        devices = asyncio.run(look(nowhere))
     rows = [(d.resource, d.id, "healthy" if d.healthy else f"unhealthy: {d.problem}") for d in devices]
     for line in table(rows):
         click.echo(line)

@@ -17,7 +17,7 @@ from tessera.node.files import remove_leftovers, write_whole
 log = logging.getLogger(__name__)
 
 
-class Memory:
+class DeviceState:
     """Devices in a file; a file that is missing, broken or cannot be written is no reason to stop."""
 
     def __init__(self, path: Path) -> None:

@@ -52,7 +52,7 @@ def test_specs_are_on_disk_before_the_kubelet_hears() -> None:
         async with started(kubelet), running(source, root=root, kubelet=kubelet) as node:
             for count in range(1, 6):
                 source.list = mock_devices(count)
-                node.plugin.poke()
+                node.poke()
                 await kubelet.until(offers(GPU, count))
         assert {1, 2, 3, 4, 5} <= set(seen)
 
@@ -157,13 +157,13 @@ def test_fault_24_unhealthy_and_healthy_again() -> None:
         async with running(source, root=root) as node:
             await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
             source.list[3] = source.list[3].ailing("its file is gone")
-            node.plugin.poke()
+            node.poke()
             await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 7})
             assert node.kubelet.capacity == {GPU: 8}
             assert node.kubelet.devices[GPU]["device_3"] is False
             assert node.metric("devices", resource=GPU, health="unhealthy") == 1
             source.list = mock_devices()
-            node.plugin.poke()
+            node.poke()
             await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
 
     run(story)
@@ -271,7 +271,7 @@ def test_fault_28_devices_in_use_stay() -> None:
             await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 3})
             await kubelet.admit("ml/train", {two: 1}, {two: ["MIG-0-2-2"]})
             source.list = slices(4, [0, 4])
-            node.plugin.poke()
+            node.poke()
             # the old resource is gone for newcomers at once, the part that nothing blocks is there at once
             await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 1})
             assert kubelet.devices == {two: {"MIG-0-2-2": False}, four: {"MIG-0-4-4": True}}
@@ -321,7 +321,7 @@ def test_fault_28_without_pod_resources() -> None:
             await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 2})
             await kubelet.admit("ml/train", {two: 1}, {two: ["MIG-0-0-2"]})
             source.list = slices(4, [0, 4])
-            node.plugin.poke()
+            node.poke()
             await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 1})
 
     run(story)
@@ -357,7 +357,7 @@ def test_a_spec_that_cannot_be_written_is_not_announced() -> None:
     run(story)
 
 
-def test_specs_that_somebody_removed_come_back() -> None:
+def test_removed_specs_come_back() -> None:
     """A cleaned /var/run/cdi is filled again."""
 
     async def story(root: Path) -> None:
@@ -385,7 +385,7 @@ def test_leaving_in_good_order() -> None:
 
 
 def test_sockets_of_a_killed_plugin_are_removed() -> None:
-    """A socket that a killed plugin left is removed; one that somebody serves stays."""
+    """A socket that a killed plugin left is removed; one that is served stays."""
 
     async def story(root: Path) -> None:
         import socket

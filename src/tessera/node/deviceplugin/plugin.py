@@ -1,16 +1,15 @@
 """The device plugin: from what sources say to what the kubelet knows.
 
-Two loops, each looking once a second and doing what is to be done. One asks the sources, puts the CDI specs in place
-and then publishes; the other keeps every resource registered. Nothing is remembered that cannot be looked at again,
-so there is no missed event to recover from.
+Two loops, each looking once a second and doing what is to be done. `looks` asks the sources, puts the CDI specs in
+place, publishes, and yields what came of it; `run` keeps every resource registered. Nothing is remembered that cannot be
+looked at again, so there is no missed event to recover from.
 """
 
 import asyncio
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +22,7 @@ from tessera.node.deviceplugin.service import ResourceService
 from tessera.node.files import PREFIX
 from tessera.node.metrics import Metrics
 from tessera.node.sources import Source, SourceFailed
-from tessera.node.state import Memory
+from tessera.node.state import DeviceState
 from tessera.node.usage import Key, Usage
 
 log = logging.getLogger(__name__)
@@ -41,19 +40,19 @@ class Plugin:
         sources: Sequence[Source],
         kubelet_dir: Path,
         cdi: CdiDirectory,
-        memory: Memory,
+        state: DeviceState,
         metrics: Metrics,
         handover: Handover = Handover.CDI,
-        on_transition: Callable[[Transition], None] = lambda _: None,
+        changed: asyncio.Event | None = None,
         tick: float = TICK,
     ) -> None:
+        """`changed` is set by a source that has news, so that the next look need not wait for its second."""
         self._sources = sources
         self._folder = kubelet_dir / "device-plugins"
         self._cdi = cdi
-        self._memory = memory
+        self._state = state
         self._metrics = metrics
         self._handover = handover
-        self._on_transition = on_transition
         self._tick = tick
         self._usage = Usage(kubelet_dir / "pod-resources" / "kubelet.sock")
         self._endpoints: dict[str, Endpoint] = {}
@@ -61,7 +60,7 @@ class Plugin:
         self._published = False
         self._answers: dict[Source, Sequence[Device]] = {}
         self._complaint = ""
-        self._look = asyncio.Event()
+        self._changed = changed or asyncio.Event()
         self._tend = asyncio.Event()
         self._beats = [time.monotonic(), time.monotonic()]
 
@@ -85,29 +84,27 @@ class Plugin:
         await self._usage.refresh()
         return frozenset(self._usage.held(device.key for device in self._devices))
 
-    def poke(self) -> None:
-        """Look now, not only at the next tick: something has changed."""
-        self._look.set()
-
     async def run(self) -> None:
-        """Work until cancelled; then say goodbye to the kubelet. CDI specs stay: containers may yet restart."""
+        """Keep everything registered until cancelled; then say goodbye to the kubelet.
+
+        CDI specs stay: containers may yet restart.
+        """
         _remove_dead_sockets(self._folder)
-        self._devices = self._memory.load()
-        executor = ThreadPoolExecutor(1, thread_name_prefix="devices")
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._looking(executor))
-                tasks.create_task(self._tending())
+            await self._tending()
         finally:
-            executor.shutdown(wait=False, cancel_futures=True)
             await asyncio.gather(*(endpoint.close() for endpoint in self._endpoints.values()))
 
-    async def _looking(self, executor: ThreadPoolExecutor) -> None:
+    async def looks(self) -> AsyncIterator[Transition]:
+        """Look once a second, and sooner when a source has news; what came of it, each time that it could be done."""
+        self._devices = self._state.load()
         while True:
-            self._look.clear()
-            await self._refresh(executor)
+            self._changed.clear()
+            change = await self._refresh()
+            if change is not None:
+                yield change
             self._beats[0] = time.monotonic()
-            await _either(self._look, self._tick)
+            await _either(self._changed, self._tick)
 
     async def _tending(self) -> None:
         while True:
@@ -116,10 +113,10 @@ class Plugin:
             self._beats[1] = time.monotonic()
             await _either(self._tend, self._tick)
 
-    async def _refresh(self, executor: ThreadPoolExecutor) -> None:
+    async def _refresh(self) -> Transition | None:
         """Ask the sources; if the answer is news, write it to disk and then tell the kubelet."""
         try:
-            wanted, failure = await asyncio.get_running_loop().run_in_executor(executor, self._ask)
+            wanted, failure = await self._ask()
             if failure:
                 self._complain("source", failure)
             keys = {device.key for device in wanted}
@@ -132,19 +129,20 @@ class Plugin:
             if change.devices != self._devices or not self._published or not self._cdi.intact():
                 sets = by_resource(change.devices)
                 self._cdi.write(change.devices)
-                self._memory.save(change.devices)
+                self._state.save(change.devices)
                 self._publish(change.devices, sets)
-            self._on_transition(change)
             self._complaint = str(failure or "")
         except (SourceFailed, InvalidInput, OSError) as error:
             self._complain("source" if isinstance(error, SourceFailed) else "publish", error)
+            return None
+        return change
 
-    def _ask(self) -> tuple[list[Device], SourceFailed | None]:
+    async def _ask(self) -> tuple[list[Device], SourceFailed | None]:
         """What all sources say; where one cannot, what it said before holds, and the failure comes along."""
         failure = None
         for source in self._sources:
             try:
-                self._answers[source] = source.devices()
+                self._answers[source] = await source.devices()
             except SourceFailed as error:
                 if source not in self._answers:
                     raise
@@ -197,7 +195,7 @@ def _log_health(before: Iterable[Device], after: Mapping[str, DeviceSet]) -> Non
 
 
 def _remove_dead_sockets(folder: Path) -> None:
-    """Sockets that a killed process of this plugin left: nobody listens there any more."""
+    """Sockets that a killed process of this plugin left: no server listens there any more."""
     for path in folder.glob(f"{PREFIX}*.sock"):
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(1.0)

@@ -79,7 +79,7 @@ class ResourceService:
         return self._devices
 
     def publish(self, devices: DeviceSet) -> None:
-        """From now on this is the truth; whoever listens gets all of it."""
+        """From now on this is the truth; a kubelet that listens gets all of it."""
         if devices != self._devices:
             self._devices = devices
             for stream in self.streams:

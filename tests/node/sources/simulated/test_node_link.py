@@ -137,7 +137,7 @@ def test_the_annotation_becomes_resources() -> None:
 
 
 def test_without_an_annotation_the_configuration_holds() -> None:
-    """No annotation: the layout of the configuration, GPU labels, and no state, since nobody asked."""
+    """No annotation: the layout of the configuration, GPU labels, and no state, since no layout was asked for."""
 
     async def story(root: Path) -> None:
         async with cluster(root) as it:
@@ -203,7 +203,7 @@ def test_fault_28_a_layout_that_waits_for_a_pod() -> None:
     run(story)
 
 
-def test_labels_that_somebody_removes_come_back() -> None:
+def test_removed_labels_come_back() -> None:
     """What the node ought to say is compared with what it says, not with what was sent."""
 
     async def story(root: Path) -> None:

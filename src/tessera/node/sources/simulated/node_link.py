@@ -1,12 +1,12 @@
 """Our node in the API server: the layout that it asks for, and what we answer.
 
 The node is watched, and what it ought to say is compared with what it says; the difference is one merge patch. So a
-label that somebody removes comes back, and an answer that failed is given again.
+label that a person removes comes back, and a patch that failed is sent again.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -43,20 +43,16 @@ def _read(raw: bytes) -> MetaIn:
 
 
 class NodeLink:
-    """Follows one node and keeps its labels and annotations as they ought to be."""
+    """Follows one node, and keeps its labels and annotations as they ought to be."""
 
-    def __init__(
-        self,
-        client: Client,
-        name: str,
-        *,
-        on_layout: Callable[[str | None], None],
-        on_silence: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, client: Client, name: str, changed: asyncio.Event | None = None) -> None:
+        """`changed` is set whenever there is something new to read here."""
+        self.heard = False  # whether the node was seen, so that `desired` is what it says
+        self.desired: str | None = None  # the layout that its annotation asks for
+        self.silent = False  # whether the API server has not answered for so long that waiting is no use
         self._client = client
         self._name = name
-        self._on_layout = on_layout
-        self._on_silence = on_silence
+        self._changed = changed or asyncio.Event()
         self._seen: MetaIn | None = None
         self._report: Report | None = None
         self._news = asyncio.Event()
@@ -89,7 +85,8 @@ class NodeLink:
     def upsert(self, one: MetaIn) -> None:
         """The node has changed."""
         self._seen = one
-        self._on_layout((one.annotations or {}).get(RUNAI_CONFIG))
+        self.heard, self.desired = True, (one.annotations or {}).get(RUNAI_CONFIG)
+        self._changed.set()
         self._news.set()
 
     def delete(self, key: Key) -> None:
@@ -102,7 +99,8 @@ class NodeLink:
             async with asyncio.timeout(_PATIENCE):
                 await self._reflector.synced()
         except TimeoutError:
-            self._on_silence()
+            self.silent = True
+            self._changed.set()
 
     async def _answering(self) -> None:
         delay, longest = _RETRY

@@ -36,7 +36,7 @@ def report_of(
     outcome: Outcome | None,
     leaving: Collection[str] = (),
 ) -> Report:
-    """The report of a node with this layout; without an outcome, nobody asked for one.
+    """The report of a node with this layout; without an outcome, no layout was asked for.
 
     `leaving` are the ids of devices of an earlier layout that stay for their pods: they are there, and are told.
     """
