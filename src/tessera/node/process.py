@@ -9,6 +9,7 @@ from tessera.core.planning.fragmentation import rooms
 from tessera.kube.rest.client import Client
 from tessera.node.cdi import CdiDirectory
 from tessera.node.deviceplugin.plugin import TICK, Plugin
+from tessera.node.holders import Holders
 from tessera.node.metrics import Metrics
 from tessera.node.sources import BlockingSource, InThread, Source
 from tessera.node.sources.faults import FaultySource
@@ -61,6 +62,7 @@ class NodePlugin:
             kubelet_dir=settings.kubelet_dir,
             cdi=CdiDirectory(settings.cdi_dir),
             state=DeviceState(settings.state_dir / "devices.json"),
+            holders=Holders(settings.state_dir / "holders.json"),
             metrics=self.metrics,
             handover=configuration.handover,
             changed=changed,

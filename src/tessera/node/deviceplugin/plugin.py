@@ -17,13 +17,14 @@ from tessera.core.devices.device import Device, DeviceSet, Handover, by_resource
 from tessera.core.devices.transition import Transition, transition
 from tessera.core.errors import InvalidInput
 from tessera.node.cdi import CdiDirectory
+from tessera.node.deviceplugin.allocations import Allocations
 from tessera.node.deviceplugin.endpoint import Endpoint
 from tessera.node.deviceplugin.service import ResourceService
 from tessera.node.files import PREFIX
+from tessera.node.holders import Holders, Key
 from tessera.node.metrics import Metrics
 from tessera.node.sources import Source, SourceFailed
 from tessera.node.state import DeviceState
-from tessera.node.usage import Key, Usage
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class Plugin:
         kubelet_dir: Path,
         cdi: CdiDirectory,
         state: DeviceState,
+        holders: Holders,
         metrics: Metrics,
         handover: Handover = Handover.CDI,
         changed: asyncio.Event | None = None,
@@ -54,7 +56,8 @@ class Plugin:
         self._metrics = metrics
         self._handover = handover
         self._tick = tick
-        self._usage = Usage(kubelet_dir / "pod-resources" / "kubelet.sock")
+        self._holders = holders
+        self._allocations = Allocations(kubelet_dir, holders, self._send_again)
         self._endpoints: dict[str, Endpoint] = {}
         self._devices: tuple[Device, ...] = ()
         self._published = False
@@ -80,9 +83,10 @@ class Plugin:
         return time.monotonic() - min(self._beats) < _PATIENCE
 
     async def in_use(self) -> frozenset[Key]:
-        """The devices that pods hold, as the kubelet says; where it cannot be asked, those that were handed out."""
-        await self._usage.refresh()
-        return frozenset(self._usage.held(device.key for device in self._devices))
+        """The devices that pods hold, as far as it is known; those that are not proven free are among them."""
+        keys = {device.key for device in self._devices}
+        await self._allocations.settle(keys)
+        return frozenset(self._allocations.held(keys))
 
     async def run(self) -> None:
         """Keep everything registered until cancelled; then say goodbye to the kubelet.
@@ -98,6 +102,7 @@ class Plugin:
     async def looks(self) -> AsyncIterator[Transition]:
         """Look once a second, and sooner when a source has news; what came of it, each time that it could be done."""
         self._devices = self._state.load()
+        self._holders.load()
         while True:
             self._changed.clear()
             change = await self._refresh()
@@ -119,12 +124,12 @@ class Plugin:
             wanted, failure = await self._ask()
             if failure:
                 self._complain("source", failure)
-            keys = {device.key for device in wanted}
-            going = any(device.key not in keys for device in self._devices)
+            keys = {device.key for device in self._devices}
+            going = bool(keys - {device.key for device in wanted})
             if going:
-                await self._usage.refresh()
+                await self._allocations.settle(keys)
             # from here to the end nothing is awaited: no Allocate can come between what is decided and what is told
-            held = self._usage.held(device.key for device in self._devices) if going else {}
+            held = self._allocations.held(keys) if going else {}
             change = transition(self._devices, wanted, held)
             if change.devices != self._devices or not self._published or not self._cdi.intact():
                 sets = by_resource(change.devices)
@@ -149,6 +154,10 @@ class Plugin:
                 failure = error
         return [device for source in self._sources for device in self._answers[source]], failure
 
+    def _send_again(self) -> bool:
+        """Send the devices of one resource to the kubelet once more; False when it listens to none."""
+        return any(endpoint.service.send_again() for endpoint in self._endpoints.values())
+
     def _complain(self, what: str, error: Exception) -> None:
         """Count every failure, and say it once."""
         self._metrics.failed(what)
@@ -161,7 +170,12 @@ class Plugin:
         self._devices, self._published = devices, True
         for resource in sets.keys() - self._endpoints.keys():
             service = ResourceService(
-                resource, self._usage, self._handover, self._metrics, lambda: self._devices
+                resource,
+                self._allocations,
+                self._holders,
+                self._handover,
+                self._metrics,
+                lambda: self._devices,
             )
             self._endpoints[resource] = Endpoint(service, self._folder, self._metrics)
         for resource, endpoint in self._endpoints.items():
