@@ -159,8 +159,9 @@ async def running(
     )
 
     async def look() -> None:
-        async for change in plugin.looks():
-            transitions.append(change)  # noqa: PERF401 # tests read the list while it grows
+        async for result in plugin.looks():
+            if isinstance(result, Transition):
+                transitions.append(result)  # noqa: PERF401 # tests read the list while it grows
 
     tasks = [asyncio.create_task(plugin.run()), asyncio.create_task(look())]
     try:

@@ -46,6 +46,6 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptu
     (tmp_path / "state").write_text("a file where the folder should be")
     state = DeviceState(tmp_path / "state" / "devices.json")
     with caplog.at_level(logging.WARNING):
-        state.save(DEVICES)
-        state.save(DEVICES[:1])
+        assert not state.save(DEVICES)
+        assert not state.save(DEVICES[:1])
     assert len(caplog.records) == 1

@@ -8,7 +8,7 @@ from typing import Final
 from tessera.core.planning.fragmentation import rooms
 from tessera.kube.rest.client import Client
 from tessera.node.cdi import CdiDirectory
-from tessera.node.deviceplugin.plugin import TICK, Plugin
+from tessera.node.deviceplugin.plugin import TICK, NotPublished, Plugin
 from tessera.node.holders import Holders
 from tessera.node.metrics import Metrics
 from tessera.node.sources import BlockingSource, InThread, Source
@@ -79,9 +79,13 @@ class NodePlugin:
                 tasks.create_task(self._measure(self._simulated))
 
     async def _look(self) -> None:
-        async for change in self.plugin.looks():
-            if self._simulated is not None:
-                self._simulated.settled(change)
+        async for result in self.plugin.looks():
+            if self._simulated is None:
+                continue
+            if isinstance(result, NotPublished):
+                self._simulated.not_settled(result.reason)
+            else:
+                self._simulated.settled(result)
 
     async def _measure(self, simulated: SimulatedSource) -> None:
         """Keep the metric of fragmentation right: what the cards could still hold, given what pods hold of them."""

@@ -419,6 +419,26 @@ def test_a_spec_that_cannot_be_written_is_not_announced() -> None:
     run(story)
 
 
+def test_devices_that_a_restart_would_forget_are_not_announced() -> None:
+    """While the state cannot be written the devices stay as they were, specs included; then they change."""
+
+    async def story(root: Path) -> None:
+        source = ListSource(mock_devices())
+        async with running(source, root=root) as node:
+            await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
+            spec = node.cdi / "tessera-device.example.com_gpu.json"
+            before = spec.read_bytes()
+            (root / "state").rename(root / "elsewhere")
+            (root / "state").write_text("a file where the folder should be")
+            source.list = mock_devices(4)
+            await node.until(lambda: (node.metric("failures_total", what="publish") or 0) > 0)
+            assert (node.kubelet.allocatable, spec.read_bytes()) == ({GPU: 8}, before)
+            (root / "state").unlink()
+            await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 4})
+
+    run(story)
+
+
 def test_removed_specs_come_back() -> None:
     """A cleaned /var/run/cdi is filled again."""
 

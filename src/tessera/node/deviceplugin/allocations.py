@@ -59,7 +59,10 @@ class Allocations:
         self._listed: Mapping[Key, str] = {}
         self._proven = False  # whether there was a proof in this run
         self._unimplemented = False  # whether the kubelet will never say
-        self._refuted: tuple[frozenset[Key], float] = (frozenset(), 0.0)  # not free after all, and when that was said
+        self._refuted: tuple[frozenset[Key], float] = (
+            frozenset(),
+            0.0,
+        )  # not free after all, and when that was said
         self._complained = False
 
     @property

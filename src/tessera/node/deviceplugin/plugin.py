@@ -10,6 +10,7 @@ import logging
 import socket
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,13 @@ log = logging.getLogger(__name__)
 
 TICK: Final = 1.0  # seconds between looks
 _PATIENCE: Final = 60.0  # seconds: a loop that has not come round for that long hangs
+
+
+@dataclass(frozen=True, slots=True)
+class NotPublished:
+    """What the sources say could not be put in place: the devices are as they were, and it will be tried again."""
+
+    reason: str
 
 
 class Plugin:
@@ -99,15 +107,15 @@ class Plugin:
         finally:
             await asyncio.gather(*(endpoint.close() for endpoint in self._endpoints.values()))
 
-    async def looks(self) -> AsyncIterator[Transition]:
-        """Look once a second, and sooner when a source has news; what came of it, each time that it could be done."""
+    async def looks(self) -> AsyncIterator[Transition | NotPublished]:
+        """Look once a second, and sooner when a source has news; what came of it, if the sources could say."""
         self._devices = self._state.load()
         self._holders.load()
         while True:
             self._changed.clear()
-            change = await self._refresh()
-            if change is not None:
-                yield change
+            result = await self._refresh()
+            if result is not None:
+                yield result
             self._beats[0] = time.monotonic()
             await _either(self._changed, self._tick)
 
@@ -118,7 +126,7 @@ class Plugin:
             self._beats[1] = time.monotonic()
             await _either(self._tend, self._tick)
 
-    async def _refresh(self) -> Transition | None:
+    async def _refresh(self) -> Transition | NotPublished | None:
         """Ask the sources; if the answer is news, write it to disk and then tell the kubelet."""
         try:
             wanted, failure = await self._ask()
@@ -133,13 +141,15 @@ class Plugin:
             change = transition(self._devices, wanted, held)
             if change.devices != self._devices or not self._published or not self._cdi.intact():
                 sets = by_resource(change.devices)
-                self._cdi.write(change.devices)
-                self._state.save(change.devices)
+                self._put_on_disk(change.devices)
                 self._publish(change.devices, sets)
             self._complaint = str(failure or "")
-        except (SourceFailed, InvalidInput, OSError) as error:
-            self._complain("source" if isinstance(error, SourceFailed) else "publish", error)
+        except SourceFailed as error:
+            self._complain("source", error)
             return None
+        except (InvalidInput, OSError) as error:
+            self._complain("publish", error)
+            return NotPublished(str(error))
         return change
 
     async def _ask(self) -> tuple[list[Device], SourceFailed | None]:
@@ -153,6 +163,15 @@ class Plugin:
                     raise
                 failure = error
         return [device for source in self._sources for device in self._answers[source]], failure
+
+    def _put_on_disk(self, devices: tuple[Device, ...]) -> None:
+        """CDI specs for the runtime, and what a restart must know; both, or neither and an OSError."""
+        self._cdi.write(devices)
+        if not self._state.save(devices) and self._devices:
+            self._cdi.write(self._devices)
+            raise OSError(
+                "a restart would not know these devices, and could give a pod's slices to another pod"
+            )
 
     def _send_again(self) -> bool:
         """Send the devices of one resource to the kubelet once more; False when it listens to none."""

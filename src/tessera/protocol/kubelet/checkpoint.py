@@ -16,12 +16,12 @@ FILE: Final = "kubelet_internal_checkpoint"  # in the kubelet's folder of device
 
 
 class Entry(msgspec.Struct, frozen=True, rename="pascal"):
-    """What one container has of one resource."""
+    """What one container has of one resource; a field that lacks is another format, and says nothing."""
 
-    pod_uid: str = msgspec.field(name="PodUID", default="")
-    container_name: str = ""
-    resource_name: str = ""
-    device_ids: dict[str, list[str]] = msgspec.field(name="DeviceIDs", default_factory=dict)
+    pod_uid: str = msgspec.field(name="PodUID")
+    container_name: str
+    resource_name: str
+    device_ids: dict[str, list[str]] = msgspec.field(name="DeviceIDs")
 
 
 class _Data(msgspec.Struct, rename="pascal"):

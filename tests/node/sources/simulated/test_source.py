@@ -11,6 +11,7 @@ from tessera.node.metrics import Metrics
 from tessera.node.sources import SourceFailed
 from tessera.node.sources.simulated.source import SimulatedSource
 from tessera.protocol.configuration import devices as device_config
+from tests.node.running import sample
 
 EXAMPLE = (Path(__file__).parents[4] / "examples" / "simulated-h200.yaml").read_text()
 ONE, SEVEN = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-7g.70gb"
@@ -50,7 +51,7 @@ def test_the_outcome_is_measured(tmp_path: Path) -> None:
     def states() -> list[str]:
         found = ("success", "pending", "failed")
         name = "tessera_device_plugin_layout_state"
-        return [one for one in found if metrics.registry.get_sample_value(name, {"state": one}) == 1]
+        return [one for one in found if sample(metrics, name, state=one) == 1]
 
     simulated.settled(transition((), (), {}))
     assert states() == [], "no layout is known yet"

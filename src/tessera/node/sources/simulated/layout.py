@@ -51,6 +51,12 @@ class Decided:
     desired: str | None  # as the node or the file says it, empty for nothing; None: it is not known yet
     refusal: str = ""  # why that text was refused, and an earlier layout holds
 
+    def not_in_place(self, reason: str) -> Outcome:
+        """What became of the layout that was asked for while its devices cannot be put in place."""
+        if self.refusal:
+            return Outcome(State.FAILED, self.refusal)
+        return Outcome(State.PENDING, shortened(f"cannot be put in place, will be tried again: {reason}"))
+
     def outcome(self, change: Transition) -> Outcome:
         """What became of the layout that was asked for, given what the devices did."""
         if self.refusal:
@@ -58,6 +64,11 @@ class Decided:
         if change.complete:
             return Outcome(State.SUCCESS)
         return Outcome(State.PENDING, shortened(f"{len(change.waiting)} to come after {_staying(change)}"))
+
+
+def text_of(desired: str | None) -> str:
+    """What is desired; blank text desires nothing."""
+    return desired if desired and desired.strip() else ""
 
 
 class Layouts:
@@ -74,7 +85,7 @@ class Layouts:
 
     def decide(self, desired: str | None, before: Decided | None) -> Decided:
         """The layout from now on, where this text is desired; None or nothing: that of the configuration."""
-        text = desired if desired and desired.strip() else ""
+        text = text_of(desired)
         if before is not None and before.desired == text:
             return before
         try:

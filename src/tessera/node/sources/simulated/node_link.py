@@ -17,6 +17,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import NODES, Key, Sink
+from tessera.node.sources.simulated.layout import text_of
 from tessera.node.sources.simulated.report import Report
 from tessera.protocol.kubernetes.objects import MetaIn
 from tessera.protocol.mig.documents import RUNAI_CONFIG
@@ -117,13 +118,17 @@ class NodeLink:
                 self._news.set()
 
     async def _answer(self) -> None:
-        if self._seen is None or self._report is None:
+        seen, report = self._seen, self._report
+        # a report about an earlier text is no answer to this one, which is about to be looked at
+        if seen is None or report is None or report.desired != text_of(self.desired):
             return
-        patch = self._report.patch(self._seen.labels or {}, self._seen.annotations or {})
-        if patch:
-            path = path_of("v1", "nodes", name=self._name)
-            self._seen = _read(await self._client.patch(path, patch))
-            log.info("node %s: told what its layout did: %s", self._name, ", ".join(sorted(_names(patch))))
+        patch = report.patch(seen.labels or {}, seen.annotations or {})
+        if not patch:
+            return
+        answer = _read(await self._client.patch(path_of("v1", "nodes", name=self._name), patch))
+        log.info("node %s: told what its layout did: %s", self._name, ", ".join(sorted(_names(patch))))
+        if self._seen is seen:  # else the watch has brought something newer meanwhile
+            self._seen = answer
 
 
 def _names(patch: dict[str, dict[str, dict[str, str | None]]]) -> Iterable[str]:
