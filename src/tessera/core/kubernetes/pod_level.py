@@ -29,12 +29,10 @@ def why_broken(before: Pod, after: Pod, names: Iterable[str]) -> str | None:
                     f"spec.resources.limits; {mend}"
                 )
         if whole is not None and needs > whole.value:
-            given = (
-                "" if name in before.pod_requests else " (set by the API server where there are only limits)"
-            )
+            hint = " (set by the API server where there are only limits)" if before.pod_limits else ""
             return (
                 f"the containers would request {whole.with_value(needs)} {name} in all, more than the {whole} of "
-                f"spec.resources.requests{given}; {mend}"
+                f"spec.resources.requests{hint}; {mend}"
             )
     return None
 
