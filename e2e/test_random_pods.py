@@ -66,8 +66,16 @@ def random_pod(dice: random.Random, name: str) -> Object:
         ]
     if dice.random() < 0.3:
         spec["nodeSelector"] = {"zone": dice.choice("abc")}
+    if dice.random() < 0.4:  # four containers at most, each with 500m and 1Gi: enough for them as they come
+        least = {"cpu": dice.choice(["2", "8", "40"]), "memory": dice.choice(["4Gi", "14Gi", "64Gi"])}
+        sections: Object = {"limits": dict(least), "requests": dict(least)}
+        for section in sections.values():
+            section.pop(dice.choice(["cpu", "memory", "neither"]), None)
+        spec["resources"] = {
+            section: sections[section] for section in dice.sample(["limits", "requests"], dice.randint(1, 2))
+        }
     annotations = {}
-    if dice.random() < 0.3:
+    if dice.random() < 0.4:
         annotations["task.bkbcs.tencent.com/gpu-type"] = dice.choice(["V100", "T4"])
     if dice.random() < 0.3:
         annotations["gpu-webhook.k8s.io/fallback-policy"] = dice.choice(["never", "smaller", "larger", "any"])

@@ -269,6 +269,7 @@ IN_ALL = (
     "GPU type V100: the containers would request {} in all, more than the {} of spec.resources.requests; "
 )
 EACH = "GPU type V100: container main would have a limit of {}, more than the {} of spec.resources.limits; "
+DEFAULT = IN_ALL.removesuffix("; ") + " (set by the API server where there are only limits); "
 MEND = "raise that, or take spec.resources away"
 
 
@@ -278,18 +279,10 @@ MEND = "raise that, or take spec.resources away"
         (pod(container(gpu=1), pod_requests=CPU_4, pod_limits=CPU_4), None),
         (pod(container(gpu=2), pod_requests=CPU_4), IN_ALL.format("8 cpu", "4")),
         (pod(container(gpu=1), init=(container(cpu=6),), pod_requests=CPU_4), IN_ALL.format("6 cpu", "4")),
-        (pod(container(gpu=1), container(gpu=1), pod_limits=CPU_4), IN_ALL.format("8 cpu", "4")),
-        (pod(container(gpu=1), pod_limits=amounts({"memory": "7Gi"})), IN_ALL.format("8Gi memory", "7Gi")),
-        (
-            pod(
-                container(gpu=1),
-                pod_requests=amounts({"memory": "8Gi"}),
-                pod_limits=amounts({"memory": "7Gi"}),
-            ),
-            EACH.format("8Gi memory", "7Gi"),
-        ),
+        (pod(container(gpu=1), container(gpu=1), pod_limits=CPU_4), DEFAULT.format("8 cpu", "4")),
+        (pod(container(gpu=1), pod_limits=amounts({"memory": "7Gi"})), EACH.format("8Gi memory", "7Gi")),
         # the API server has set the requests of a pod with limits from what its containers request
-        (pod(container(gpu=1, cpu=1), pod_limits=amounts({"cpu": 8})), IN_ALL.format("4 cpu", "1")),
+        (pod(container(gpu=1, cpu=1), pod_limits=amounts({"cpu": 8})), DEFAULT.format("4 cpu", "1")),
         (
             pod(
                 container(gpu=1), init=(container(gpu=1, restartable=True),), pod_requests=amounts({"cpu": 8})

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final, Literal
 
-from tessera.core.kubernetes.pod import Container, Pod, peak
-from tessera.core.kubernetes.quantity import Number, Quantity
+from tessera.core.kubernetes.pod import Container, Pod
+from tessera.core.kubernetes.pod_level import why_broken
+from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import is_any_gpu, short
 from tessera.core.text import quoted
 
@@ -29,8 +30,6 @@ _LEAST: Final[Mapping[str, Fraction]] = {
     "memory": Fraction(2**20),
     "ephemeral-storage": Fraction(2**20),
 }
-# What `spec.resources` can hold of the above (k8s.io/component-helpers/resource, SupportedPodLevelResources).
-_POD_LEVEL: Final = ("cpu", "memory")
 _MOST_NAMED: Final = 3  # in one warning, which kubectl cuts at 120 characters
 
 
@@ -165,7 +164,7 @@ def _follow(pod: Pod, gpu_type: str, resource: str, rule: InjectionRule) -> Inje
             if count:
                 here[name] = amount
     changed = _with_running(pod, [_write(c, amounts) for c, amounts in zip(running, written, strict=True)])
-    if (broken := _broken_pod_level(pod, changed, [name for name, _ in rule.per_gpu])) is not None:
+    if (broken := why_broken(pod, changed, [name for name, _ in rule.per_gpu])) is not None:
         return Refused("pod_level_resources", f"GPU type {gpu_type}: {broken}")
     if any(pod.annotations.get(key) != value for key, value in rule.annotations.items()):
         changed = replace(changed, annotations={**pod.annotations, **rule.annotations})
@@ -216,42 +215,6 @@ def _multiples(
                 "numbers of it; change the coefficient or the number of GPUs",
             )
     return amounts
-
-
-def _broken_pod_level(before: Pod, after: Pod, names: list[str]) -> str | None:
-    """Which of the pod's own `spec.resources` the API server would find broken, and what to do about it.
-
-    It compares the containers' requests as a sum, and their limits (not those of init containers) one by one.
-    """
-    for name in names:
-        whole = _pod_request(before, name)
-        needs = _sum(after, name)
-        if whole is not None and needs > whole.value:
-            return (
-                f"the containers would request {whole.with_value(needs)} {name} in all, more than the {whole} of "
-                f"spec.resources.requests; raise that, or take spec.resources away"
-            )
-        most = before.pod_limits.get(name)
-        for container in after.containers:
-            limit = container.limits.get(name)
-            if limit is not None and most is not None and limit > most:
-                return (
-                    f"container {container.name} would have a limit of {limit} {name}, more than the {most} of "
-                    f"spec.resources.limits; raise that, or take spec.resources away"
-                )
-    return None
-
-
-def _pod_request(pod: Pod, name: str) -> Quantity | None:
-    """What the pod as a whole requests: where it has limits only, the API server sets that before it asks us."""
-    if name in pod.pod_requests or not pod.pod_limits or name not in _POD_LEVEL:
-        return pod.pod_requests.get(name)
-    first = next((asked for c in pod.all_containers() if (asked := c.asked(name)) is not None), None)
-    return pod.pod_limits.get(name) if first is None else first.with_value(_sum(pod, name))
-
-
-def _sum(pod: Pod, name: str) -> Number:
-    return peak(pod, lambda container: asked.number if (asked := container.asked(name)) is not None else 0)
 
 
 def share(rest: Fraction, weights: list[Fraction], unit: Fraction) -> list[Fraction]:
