@@ -36,7 +36,7 @@ INJECTION = policy(
         V100:
           nvidia.com/gpu:
             resourceList: [{name: cpu, coefficient: 3.7}, {name: memory, coefficient: 7, unit: Gi}, {name: nvidia.com/shm, coefficient: 2}]
-            annotations: {a.b/c~d: e}
+            annotations: {a.b/c_d: e}
           nvidia.com/mig-1g.10gb: {resourceList: [{name: cpu, coefficient: 1}, {name: ephemeral-storage, coefficient: 10, unit: G}]}
           amd.com/gpu: {resourceList: [{name: memory, coefficient: 1, unit: Gi}]}
     """
@@ -97,7 +97,7 @@ def resources(draw, names=gpu_names, numbers=counts):
 
 
 @st.composite
-def pods(draw, /, **given):
+def pods(draw, names=gpu_names, numbers=counts):
     """A pod document, with all sorts of things that must not move."""
 
     def container(name):
@@ -105,7 +105,7 @@ def pods(draw, /, **given):
             "name": name,
             "image": "busybox",
             "env": [{"name": "A", "value": "nvidia.com/mig-2g.20gb"}],
-            **draw(resources(**given)),
+            **draw(resources(names, numbers)),
         }
 
     spec: dict[str, Any] = {
@@ -161,7 +161,7 @@ def is_ours(path):
     return len(parts) <= 6 or is_whole_or_mig(parts[6]) or parts[6] in OUR_RESOURCES
 
 
-OUR_ANNOTATIONS = {"gpu-webhook.k8s.io/fallback", "a.b/c~0d"}
+OUR_ANNOTATIONS = {"gpu-webhook.k8s.io/fallback", "a.b/c_d"}
 OUR_RESOURCES = {"cpu", "memory", "ephemeral-storage", "nvidia.com/shm", "amd.com/gpu"}
 
 

@@ -51,20 +51,16 @@ async def _serve(choice: ClusterChoice, port: int, policy: "Policy") -> int:
     from tessera.cli.common.page import explainer
     from tessera.dashboard.board import Board
     from tessera.dashboard.server import serve_page
-    from tessera.kube.rest.paths import path_of
     from tessera.kube.watch.view import LiveView
 
     async with choice.connected("tessera-dashboard") as client:
         cluster = client.cluster
         board = Board(f"{cluster.endpoint} ({cluster.source})" if cluster.source else str(cluster.endpoint))
         view = LiveView(client, keep=None)  # explanations tell of all nodes
-        await client.get(path_of("v1", "namespaces"), {"limit": 1})  # a missing permission is told now
         async with (
+            view.following(),
             serve_page(client, board, explainer(view.offers, policy), port) as url,
-            asyncio.TaskGroup() as tasks,
         ):
-            tasks.create_task(view.run())
-            await view.synced()
             click.echo(f"{url}  shows {cluster.endpoint}; ^C ends it")
             await asyncio.Event().wait()
     return 0

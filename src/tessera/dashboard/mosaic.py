@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tessera.core.devices.capacity import in_order
-from tessera.core.devices.ids import gpu_uuid, mig_uuid
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_whole_or_mig
 from tessera.core.mig.geometry import Product
-from tessera.core.mig.layout import CardLayout, NodeLayout
+from tessera.core.mig.layout import CardLayout, NodeLayout, Slot
 from tessera.core.mig.placement import every_place
 from tessera.core.mig.profile import MigProfile
 from tessera.dashboard.observed import SeenNode, SeenPod
@@ -196,9 +195,9 @@ def _every_place(node: str, layout: NodeLayout) -> dict[str, tuple[int, int, int
     places: dict[str, tuple[int, int, int, str]] = {}
     for number, card in enumerate(layout.cards):
         product = card.product
-        places[gpu_uuid(node, number)] = (number, 0, product.memory_slices, "gpu")
+        places[Slot(number).uuid(node)] = (number, 0, product.memory_slices, "gpu")
         for one in every_place(product):
-            places[mig_uuid(node, number, one)] = (number, one.position, one.size, str(one.profile))
+            places[Slot(number, one).uuid(node)] = (number, one.position, one.size, str(one.profile))
     return places
 
 

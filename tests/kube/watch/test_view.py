@@ -34,14 +34,11 @@ def pod(name: str, phase: str = "Pending", node_name: str = "", **limits: str) -
 
 @asynccontextmanager
 async def live(server: MisbehavingApiServer, **options):
-    async with Client(server.cluster) as client:
-        view = LiveView(client, **options)
-        task = asyncio.create_task(view.run())
-        try:
-            yield view
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    async with (
+        Client(server.cluster) as client,
+        LiveView(client, **options).following(complete=False) as view,
+    ):
+        yield view
 
 
 async def until(condition) -> None:

@@ -9,8 +9,7 @@ from tessera.core.devices.capacity import PodUse, in_order
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import short
 from tessera.core.mig.geometry import Product
-from tessera.core.mig.layout import Entry, NodeLayout, resolve
-from tessera.core.mig.relayout import going, in_danger
+from tessera.core.mig.layout import Entry, NodeLayout, going, resolve
 from tessera.protocol.kubernetes.objects import NodeIn
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig import nodes as mig_nodes
@@ -108,7 +107,9 @@ def change_of(node: NodeIn, offered: Mapping[str, int], uses: Sequence[PodUse], 
     risks = [
         # devices that stay for their pods are not offered, and are there
         _risk(use, r, f"; {lost[r]} of {max(lost[r], offered.get(r, 0))} are removed")
-        for use, r in in_danger(uses, lost)
+        for use in uses
+        for r in use.amounts
+        if r in lost
     ]
     return replace(change, expected=expected, risks=tuple(risks))
 

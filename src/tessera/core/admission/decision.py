@@ -21,6 +21,8 @@ MIN_MEMORY_ANNOTATION: Final = "gpu-webhook.k8s.io/min-memory"
 RECORD_ANNOTATION: Final = "gpu-webhook.k8s.io/fallback"
 EXEMPT_LABEL: Final = ("gpu-webhook", "disabled")
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+# what decisions are made by, beside the GPU type of injection
+OWN_ANNOTATIONS: Final = (POLICY_ANNOTATION, MIN_MEMORY_ANNOTATION, RECORD_ANNOTATION, MIRROR_ANNOTATION)
 MOST_GPUS: Final = 999_999  # of one resource in one container: no node has a million devices
 WARNING_LENGTH: Final = 120  # kubectl and the API server cut longer ones
 
@@ -39,8 +41,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gpu_resources", self.injection.gpu_resources())
-        own = (POLICY_ANNOTATION, MIN_MEMORY_ANNOTATION, RECORD_ANNOTATION, MIRROR_ANNOTATION)
-        object.__setattr__(self, "annotations", (*own, *sorted(self.injection.annotations())))
+        object.__setattr__(self, "annotations", (*OWN_ANNOTATIONS, *sorted(self.injection.annotations())))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from tessera.core.devices.device import Card, Device, Edits, Mount, Place, Span
-from tessera.core.devices.ids import gpu_uuid, mig_uuid
 from tessera.core.devices.preference import blocks_of
 from tessera.core.mig.layout import NodeLayout, Slot, Strategy
 from tessera.node.files import PREFIX, write_whole
@@ -77,13 +76,13 @@ class SimulatedSource:
 
     def _device(self, layout: NodeLayout, resource: str, slot: Slot) -> Device:
         product = layout.cards[slot.card].product
-        gpu = gpu_uuid(self._node, slot.card)
+        gpu = Slot(slot.card).uuid(self._node)
         described = [product.name, gpu, str(product.memory_mib)]
         variable = f"{_VARIABLE}{slot.card:04}"
         if slot.instance is None:
             name, span = gpu, Span(0, product.memory_slices)
         else:
-            name = mig_uuid(self._node, slot.card, slot.instance)
+            name = slot.uuid(self._node)
             span = Span(slot.instance.position, slot.instance.size)
             shape = product.shape(slot.instance.profile)
             memory = shape.memory_mib if shape else 0

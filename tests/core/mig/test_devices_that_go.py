@@ -2,12 +2,10 @@
 
 import pytest
 
-from tessera.core.devices.capacity import PodUse
-from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
+from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy, going
 from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
-from tessera.core.mig.relayout import going, in_danger
-from tests.build import GPU, MIG, amounts
+from tests.build import GPU, MIG
 
 SIM = product_named("H200-70GB")
 
@@ -38,10 +36,3 @@ def test_going(before, after, offered, strategy, lost):
     """A device stays where the new layout has the same one in the same place, and goes else."""
     present = NodeLayout(tuple(before)) if before is not None else None
     assert going(present, NodeLayout(tuple(after)), offered, strategy) == lost
-
-
-def test_in_danger():
-    """Pods that hold something of which devices go."""
-    one = PodUse("a", "one", "n", amounts({"2g.20gb": 1, "gpu": 1}))
-    two = PodUse("a", "two", "n", amounts({"1g.10gb": 1}))
-    assert in_danger([one, two], {MIG + "2g.20gb": 1}) == [(one, MIG + "2g.20gb")]
