@@ -149,7 +149,7 @@ def test_validate_as_json(tessera):
         (["show", "3g.71gb=1"], "", "tessera: counts: which product are the cards? Say it with --product\n"),
         (["convert", "--to", "runai", "3g.71gb=1"], "", "tessera: devices: all: run.ai's format names cards one by one; say how many there are with --cards N\n"),
         (["convert", "--to", "counts", "3g.71gb=1", "3g.71gb=1"], "", "tessera: 2 layouts (3g.71gb=1, 3g.71gb=1); convert takes one at a time: give it one of them\n"),
-        (["convert", "--to", "counts"], json.dumps(NODES), "tessera: 6 layouts (node sim, node tight, node broken, node single, node strange and more); convert takes one at a time: give it one node, as kubectl get node NAME -o yaml prints it\n"),
+        (["convert", "--to", "counts"], json.dumps(NODES), "tessera: 6 layouts (node sim, node tight, node broken, node single, node strange and 1 more); convert takes one at a time: give it one node, as kubectl get node NAME -o yaml prints it\n"),
         (["convert", "--to", "counts"], PARTED, None),
         (["plan", "1g.18gb=1"], "", "tessera mig plan: say which cards there are: --product H200 --cards 4, or --nodes FILE (see tessera mig plan --help)\n"),
         (["plan", "-", "--product", "H200"], "[]", "tessera: standard input: expected counts such as 2g.20gb=5,3g.30gb=2, or a map of them\n"),

@@ -51,22 +51,16 @@ async def _serve(choice: ClusterChoice, port: int, policy: "Policy") -> int:
     from tessera.cli.common.page import explainer
     from tessera.dashboard.board import Board
     from tessera.dashboard.server import serve_page
-    from tessera.kube.access.choice import find_cluster
-    from tessera.kube.errors import Unreachable
-    from tessera.kube.rest.client import Client
     from tessera.kube.watch.view import LiveView
 
-    cluster = find_cluster(choice.kubeconfig, choice.context)
-    board = Board(f"{cluster.endpoint} ({cluster.source})" if cluster.source else str(cluster.endpoint))
-    async with Client(cluster, user_agent="tessera-dashboard") as client:
+    async with choice.connected("tessera-dashboard") as client:
+        cluster = client.cluster
+        board = Board(f"{cluster.endpoint} ({cluster.source})" if cluster.source else str(cluster.endpoint))
         view = LiveView(client, keep=None)  # explanations tell of all nodes
-        try:
-            async with (
-                view.following(),
-                serve_page(client, board, explainer(view.offers, policy), port) as url,
-            ):
-                click.echo(f"{url}  shows {cluster.endpoint}; ^C ends it")
-                await asyncio.Event().wait()
-        except Unreachable as error:
-            raise Unreachable(error.kind, f"cannot reach the cluster ({cluster.source}): {error}") from error
+        async with (
+            view.following(),
+            serve_page(client, board, explainer(view.offers, policy), port) as url,
+        ):
+            click.echo(f"{url}  shows {cluster.endpoint}; ^C ends it")
+            await asyncio.Event().wait()
     return 0

@@ -8,6 +8,7 @@ from tessera.core.admission.decision import Admit, Policy, Reject
 from tessera.core.admission.fallback import UNLIMITED, Step, asked_profiles
 from tessera.core.admission.offers import Offers
 from tessera.core.kubernetes.resources import of_short, short
+from tessera.core.text import first_of
 from tessera.protocol import yaml
 from tessera.webhook.offline import Admitted
 
@@ -73,17 +74,14 @@ def _nodes(verdicts: list[core.NodeVerdict], style: Style) -> list[str]:
     ordered = sorted(groups.items(), key=lambda item: (bool(item[0][0]), item[0]))
     counted = sum(len(names) for (excluded, _), names in ordered if not excluded)
     lines = [f"{counted} of {len(verdicts)} count for this pod"]
-    rows = [(_names(names), offer, excluded) for (excluded, offer), names in ordered[:_MOST_ROWS]]
+    rows = [
+        (first_of(names, _MOST_NAMES), offer, excluded) for (excluded, offer), names in ordered[:_MOST_ROWS]
+    ]
     for row, text in zip(rows, table([(names, offer, "") for names, offer, _ in rows]), strict=True):
         lines.append(style.bad(f"✗ {text}  {row[2]}") if row[2] else f"{style.good('✓')} {text}")
     if len(ordered) > _MOST_ROWS:
         lines.append(style.dim(f"… and {len(ordered) - _MOST_ROWS} more groups of nodes"))
     return lines
-
-
-def _names(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _found(trial: core.Trial) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from tessera.cli.common.terminal import Style
 from tessera.controller.layouts.changes import Change
 from tessera.controller.layouts.rollout import Outcome
+from tessera.core.text import first_of
 
 _CONTEXT: Final = 2  # lines around a change: a layout has few
 _MOST_NAMED: Final = 8  # nodes that change alike are named up to here, and counted beyond
@@ -50,9 +51,7 @@ def _diff(change: Change) -> Iterator[str]:
 
 
 def _nodes(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_MOST_NAMED])
-    more = len(names) - _MOST_NAMED
-    return f"node{'s' if len(names) > 1 else ''} {shown}{f' and {more} more' if more > 0 else ''}"
+    return f"node{'s' if len(names) > 1 else ''} {first_of(names, _MOST_NAMED)}"
 
 
 def summary(outcomes: Iterable[Outcome]) -> Iterator[str]:
