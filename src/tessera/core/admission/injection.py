@@ -14,7 +14,7 @@ from tessera.core.kubernetes.pod import Container, Pod
 from tessera.core.kubernetes.pod_level import why_broken
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import is_any_gpu, short
-from tessera.core.text import quoted
+from tessera.core.text import first_of, quoted
 
 GPU_TYPE_ANNOTATION: Final = "task.bkbcs.tencent.com/gpu-type"
 
@@ -169,8 +169,7 @@ def _follow(pod: Pod, gpu_type: str, resource: str, rule: InjectionRule) -> Inje
     if any(pod.annotations.get(key) != value for key, value in rule.annotations.items()):
         changed = replace(changed, annotations={**pod.annotations, **rule.annotations})
     lowered = [text for c, amounts in zip(running, written, strict=True) for text in _lowered(c, amounts)]
-    more = f" and {len(lowered) - _MOST_NAMED} more" if len(lowered) > _MOST_NAMED else ""
-    warning = f"GPU type {gpu_type} lowers {', '.join(lowered[:_MOST_NAMED])}{more}"
+    warning = f"GPU type {gpu_type} lowers {first_of(lowered, _MOST_NAMED)}"
     return Injected(changed, gpu_type, resource, (warning,) if lowered else ())
 
 
