@@ -30,16 +30,14 @@ from tessera.simulation.node.descriptions import NodeSpec
 from tessera.simulation.node.machine import SimulatedNode
 from tessera.simulation.node.runtime import Container
 from tessera.webhook.certificates import pki
-from tessera.webhook.certificates.manager import Keeper, names_of_service
+from tessera.webhook.certificates.manager import CertificateManager, names_of_service
+from tessera.webhook.certificates.served import ServedCertificate
 from tessera.webhook.certificates.signer import Made, Question, Signer, SigningFailed
 from tessera.webhook.certificates.store import KubeStore
-from tessera.webhook.endpoint import Admission
-from tessera.webhook.http.identity import Identity
+from tessera.webhook.endpoint import Admission, Endpoint
+from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import Limits
-from tessera.webhook.http.server import Server
-from tessera.webhook.http.site import Site
 from tessera.webhook.metrics import Metrics
-from tessera.webhook.mutate import Mutate
 
 # the names that the chart gives everything
 _NAMESPACE, _SERVICE, _SECRET = "gpu-webhook", "gpu-webhook", "gpu-webhook-ca"
@@ -205,20 +203,20 @@ async def _webhook(
 ) -> AsyncIterator[None]:
     """The webhook, published in a webhook configuration as the chart publishes it."""
     cluster.make_namespace(_NAMESPACE)
-    mutate = Mutate(Admission(view.offers, configuration.policy), view.missing, Metrics("embedded"), log)
-    mutate.configure(configuration)
-    identity = Identity()
+    endpoint = Endpoint(Admission(view.offers, configuration.policy), view.missing, Metrics("embedded"), log)
+    endpoint.configure(configuration)
+    served = ServedCertificate()
     store = KubeStore(client, _NAMESPACE, _SECRET, _CONFIGURATION)
-    keeper = Keeper(store, Signer(_sign), identity, names_of_service(_SERVICE, _NAMESPACE), log)
+    manager = CertificateManager(store, Signer(_sign), served, names_of_service(_SERVICE, _NAMESPACE), log)
     cluster.store.create(MUTATING_WEBHOOKS, _configuration())
-    await keeper.settle()  # makes the authority, publishes it, signs
-    if not identity.present:
-        raise TesseraError(f"the webhook has no certificate: {keeper.not_ready()}")
-    server = Server(Site({b"/mutate": mutate.route()}, _SMALL), identity.context)
-    address = server.start(Address("127.0.0.1", 0))
+    await manager.settle()  # makes the authority, publishes it, signs
+    if not served.present:
+        raise TesseraError(f"the webhook has no certificate: {manager.not_ready()}")
+    listener = Listener({b"/mutate": endpoint.route()}, _SMALL, served.context)
+    address = listener.start(Address("127.0.0.1", 0))
     cluster.services[_NAMESPACE, _SERVICE] = ("127.0.0.1", address.port)
     async with asyncio.TaskGroup() as tasks:
-        work = [tasks.create_task(view.run()), tasks.create_task(keeper.run())]
+        work = [tasks.create_task(view.run()), tasks.create_task(manager.run())]
         try:
             await view.synced()
             yield
@@ -226,7 +224,7 @@ async def _webhook(
             for task in work:
                 task.cancel()
             del cluster.services[_NAMESPACE, _SERVICE]
-            server.abort()
+            listener.abort()
 
 
 async def _sign(question: Question) -> Made:

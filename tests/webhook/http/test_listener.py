@@ -9,9 +9,8 @@ import pytest
 from tessera.core.errors import TesseraError
 from tessera.serving.address import Address
 from tessera.webhook.health import Health
+from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import Limits
-from tessera.webhook.http.server import Server
-from tessera.webhook.http.site import Site
 from tests.webhook.support import Live, request
 
 
@@ -19,7 +18,7 @@ def test_port_taken():
     """A port that is taken is one sentence."""
 
     async def listen(port: int) -> None:
-        Server(Site({}, Limits())).start(Address("127.0.0.1", port))
+        Listener({}, Limits()).start(Address("127.0.0.1", port))
 
     with (
         Live() as live,
@@ -31,12 +30,12 @@ def test_port_taken():
 def test_every_address():
     """Without a host, IPv4 and IPv6 are both served where both exist."""
 
-    async def listen() -> tuple[int, Server]:
-        server = Server(Site(Health().routes(), Limits()))
-        return server.start(Address("", 0)).port, server
+    async def listen() -> tuple[int, Listener]:
+        listener = Listener(Health().routes(), Limits())
+        return listener.start(Address("", 0)).port, listener
 
     async def main() -> list[bytes]:
-        port, server = await listen()
+        port, listener = await listen()
         said = []
         for host in ("127.0.0.1", "::1"):
             if host == "::1" and not socket.has_dualstack_ipv6():
@@ -46,7 +45,7 @@ def test_every_address():
             said.append(await reader.read())
             writer.close()
             await writer.wait_closed()
-        server.abort()
+        listener.abort()
         return said
 
     assert all(said.endswith(b"\r\n\r\nok\n") for said in asyncio.run(main()))
@@ -105,12 +104,12 @@ def test_fault_17_end_under_load():
     with Live() as live:
         loaders = [Loader(live) for _ in range(16)]
         live.until(lambda: sum(one.answered for one in loaders) > 500)
-        live.run(live.server.drain(10))
+        live.run(live.listener.drain(10))
         for one in loaders:
             one.join(10)
             assert not one.is_alive()
         assert [one.lost for one in loaders if one.lost] == []
-        assert not live.site.connections
+        assert not live.listener.connections
 
 
 def test_fault_17_queued_connections():
@@ -124,7 +123,7 @@ def test_fault_17_queued_connections():
                 client = socket.create_connection(("127.0.0.1", live.port))
                 client.sendall(request(b"queued"))
                 waiting.append(client)
-            await live.server.drain(10)
+            await live.listener.drain(10)
             return waiting
 
         for client in live.run(end()):
@@ -137,10 +136,10 @@ def test_fault_17_half_a_request():
     with Live() as live, live.connect() as client:
         whole = request(b"late")
         client.send(whole[:30])
-        live.until(lambda: any(c.busy for c in live.site.connections))
-        drained = threading.Thread(target=lambda: live.run(live.server.drain(10)))
+        live.until(lambda: any(c.busy for c in live.listener.connections))
+        drained = threading.Thread(target=lambda: live.run(live.listener.drain(10)))
         drained.start()
-        live.until(lambda: live.site.draining)
+        live.until(lambda: live.listener.draining)
         client.send(whole[30:])
         reply = client.answer()
         assert (reply.body, reply.headers["Connection"]) == (b"late", "close")
@@ -152,7 +151,7 @@ def test_drain_is_bounded():
     """A client that never finishes is cut off when the time is up."""
     with Live() as live, live.connect() as client:
         client.send(b"POST /mutate HT")
-        live.until(lambda: any(c.busy for c in live.site.connections))
-        live.run(live.server.drain(0.2))
-        assert not live.site.connections
+        live.until(lambda: any(c.busy for c in live.listener.connections))
+        live.run(live.listener.drain(0.2))
+        assert not live.listener.connections
         assert client.rest() == b""

@@ -1,7 +1,7 @@
-"""TLS contexts: built whole, checked, and only then served.
+"""The certificate that is served, as a TLS context: built whole, checked, and only then served.
 
 A pair that is loaded into a context in use changes what is served even when it turns out not to match. So a context
-is never changed: there is a new one for every pair, and `Identity` holds the one that new connections take.
+is never changed: there is a new one for every pair, and `ServedCertificate` holds the one that new connections take.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ class InvalidCertificate(InvalidInput):
     """A certificate and key that cannot be served."""
 
 
-class Identity:
-    """What the server shows to whoever connects next."""
+class ServedCertificate:
+    """What the server shows to the next client that connects."""
 
     __slots__ = ("_context", "_present")
 

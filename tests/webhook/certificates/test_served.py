@@ -6,7 +6,7 @@ import ssl
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from tessera.webhook.http.identity import Identity, InvalidCertificate, server_context
+from tessera.webhook.certificates.served import InvalidCertificate, ServedCertificate, server_context
 from tessera.webhook.reload import Followed
 from tests.webhook.support import PAIR, Client, Live, Pair, make_pair
 
@@ -43,7 +43,7 @@ def test_old_versions():
         context.set_ciphers("ALL:@SECLEVEL=0")
         with socket.create_connection(("127.0.0.1", live.port)) as raw, pytest.raises(ssl.SSLError):
             context.wrap_socket(raw)
-        live.until(lambda: live.site.tally.handshake_failures == 1)
+        live.until(lambda: live.listener.tally.handshake_failures == 1)
         with live.connect() as client:
             assert client.post(b"next").body == b"next"
 
@@ -54,7 +54,7 @@ def test_no_handshake(sent):
     with Live() as live:
         with socket.create_connection(("127.0.0.1", live.port)) as raw:
             raw.sendall(sent)
-        live.until(lambda: live.site.tally.handshake_failures == 1)
+        live.until(lambda: live.listener.tally.handshake_failures == 1)
         with live.connect() as client:
             assert client.post(b"next").body == b"next"
 
@@ -63,7 +63,7 @@ def test_swap():
     """New connections get the new certificate, with and without SNI; open ones stay."""
     other = make_pair()
     with Live() as live, Client(live.port, trust=PAIR.certificate) as old:
-        live.identity.change(other.context)
+        live.served.change(other.context)
         with Client(live.port, trust=other.certificate) as new:
             assert new.post(b"new").body == b"new"
         assert old.post(b"old").body == b"old"
@@ -103,17 +103,17 @@ def test_fault_13_mismatch_on_disk(tmp_path):
         key.write_bytes(pair.key)
 
     write(PAIR)
-    identity = Identity()
+    served = ServedCertificate()
     told: list[str | None] = []
     followed = Followed(
         "certificate",
         [certificate, key],
         server_context,
-        identity.change,
+        served.change,
         lambda _, error: told.append(error),
     )
     followed.load()
-    with Live(identity=identity) as live:
+    with Live(served=served) as live:
         other = make_pair()
         key.write_bytes(other.key)
         live.run(followed.check())
