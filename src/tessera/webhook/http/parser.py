@@ -138,9 +138,10 @@ class Parser:
         self._body += piece
         self._missing -= len(piece)
         if not self._missing:
-            route = cast(Route, self._route)
-            self._events.append(Request(route, bytes(self._body), route.method))
-            self._forget()
+            route, body = cast(Route, self._route), bytes(self._body)
+            self._events.append(Request(route, body, route.method))
+            self.reading = False
+            self._body = bytearray()
         return data[len(piece) :]
 
     def _parse(self, data: bytes) -> None:
