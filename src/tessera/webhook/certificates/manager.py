@@ -37,7 +37,7 @@ from tessera.webhook.certificates.signer import Signer
 
 _SOON_SECONDS: Final = 1.0  # until the next look while something is missing
 _AGAIN_SECONDS: Final = 0.2  # until the next try when another replica was faster
-_MOST_MISSED: Final = 4  # looks; with more than that missing, nobody was watching
+_MOST_MISSED: Final = 4  # looks; with more than that missing, this replica was not watching
 _MOST_STEPS: Final = 20  # in a row; a rotation takes five
 _REPEAT_SECONDS: Final = 600.0  # an error that stays the same is told again this often
 

@@ -2,7 +2,7 @@
 
 There is no leader. The state is in two objects that all replicas read and change under their resource version: the
 Secret with the authorities (`Authorities`) and the webhook configuration with the bundle that API servers trust. Each
-replica looks at both, asks `plan` for the next step, takes it, and looks again; whoever loses a race has lost
+replica looks at both, asks `plan` for the next step, takes it, and looks again; a replica that loses a race has lost
 nothing. An authority is *following* (published, not used yet), then *current* (it signs), then *retiring* (trusted
 still, signs no more), then gone. What keeps every call good on the way:
 
@@ -10,9 +10,9 @@ still, signs no more), then gone. What keeps every call good on the way:
   seen it too; and no replica changes to a leaf that it signed before that, unless it has nothing better to lose.
 - A retiring authority stays trusted until no leaf that it signed can be valid any more. A leaf's life is counted from
   the moment at which its replica *read* the Secret, so a replica that slept between reading and signing makes no
-  exception. Nobody has to know which replicas there are.
-- A certificate in the bundle that the Secret does not know is not thrown out but adopted as retiring: somebody may
-  be serving with it.
+  exception. No replica has to know which others there are.
+- A certificate in the bundle that the Secret does not know is not thrown out but adopted as retiring: a replica
+  may be serving with it.
 """
 
 import enum
@@ -28,7 +28,9 @@ class Policy:
     """How long things last, in seconds."""
 
     authority_life: float = 730 * DAY
-    rotate_after: float = 365 * DAY  # half its life: the other half is for whoever does not notice
+    rotate_after: float = (
+        365 * DAY
+    )  # half its life: the other half is for a rotation that goes wrong unnoticed
     leaf_life: float = 7 * DAY  # also how long an authority is trusted after its last signature
     renew_after: float = 2 * DAY  # leaves five days for the API server to be unreachable
     settle: float = (
@@ -95,7 +97,7 @@ class Authorities:
     def fits(self, bundle: frozenset[str], now: float, policy: Policy) -> bool:
         """Whether a bundle may stay as it is.
 
-        Between the moments at which somebody's clock and everybody's clock says that a certificate has retired,
+        Between the moments at which the first replica's clock and the last one's say that a certificate has retired,
         it may be there or not: else two replicas would put it in and take it out in turns.
         """
         perhaps_retired = self.retired(now + policy.skew, policy)
@@ -169,7 +171,7 @@ def _rotation(at: Situation, authorities: Authorities, policy: Policy) -> Move:
         due = at.now >= authorities.current.not_before + policy.rotate_after
         return Move.INTRODUCE if due else Move.REST
     if not following.valid(at.now) or at.now >= following.not_before + policy.rotate_after:
-        return Move.INTRODUCE  # a rotation that nobody finished in time
+        return Move.INTRODUCE  # a rotation that was not finished in time
     settled = at.seen.get(following.name, 0.0) >= policy.settle
     return Move.PROMOTE if settled else Move.REST
 
@@ -242,7 +244,7 @@ def forget(authorities: Authorities) -> Authorities:
 
 
 def _joined(retiring: tuple[Authority, ...], *more: Authority | None) -> tuple[Authority, ...]:
-    """Retiring authorities need no keys: nobody signs with them."""
+    """Retiring authorities need no keys: no replica signs with them."""
     added = (replace(one, key=b"") for one in more if one is not None)
     return tuple({one.name: one for one in (*retiring, *added)}.values())
 

@@ -54,7 +54,7 @@ def server_context(certificate: bytes, key: bytes) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
     context.num_tickets = 0  # the API server keeps connections, not sessions: tickets are work for nothing
     try:
-        # The standard library loads from files only: this one is in memory, and nobody else's.
+        # The standard library loads from files only: this one is in memory, and this process's alone.
         with os.fdopen(os.memfd_create("tessera-tls", os.MFD_CLOEXEC), "wb") as pair:
             pair.write(certificate + b"\n" + key)
             pair.flush()

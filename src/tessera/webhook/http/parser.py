@@ -1,4 +1,4 @@
-"""HTTP/1.1 without a socket: bytes in, events out. It calls nobody and keeps no time.
+"""HTTP/1.1 without a socket: bytes in, events out. It calls no other part and keeps no time.
 
 An API server's requests differ in little but their bodies. So heads that were read once are remembered (`Heads`), with
 what they say, and the same bytes again are a request without going through httptools.
