@@ -104,7 +104,7 @@ class Live:
         self.faults: list[Exception] = []
         self.served = served or ServedCertificate(PAIR.context)
         self.tls = tls
-        self.listener: Any = Listener(  # tests look inside its connections
+        self.listener = Listener(
             routes or {b"/mutate": Route(echo, b"POST", json=True), b"/livez": Route(lambda _: LIVE)},
             limits or Limits(),
             self.served.context if tls else None,

@@ -277,7 +277,9 @@ def test_client_that_does_not_read():
         client.socket.settimeout(0.3)
         with pytest.raises(TimeoutError):
             client.send(request(body) * 100)
-        live.until(lambda: live.listener.connections)  # the client is through the handshake a moment earlier
+        live.until(
+            lambda: bool(live.listener.connections)
+        )  # the client is through the handshake a moment earlier
         (connection,) = live.listener.connections
         assert connection._transport.get_write_buffer_size() < 8 * MIB
         live.sweep(31)
@@ -291,7 +293,9 @@ def test_client_that_reads_late():
     with Live(tls=False) as live, live.connect() as client:
         sender = threading.Thread(target=client.send, args=(request(body) * 20,))
         sender.start()
-        live.until(lambda: live.listener.connections)  # the client is through the handshake a moment earlier
+        live.until(
+            lambda: bool(live.listener.connections)
+        )  # the client is through the handshake a moment earlier
         (connection,) = live.listener.connections
         live.until(lambda: connection._transport.get_write_buffer_size() > 0)
         for _ in range(20):

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tessera.webhook.http.connection import Connection
 from tessera.webhook.http.messages import MIB, Limits, Response, Route
+from tessera.webhook.http.tls import TlsTransport
 from tests.webhook.http.test_heads import Paper, make, talk
 from tests.webhook.support import DEADLINE, Live, request
 
@@ -289,4 +290,6 @@ def test_new_keys_behind_the_end(forge):
         for _ in range(10):
             client.socket.sendall(b"".join(client.key_update() for _ in range(1000)))
         time.sleep(0.1)
-        assert connection._transport._outgoing.pending < 50_000
+        transport = connection._transport
+        assert isinstance(transport, TlsTransport)
+        assert transport._outgoing.pending < 50_000
