@@ -1,8 +1,8 @@
 """TLS on one connection: bytes of the network below, a connection's requests and responses above.
 
-The event loop could do this too, and about as fast. But a connection that is kept takes twice the memory there, and four
-times after large reviews (the benchmark `tls`); and a client is known here from its first byte, so that handshakes are
-limited in number and time like connections (`Listener.handshakes`).
+The event loop could do this too: about as fast, with large reviews a little faster. But a connection that is kept takes
+twice the memory there, and four times after large reviews (the benchmark `tls`); and a client is known here from its
+first byte, so that handshakes are limited in number and time like connections (`Listener.handshakes`).
 """
 
 import asyncio
