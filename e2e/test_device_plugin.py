@@ -280,6 +280,45 @@ def test_fault_42_kubelet_restarts_while_a_layout_waits(
         annotate(cluster, None)
 
 
+def test_fault_42_an_init_container_holds_its_device(
+    cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path
+) -> None:
+    """PodResources never lists a plain init container: a new layout leaves its device alone all the same."""
+    cluster = cluster_with_node
+    two, seven = MIG + "2g.20gb", MIG + "7g.70gb"
+    document = json.loads(pod("init", two, 1, "echo done"))
+    document["spec"]["initContainers"] = [
+        json.loads(pod("", two, 1))["spec"]["containers"][0] | {"name": "first"}
+    ]
+    del document["spec"]["containers"][0]["resources"]
+
+    def begun(one: Object) -> bool:
+        statuses = one["status"].get("initContainerStatuses") or [{}]
+        return bool(statuses[0].get("state", {}).get("running"))
+
+    try:
+        with plugin(cluster, tmp_path, EXAMPLES / "simulated-h200.yaml"):
+            annotate(cluster, runai("[2g.20gb, 2g.20gb, 3g.30gb]"))
+            wait_allocatable(cluster, {two: "8"})
+            cluster.apply(json.dumps(document), namespace=node_namespace)
+            cluster.wait_for(pods_path(node_namespace), "init", begun)
+            annotate(cluster, runai("[7g.70gb]"))
+            wait_allocatable(cluster, {two: "0", seven: "3"})
+            cluster.restart_kubelet()
+            wait_allocatable(cluster, {two: "0", seven: "3"})
+            state = "nvidia.com/mig.config.state"
+            cluster.wait_for_node(
+                cluster.node_name, lambda one: one["metadata"]["labels"].get(state) == "pending"
+            )
+            cluster.kubectl("delete", "pod", "init", "-n", node_namespace)
+            wait_allocatable(cluster, {seven: "4"})
+            cluster.wait_for_node(
+                cluster.node_name, lambda one: one["metadata"]["labels"].get(state) == "success"
+            )
+    finally:
+        annotate(cluster, None)
+
+
 def _since_pending(log: str) -> str:
     return log.partition("layout pending")[2]
 
