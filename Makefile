@@ -68,7 +68,11 @@ $(VENV)/.plots: requirements/plots.txt $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
-bench: $(VENV)/.plots ## Measure, beside peers in the same run, and write benchmarks/RESULTS.md
+$(VENV)/.peers: requirements/peers.txt $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+bench: $(VENV)/.plots $(VENV)/.peers ## Measure, beside peers in the same run, and write benchmarks/RESULTS.md
 	@$(BIN)/python -m benchmarks
 
 bench-check: $(READY) ## Compare a quick measurement with the one on record
@@ -85,6 +89,8 @@ lock: $(READY) ## Pin the versions that development and the image use (requireme
 		--python-version 3.11 --upgrade --constraint requirements/dev.txt requirements/browser.in -o requirements/browser.txt
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
 		--python-version 3.11 --upgrade --constraint requirements/dev.txt requirements/plots.in -o requirements/plots.txt
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
+		--python-version 3.11 --upgrade --constraint requirements/dev.txt requirements/peers.in -o requirements/peers.txt
 
 proto: $(READY) ## Generate the kubelet's messages anew (src/tessera/protocol/kubelet)
 	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tessera/protocol/kubelet/*.proto

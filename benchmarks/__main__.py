@@ -21,6 +21,7 @@ RUNS: Final = {  # name → what it measures; a module of that name has `run(sta
     "instructions": "one decision in instructions, which do not depend on the machine's mood",
     "https": "throughput and latency over HTTPS",
     "connections": "memory of connections that are kept",
+    "tls": "our TLS beside the event loop's: processor time and memory",
     "view": "filling the view: time and memory",
     "storm": "latency while nodes change",
     "startup": "the command's and the server's start",

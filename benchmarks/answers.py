@@ -41,7 +41,7 @@ def _admission() -> Admission:
 
 @lru_cache(maxsize=8)
 def _ours(size: str, kind: corpus.Kind) -> list[Any]:
-    return [_plain(json.loads(_admission().answer(body).body)) for body in corpus.reviews(size, kind)]
+    return [_plain(json.loads(_admission().answer(body))) for body in corpus.reviews(size, kind)]
 
 
 def _plain(answer: Any) -> Any:

@@ -35,8 +35,13 @@ def run(stage: Stage, results: Results) -> None:
 
 
 def _webhook(stage: Stage, subject: str, kubeconfig: Path, size: str) -> dict[str, float]:
+    return kept(stage, stage.webhook(subject, kubeconfig), size)
+
+
+def kept(stage: Stage, starting: contextlib.AbstractContextManager[Server], size: str) -> dict[str, float]:
+    """What a fresh server takes for each connection that is kept."""
     body = stage.reviews(size).read_bytes().splitlines()[0]
-    with stage.webhook(subject, kubeconfig) as server, contextlib.ExitStack() as stack:
+    with starting as server, contextlib.ExitStack() as stack:
         for _ in range(_FEW):  # what only the first ones need
             stack.enter_context(contextlib.closing(_ask(stage, server, body)))
         before = server.process.memory()

@@ -9,31 +9,33 @@ import asyncio
 import re
 import sys
 from pathlib import Path
+from typing import cast
 
 import uvloop
 
-from tessera.webhook.http.identity import server_context
+from tessera.webhook.certificates.served import server_context
+from tessera.webhook.http.connection import Connection
+from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import Limits
-from tessera.webhook.http.site import Site, Wire
-from tessera.webhook.http.tls import Secure
+from tessera.webhook.http.tls import TlsTransport
 
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 _UID = re.compile(rb'"uid":"([^"]+)"')
 _BODY = b'{"response":{"uid":"%b","patch":"' + b"x" * 700 + b'"}}'
-_outbox: list[tuple[Wire, bytes]] = []
+_outbox: list[tuple[asyncio.Transport, bytes]] = []
 
 
 def _flush() -> None:
-    for wire, octets in _outbox:
-        wire.write(octets)
+    for transport, octets in _outbox:
+        transport.write(octets)
     _outbox.clear()
 
 
-class Floor:
+class Floor(Connection):
     """One connection."""
 
-    def connection_made(self, wire: Wire) -> None:
-        self._wire = wire
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
         self._first = b""
         self._missing = 0
 
@@ -51,7 +53,7 @@ class Floor:
             if not _outbox:
                 asyncio.get_running_loop().call_soon(_flush)
             _outbox.append(
-                (self._wire, b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+                (self._transport, b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
             )
 
     def eof_received(self) -> None:
@@ -65,11 +67,11 @@ class Floor:
 
 async def main(address: str, certificate: str, key: str) -> None:
     """Serve until killed."""
-    site = Site({}, Limits())
+    listener = Listener({}, Limits())
     context = server_context(Path(certificate).read_bytes(), Path(key).read_bytes())
     host, _, port = address.rpartition(":")
     server = await asyncio.get_running_loop().create_server(
-        lambda: Secure(site, context, Floor()), host, int(port)
+        lambda: TlsTransport(listener, context, Floor(listener)), host, int(port)
     )
     await server.serve_forever()
 

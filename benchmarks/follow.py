@@ -15,12 +15,9 @@ from tessera.kube.watch.view import LiveView
 
 async def main(kubeconfig: str) -> None:
     """Follow until killed."""
-    async with Client(find_cluster(kubeconfig)) as client:
-        view = LiveView(client, pods=True)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(view.run())
-            await view.synced()
-            print("ready", flush=True)
+    async with Client(find_cluster(kubeconfig)) as client, LiveView(client, pods=True).following():
+        print("ready", flush=True)
+        await asyncio.Event().wait()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """HTTPS: the server on one core, the load from another; throughput, latencies, processor time of a request.
 
-Beside the webhooks stands a floor: event loop and TLS alone, answering whatever comes with the same bytes.
+Beside the webhooks stands a floor: event loop and TLS alone, answering whatever comes with the same bytes. Two webhooks on
+usual Python servers decide with our own decision, answers remembered: what they cost more is the server, and JSON.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ from benchmarks import corpus
 from benchmarks.answers import check_answers
 from benchmarks.processes import ROOT
 from benchmarks.results import NAIVE, PARTIAL, TESSERA, USUAL, Results, in_turns
-from benchmarks.stage import Server, Stage, load
+from benchmarks.stage import PYTHON_WEBHOOKS, Server, Stage, load
 
 RUN: Final = "https"
 THROUGHPUT: Final = "requests/s"
@@ -47,6 +48,9 @@ def run(stage: Stage, results: Results) -> None:
             for subject in (TESSERA, USUAL, PARTIAL)
         }
         servers[FLOOR] = stack.enter_context(stage.server(FLOOR, _floor))
+        if not stage.effort.short:
+            for subject in PYTHON_WEBHOOKS:
+                servers[subject] = stack.enter_context(stage.python_webhook(subject))
         for size in corpus.SIZES:
             for connections in CONNECTIONS[-1:] if stage.effort.short else CONNECTIONS:
                 measure(stage, results, size, connections, servers)

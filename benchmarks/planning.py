@@ -57,7 +57,7 @@ def run(stage: Stage, results: Results) -> None:
             DEFRAGMENT: ["mig", "plan", "--defragment", "7g.141gb=300", "--from", str(file)],
         }
         for what, arguments in commands.items():
-            for _, found in in_turns(rounds, {TESSERA: partial(_command, arguments)}).items():
+            for found in in_turns(rounds, {TESSERA: partial(_command, arguments)}).values():
                 for unit in (SECONDS, PEAK):
                     results.add(RUN, what, unit, TESSERA, found[unit])
 

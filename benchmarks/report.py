@@ -16,10 +16,11 @@ from benchmarks import (
     plots,
     startup,
     storm,
+    tls,
     view,
 )
 from benchmarks.aims import AIMS
-from benchmarks.results import PARTIAL, TESSERA, USUAL, Results
+from benchmarks.results import AIOHTTP, PARTIAL, TESSERA, USUAL, UVICORN, Results
 
 FILE: Final = Path(__file__).parent / "RESULTS.md"
 PLOTS: Final = Path(__file__).parent / "plots"
@@ -35,6 +36,7 @@ _TITLES: Final = {
     instructions.RUN: "The decision in instructions",
     https.RUN: "Over HTTPS, the server on one core",
     connections.RUN: "Connections that are kept: what each takes",
+    tls.RUN: "The same server with our TLS and with the event loop's",
     view.RUN: "Filling the view",
     storm.RUN: "A watch storm: 5,000 node updates a minute, every tenth changes what is offered",
     startup.RUN: "Starting",
@@ -47,6 +49,7 @@ _BASES: Final = {  # what the others are compared with, in each table
     instructions.RUN: decision.JSON,
     https.RUN: TESSERA,
     connections.RUN: TESSERA,
+    tls.RUN: tls.OURS,
     view.RUN: TESSERA,
     kube.RUN: kube.NONE,
 }
@@ -126,7 +129,9 @@ def _draw(results: Results) -> Iterable[str]:
         shown: dict[str, plots.Points] = dict(lines)
         if curve == "latency":
             shown = {
-                s: plots.slower_than(lines[s]) for s in (TESSERA, USUAL, PARTIAL, https.FLOOR) if s in lines
+                s: plots.slower_than(lines[s])
+                for s in (TESSERA, USUAL, PARTIAL, AIOHTTP, UVICORN, https.FLOOR)
+                if s in lines
             }
         plots.plot(PLOTS / name, title, x, y, shown)
         yield name

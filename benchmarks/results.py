@@ -15,6 +15,8 @@ TESSERA: Final = "Tessera"
 USUAL: Final = "Go, usual"
 PARTIAL: Final = "Go, partial"
 NAIVE: Final = "Go, naive"
+AIOHTTP: Final = "Python, aiohttp"
+UVICORN: Final = "Python, uvicorn"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import importlib.util
 import json
 import shutil
 import socket
@@ -18,9 +19,10 @@ from e2e.cluster.pki import Authority, KeyPair
 
 from benchmarks import corpus
 from benchmarks.processes import FOLDER, LOAD_CORE, PROGRAMS, SERVER_CORE, Running, Unavailable, on_core
-from benchmarks.results import NAIVE, PARTIAL, USUAL
+from benchmarks.results import AIOHTTP, NAIVE, PARTIAL, USUAL, UVICORN
 
 WEBHOOKS: Final = {USUAL: "usual", PARTIAL: "partial", NAIVE: "naive"}  # subject → Go program
+PYTHON_WEBHOOKS: Final = {AIOHTTP: "aiohttp", UVICORN: "uvicorn"}  # subject → library
 _PATIENCE: Final = 120.0  # seconds: a machine may be busy
 
 
@@ -132,6 +134,18 @@ class Stage:
                 "--listen", address, "--metrics-listen", "none",
                 "--tls-cert", identity.certificate, "--tls-key", identity.key,
             ]  # fmt: skip
+
+        return self.server(subject, command)
+
+    def python_webhook(self, subject: str) -> contextlib.AbstractContextManager[Server]:
+        """One of the webhooks in Python that are not ours."""
+        library = PYTHON_WEBHOOKS[subject]
+        if importlib.util.find_spec(library) is None:
+            raise Unavailable(f"{library} is not installed: `make bench` does that")
+
+        def command(address: str, identity: KeyPair) -> list[str | Path]:
+            module = "benchmarks.python_webhooks"
+            return [Path(sys.executable), "-m", module, library, address, identity.certificate, identity.key]
 
         return self.server(subject, command)
 

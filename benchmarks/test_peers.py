@@ -4,7 +4,8 @@ import shutil
 
 import pytest
 
-from benchmarks.answers import check_programs
+from benchmarks import corpus, python_webhooks
+from benchmarks.answers import check_answers, check_programs
 from benchmarks.processes import build_programs
 from benchmarks.stage import QUICK, Stage
 
@@ -15,3 +16,10 @@ def test_same_answers() -> None:
     """The Go programs decide about every template, in both sizes, as Tessera does, patch by patch and word by word."""
     build_programs()
     check_programs(Stage(QUICK))
+
+
+@pytest.mark.parametrize("size", corpus.SIZES)
+def test_same_answers_in_python(size: str) -> None:
+    """So does the handler of the Python webhooks."""
+    answers = map(python_webhooks.answer, corpus.reviews(size))
+    check_answers("Python", answers, size, "own annotation")

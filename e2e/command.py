@@ -31,12 +31,16 @@ class Running:
     """A command that runs until the test is done with it; what it logged is shown when it fails."""
 
     def __init__(
-        self, *arguments: str | Path, log: Path, environment: Mapping[str, str] | None = None
+        self,
+        *arguments: str | Path,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        module: str = "tessera",
     ) -> None:
         self.log = log
         self._output = log.open("ab")
         self.process = subprocess.Popen(
-            [*TESSERA, *map(str, arguments)],
+            [sys.executable, "-m", module, *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,

@@ -36,6 +36,7 @@ class Replica(Running):
             "--log-format=json",
             "--shutdown-delay=0",
             log=folder / f"{name}.log",
+            module="e2e.quick_certificates",
         )
         self.until(lambda: len(self._ports()) == 2, what="both addresses in the log")
         self._metrics_port, self.port = self._ports()

@@ -2,6 +2,8 @@
 
 import base64
 import json
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +222,105 @@ def test_fault_23_kubelet_restarts(
         cluster.apply(pod("more", GPU, 3), namespace=node_namespace)
         cluster.wait_for_pod_phase("more", "Running", namespace=node_namespace)
         assert cluster.api.get(f"{pods_path(node_namespace)}/holder")["status"]["phase"] == "Running"
+
+
+def test_fault_42_kubelet_restarts_while_a_layout_waits(
+    cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path
+) -> None:
+    """Two pods hold what a new layout needs, the kubelet restarts three times: nothing of it is given out before they end."""
+    cluster = cluster_with_node
+    one, two, three = (MIG + profile for profile in ("1g.10gb", "2g.20gb", "3g.30gb"))
+    seen: set[tuple[str, int]] = set()
+
+    def look() -> tuple[str, int]:
+        node = cluster.api.get(f"/api/v1/nodes/{cluster.node_name}")
+        state = str(node["metadata"]["labels"].get("nvidia.com/mig.config.state"))
+        found = (state, int(node["status"]["allocatable"].get(one, "0")))
+        seen.add(found)
+        return found
+
+    def look_until(end: float) -> bool:
+        look()
+        return time.monotonic() > end
+
+    try:
+        with plugin(cluster, tmp_path, EXAMPLES / "simulated-h200.yaml"):
+            annotate(cluster, runai("[2g.20gb, 2g.20gb, 3g.30gb]"))
+            wait_allocatable(cluster, {two: "8", three: "4"})
+            for name in ("first", "second"):  # a whole card each
+                holder = json.loads(pod(name, two, 2))
+                holder["spec"]["containers"][0]["resources"]["limits"][three] = 1
+                cluster.apply(json.dumps(holder), namespace=node_namespace)
+                cluster.wait_for_pod_phase(name, "Running", namespace=node_namespace)
+            annotate(cluster, runai("[1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb]"))
+            wait_allocatable(cluster, {one: "14", two: "0", three: "0"})
+            cluster.wait(lambda: look() == ("pending", 14), what="the layout waits for two pods")
+            cluster.apply(pod("greedy", one, 15), namespace=node_namespace)
+            cluster.wait_for_pod_unschedulable("greedy", namespace=node_namespace)
+
+            seen.clear()
+            for _ in range(3):
+                cluster.restart_kubelet()
+                cluster.wait(lambda: look()[1] > 0, what="devices are back after a restart")
+                # the kubelet lists no pods for the first second or so, and the plugin looks once a second
+                cluster.wait(partial(look_until, time.monotonic() + 3.0), what="some looks at the node")
+            assert {state for state, _ in seen} == {"pending"}
+            assert max(count for _, count in seen) == 14
+            assert cluster.api.get(f"{pods_path(node_namespace)}/greedy")["status"]["phase"] == "Pending"
+            assert "layout success" not in _since_pending((tmp_path / "device-plugin.log").read_text())
+
+            for name in ("first", "second"):
+                phase = cluster.api.get(f"{pods_path(node_namespace)}/{name}")["status"]["phase"]
+                assert phase == "Running", "the holders ran all the time"
+                cluster.kubectl("delete", "pod", name, "-n", node_namespace)
+            wait_allocatable(cluster, {one: "28"})
+            cluster.wait(lambda: look()[0] == "success", what="the layout is complete")
+            cluster.wait_for_pod_phase("greedy", "Running", namespace=node_namespace)
+    finally:
+        annotate(cluster, None)
+
+
+def test_fault_42_an_init_container_holds_its_device(
+    cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path
+) -> None:
+    """PodResources never lists a plain init container: a new layout leaves its device alone all the same."""
+    cluster = cluster_with_node
+    two, seven = MIG + "2g.20gb", MIG + "7g.70gb"
+    document = json.loads(pod("init", two, 1, "echo done"))
+    document["spec"]["initContainers"] = [
+        json.loads(pod("", two, 1))["spec"]["containers"][0] | {"name": "first"}
+    ]
+    del document["spec"]["containers"][0]["resources"]
+
+    def begun(one: Object) -> bool:
+        statuses = one["status"].get("initContainerStatuses") or [{}]
+        return bool(statuses[0].get("state", {}).get("running"))
+
+    try:
+        with plugin(cluster, tmp_path, EXAMPLES / "simulated-h200.yaml"):
+            annotate(cluster, runai("[2g.20gb, 2g.20gb, 3g.30gb]"))
+            wait_allocatable(cluster, {two: "8"})
+            cluster.apply(json.dumps(document), namespace=node_namespace)
+            cluster.wait_for(pods_path(node_namespace), "init", begun)
+            annotate(cluster, runai("[7g.70gb]"))
+            wait_allocatable(cluster, {two: "0", seven: "3"})
+            cluster.restart_kubelet()
+            wait_allocatable(cluster, {two: "0", seven: "3"})
+            state = "nvidia.com/mig.config.state"
+            cluster.wait_for_node(
+                cluster.node_name, lambda one: one["metadata"]["labels"].get(state) == "pending"
+            )
+            cluster.kubectl("delete", "pod", "init", "-n", node_namespace)
+            wait_allocatable(cluster, {seven: "4"})
+            cluster.wait_for_node(
+                cluster.node_name, lambda one: one["metadata"]["labels"].get(state) == "success"
+            )
+    finally:
+        annotate(cluster, None)
+
+
+def _since_pending(log: str) -> str:
+    return log.partition("layout pending")[2]
 
 
 def test_plugin_killed_and_back(

@@ -10,12 +10,12 @@ import pytest
 from e2e.cluster import ApiError, Client, pods_path
 from e2e.cluster.api import Object
 from e2e.webhook import Webhook, registered
-from tessera.cli.admit.command import admit
 from tessera.core.admission.decision import Policy, Reject
 from tessera.core.admission.offers import Offers
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.protocol.configuration import webhook as config
 from tessera.protocol.kubernetes import objects
+from tessera.webhook.offline import admit
 
 PODS = 2000
 PROFILES = ["1g.10gb", "1g.10gb.me", "1g.20gb", "2g.20gb", "3g.30gb", "7g.80gb"]
@@ -66,8 +66,16 @@ def random_pod(dice: random.Random, name: str) -> Object:
         ]
     if dice.random() < 0.3:
         spec["nodeSelector"] = {"zone": dice.choice("abc")}
+    if dice.random() < 0.4:  # four containers at most, each with 500m and 1Gi: enough for them as they come
+        least = {"cpu": dice.choice(["2", "8", "40"]), "memory": dice.choice(["4Gi", "14Gi", "64Gi"])}
+        sections: Object = {"limits": dict(least), "requests": dict(least)}
+        for section in sections.values():
+            section.pop(dice.choice(["cpu", "memory", "neither"]), None)
+        spec["resources"] = {
+            section: sections[section] for section in dice.sample(["limits", "requests"], dice.randint(1, 2))
+        }
     annotations = {}
-    if dice.random() < 0.3:
+    if dice.random() < 0.4:
         annotations["task.bkbcs.tencent.com/gpu-type"] = dice.choice(["V100", "T4"])
     if dice.random() < 0.3:
         annotations["gpu-webhook.k8s.io/fallback-policy"] = dice.choice(["never", "smaller", "larger", "any"])

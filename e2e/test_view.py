@@ -17,16 +17,8 @@ _PROFILE = "nvidia.com/mig-1g.10gb"
 
 @asynccontextmanager
 async def _live(kubeconfig: Path) -> AsyncIterator[LiveView]:
-    async with kube.Client(find_cluster(kubeconfig)) as client:
-        view = LiveView(client)
-        task = asyncio.create_task(view.run())
-        try:
-            async with asyncio.timeout(30):
-                await view.synced()
-            yield view
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    async with kube.Client(find_cluster(kubeconfig)) as client, LiveView(client).following() as view:
+        yield view
 
 
 async def _until(condition: Callable[[], bool], seconds: float = 30.0) -> None:

@@ -42,7 +42,7 @@ def one(data: bytes) -> None:
             if "\n" in str(error) or "Traceback" in str(error):
                 raise AssertionError("not one sentence") from error
         else:
-            assert answer.body.startswith(b'{"apiVersion":"admission.k8s.io/v1"')
+            assert answer.startswith(b'{"apiVersion":"admission.k8s.io/v1"')
 
 
 if __name__ == "__main__":

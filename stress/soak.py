@@ -28,11 +28,10 @@ from tessera.core.kubernetes.quantity import Quantity
 from tessera.protocol.admission import review
 from tessera.protocol.configuration import webhook as config
 from tessera.serving.address import Address
+from tessera.webhook.certificates.served import server_context
 from tessera.webhook.endpoint import Admission, judge
-from tessera.webhook.http.identity import server_context
-from tessera.webhook.http.messages import Answer, Limits, Route
-from tessera.webhook.http.server import Server
-from tessera.webhook.http.site import Site
+from tessera.webhook.http.listener import Listener
+from tessera.webhook.http.messages import Limits, Response, Route
 
 CONNECTIONS: Final = 16
 NODES: Final = 200
@@ -52,16 +51,16 @@ class Checked:
         self.answered = 0
         self.outcomes: dict[str, int] = {}
 
-    def __call__(self, body: bytes) -> Answer:
+    def __call__(self, body: bytes) -> Response:
         answer = self.admission.answer(body)
         request = review.decode(body)
         fresh = judge(request, self.offers, self.policy, lambda: review.patchable_of(request))
-        if answer.body != review.response(request.uid, fresh.decision, fresh.operations):
+        if answer != review.response(request.uid, fresh.decision, fresh.operations):
             raise AssertionError(f"remembered and fresh answers differ for {body!r}")
         self.answered += 1
         name = type(fresh.decision).__name__
         self.outcomes[name] = self.outcomes.get(name, 0) + 1
-        return Answer(200, answer.body)
+        return Response(200, answer)
 
 
 def random_node(dice: random.Random, number: int) -> Node:
@@ -141,9 +140,9 @@ async def soak(reviews: int) -> None:
         pair = authority.issue("soak", "soak", hosts=["127.0.0.1"])
         context = server_context(pair.certificate.read_bytes(), pair.key.read_bytes())
         tls = ssl.create_default_context(cafile=str(authority.files.certificate))
-    site = Site({b"/mutate": Route(checked, b"POST", json=True)}, Limits(), faults.append)
-    server = Server(site, lambda: context)
-    port = server.start(Address("127.0.0.1", 0)).port
+    routes = {b"/mutate": Route(checked, b"POST", json=True)}
+    listener = Listener(routes, Limits(), lambda: context, faults.append)
+    port = listener.start(Address("127.0.0.1", 0)).port
     sizes = []
     begun = time.monotonic()
     part = max(1, reviews // 10 // CONNECTIONS)
@@ -157,7 +156,7 @@ async def soak(reviews: int) -> None:
         gc.collect()  # closed connections are cycles: what would be collected some time is no growth
         sizes.append(resident_kib())
         print(f"{checked.answered:>8} answers, {sizes[-1] / 1024:.1f} MiB resident", flush=True)
-    await server.drain(5)
+    await listener.drain(5)
     if faults:
         raise faults[0]
     growth = sizes[-1] - sizes[2]  # after the first parts every cache is full

@@ -75,7 +75,7 @@ def review(document: Any, *, namespace: str = "default", **request: Any) -> byte
 
 def respond(body: bytes, cluster: Offers, rules: Policy | None = None) -> dict[str, Any]:
     """The response to a review, its patch decoded."""
-    answer = json.loads(Admission(cluster, rules or Policy()).answer(body).body)
+    answer = json.loads(Admission(cluster, rules or Policy()).answer(body))
     response: dict[str, Any] = answer["response"]
     if "patch" in response:
         response["patch"] = json.loads(base64.b64decode(response["patch"]))

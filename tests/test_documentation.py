@@ -26,7 +26,7 @@ def test_every_page_is_found():
 
 
 def test_every_fault_has_its_tests():
-    """Each numbered fault is proven by a test of that number."""
+    """Each numbered fault is proven by a test of that number, and each such test's fault is on the page."""
     listed = {
         int(n) for n in re.findall(r"^\| (\d+) \|", (ROOT / "docs/faults.md").read_text(), re.MULTILINE)
     }
@@ -34,8 +34,8 @@ def test_every_fault_has_its_tests():
     for file in [*ROOT.glob("tests/**/*.py"), *ROOT.glob("e2e/*.py")]:
         for numbers in re.findall(r"def test_faults?_((?:\d+_)+)", file.read_text()):
             tested |= {int(n) for n in numbers.strip("_").split("_")}
-    assert listed == set(range(1, 29))
-    assert listed <= tested, listed - tested
+    assert listed >= set(range(1, 29))
+    assert listed == tested
 
 
 def test_both_readmes_tell_the_same():

@@ -5,7 +5,9 @@ independent implementation of RFC 6902.
 """
 
 import copy
+from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import jsonpatch
 from hypothesis import given, settings
@@ -34,7 +36,7 @@ INJECTION = policy(
         V100:
           nvidia.com/gpu:
             resourceList: [{name: cpu, coefficient: 3.7}, {name: memory, coefficient: 7, unit: Gi}, {name: nvidia.com/shm, coefficient: 2}]
-            annotations: {a.b/c~d: e}
+            annotations: {a.b/c_d: e}
           nvidia.com/mig-1g.10gb: {resourceList: [{name: cpu, coefficient: 1}, {name: ephemeral-storage, coefficient: 10, unit: G}]}
           amd.com/gpu: {resourceList: [{name: memory, coefficient: 1, unit: Gi}]}
     """
@@ -66,9 +68,7 @@ policies = st.builds(
     st.just(INJECTION) | st.just(Policy().injection),
 )  # fmt: skip
 counts = st.integers(0, 3).map(str) | st.integers(1, 3)
-gpu_amounts = st.dictionaries(
-    st.sampled_from(GPUS).map(resource) | st.just("amd.com/gpu"), counts, max_size=2
-)
+gpu_names = st.sampled_from(GPUS).map(resource) | st.just("amd.com/gpu")
 plain_amounts = st.dictionaries(
     st.sampled_from(["cpu", "memory", "ephemeral-storage"]),
     st.sampled_from(["1", "500m", "1Gi", "2.5", 3]),
@@ -77,9 +77,10 @@ plain_amounts = st.dictionaries(
 
 
 @st.composite
-def resources(draw):
+def resources(draw, names=gpu_names, numbers=counts):
     """A container's resources in every state of being half there."""
-    gpus, plain = draw(gpu_amounts), draw(plain_amounts)
+    gpus = draw(st.dictionaries(names, numbers, max_size=2))
+    plain = draw(plain_amounts)
     shape = draw(st.sampled_from(["both", "requests", "limits", "empty", "null", "absent", "claims"]))
     match shape:
         case "both":
@@ -96,7 +97,7 @@ def resources(draw):
 
 
 @st.composite
-def pods(draw):
+def pods(draw, names=gpu_names, numbers=counts):
     """A pod document, with all sorts of things that must not move."""
 
     def container(name):
@@ -104,15 +105,27 @@ def pods(draw):
             "name": name,
             "image": "busybox",
             "env": [{"name": "A", "value": "nvidia.com/mig-2g.20gb"}],
-            **draw(resources()),
+            **draw(resources(names, numbers)),
         }
 
-    spec = {"containers": [container(f"c{i}") for i in range(draw(st.integers(1, 3)))], "schedulerName": "x"}
+    spec: dict[str, Any] = {
+        "containers": [container(f"c{i}") for i in range(draw(st.integers(1, 3)))],
+        "schedulerName": "x",
+    }
     if draw(st.booleans()):
         init = container("i")
         if draw(st.booleans()):
             init["restartPolicy"] = "Always"
         spec["initContainers"] = [init]
+    if draw(st.booleans()):
+        spec["resources"] = {
+            section: draw(
+                st.dictionaries(
+                    st.sampled_from(["cpu", "memory"]), st.sampled_from(["1", "4Gi", "8", "20Gi"]), max_size=2
+                )
+            )
+            for section in draw(st.sets(st.sampled_from(["requests", "limits"])))
+        }
     if draw(st.booleans()):
         spec["nodeSelector"] = {"zone": draw(st.sampled_from(["a", "b"]))}
     if draw(st.booleans()):
@@ -148,7 +161,7 @@ def is_ours(path):
     return len(parts) <= 6 or is_whole_or_mig(parts[6]) or parts[6] in OUR_RESOURCES
 
 
-OUR_ANNOTATIONS = {"gpu-webhook.k8s.io/fallback", "a.b/c~0d"}
+OUR_ANNOTATIONS = {"gpu-webhook.k8s.io/fallback", "a.b/c_d"}
 OUR_RESOURCES = {"cpu", "memory", "ephemeral-storage", "nvidia.com/shm", "amd.com/gpu"}
 
 
@@ -179,6 +192,42 @@ def test_admission(document, cluster, rules):
     assert_counts_stay(pod, result)
 
 
+whole_gpus = {"names": st.just(resource("gpu"))}
+
+
+def annotated(document):
+    document.setdefault("metadata", {})["annotations"] = {"task.bkbcs.tencent.com/gpu-type": "V100"}
+    return document
+
+
+@given(pods(**whole_gpus, numbers=st.integers(0, 2)).map(annotated))
+@settings(max_examples=500)
+def test_injection_breaks_no_pod_level_resources(document):
+    """What injection writes fits in the pod's own `spec.resources`, or the pod is rejected and they are named."""
+    response = respond(review(document), Offers(), Policy(injection=INJECTION))
+    if response["allowed"]:
+        after = jsonpatch.JsonPatch(response.get("patch", [])).apply(document)
+        assert_pod_level_holds(reviews.decode(review(document)).read(), reviews.decode(review(after)).read())
+
+
+@given(pods(**whole_gpus, numbers=st.sampled_from(["-1", "1", "-4", 5, "0.5", -1.5, "1e30"])).map(annotated))
+@settings(max_examples=500)
+def test_every_number_has_an_answer(document):
+    """Negative, fractional and huge numbers of GPUs are refused in words; they do not fail, nor make up for each other."""
+    response = respond(review(document), Offers(), Policy(injection=INJECTION))
+    said = [
+        Quantity.parse(number)
+        for one in [*document["spec"]["containers"], *document["spec"].get("initContainers", [])]
+        for section, amounts in (one.get("resources") or {}).items()
+        if section != "claims"
+        for name, number in (amounts or {}).items()
+        if name == resource("gpu")
+    ]
+    if any(number not in {Quantity.parse(1), Quantity.parse(5)} for number in said):
+        assert not response["allowed"]
+        assert "GPUs are asked for in whole numbers" in response["status"]["message"]
+
+
 @given(st.lists(pods(), min_size=2, max_size=4), nodes, policies)
 @settings(max_examples=100)
 def test_memory_changes_no_answer(documents, cluster, rules):
@@ -191,13 +240,34 @@ def test_memory_changes_no_answer(documents, cluster, rules):
         if annotations is not None:
             annotations["example.com/run"] = "its own"
         for body in (review(document), review(twin)):
-            assert admission.answer(body).body == Admission(offers, rules).answer(body).body
+            assert admission.answer(body) == Admission(offers, rules).answer(body)
 
 
 def assert_counts_stay(before, after):
     """The number of MIG devices and GPUs of each container stays, whatever they are called now."""
     for one, other in zip(before.all_containers(), after.all_containers(), strict=True):
         assert gpus_of(one) == gpus_of(other)
+
+
+def assert_pod_level_holds(before, after):
+    """Where the API server would accept the pod as it came, its patch breaks none of `spec.resources`.
+
+    Written as `validatePodResourceConsistency` has it, apart from the code under test.
+    """
+
+    def broken(pod):
+        requests = requested(replace(pod, pod_requests={}, overhead={}))
+        return {
+            *(name for name, most in pod.pod_requests.items() if name in requests and requests[name] > most),
+            *(
+                name
+                for container in pod.containers
+                for name, limit in container.limits.items()
+                if name in pod.pod_limits and limit > pod.pod_limits[name]
+            ),
+        }
+
+    assert broken(after) <= broken(before)
 
 
 def gpus_of(container):
@@ -272,7 +342,7 @@ def renamed(document, by):
         for section, amounts in (one.get("resources") or {}).items():
             if section == "claims" or not amounts:
                 continue
-            moved = {}
+            moved: dict[str, Any] = {}
             for r, q in amounts.items():
                 to = by.get(r, r)
                 moved[to] = str(Quantity.parse(moved.get(to, "0")) + Quantity.parse(q))

@@ -46,7 +46,9 @@ def hard() -> tuple[Program, dict[int, int]]:
         more, less = program.amount(10_000), program.amount(10_000)
         slack += [more, less]
         program.at_most(weights | {more: 1, less: -1}, half)
-        program.at_most({amount: -weight for amount, weight in (weights | {more: 1, less: -1}).items()}, -half)
+        program.at_most(
+            {amount: -weight for amount, weight in (weights | {more: 1, less: -1}).items()}, -half
+        )
     return program, dict.fromkeys(slack, 1)
 
 

@@ -4,20 +4,13 @@ import io
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tessera.cli.app import run
-from tests.cli.cluster import ServedCluster
 from tests.kube.conftest import pytest_pyfunc_call  # noqa: F401 # a hook: tests may be coroutines
-
-
-@pytest.fixture
-def served(tmp_path):
-    """A cluster that commands can talk to."""
-    cluster = ServedCluster(tmp_path)
-    yield cluster
-    cluster.stop()
+from tests.kube.served import served  # noqa: F401 # a fixture
 
 
 @pytest.fixture
@@ -40,5 +33,6 @@ def command(capsys, monkeypatch, tmp_path):
         out, err = capsys.readouterr()
         return code, out, err
 
-    call.folder = tmp_path
-    return call
+    runner: Any = call
+    runner.folder = tmp_path
+    return runner

@@ -184,7 +184,7 @@ def test_namespaces(tessera):
     assert (code, out, err) == (0, "[]\n", "")
 
 
-def test_again(tessera):
+def test_admitting_twice_is_admitting_once(tessera):
     """Admitting the output once more changes nothing."""
     _, out, _ = tessera("admit", "-f", PODS / "2g.yaml", "--nodes", NODES / "small.yaml")
     Path("once.yaml").write_text(out)

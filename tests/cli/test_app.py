@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +33,13 @@ def test_usage(capsys, args, complaint):
     """A wrong word is answered in one line, exit 2."""
     assert run(args) == 2
     assert capsys.readouterr().err == complaint
+
+
+def test_version(capsys):
+    """The version is that of the package, which pyproject.toml says."""
+    version = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["version"]
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"tessera {version}\n"
 
 
 @pytest.mark.parametrize("words", [[], ["mig"], ["config"], ["certs"]])

@@ -1,6 +1,5 @@
 """`tessera capacity` from the outside: what it prints, and how it exits."""
 
-import asyncio
 import csv
 import io
 import json
@@ -10,67 +9,18 @@ from pathlib import Path
 import pytest
 
 from tessera.cli.capacity.documents import as_json
-from tessera.cli.capacity.watch import ChangedLines, Documents, Picture, following
+from tessera.cli.capacity.screens import ChangedLines, Documents, Picture
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.inventory.inventory import Inventory
 from tessera.inventory.report import report_of
-from tessera.inventory.survey import Survey
-from tessera.kube.rest.client import Client
+from tessera.kube.object_files import objects_in_documents
 from tessera.protocol import yaml
-from tessera.protocol.kubernetes.selector import LabelSelector
-from tessera.simulation.control_plane.kinds import NODES, PODS
-from tests.build import GPU, MIG, pod_document
+from tests.build import MIG
 from tests.cli.test_mig import sessions
-from tests.kube.apiserver import MisbehavingApiServer
+from tests.inventory.objects import OBJECTS, pod
 
 ROOT = Path(__file__).parents[2]
-LAYOUT = """\
-version: v1
-mig-configs:
-  selected:
-  - devices: [0, 1]
-    mig-enabled: true
-    mig-devices: [2g.20gb, 2g.20gb, 3g.30gb]
-"""
-
-
-def node(name, allocatable, product="", taint="", layout=None, **labels):
-    metadata = {"name": name, "labels": {f"nvidia.com/{key}": value for key, value in labels.items()}}
-    if product:
-        metadata["labels"]["nvidia.com/gpu.product"] = product
-    if layout:
-        metadata["labels"] |= {"nvidia.com/gpu.memory": "71680", "nvidia.com/gpu.count": "2"}
-        metadata["labels"]["nvidia.com/mig.config.state"] = "success"
-        metadata["annotations"] = {"run.ai/mig.config": layout}
-    spec = {"taints": [{"key": f"node.kubernetes.io/{taint}", "effect": "NoSchedule"}]} if taint else {}
-    status = {"allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110", **allocatable}}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": status}
-
-
-def pod(name, where, resource, amount=1, phase="Running", **metadata):
-    requests = {resource: str(amount), "cpu": "500m"}
-    one = pod_document({"requests": requests, "limits": {resource: str(amount)}}, **metadata)
-    one["metadata"] |= {"name": name, "namespace": metadata.get("namespace", "default")}
-    one["status"] = {"phase": phase}
-    if where:
-        one["spec"]["nodeName"] = where
-    return one
-
-
-OBJECTS = [
-    node("sim-0", {MIG + "2g.20gb": "4", MIG + "3g.30gb": "2", GPU: "0"}, "NVIDIA-H200", layout=LAYOUT),
-    node("sim-1", {MIG + "2g.20gb": "4", MIG + "3g.30gb": "2"}, "NVIDIA-H200", "unschedulable", LAYOUT),
-    node("v100", {GPU: "8"}, "Tesla-V100", zone="a"),
-    node("plain", {}),
-    pod("a", "sim-0", MIG + "2g.20gb", 2),
-    pod("b", "sim-0", MIG + "3g.30gb"),
-    pod("c", "v100", GPU, 4, namespace="ml"),
-    pod("done", "sim-1", MIG + "2g.20gb", 1, "Succeeded"),
-    pod("going", "sim-1", MIG + "2g.20gb", 1, deletionTimestamp="2026-11-15T09:00:00Z"),
-    pod("waits", "", MIG + "2g.20gb", 3, "Pending"),
-    pod("nowhere", "", MIG + "1g.10gb", 1, "Pending", namespace="ml"),
-    {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}},
-]
 SAVED = json.dumps({"apiVersion": "v1", "kind": "List", "items": OBJECTS})
 
 TABLE = """\
@@ -111,7 +61,7 @@ def test_table(saved):
     assert saved() == (0, TABLE, "")
 
 
-def test_nobody(saved):
+def test_no_pods(saved):
     """That no pod is listed is said, and of what and where; the tables are as they are."""
     assert saved("--pods", "-n", "nons") == (0, TABLE, "namespace nons: no pod holds or waits for GPUs\n")
     code, _, err = saved("--pods", "--resource", "1g.10gb", "-n", "default")
@@ -272,7 +222,7 @@ def test_folders_and_several_files(command):
         ([], json.dumps(OBJECTS[-1]), 2, "", "tessera: standard input: no nodes and no pods\n"),
         ([], "kind: 3", 2, "", "tessera: standard input: no nodes and no pods\n"),
         ([], "[]", 2, "", "tessera: standard input: expected a Kubernetes object, got a list\n"),
-        ([], '{"kind":"List","items":[3]}', 2, "", "tessera: standard input: items[0]: expected object, got int\n"),
+        ([], '{"kind":"List","items":[3]}', 2, "", "tessera: standard input: List.items[0]: expected an object, got a number\n"),
         ([], '{"kind":"Node","metadata":{"name":"a"},"status":{"allocatable":{"cpu":"x"}}}', 0, "", "no GPUs on the one node; --all shows every resource\n"),
         (["--all"], '{"kind":"Node","metadata":{"name":"a"},"status":{"allocatable":{"cpu":"x"}}}', 2, "", 'tessera: standard input: node a, status.allocatable[cpu]: "x" is not a Kubernetes quantity such as 2, 500m or 8Gi\n'),
         ([], '{"kind":"Pod","metadata":[]}', 2, "", "tessera: standard input: metadata: expected object, got array\n"),
@@ -310,13 +260,17 @@ def test_cluster_that_cannot_be_asked(served, command):
     served._await(served.server.start())
 
 
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
 def test_progress(served, command, monkeypatch):
     """On a terminal a large cluster shows how far it is, on standard error."""
-    monkeypatch.setattr("tessera.inventory.survey._Bar._WORTH_SHOWING", 3)
-    monkeypatch.setattr("tessera.inventory.survey._Bar._STEP", 1)
+    monkeypatch.setattr("tessera.cli.common.reading._WORTH_SHOWING", 3)
+    monkeypatch.setattr("tessera.cli.common.reading._STEP", 1)
     served.add(*OBJECTS[:-1])
-    terminal = io.StringIO()
-    terminal.isatty = lambda: True
+    terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     code, out, _ = command("capacity", "--kubeconfig", served.kubeconfig)
     assert (code, out) == (0, TABLE)
@@ -336,82 +290,45 @@ def test_the_page_tells_the_truth(command, line, printed, monkeypatch):
 # watching
 
 
-def report(survey, pods=False):
-    return report_of(survey, is_any_gpu, pods=pods, with_rooms=False)
+def report(*documents):
+    inventory = Inventory(is_any_gpu)
+    inventory.take(objects_in_documents(documents, "a test"))
+    return report_of(inventory, is_any_gpu, with_pods=False, with_rooms=False)
 
 
-def test_watch_follows():
-    """Whatever happens to nodes and pods, the survey is what a fresh one would be; rows that changed are told."""
+def test_changed_lines():
+    """Tables once, then each row that is new, different or gone."""
+    lines = ChangedLines(wide=False)
+    before = [one for one in OBJECTS if one["metadata"]["name"] != "plain"]
+    assert "\n".join(lines.news(report(*before))) == TABLE.replace("\n\n", "\n").rstrip("\n")
+    assert lines.news(report(*before)) == []
+    bound = [
+        one if one["metadata"]["name"] != "waits" else pod("waits", "sim-1", MIG + "2g.20gb", 3)
+        for one in before
+    ]
+    assert lines.news(report(*bound)) == [
+        "sim-1  NVIDIA-H200  nvidia.com/mig-2g.20gb  4            4          0",
+        "NVIDIA-H200  nvidia.com/mig-2g.20gb  8            6          2",
+        "all          nvidia.com/mig-2g.20gb  8            6          2          0",
+    ]
+    fewer = [one for one in bound if one["metadata"]["name"] != "v100"]
+    gone = "v100   Tesla-V100   nvidia.com/gpu          gone         gone       gone"
+    assert gone in lines.news(report(*fewer))
 
-    async def run():
-        async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
-            store = server.store
-            for one in OBJECTS[:-1]:
-                kind = NODES if one["kind"] == "Node" else PODS
-                store.create(kind, one, one["metadata"].get("namespace", ""))
-            survey = Survey(is_any_gpu, LabelSelector.parse("nvidia.com/gpu.product"), holds=lambda _: True)
 
-            async def agrees(cluster):
-                """Wait until the survey is what a fresh one is."""
-                fresh = Survey(
-                    is_any_gpu, LabelSelector.parse("nvidia.com/gpu.product"), holds=lambda _: True
-                )
-                await fresh.read_cluster(client)
-                while True:
-                    cluster.changed.clear()
-                    cluster.now()
-                    if as_json(report(survey, pods=True)) == as_json(report(fresh, pods=True)):
-                        return
-                    await cluster.changed.wait()
-
-            lines, documents = ChangedLines(wide=False), Documents(as_json)
-            async with following(client, survey) as cluster:
-                await agrees(cluster)
-                assert "\n".join(lines.news(report(survey))) == TABLE.replace("\n\n", "\n").rstrip("\n")
-                assert lines.news(report(survey)) == []
-                assert len(documents.news(report(survey))) == 1
-                assert documents.news(report(survey)) == []
-
-                def bind():
-                    document = store.get(PODS, "waits", "default").document
-                    document["spec"]["nodeName"] = "sim-1"
-                    store.update(PODS, "waits", document, "default", status=None)
-
-                bind()
-                await agrees(cluster)
-                assert lines.news(report(survey)) == [
-                    "sim-1  NVIDIA-H200  nvidia.com/mig-2g.20gb  4            4          0",
-                    "NVIDIA-H200  nvidia.com/mig-2g.20gb  8            6          2",
-                    "all          nvidia.com/mig-2g.20gb  8            6          2          0",
-                ]
-                store.delete(PODS, "waits", "default")
-                store.delete(NODES, "v100")
-                await agrees(cluster)
-                assert "v100   Tesla-V100   nvidia.com/gpu          gone         gone       gone" in lines.news(report(survey))  # fmt: skip
-
-                def finish():
-                    document = store.get(PODS, "a", "default").document
-                    document["status"]["phase"] = "Succeeded"
-                    store.update(PODS, "a", document, "default", status=None)
-
-                finish()
-                await agrees(cluster)
-                server.gone_mid_stream()
-                store.delete(PODS, "b", "default")
-                await agrees(cluster)
-                assert cluster.trouble == ""
-
-    asyncio.run(asyncio.wait_for(run(), 20))
+def test_changed_documents():
+    """A document for every change, and none for the same again."""
+    documents = Documents(as_json)
+    assert len(documents.news(report(*OBJECTS))) == 1
+    assert documents.news(report(*OBJECTS)) == []
+    assert len(documents.news(report(*OBJECTS[:4]))) == 1
 
 
 def test_picture(capsys, monkeypatch):
     """A terminal is drawn anew: the sum first, no more lines than it has, and what is wrong below."""
     monkeypatch.setenv("LINES", "6")
     monkeypatch.setenv("COLUMNS", "200")
-    survey = Survey(is_any_gpu)
-    for one in OBJECTS[:4]:
-        survey.put(survey.decode_node(json.dumps(one).encode()))
-    Picture(wide=False).show(report(survey), "nodes: nothing heard for 99 s: refused")
+    Picture(wide=False).show(report(*OBJECTS[:4]), "nodes: nothing heard for 99 s: refused")
     assert capsys.readouterr().out.split("\n") == [
         "\x1b[H\x1b[JTOTAL        RESOURCE                ALLOCATABLE  ALLOCATED  AVAILABLE  ASKED FOR",
         "NVIDIA-H200  nvidia.com/mig-2g.20gb  8            0          8",
@@ -420,7 +337,7 @@ def test_picture(capsys, monkeypatch):
         "nodes: nothing heard for 99 s: refused",
         "",
     ]
-    Picture(wide=False).show(report(Survey(is_any_gpu)), "")
+    Picture(wide=False).show(report(), "")
     assert "nothing to see yet" in capsys.readouterr().out
 
 

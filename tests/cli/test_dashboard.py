@@ -9,6 +9,7 @@ import sys
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,10 +111,10 @@ def test_a_port_in_use(served, command):
 
 
 def test_no_cluster(command):
-    """A cluster that does not answer is named; one that nobody named is bad input."""
+    """A cluster that does not answer is named; one that was not named is bad input."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    config = {"clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}]}
+    config: dict[str, Any] = {"clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}]}
     config |= {"contexts": [{"name": "x", "context": {"cluster": "c", "user": ""}}], "current-context": "x"}
     (command.folder / "config").write_text(json.dumps(config))
     for args, expected, words in (

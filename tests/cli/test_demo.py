@@ -48,8 +48,8 @@ def test_names_stay_whole(capsys, monkeypatch):
 def test_a_story_that_ends_otherwise(capsys, monkeypatch):
     """The exit code says so, and what was told is set against what happened."""
     (nodes, submit) = stories.STORIES[0].steps
-    told = replace(submit, ends=Runs("elsewhere", "", {"main": {"nvidia.com/mig-2g.20gb": 1}}))
     assert isinstance(submit, Submit)
+    told = replace(submit, ends=Runs("elsewhere", "", {"main": {"nvidia.com/mig-2g.20gb": 1}}))
     wrong = replace(stories.STORIES[0], steps=(nodes, told))
     monkeypatch.setattr(stories, "STORIES", (wrong,))
     monkeypatch.setattr("tessera.simulation.stories.stage.PATIENCE", 0.3)

@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,8 +79,9 @@ def tessera(capsys, monkeypatch, tmp_path):
         out, err = capsys.readouterr()
         return code, out, err
 
-    call.folder = tmp_path
-    return call
+    runner: Any = call
+    runner.folder = tmp_path
+    return runner
 
 
 @pytest.mark.parametrize(
@@ -147,7 +149,7 @@ def test_validate_as_json(tessera):
         (["show", "3g.71gb=1"], "", "tessera: counts: which product are the cards? Say it with --product\n"),
         (["convert", "--to", "runai", "3g.71gb=1"], "", "tessera: devices: all: run.ai's format names cards one by one; say how many there are with --cards N\n"),
         (["convert", "--to", "counts", "3g.71gb=1", "3g.71gb=1"], "", "tessera: 2 layouts (3g.71gb=1, 3g.71gb=1); convert takes one at a time: give it one of them\n"),
-        (["convert", "--to", "counts"], json.dumps(NODES), "tessera: 6 layouts (node sim, node tight, node broken, node single, node strange and more); convert takes one at a time: give it one node, as kubectl get node NAME -o yaml prints it\n"),
+        (["convert", "--to", "counts"], json.dumps(NODES), "tessera: 6 layouts (node sim, node tight, node broken, node single, node strange and 1 more); convert takes one at a time: give it one node, as kubectl get node NAME -o yaml prints it\n"),
         (["convert", "--to", "counts"], PARTED, None),
         (["plan", "1g.18gb=1"], "", "tessera mig plan: say which cards there are: --product H200 --cards 4, or --nodes FILE (see tessera mig plan --help)\n"),
         (["plan", "-", "--product", "H200"], "[]", "tessera: standard input: expected counts such as 2g.20gb=5,3g.30gb=2, or a map of them\n"),
@@ -169,7 +171,7 @@ def test_bad_input(tessera, args, stdin, err):
 
 def test_the_help_tells_of_layouts_that_are_only_read(tessera):
     """What exit code 0 means is said for layouts without a product too."""
-    assert "0 all fit (or can be read, where nobody says --product)" in tessera("validate", "--help")[1]
+    assert "0 all fit (or can be read, without --product)" in tessera("validate", "--help")[1]
 
 
 def test_convert(tessera):
@@ -192,8 +194,8 @@ def test_convert(tessera):
     assert (code, out) == (0, "2g.20gb=2,3g.30gb=1\n")
 
 
-def test_show(tessera):
-    """Cards are drawn to scale, those that are alike once, and without colour where nobody sees it."""
+def test_cards_are_drawn_to_scale(tessera):
+    """Cards are drawn to scale, those that are alike once, and without colour where there is no terminal."""
     code, out, err = tessera("show", "--product", "H200-70GB", "--cards", "5", stdin=RUNAI)
     assert (code, err) == (0, "")
     assert out.splitlines() == [

@@ -1,6 +1,7 @@
 """`tessera mig` on a cluster's nodes and pods."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from tessera.protocol import yaml
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.mapping import encode_mapping, mapping_of
 from tests.build import GPU, MIG
-from tests.cli.test_capacity import LAYOUT, node, pod
+from tests.inventory.objects import LAYOUT, node, pod
 
 SMALL = LAYOUT.replace("[2g.20gb, 2g.20gb, 3g.30gb]", "[1g.10gb, 1g.10gb]")
 
@@ -33,8 +34,9 @@ def busy(served, command):
     def call(*args):
         return command("mig", args[0], "--kubeconfig", served.kubeconfig, *args[1:])
 
-    call.cluster = served
-    return call
+    runner: Any = call
+    runner.cluster = served
+    return runner
 
 
 def test_validate(busy):
@@ -74,7 +76,7 @@ def test_bad_input(busy, args, err):
     assert busy(*args) == (2, "", err)
 
 
-def test_show(busy):
+def test_devices_in_use_are_drawn(busy):
     """A node's cards with what is in use; which devices that are is assumed, and told so."""
     code, out, err = busy("show", "--cluster", "gpu-0")
     assert code == 0
@@ -98,7 +100,7 @@ def test_show(busy):
 
 
 def test_show_what_is(served, command):
-    """What a node says its layout became goes before what somebody wished."""
+    """What a node says its layout became goes before what is desired."""
     present = mig.read_layout(SMALL, [product_named("H200-70GB")] * 2)
     wished = gpu_node("gpu-0", LAYOUT, {MIG + "1g.10gb": "4"})
     wished["metadata"]["annotations"]["run.ai/mig-mapping"] = encode_mapping(mapping_of(present, "gpu-0"))
@@ -250,12 +252,12 @@ def test_plan_gives_free_devices_first(busy):
 def test_plan_when_all_could_go_to_free_devices(busy):
     """Then there is nothing to plan, and that is said."""
     busy.cluster.add(pod("goes", "", MIG + "3g.30gb", 1, "Pending"))
-    assert busy("plan", "--from-pending") == (
-        0,
-        "no layout is needed\n",
-        "pods without a node ask for 1 × 3g.30gb\n"
-        "1 waiting pod could go to free devices (1 × 3g.30gb): no layout is needed for it\n",
-    )
+    code, out, err = busy("plan", "--from-pending")
+    assert (code, out) == (0, "no layout is needed\n")
+    assert err.splitlines() == [
+        "pods without a node ask for 1 × 3g.30gb",
+        "1 waiting pod could go to free devices (1 × 3g.30gb): no layout is needed for it",
+    ]
 
 
 def test_plan_says_who_would_still_wait(busy):
@@ -265,7 +267,10 @@ def test_plan_says_who_would_still_wait(busy):
     )
     busy.cluster.add(pod("wide", "", MIG + "7g.70gb", 3, "Pending"))
     code, out, _ = busy("plan", "--from-pending")
-    assert (code, out.splitlines()[0]) == (1, "2 of 3 devices fit, on 2 of 6 cards; no plan serves more devices")
+    assert (code, out.splitlines()[0]) == (
+        1,
+        "2 of 3 devices fit, on 2 of 6 cards; no plan serves more devices",
+    )
     assert "with it 0 of 1 waiting pod that it is for would get a place" in out.splitlines()
 
 
@@ -290,7 +295,10 @@ def test_plan_keeps_what_a_layout_does_not_tell_of(busy):
         pod("waits", "", MIG + "7g.70gb", 1, "Pending"),
     )
     code, out, _ = busy("plan", "--from-pending")
-    assert (code, out.splitlines()[0]) == (1, "0 of 1 device fit, on 0 of 4 cards; no plan serves more devices")
+    assert (code, out.splitlines()[0]) == (
+        1,
+        "0 of 1 device fit, on 0 of 4 cards; no plan serves more devices",
+    )
 
 
 def test_defragment(busy):

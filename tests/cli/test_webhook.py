@@ -300,7 +300,7 @@ def _ask(port: int, bundle: Path) -> dict[str, dict[str, object]]:
     [
         (["--tls-cert", "x"], "--tls-cert and --tls-key come together"),
         (["--listen", "8443"], '"8443" is no address to listen on'),
-        (["--nodes", "none.yaml", "--tls-cert", "x", "--tls-key", "y"], "cannot read none.yaml"),
+        (["--nodes", "none.yaml", "--tls-cert", "x", "--tls-key", "y"], "none.yaml: no such file or directory"),
         (["--nodes", "nodes.yaml", "--tls-cert", "x", "--tls-key", "y"], "x: No such file or directory"),
         (["--nodes", "nodes.yaml", "--config", "bad.yaml", "--tls-cert", "x", "--tls-key", "y"], "bad.yaml: extra: unknown field"),
         (["--kubeconfig", "none"], "none"),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.core.text import escaped, quoted
+from tessera.core.text import escaped, first_of, quoted
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,12 @@ def test_whatever_the_text_its_message_is_printable(text, most):
     for shown in (escaped(text, most), quoted(text, most)):
         assert shown.isprintable()
         assert len(shown) <= 10 * most + 3  # \U0001f600 has ten characters
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [([], ""), (["a"], "a"), (["a", "b"], "a, b"), (["a", "b", "c"], "a, b and 1 more"), (list("abcdef"), "a, b and 4 more")],
+)  # fmt: skip
+def test_the_first_of_many_names(names, shown):
+    """As many as a sentence takes, and how many more there are."""
+    assert first_of(names, 2) == shown

@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-from tessera.core.devices.ids import gpu_uuid, mig_uuid
 from tessera.core.mig.geometry import SIMULATED_H200_70GB
 from tessera.core.mig.layout import NodeLayout
 from tessera.dashboard.observed import SeenNode, SeenPod, see_node, see_pod
@@ -84,4 +83,4 @@ def ids(cut: str, profile: str, cards: int = 1, name: str = "n") -> list[str]:
     return [slot.uuid(name) for slot in layout(cut, cards).slots()[f"{MIG}{profile}"]]
 
 
-__all__ = ["MIG", "gpu_uuid", "ids", "layout", "mig_uuid", "node", "pod"]
+__all__ = ["MIG", "ids", "layout", "node", "pod"]

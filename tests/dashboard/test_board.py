@@ -1,6 +1,7 @@
 """The board: what the page is told, and when."""
 
 import json
+from typing import Any
 
 from tessera.dashboard.board import Admission, Board
 from tessera.dashboard.observed import Denial, see_event
@@ -78,12 +79,13 @@ def test_pending():
 
 
 def test_admissions_of_pods():
-    """Without anybody who tells of admissions, pods do: by their record, once each."""
+    """Where admissions are not reported, they are read from pods: by their record, once each."""
     one = board()
     one.put_pod(pod("a", record="3g.30gb->2g.20gb", p2g_20gb=1))
     one.put_pod(pod("a", "n", record="3g.30gb->2g.20gb", p2g_20gb=1))
     one.put_pod(pod("b", p2g_20gb=1))
-    one.put_pod(pod("c", **{"example.com/x": 1}))
+    other: dict[str, Any] = {"example.com/x": 1}
+    one.put_pod(pod("c", **other))
     parts, _ = news(one)
     assert [(row["pod"], row["decision"], row["record"]) for row in parts["admissions"]] == [
         ("b", "as asked", ""),
@@ -93,8 +95,8 @@ def test_admissions_of_pods():
 
 
 def test_admissions_that_are_told():
-    """With somebody who tells, pods are not asked."""
-    one = board(told_admissions=True)
+    """Where every admission is reported, none is read from pods."""
+    one = board(all_admissions=True)
     one.put_pod(pod("a", p2g_20gb=1))
     one.admitted(Admission("now", "ml", "x", "rejected", "", "nothing fits"))
     (row,) = news(one)[0]["admissions"]
@@ -128,7 +130,7 @@ def test_layout_changes():
     one = Board("a test", clock=clock)
     state, config = "nvidia.com/mig.config.state", "run.ai/mig.config"
     ones, twos, threes = (f"{MIG}{name}" for name in ("1g.10gb", "2g.20gb", "3g.30gb"))
-    small = {"cut": "1g.10gb=7", "annotations": {config: "1g.10gb=7"}}
+    small: dict[str, Any] = {"cut": "1g.10gb=7", "annotations": {config: "1g.10gb=7"}}
     one.put_node(node("n", MEDIUM, labels={state: "success"}, annotations={config: "2g.20gb=2,\n3g.30gb=1"}))
     one.put_node(node("n", **{**small, "cut": MEDIUM}, labels={state: "success"}))
     one.put_node(node("n", **small, labels={state: "success"}, allocatable={twos: 2, threes: 0}))

@@ -1,6 +1,6 @@
 """Cards as tiles: where slices lie, and whose they are."""
 
-from tessera.core.devices.ids import gpu_uuid
+from tessera.core.mig.layout import Slot
 from tessera.dashboard.mosaic import mosaic_of
 from tessera.protocol.mig.mapping import MAPPING, encode_mapping, mapping_of
 from tests.dashboard.objects import MIG, ids, layout, node, pod
@@ -35,7 +35,7 @@ def test_pods_on_their_very_tiles():
     assert card == ["2g.20gb@0+2 ml/train", "2g.20gb@2+2", "3g.30gb@4+3"]
 
 
-def test_pods_whose_devices_nobody_names():
+def test_pods_whose_devices_are_not_named():
     """The first tiles of their kind are taken, and say that this is a guess."""
     (card,) = drawn(mosaic_of(node(cut=MEDIUM), [pod("a", "n", p2g_20gb=1), pod("b", "n", p3g_30gb=1)]))
     assert card == ["2g.20gb@0+2? ml/a", "2g.20gb@2+2", "3g.30gb@4+3? ml/b"]
@@ -84,7 +84,7 @@ def test_what_the_node_does_not_offer():
 
 def test_whole_cards():
     """Cards that are not cut are one tile each."""
-    held = [pod("a", "n", {"nvidia.com/gpu": [gpu_uuid("n", 1)]})]
+    held = [pod("a", "n", {"nvidia.com/gpu": [Slot(1).uuid("n")]})]
     mosaic = mosaic_of(node(cards=2, allocatable={"nvidia.com/gpu": 2}), held)
     assert drawn(mosaic) == [["gpu@0+7"], ["gpu@0+7 ml/a"]]
 

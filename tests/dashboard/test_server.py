@@ -22,7 +22,7 @@ def explain(text):
 
 @asynccontextmanager
 async def running():
-    board = Board("a test", told_admissions=True)
+    board = Board("a test", all_admissions=True)
     page = Page(board, explain)
     url = await page.start(0)
     sending = asyncio.create_task(page.run())

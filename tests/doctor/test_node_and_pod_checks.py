@@ -122,7 +122,7 @@ async def test_plugin_without_a_node_is_named():
     assert "has no node to run on" in found.one("plugin").text
 
 
-async def test_profile_that_nobody_offers_is_named():
+async def test_profile_that_no_node_offers_is_named():
     """A pod that waits for what no node has will wait for ever: who, what, and what there is."""
     objects = healthy(authority())
     objects[kinds.PODS] += [gpu_pod(name, {"nvidia.com/mig-3g.40gb": "1"}) for name in ("a", "b")]

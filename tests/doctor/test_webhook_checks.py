@@ -227,7 +227,7 @@ async def test_bundle_is_judged(bundle, secret, severity, text):
 
 
 async def test_remedy_depends_on_whose_authority_it_is():
-    """Self-managed, the webhook rotates; from files, whoever made them does."""
+    """Self-managed, the webhook rotates; from files, their maker does."""
     ending = authority("soon", NOW + 10 * DAY)
     found = await examined(healthy(ending), now=NOW)
     assert found.one("trust").commands == ("tessera certs rotate -n gpu-webhook",)
@@ -249,7 +249,7 @@ CALLING = 'Internal error occurred: failed calling webhook "gpu-allocation.k8s.i
         (500, CALLING + "tls: failed to verify certificate: x509: certificate has expired or is not yet valid", "problem", "is not valid now", "tessera certs show"),
         (500, CALLING + "tls: failed to verify certificate: x509: certificate is valid for a.b.svc, not gpu-webhook.gpu-webhook.svc", "problem", "for another name", "tessera certs show"),
         (500, CALLING + "no endpoints available for service", "problem", "leads to no ready pod", "kubectl get pods"),
-        (500, CALLING + "dial tcp 10.0.0.1:443: connect: connection refused", "problem", "nobody listens", "kubectl get pods"),
+        (500, CALLING + "dial tcp 10.0.0.1:443: connect: connection refused", "problem", "no process listens", "kubectl get pods"),
         (500, CALLING + "context deadline exceeded", "problem", "does not answer in time", "networkpolicy"),
         (500, CALLING + "EOF", "problem", "TLS handshake", "tessera certs show"),
         (500, CALLING + "something new", "problem", "cannot call the webhook: ", "kubectl get pods"),
@@ -304,7 +304,7 @@ async def test_what_may_not_be_read_is_unseen_not_wrong():
 
 
 async def test_exempt_namespace_with_gpu_pods_is_a_note():
-    """An exemption is somebody's wish: it is told, not complained about."""
+    """An exemption is the operator's wish: it is told, not complained about."""
     from tests.doctor.clusters import gpu_pod
 
     objects = healthy(authority())

@@ -69,7 +69,7 @@ def test_an_image_is_an_archive_of_one_layer(tmp_path):
     layer = tar({"bin/x": b"program"}, links={"bin/y": "x"}, folders=("bin",))
     write_image(tmp_path / "x.tar", "localhost/x:1", layer, command=["/bin/x"])
     with tarfile.open(tmp_path / "x.tar") as archive:
-        files = {name: archive.extractfile(name).read() for name in archive.getnames()}
+        files = {name: stream.read() for name in archive.getnames() if (stream := archive.extractfile(name))}
     (entry,) = json.loads(files["manifest.json"])
     config = json.loads(files[entry["Config"]])
     assert entry["RepoTags"] == ["localhost/x:1"]

@@ -27,7 +27,8 @@ class MisbehavingApiServer(ApiServer):
         self.gone_at_connect = 0  # so many watches get 410 as their status
         self.black_hole = False  # watches stay open and say nothing
         self.piece_bytes: int | None = None  # watch output is cut into pieces of this size
-        self.watch_list = "serve"  # or "refuse" (422), or "ignore" (as servers do that never heard of it)
+        # or "refuse" (422), "ignore" (as servers do that never heard of it), "end" (half-way, as some proxies do)
+        self.watch_list = "serve"
         self._watches: dict[asyncio.Queue[bytes | Exception | None], Target] = {}
         self._changed = asyncio.Event()
 
@@ -80,6 +81,8 @@ class MisbehavingApiServer(ApiServer):
             if request.query.get("sendInitialEvents") == "true" and self.watch_list == "refuse":
                 message = "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch"
                 return status(StatusError(422, "Invalid", message))
+            if request.query.get("sendInitialEvents") == "true" and self.watch_list == "end":
+                return Response(event("ADDED", b'{"metadata":{"name":"half"}}'))
         return await super().answer(request)
 
     async def watch(self, target: Target, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:

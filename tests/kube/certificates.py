@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority, and whoever it vouches for."""
+"""Certificates for tests: an authority, and what it signs."""
 
 import datetime as dt
 import ipaddress

@@ -35,7 +35,7 @@ class FakeClock:
         await future
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass; whoever wakes gets to run before the next one does."""
+        """Let time pass; each sleeper that wakes runs before the next one does."""
         end = self.time + seconds
         while self._sleepers and self._sleepers[0][0] <= end:
             self.time, _, future = heapq.heappop(self._sleepers)
@@ -46,7 +46,7 @@ class FakeClock:
         self.time = end
 
     async def until_asleep(self, seconds: float | None = None) -> None:
-        """Wait until somebody sleeps, for so long from now on if that is given."""
+        """Wait until there is a sleeper, for so long from now on if that is given."""
         while not any(
             (seconds is None or abs(at - self.time - seconds) < 1e-6) and not future.done()
             for at, _, future in self._sleepers
@@ -55,6 +55,6 @@ class FakeClock:
             await self._asleep.wait()
 
     async def pass_sleep(self, seconds: float) -> None:
-        """Wait until somebody sleeps for so long, and let that time pass."""
+        """Wait until there is a sleeper for so long, and let that time pass."""
         await self.until_asleep(seconds)
         await self.advance(seconds)

@@ -14,9 +14,10 @@ from tessera.core.devices.device import Card, Device, DeviceNode, Edits, Handove
 from tessera.core.devices.transition import Transition
 from tessera.node.cdi import CdiDirectory
 from tessera.node.deviceplugin.plugin import Plugin
+from tessera.node.holders import Holders
 from tessera.node.metrics import Metrics
 from tessera.node.sources import Source, SourceFailed
-from tessera.node.state import Memory
+from tessera.node.state import DeviceState
 from tessera.simulation.node.kubelet import Kubelet
 
 GPU = "device.example.com/gpu"
@@ -72,7 +73,7 @@ class ListSource:
         self.list = list(devices)
         self.failure = ""
 
-    def devices(self) -> Sequence[Device]:
+    async def devices(self) -> Sequence[Device]:
         if self.failure:
             raise SourceFailed(self.failure)
         return list(self.list)
@@ -99,6 +100,11 @@ class Running:
     plugin: Plugin
     metrics: Metrics
     transitions: list[Transition]
+    changed: asyncio.Event
+
+    def poke(self) -> None:
+        """A source has news: look now, not only at the next tick."""
+        self.changed.set()
 
     @property
     def cdi(self) -> Path:
@@ -108,7 +114,7 @@ class Running:
         return sample(self.metrics, f"tessera_device_plugin_{name}", **labels)
 
     async def until(self, condition: Callable[[], bool], timeout: float = 30.0) -> None:
-        """Wait for something that nobody announces."""
+        """Wait for something that is not announced."""
         async with asyncio.timeout(timeout):
             while not condition():
                 await asyncio.sleep(0.01)
@@ -139,23 +145,33 @@ async def running(
         await kubelet.start()
     metrics = Metrics()
     transitions: list[Transition] = []
+    changed = asyncio.Event()
     plugin = Plugin(
         sources=sources,
         kubelet_dir=root,
         cdi=CdiDirectory(root / "cdi"),
-        memory=Memory(root / "state" / "devices.json"),
+        state=DeviceState(root / "state" / "devices.json"),
+        holders=Holders(root / "state" / "holders.json"),
         metrics=metrics,
         handover=handover,
-        on_transition=transitions.append,
+        changed=changed,
         tick=tick,
     )
-    task = asyncio.create_task(plugin.run())
+
+    async def look() -> None:
+        async for result in plugin.looks():
+            if isinstance(result, Transition):
+                transitions.append(result)  # noqa: PERF401 # tests read the list while it grows
+
+    tasks = [asyncio.create_task(plugin.run()), asyncio.create_task(look())]
     try:
-        yield Running(root, kubelet, plugin, metrics, transitions)
+        yield Running(root, kubelet, plugin, metrics, transitions, changed)
     finally:
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with pytest.raises(asyncio.CancelledError):
+                await task
         if own:
             await kubelet.stop()
 

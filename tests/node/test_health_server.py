@@ -6,6 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tessera.node.health_server import health_server
 from tessera.node.metrics import Metrics
+from tessera.node.sources.simulated.layout import State
 from tessera.serving.address import Address
 from tessera.serving.metrics import exposition
 from tests.node.running import sample
@@ -71,8 +72,8 @@ def test_layout_age() -> None:
     def value(name: str, **labels: str) -> float | None:
         return sample(metrics, f"tessera_device_plugin_layout_{name}", **labels)
 
-    metrics.layout("pending")
-    metrics.layout("success")
+    metrics.layout(State.PENDING)
+    metrics.layout(State.SUCCESS)
     moment[0] = 142.0
     assert value("age_seconds") == 42.0
     assert [value("state", state=state) for state in ("success", "pending", "failed")] == [1.0, 0.0, 0.0]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tessera.core.devices.device import Device
-from tessera.node.state import Memory
+from tessera.node.state import DeviceState
 from tests.node.running import mock_devices, slices
 
 DEVICES: list[Device] = [*mock_devices(2), *slices(2, [0, 2])]
@@ -16,17 +16,17 @@ def test_devices_come_back_as_they_were(tmp_path: Path) -> None:
     """Everything but health is kept, leaving devices with their reason."""
     path = tmp_path / "state" / "devices.json"
     leaving = Device("x", resource="a.b/c", cdi_kind="a.b/c", leaving=True, problem="stays for ml/train")
-    Memory(path).save([DEVICES[0].ailing("ill"), *DEVICES[1:], leaving])
-    assert Memory(path).load() == (*DEVICES, leaving)
+    DeviceState(path).save([DEVICES[0].ailing("ill"), *DEVICES[1:], leaving])
+    assert DeviceState(path).load() == (*DEVICES, leaving)
 
 
 def test_health_alone_is_not_worth_a_write(tmp_path: Path) -> None:
     """A device that falls ill and recovers leaves the file alone."""
     path = tmp_path / "devices.json"
-    memory = Memory(path)
-    memory.save(DEVICES)
+    state = DeviceState(path)
+    state.save(DEVICES)
     before = path.stat().st_mtime_ns, path.stat().st_ino
-    memory.save([device.ailing("ill") for device in DEVICES])
+    state.save([device.ailing("ill") for device in DEVICES])
     assert (path.stat().st_mtime_ns, path.stat().st_ino) == before
 
 
@@ -37,15 +37,15 @@ def test_a_broken_file_is_forgotten(tmp_path: Path, caplog: pytest.LogCaptureFix
     """One line, and a start without memories."""
     path = tmp_path / "devices.json"
     path.write_bytes(text)
-    assert Memory(path).load() == ()
+    assert DeviceState(path).load() == ()
     assert "devices of the last run are forgotten" in caplog.text
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It is said once, and work goes on."""
     (tmp_path / "state").write_text("a file where the folder should be")
-    memory = Memory(tmp_path / "state" / "devices.json")
+    state = DeviceState(tmp_path / "state" / "devices.json")
     with caplog.at_level(logging.WARNING):
-        memory.save(DEVICES)
-        memory.save(DEVICES[:1])
+        assert not state.save(DEVICES)
+        assert not state.save(DEVICES[:1])
     assert len(caplog.records) == 1

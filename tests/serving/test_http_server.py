@@ -1,6 +1,7 @@
 """The small server: its conversations, streams, limits and end."""
 
 import asyncio
+import contextlib
 import logging
 import socket
 from contextlib import asynccontextmanager
@@ -30,6 +31,11 @@ async def forever(closed):
         closed.set()
 
 
+async def broken():
+    yield b"half"
+    raise ZeroDivisionError
+
+
 class Handler:
     def __init__(self):
         self.closed = asyncio.Event()  # the endless stream
@@ -42,6 +48,8 @@ class Handler:
                 return Stream(count(), "text/plain")
             case "/forever":
                 return Stream(forever(self.closed), "text/plain")
+            case "/broken-stream":
+                return Stream(broken(), "text/plain")
             case "/bug":
                 raise ZeroDivisionError
             case "/hang-up":
@@ -127,8 +135,10 @@ async def test_a_stream_is_chunked_or_ends_with_its_connection():
 async def test_a_client_that_leaves_ends_its_stream():
     """The generator behind a stream is closed when its client has gone, and when the server stops."""
     async with serving() as (server, handler):
+        writers = []
         for _ in range(2):
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writers.append(writer)
             writer.write(get("/forever"))
             await reader.readuntil(b"again")
             assert not handler.closed.is_set()
@@ -137,7 +147,21 @@ async def test_a_client_that_leaves_ends_its_stream():
                 await handler.closed.wait()
                 handler.closed.clear()
     assert handler.closed.is_set()
-    writer.close()
+    writers[-1].close()
+
+
+async def test_a_stream_that_fails_breaks_off(caplog):
+    """The client sees no proper end, and the log says why."""
+    async with serving() as (server, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(get("/broken-stream"))
+        answer = b""
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(1000):
+                answer += data
+        writer.close()
+    assert not answer.endswith(b"0\r\n\r\n")
+    assert [record.getMessage() for record in caplog.records] == ["a stream failed"]
 
 
 async def test_a_handler_may_hang_up():
@@ -153,11 +177,49 @@ async def test_limits_of_time_and_number():
         assert await closed(server.port, b"")
     async with serving(Limits(connections=1)) as (server, handler):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(get("/a"))
-        await reader.readuntil(b"GET /a\n")
-        assert await closed(server.port, b"")
+        writer.write(get("/forever"))
+        await reader.readuntil(b"again")
+        assert await closed(server.port, get("/a"))
         writer.close()
-    assert handler.paths == ["/a"]
+    assert handler.paths == ["/forever"]
+
+
+async def test_an_idle_client_makes_room():
+    """Clients that say nothing do not keep others out: the one that is idle longest goes."""
+    async with serving(Limits(connections=2)) as (server, _):
+        streams = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(2)]
+        for reader, writer in streams:
+            writer.write(get("/a"))
+            await reader.readuntil(b"GET /a\n")
+        assert bodies(await said(server.port, get("/b", version="1.0"))) == ["GET /b\n"]
+        with contextlib.suppress(ConnectionError):
+            assert await streams[0][0].read() == b""
+        streams[1][1].write(get("/c", version="1.0"))
+        assert bodies(await streams[1][0].read()) == ["GET /c\n"]
+        for _, writer in streams:
+            writer.close()
+
+
+async def test_a_client_that_does_not_read_is_let_go():
+    """A response that is not taken in time ends its connection."""
+    closed = asyncio.Event()
+
+    async def flood():
+        try:
+            while True:
+                yield b"x" * 1_000_000
+        finally:
+            closed.set()
+
+    async def handler(_):
+        return Stream(flood(), "text/plain")
+
+    server = Server(handler, Limits(request_seconds=0.1))
+    await server.start(LOOPBACK)
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.sendall(get("/"))
+        await closed.wait()
+    await server.stop()
 
 
 async def closed(port, sent):

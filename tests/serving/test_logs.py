@@ -5,12 +5,13 @@ import json
 import logging
 import os
 import threading
+from unittest.mock import ANY
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.serving.logs import Format, Forward, Log, Told, choose
+from tessera.serving.logs import Format, Log, Record, choose, forwarding
 
 HOSTILE = [
     "../../etc/passwd",
@@ -40,7 +41,7 @@ class Pipe:
 
 
 def admission(log: Log, pod: str, reason: str | None = None) -> None:
-    log.admission("info", "u-1", "team", pod, 42, Told(decision="patched", reason=reason))
+    log.admission("info", "u-1", "team", pod, 42, Record(decision="patched", reason=reason))
 
 
 def test_json():
@@ -113,18 +114,39 @@ def test_forward():
     """What libraries say through the standard library's logging is told, too."""
     pipe = Pipe()
     logger = logging.getLogger("tessera.test")
-    forward = Forward(pipe.log)
-    logger.addHandler(forward)
-    logger.warning("%d nodes\nlost", 3)
-    logger.debug("not this")
-    logger.removeHandler(forward)
+    with forwarding(pipe.log):
+        logger.warning("%d nodes\nlost", 3)
+        logger.debug("not this")
+        logging.getLogger("library").warning("careful")
+        logging.getLogger("library").info("nor this")
+    logger.warning("nor after it")
+    assert [json.loads(line) for line in pipe.lines()] == [
+        {"time": ANY, "level": "warning", "message": "3 nodes\nlost", "logger": "tessera.test"},
+        {"time": ANY, "level": "warning", "message": "careful", "logger": "library"},
+    ]
+
+
+def test_debug_lines_are_forwarded_when_asked_for():
+    """The level that the log was given is the level of Tessera's own modules."""
+    pipe = Pipe("text", least="debug")
+    with forwarding(pipe.log):
+        logging.getLogger("tessera.test").debug("details")
     (line,) = pipe.lines()
-    record = json.loads(line)
-    assert (record["level"], record["message"], record["logger"]) == (
-        "warning",
-        "3 nodes\nlost",
-        "tessera.test",
-    )
+    assert line[13:] == "DEBUG   details logger=tessera.test"
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_an_exception_is_forwarded_with_its_traceback(form):
+    """A bug is one line, and the line says where it is."""
+    pipe = Pipe(form)
+    with forwarding(pipe.log):
+        try:
+            int("nought")
+        except ValueError:
+            logging.getLogger("tessera.test").exception("cannot answer")
+    (line,) = pipe.lines()
+    assert "ValueError(" in line
+    assert "test_an_exception_is_forwarded" in line
 
 
 def test_least_level():
@@ -151,7 +173,7 @@ def test_order_and_completeness():
 
 
 def test_reader_that_stopped():
-    """With nobody reading, the loop goes on and lines are dropped and counted."""
+    """Without a reader, the loop goes on and lines are dropped and counted."""
     pipe = Pipe()
 
     async def talk() -> None:

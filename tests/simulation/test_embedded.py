@@ -94,7 +94,7 @@ async def test_another_pod_of_the_same_name():
 
 
 async def test_nonsense_is_survived():
-    """Objects that make no sense, and events that somebody deletes, stop nobody."""
+    """Objects that make no sense, and events that are deleted, stop neither scheduler nor nodes."""
     async with running("mock") as (_, stage):
         client = stage._client
         await client.create(
@@ -178,7 +178,7 @@ async def test_the_doctor_finds_it_well():
 
 
 def test_its_end_is_clean():
-    """No task is left when it is over, not even when whoever used it failed."""
+    """No task is left when it is over, not even when its user failed."""
 
     async def fail() -> None:
         try:

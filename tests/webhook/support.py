@@ -17,10 +17,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tessera.serving.address import Address
-from tessera.webhook.http.identity import Identity, server_context
-from tessera.webhook.http.messages import MIB, Answer, Limits, Route
-from tessera.webhook.http.server import Server
-from tessera.webhook.http.site import Site
+from tessera.webhook.certificates.served import ServedCertificate, server_context
+from tessera.webhook.http.listener import Listener
+from tessera.webhook.http.messages import MIB, Limits, Response, Route
 
 T = TypeVar("T")
 DEADLINE = 20.0  # seconds after which a test that waits has failed
@@ -71,8 +70,8 @@ def make_pair(name: str = "localhost", days: int = 30) -> Pair:
 PAIR = make_pair()
 
 
-def echo(body: bytes) -> Answer:
-    return Answer(200, body)
+def echo(body: bytes) -> Response:
+    return Response(200, body)
 
 
 class LoopThread:
@@ -99,33 +98,30 @@ class Live:
         self,
         routes: dict[bytes, Route] | None = None,
         limits: Limits | None = None,
-        identity: Identity | None = None,
+        served: ServedCertificate | None = None,
         tls: bool = True,
     ) -> None:
         self.faults: list[Exception] = []
-        self.identity = identity or Identity(PAIR.context)
+        self.served = served or ServedCertificate(PAIR.context)
         self.tls = tls
-        self.site = Site(
+        self.listener = Listener(
             routes or {b"/mutate": Route(echo, b"POST", json=True), b"/livez": Route(lambda _: LIVE)},
             limits or Limits(),
+            self.served.context if tls else None,
             self.faults.append,
         )
         self._thread = LoopThread()
         self.run = self._thread.run
-        self.server = self.run(self._make())
         self.port = self.run(self._start()).port
 
-    async def _make(self) -> Server:
-        return Server(self.site, self.identity.context if self.tls else None)
-
     async def _start(self) -> Address:
-        return self.server.start(Address("127.0.0.1", 0))
+        return self.listener.start(Address("127.0.0.1", 0))
 
     def sweep(self, seconds_later: float) -> None:
         """Look at deadlines as if that much time had passed."""
 
         async def sweep() -> None:
-            self.site.sweep(self._thread.loop.time() + seconds_later)
+            self.listener.sweep(self._thread.loop.time() + seconds_later)
 
         self.run(sweep())
 
@@ -144,7 +140,7 @@ class Live:
 
     def __exit__(self, *_: object) -> None:
         async def end() -> None:
-            self.server.abort()
+            self.listener.abort()
             await asyncio.sleep(0)
 
         self.run(end())
@@ -154,7 +150,7 @@ class Live:
         return Client(self.port, tls=self.tls)
 
 
-LIVE = Answer(200, b"ok\n", b"text/plain; charset=utf-8")
+LIVE = Response(200, b"ok\n", b"text/plain; charset=utf-8")
 
 
 class Client:

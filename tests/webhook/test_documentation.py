@@ -10,10 +10,10 @@ from tessera.kube.access.cluster import Cluster, Endpoint
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.file_view import FileView
 from tessera.kube.watch.view import LiveView
-from tessera.webhook.certificates.manager import Keeper
-from tessera.webhook.http.identity import Identity
+from tessera.webhook.certificates.manager import CertificateManager
+from tessera.webhook.certificates.served import ServedCertificate
+from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import Limits
-from tessera.webhook.http.site import Site
 from tessera.webhook.metrics import Metrics, log_metrics, reload_metrics, server_metrics, view_metrics
 from tessera.webhook.reload import Reloads
 from tests.webhook.certificates.authorities import FakeStore
@@ -44,14 +44,14 @@ def test_options():
 def test_metrics():
     """Every metric is in the table, with its labels, and nothing else is."""
     client = Client(Cluster(Endpoint.parse("http://127.0.0.1:1", where="test")))
-    keeper = Keeper(FakeStore(), SIGNER, Identity(), NAMES, quiet())
+    manager = CertificateManager(FakeStore(), SIGNER, ServedCertificate(), NAMES, quiet())
     families = [
-        *server_metrics(Site({}, Limits())),
+        *server_metrics(Listener({}, Limits())),
         *reload_metrics(Reloads()),
         *view_metrics(LiveView(client)),
         *view_metrics(FileView([])),
         *log_metrics(quiet()),
-        *keeper.metrics(),
+        *manager.metrics(),
     ]
     names = {family.name for family in families} | {"gpu_webhook_ready"}
     names |= set(re.findall(r"^# TYPE (gpu_\w+)", Metrics("1").text().decode(), re.MULTILINE))

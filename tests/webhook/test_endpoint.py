@@ -7,6 +7,7 @@ import pytest
 from tessera.core.admission.decision import RECORD_ANNOTATION, Policy
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Namespace
+from tessera.protocol.admission.review import decode
 from tessera.webhook.endpoint import Admission
 from tests.build import MIG, node, offers, pod_document, policy, respond, review
 
@@ -29,14 +30,14 @@ def replaced(path, *, value="1"):
 def test_answer():
     """The whole answer, to the letter."""
     answer = Admission(offers(SMALL), Policy()).answer(review(pod_document(ASKS, annotations={"a": "b"})))
-    assert json.loads(answer.body) == {
+    assert json.loads(answer) == {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
         "response": {
             "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
             "allowed": True,
             "patchType": "JSONPatch",
-            "patch": json.loads(answer.body)["response"]["patch"],
+            "patch": json.loads(answer)["response"]["patch"],
             "warnings": [
                 "GPU fallback 2g.20gb->1g.10gb: no node that this pod can use offers 2g.20gb as asked"
             ],
@@ -173,7 +174,7 @@ def test_faults_02_03_04_bad_reviews(body, message):
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
-    assert json.loads(admission.answer(review(pod_document(ASKS))).body)["response"]["allowed"]
+    assert json.loads(admission.answer(review(pod_document(ASKS))))["response"]["allowed"]
 
 
 def test_the_namespace_comes_from_the_request():
@@ -186,10 +187,9 @@ def test_the_namespace_comes_from_the_request():
 def test_annotations_that_nobody_reads_cost_nothing():
     """Pods of one template with an annotation of their own each are one question, and it is answered once."""
     admission = Admission(offers(SMALL), Policy())
-    one, other = (
-        admission.answer(review(pod_document(ASKS, annotations={"example.com/run": run}))) for run in "12"
-    )
-    assert other.decision is one.decision, "the very same decision, remembered"
+    bodies = [review(pod_document(ASKS, annotations={"example.com/run": run})) for run in "12"]
+    one, other = (admission.verdict(decode(body)) for body in bodies)
+    assert other is one, "the very same verdict, remembered"
 
 
 def test_answers_are_remembered_no_longer_than_they_hold():
@@ -198,7 +198,7 @@ def test_answers_are_remembered_no_longer_than_they_hold():
     admission = Admission(cluster, Policy())
 
     def allowed_and_patched():
-        response = json.loads(admission.answer(review(pod_document(ASKS), uid="x" * 5)).body)["response"]
+        response = json.loads(admission.answer(review(pod_document(ASKS), uid="x" * 5)))["response"]
         assert response["uid"] == "xxxxx"
         return response["allowed"], "patch" in response
 
@@ -216,12 +216,12 @@ def test_answers_are_remembered_no_longer_than_they_hold():
 
 def test_remembered_answers_are_bounded(monkeypatch):
     """Thousands of different pods, or huge ones, do not fill the memory."""
-    monkeypatch.setattr("tessera.webhook.endpoint._MOST_ANSWERS", 50)
+    monkeypatch.setattr("tessera.webhook.endpoint._MOST_VERDICTS", 50)
     admission = Admission(offers(SMALL), Policy())
     for i in range(100):
         admission.answer(review(pod_document(ASKS, annotations={RECORD_ANNOTATION: str(i)})))
     admission.answer(review(pod_document(ASKS, annotations={RECORD_ANNOTATION: "x" * 200_000})))
-    assert len(admission._answers) == 50
+    assert len(admission._verdicts) == 50
 
 
 def test_what_is_remembered_tells_pods_apart():
@@ -235,8 +235,8 @@ def test_what_is_remembered_tells_pods_apart():
         document = pod_document(ASKS)
         document["spec"].update(spec)
         body = review(document)
-        answer = json.loads(admission.answer(body).body)["response"]
-        assert answer == json.loads(Admission(cluster, Policy()).answer(body).body)["response"]
+        answer = json.loads(admission.answer(body))["response"]
+        assert answer == json.loads(Admission(cluster, Policy()).answer(body))["response"]
         return answer.get("auditAnnotations", {}).get("fallback")
 
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]}}}  # fmt: skip

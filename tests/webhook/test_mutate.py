@@ -2,19 +2,19 @@
 
 import json
 import os
+from typing import Any
 
 import pytest
 
 from tessera.core.admission.decision import REJECTIONS, Policy
 from tessera.core.admission.offers import Offers
 from tessera.core.kubernetes.node import Node
+from tessera.protocol.admission.review import Request
 from tessera.protocol.configuration import webhook as config
 from tessera.protocol.kubernetes import objects
 from tessera.serving.logs import Log
-from tessera.webhook.endpoint import Admission
-from tessera.webhook.endpoint import Answer as Judged
+from tessera.webhook.endpoint import Admission, Endpoint, Verdict
 from tessera.webhook.metrics import Metrics
-from tessera.webhook.mutate import Mutate
 from tests.webhook.support import Client, Live
 from tests.webhook.test_metrics import scrape
 
@@ -22,10 +22,10 @@ from tests.webhook.test_metrics import scrape
 class Broken(Admission):
     """A decision with a bug."""
 
-    def answer(self, body: bytes) -> Judged:
-        if b"unlucky" in body:
+    def verdict(self, request: Request) -> Verdict:
+        if "unlucky" in request.name:
             raise ZeroDivisionError("division by zero")
-        return super().answer(body)
+        return super().verdict(request)
 
 
 class Webhook:
@@ -38,8 +38,8 @@ class Webhook:
         self.metrics = Metrics("1")
         self._read, self._write = os.pipe()
         self.log = Log("json", "info", self._write)
-        self.mutate = Mutate(Broken(offers, Policy()), lambda: self.missing, self.metrics, self.log)
-        self.live = Live({b"/mutate": self.mutate.route()})
+        self.endpoint = Endpoint(Broken(offers, Policy()), lambda: self.missing, self.metrics, self.log)
+        self.live = Live({b"/mutate": self.endpoint.route()})
 
     def close(self) -> list[dict[str, object]]:
         """The log's lines."""
@@ -68,7 +68,7 @@ def review(profile: str = "2g.20gb", name: str = "train", **request: object) -> 
 def webhook():
     one = Webhook()
     yield one
-    if one.live.server._socket is not None:
+    if one.live.listener._socket is not None:
         one.close()
 
 
@@ -78,10 +78,10 @@ def client(webhook):
         yield one
 
 
-def answered(client: Client, body: bytes) -> dict[str, object]:
+def answered(client: Client, body: bytes) -> dict[str, Any]:
     reply = client.post(body)
     assert reply.status == 200
-    response: dict[str, object] = json.loads(reply.body)["response"]
+    response: dict[str, Any] = json.loads(reply.body)["response"]
     return response
 
 
@@ -144,7 +144,7 @@ def test_rejected(webhook, client):
     """A rejection is counted by its reason, from 0 on: an alert on an increase would miss one that begins with 1."""
     for code in REJECTIONS:
         assert scrape(webhook.metrics)["gpu_webhook_rejections_total", ("reason", code)] == 0
-    webhook.mutate.configure(config.parse("fallback: {downgrades: false, wholeGPU: false}"))
+    webhook.endpoint.configure(config.parse("fallback: {downgrades: false, wholeGPU: false}"))
     assert answered(client, review("2g.20gb"))["allowed"] is False
     assert scrape(webhook.metrics)["gpu_webhook_rejections_total", ("reason", "not_offered")] == 1
 
@@ -155,7 +155,7 @@ def test_rejected(webhook, client):
 )
 def test_fault_11_view_not_complete(webhook, client, configured, allowed):
     """Before the view is complete the configured verdict is given, never a guess; then decisions begin."""
-    webhook.mutate.configure(config.parse(configured))
+    webhook.endpoint.configure(config.parse(configured))
     webhook.missing = "nodes not listed yet"
     response = answered(client, review())
     assert response["allowed"] is allowed
@@ -172,7 +172,7 @@ def test_fault_11_view_not_complete(webhook, client, configured, allowed):
 @pytest.mark.parametrize(("configured", "allowed"), [("{}", True), ("server: {onError: deny}", False)])
 def test_fault_12_decision_fails(webhook, client, configured, allowed):
     """An exception in a decision: the configured verdict, a counter, a traceback in the log alone."""
-    webhook.mutate.configure(config.parse(configured))
+    webhook.endpoint.configure(config.parse(configured))
     response = answered(client, review(name="unlucky"))
     assert response["allowed"] is allowed
     assert "ZeroDivisionError" not in json.dumps(response)

@@ -1,7 +1,7 @@
-"""The `tessera` command: one file per command, and the one place that wires things together.
+"""The `tessera` command: one file or one folder per command, and `common` for what they share.
 
-What belongs here: options, help texts, reading and writing of files and terminals, exit codes, and putting the
-parts of the other packages together. What does not: rules of any kind.
+What belongs here: options, help texts, tables, colours, exit codes, and calling the parts of the other packages. What does not:
+anything that decides. That is tested without a terminal, in the packages below.
 """
 
 import sys

@@ -1,24 +1,23 @@
 """The root command: which commands there are, and how every one of them ends.
 
-Commands are imported when they are used, so that `tessera --help` and shell completion stay quick.
 Exit codes: 0 done, 1 failed, 2 bad input, 3 a pod was rejected, 4 less is available than asked for, 130 interrupted.
 """
 
-import importlib
 import os
 import sys
 from typing import Final
 
 import click
 
+from tessera import __version__
+from tessera.cli.common.lazy import LazyGroup, Table
 from tessera.core.errors import TesseraError
 
 EXIT_FAILED: Final = 1
 EXIT_BAD_INPUT: Final = 2
 EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as shells report it
 
-# name → (module with a click command called `command`, one line of help)
-COMMANDS: Final[dict[str, tuple[str, str]]] = {
+COMMANDS: Final[Table] = {
     "admit": ("tessera.cli.admit.command", "Decide about pods offline, with the very code of the webhook."),
     "capacity": (
         "tessera.cli.capacity.command",
@@ -39,29 +38,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 }
 
 
-class LazyGroup(click.Group):
-    """A group that knows its commands by name and imports them on use."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """All commands, in the order in which a person would want to meet them."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command's module, only now."""
-        if cmd_name not in COMMANDS:
-            return None
-        module, _ = COMMANDS[cmd_name]
-        command: click.Command = importlib.import_module(module).command
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands from the table, without importing any of them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
-
-
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="tessera-gpu", prog_name="tessera", message="%(prog)s %(version)s")
+@click.command(cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="tessera", message="%(prog)s %(version)s")
 def tessera() -> None:
     """GPUs on Kubernetes, cut into slices.
 
@@ -71,7 +49,7 @@ def tessera() -> None:
 
 
 def run(args: list[str] | None = None) -> int:
-    """Run one command; every error a person can mend is one sentence on standard error."""
+    """Run one command; every error that the user can mend is one sentence on standard error."""
     prog = "kubectl tessera" if os.path.basename(sys.argv[0]).startswith("kubectl-") else "tessera"  # noqa: PTH119
     try:
         result = tessera.main(args=args, prog_name=prog, standalone_mode=False)
@@ -98,7 +76,7 @@ def run(args: list[str] | None = None) -> int:
         click.echo(f"{prog}: {error}", err=True)
         return EXIT_BAD_INPUT if isinstance(error, ValueError) else EXIT_FAILED
     except BrokenPipeError:
-        # whoever read our output has left (`tessera … | head`): nothing more to say, and no noise at exit
+        # the reader of our output has left (`tessera … | head`): nothing more to say, and no noise at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return result if isinstance(result, int) else 0

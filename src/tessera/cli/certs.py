@@ -16,13 +16,13 @@ from tessera.core.errors import TesseraError
 
 if TYPE_CHECKING:
     from tessera.kube.rest.client import Client
-    from tessera.webhook.certificates.rotation import Vault
+    from tessera.webhook.certificates.rotation import Authorities
     from tessera.webhook.certificates.store import KubeStore
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
-_TRIES: Final = 5  # when somebody else changes the Secret at the same moment
+_TRIES: Final = 5  # when another client changes the Secret at the same moment
 
 _WHERE: Final[tuple[Callable[[Any], Any], ...]] = (
     cluster_options,
@@ -101,8 +101,8 @@ def export(file: str, **where: Any) -> None:
     from tessera.webhook.certificates.authorities import bundle_of
     from tessera.webhook.certificates.rotation import Policy
 
-    vault = _call(where, _vault)
-    bundle = bundle_of(vault.trusted(time.time(), Policy()))
+    authorities = _call(where, _authorities)
+    bundle = bundle_of(authorities.trusted(time.time(), Policy()))
     if file == "-":
         click.echo(bundle.decode(), nl=False)
     else:
@@ -121,33 +121,33 @@ def _call(where: dict[str, Any], function: Callable[["KubeStore"], Awaitable[T]]
     return choice.run(call)
 
 
-async def _vault(store: "KubeStore") -> "Vault":
+async def _authorities(store: "KubeStore") -> "Authorities":
     return (await _versioned(store))[1]
 
 
-async def _versioned(store: "KubeStore") -> tuple[str, "Vault"]:
-    from tessera.webhook.certificates.authorities import read_vault
+async def _versioned(store: "KubeStore") -> tuple[str, "Authorities"]:
+    from tessera.webhook.certificates.authorities import read_authorities
 
     secret = await store.read_secret()
-    vault = read_vault(secret.data, store.secret_name) if secret else None
-    if secret is None or vault is None:
+    authorities = read_authorities(secret.data, store.secret_name) if secret else None
+    if secret is None or authorities is None:
         raise TesseraError(
             f"{store.secret_name} {'is empty' if secret else 'does not exist'}: "
             "a webhook without --tls-cert makes the authority when it starts"
         )
-    return secret.version, vault
+    return secret.version, authorities
 
 
 async def _describe(store: "KubeStore") -> list[dict[str, Any]]:
     from tessera.webhook.certificates.authorities import names_in
     from tessera.webhook.certificates.rotation import Policy
 
-    vault, found, policy = await _vault(store), await store.read_bundles(), Policy()
+    authorities, found, policy = await _authorities(store), await store.read_bundles(), Policy()
     bundles = [names_in(pem) for pem in found.bundles.values()] if found else []
-    roles = [("current", vault.current)]
-    roles += [("next", vault.following)] if vault.following else []
-    roles += [("retiring", one) for one in vault.retiring]
-    retires = vault.retiring_since + policy.leaf_life + 2 * policy.skew
+    roles = [("current", authorities.current)]
+    roles += [("next", authorities.following)] if authorities.following else []
+    roles += [("retiring", one) for one in authorities.retiring]
+    retires = authorities.retiring_since + policy.leaf_life + 2 * policy.skew
     return [
         {
             "role": role,
@@ -163,7 +163,7 @@ async def _describe(store: "KubeStore") -> list[dict[str, Any]]:
 
 async def _introduce(store: "KubeStore") -> str:
     from tessera.webhook.certificates import pki, rotation
-    from tessera.webhook.certificates.authorities import write_vault
+    from tessera.webhook.certificates.authorities import write_authorities
     from tessera.webhook.certificates.manager import Conflict
     from tessera.webhook.certificates.signer import Made, Question, Signer
 
@@ -172,17 +172,17 @@ async def _introduce(store: "KubeStore") -> str:
 
     policy = rotation.Policy()
     for _ in range(_TRIES):
-        version, vault = await _versioned(store)
-        if vault.following is not None:
-            return f"a rotation is under way: {vault.following.name[:16]} follows {vault.current.name[:16]}"
+        version, authorities = await _versioned(store)
+        if authorities.following is not None:
+            return f"a rotation is under way: {authorities.following.name[:16]} follows {authorities.current.name[:16]}"
         now = time.time()
         fresh = await Signer(ask).authority(now - policy.skew, now + policy.authority_life)
         try:
-            await store.write_secret(version, write_vault(rotation.introduce(vault, fresh, now)))
+            await store.write_secret(version, write_authorities(rotation.introduce(authorities, fresh, now)))
         except Conflict:
             continue
         return (
-            f"{fresh.name[:16]} follows {vault.current.name[:16]}: published by the replicas within seconds, "
+            f"{fresh.name[:16]} follows {authorities.current.name[:16]}: published by the replicas within seconds, "
             f"in use about {policy.settle / 60:.0f} minutes later, alone after {policy.leaf_life / 86400:.0f} days"
         )
     raise TesseraError(f"{store.secret_name} keeps changing: try again")

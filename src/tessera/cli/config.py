@@ -3,8 +3,8 @@
 import click
 
 from tessera.cli.common import completing
-from tessera.cli.common.terminal import called, read_file
 from tessera.core.errors import InvalidInputs
+from tessera.kube.object_files import called, read_file
 
 
 @click.group()

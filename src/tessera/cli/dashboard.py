@@ -42,35 +42,25 @@ def command(cluster: ClusterChoice, port: int, config_file: str | None) -> int:
     nothing from elsewhere, and changes nothing in the cluster. ^C ends it.
     """
     from tessera.cli.admit.command import read_policy
-    from tessera.cli.common.ending import run_until_told
+    from tessera.serving.ending import run_until_signalled
 
-    return run_until_told(_serve(cluster, port, read_policy(config_file)))
+    return run_until_signalled(_serve(cluster, port, read_policy(config_file)))
 
 
 async def _serve(choice: ClusterChoice, port: int, policy: "Policy") -> int:
     from tessera.cli.common.page import explainer
     from tessera.dashboard.board import Board
     from tessera.dashboard.server import serve_page
-    from tessera.kube.access.choice import find_cluster
-    from tessera.kube.errors import Unreachable
-    from tessera.kube.rest.client import Client
-    from tessera.kube.rest.paths import path_of
     from tessera.kube.watch.view import LiveView
 
-    cluster = find_cluster(choice.kubeconfig, choice.context)
-    board = Board(f"{cluster.endpoint} ({cluster.source})" if cluster.source else str(cluster.endpoint))
-    async with Client(cluster, user_agent="tessera-dashboard") as client:
+    async with choice.connected("tessera-dashboard") as client:
+        cluster = client.cluster
+        board = Board(f"{cluster.endpoint} ({cluster.source})" if cluster.source else str(cluster.endpoint))
         view = LiveView(client, keep=None)  # explanations tell of all nodes
-        try:
-            await client.get(path_of("v1", "namespaces"), {"limit": 1})  # whoever may not, hears it now
-            async with (
-                serve_page(client, board, explainer(view.offers, policy), port) as url,
-                asyncio.TaskGroup() as tasks,
-            ):
-                tasks.create_task(view.run())
-                await view.synced()
-                click.echo(f"{url}  shows {cluster.endpoint}; ^C ends it")
-                await asyncio.Event().wait()
-        except Unreachable as error:
-            raise Unreachable(error.kind, f"cannot reach the cluster ({cluster.source}): {error}") from error
+        async with (
+            view.following(),
+            serve_page(client, board, explainer(view.offers, policy), port) as url,
+        ):
+            click.echo(f"{url}  shows {cluster.endpoint}; ^C ends it")
+            await asyncio.Event().wait()
     return 0

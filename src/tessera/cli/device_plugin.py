@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import signal
 import socket
 import tempfile
 from collections.abc import Callable
@@ -14,9 +13,10 @@ import click
 
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
-from tessera.cli.common.terminal import read_parsed
+from tessera.cli.common.terminal import read_parsed, table
 
 if TYPE_CHECKING:
+    from tessera.core.devices.device import Device
     from tessera.kube.access.cluster import Cluster
     from tessera.node.process import NodePlugin, Settings
     from tessera.protocol.configuration.devices import DeviceConfiguration
@@ -41,20 +41,22 @@ def _folder(name: str, default: str, text: str) -> Callable[[_Function], _Functi
               help="The node's name; default: the host's.")  # fmt: skip
 @_folder("kubelet-dir", "/var/lib/kubelet", "The kubelet's folder.")
 @_folder("cdi-dir", "/var/run/cdi", "Where CDI specs go.")
-@_folder("state-dir", "/var/lib/tessera", "What outlives a restart; the same path here and on the host.")
+@_folder(
+    "state-dir",
+    "/var/lib/tessera",
+    "Where state is kept across restarts; the same path here and on the host.",
+)
 @_folder("host-root", "/", "Where the host's files are seen.")
 @click.option("--layout", "layout_file", type=click.Path(path_type=Path), metavar="FILE", envvar="TESSERA_LAYOUT",
               show_envvar=True, help="Follow the MIG layout in this file, not the node's annotation.")  # fmt: skip
 @click.option("--metrics-listen", metavar="[HOST]:PORT", envvar="TESSERA_METRICS_LISTEN", show_envvar=True,
               help="Serve /metrics, /livez and /readyz there.")  # fmt: skip
 @cluster_options
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", envvar="TESSERA_LOG_FORMAT",
-              show_envvar=True, show_default=True)  # fmt: skip
+@click.option("--log-format", type=click.Choice(["auto", "json", "text"]), default="auto", envvar="TESSERA_LOG_FORMAT",
+              show_envvar=True, show_default=True, help="`auto`: text on a terminal, JSON elsewhere.")  # fmt: skip
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
               envvar="TESSERA_LOG_LEVEL", show_envvar=True, show_default=True)  # fmt: skip
-@click.option(
-    "--list", "list_only", is_flag=True, help="Print the devices there are, and how they are; then leave."
-)
+@click.option("--list", "list_only", is_flag=True, help="Print the devices and their health, and exit.")
 def command(
     config_file: str,
     node_name: str | None,
@@ -65,7 +67,7 @@ def command(
     layout_file: Path | None,
     metrics_listen: str | None,
     cluster: ClusterChoice,
-    log_format: Any,
+    log_format: str,
     log_level: str,
     list_only: bool,
 ) -> int:
@@ -74,9 +76,9 @@ def command(
     Devices come from the configuration: listed ones, simulated GPUs, or the GPUs that NVML finds. Simulated GPUs are
     cut as the node's annotation run.ai/mig.config says, and again whenever it changes.
     """
-    from tessera.node import logs
     from tessera.node.process import Settings
     from tessera.serving.address import Address
+    from tessera.serving.logs import Log, choose, forwarding
 
     address = Address.parse(metrics_listen) if metrics_listen else None
     configuration = _configuration(config_file)
@@ -90,11 +92,11 @@ def command(
     )
     if list_only:
         return _list(configuration, settings)
-    logs.set_up(log_format, log_level)
-    followed = None
-    if configuration.simulated and layout_file is None:
-        followed = _cluster(cluster, settings.node)
-    return asyncio.run(_run(configuration, settings, followed, address))
+    with forwarding(Log(choose(log_format), log_level)):
+        followed = None
+        if configuration.simulated and layout_file is None:
+            followed = _cluster(cluster, settings.node)
+        return asyncio.run(_run(configuration, settings, followed, address))
 
 
 def _configuration(file: str) -> "DeviceConfiguration":
@@ -123,13 +125,15 @@ def _cluster(choice: ClusterChoice, node: str) -> "Cluster | None":
 def _list(configuration: "DeviceConfiguration", settings: "Settings") -> int:
     from tessera.node.process import NodePlugin
 
-    with tempfile.TemporaryDirectory() as nowhere:  # a look leaves nothing behind
+    async def look(nowhere: str) -> "list[Device]":
         node = NodePlugin(configuration, replace(settings, state_dir=Path(nowhere)))
-        devices = [device for source in node.sources for device in source.devices()]
+        return [device for source in node.sources for device in await source.devices()]
+
+    with tempfile.TemporaryDirectory() as nowhere:  # a look leaves nothing behind
+        devices = asyncio.run(look(nowhere))
     rows = [(d.resource, d.id, "healthy" if d.healthy else f"unhealthy: {d.problem}") for d in devices]
-    widths = [max(map(len, column), default=0) for column in zip(*rows, strict=True)] or [0, 0, 0]
-    for resource, name, health in rows:
-        click.echo(f"{resource:{widths[0]}}  {name:{widths[1]}}  {health}")
+    for line in table(rows):
+        click.echo(line)
     return 0
 
 
@@ -139,27 +143,17 @@ async def _run(
     cluster: "Cluster | None",
     address: "Address | None",
 ) -> int:
-    """Work until SIGTERM or SIGINT, and then leave in good order."""
+    """Work until a signal, and then leave in good order."""
     from tessera.kube.rest.client import Client
     from tessera.node.process import NodePlugin
+    from tessera.serving.ending import Signalled, until_signalled
 
     client = Client(cluster, user_agent="tessera-device-plugin") if cluster else None
     node = NodePlugin(configuration, settings, client)
-    work = asyncio.ensure_future(_serve(node, address))
-    loop = asyncio.get_running_loop()
-    stopping = []
-
-    def stop(name: str) -> None:
-        stopping.append(name)
-        work.cancel()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number.name)
     try:
-        await work
-    except asyncio.CancelledError:
-        if not stopping:
-            raise
+        await until_signalled(_serve(node, address))
+    except Signalled:
+        pass
     finally:
         if client is not None:
             client.close()

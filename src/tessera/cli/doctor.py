@@ -43,7 +43,7 @@ def _check_names() -> list[str]:
 @click.option("--cdi-dir", type=click.Path(path_type=Path), metavar="DIR",
               help="On a node: also look at the CDI specs there, such as /var/run/cdi.")  # fmt: skip
 @click.option("--state-dir", type=click.Path(path_type=Path), metavar="DIR", default=Path("/var/lib/tessera"),
-              show_default=True, help="On a node: what its device plugin told the kubelet.")  # fmt: skip
+              show_default=True, help="On a node: where its device plugin keeps its state.")  # fmt: skip
 @click.option("--check", "only", multiple=True, metavar="NAME", shell_complete=completing.names(_check_names),
               help="Make only this check, by its name in -o json. Repeatable.")  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)

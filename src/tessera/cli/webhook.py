@@ -2,14 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from tessera.cli.common import completing
-
-if TYPE_CHECKING:
-    from tessera.webhook.certificates.rotation import Policy
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -20,17 +17,6 @@ def _option(*names: str, **settings: Any) -> Callable[[F], F]:
     """An option that can also be given in the environment: `--tls-cert` as `TESSERA_TLS_CERT`."""
     variable = "TESSERA_" + names[0].removeprefix("--").replace("-", "_").upper()
     return click.option(*names, envvar=variable, show_envvar=True, show_default=True, **settings)
-
-
-def _policy(_: click.Context, __: click.Parameter, text: str) -> "Policy":
-    import json
-
-    from tessera.webhook.certificates.rotation import Policy
-
-    try:
-        return Policy(**json.loads(text))
-    except (ValueError, TypeError) as error:
-        raise click.BadParameter(str(error)) from error
 
 
 @click.command()
@@ -117,7 +103,6 @@ def _policy(_: click.Context, __: click.Parameter, text: str) -> "Policy":
     metavar="N",
     help="Beyond this, the connection idle longest makes room.",
 )
-@click.option("--certificate-policy", hidden=True, default="{}", callback=_policy)  # JSON; for tests
 def command(
     listen: str,
     metrics_listen: str,

@@ -1,5 +1,6 @@
-"""Texts that came from outside, as messages may carry them: short, and without control characters."""
+"""Texts as messages may carry them: short, and without control characters."""
 
+from collections.abc import Sequence
 from typing import Final
 
 MOST_SHOWN: Final = 60  # characters: enough to recognize a value by, and a message of one line stays one
@@ -14,3 +15,9 @@ def quoted(text: str, most: int = MOST_SHOWN) -> str:
     """The same in quotation marks; `…` stands behind them."""
     shown = escaped(text[:most], most).replace('"', '\\"')
     return f'"{shown}"' + ("…" if len(text) > most else "")
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """The first of some names, and how many more there are: `a, b and 3 more`."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -1,35 +1,29 @@
 """What the page shows, kept as parts that each have a name: a part that changed is sent again, and no other.
 
-Parts are `node/<name>`, `totals`, `pending`, `admissions`, `layouts` and `about`. Whatever changes in the cluster only marks
-parts; they are made anew when somebody asks what is new.
+Parts are `node/<name>`, `totals`, `pending`, `admissions`, `layouts` and `about`. A change in the cluster only marks
+parts; they are made anew when the page asks what is new.
 """
 
-import calendar
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from tessera.core.devices.capacity import Capacity, Usage, Usages, in_order, total
 from tessera.core.kubernetes.quantity import ZERO, Quantity
-from tessera.core.kubernetes.resources import is_whole_or_mig, short
+from tessera.dashboard.layouts import LayoutHistory, moment, short_name
 from tessera.dashboard.mosaic import mosaic_of
 from tessera.dashboard.observed import Denial, SeenNode, SeenPod, asks_for_gpus
 from tessera.kube.watch.resource import Key
 
 _MOST_ADMISSIONS: Final = 100
 _MOST_DENIALS: Final = 1000
-_MOST_LAYOUTS: Final = 50
 _MOST_PENDING: Final = 200
-_TOGETHER: Final = 15.0  # seconds; a kubelet tells of its resources within ten
-_LONGEST_LAYOUT: Final = 120  # characters; an annotation may have 256 KiB
-_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 Parts = Mapping[str, bytes]  # name → JSON
-Offered = Mapping[str, int]  # GPU resource → how many
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,43 +38,24 @@ class Admission:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutChange:
-    """What a node's layout did, and what that did to what the node offers."""
-
-    when: str
-    node: str
-    state: str
-    reason: str
-    before: Offered
-    after: Offered
-
-    @property
-    def offers(self) -> str:
-        """`1g.10gb 0 → 28, 2g.20gb 8 → 0`; what is as it was is left out."""
-        names = in_order({**self.before, **self.after})
-        numbers = ((short_name(name), self.before.get(name, 0), self.after.get(name, 0)) for name in names)
-        return ", ".join(f"{name} {old} → {new}" for name, old, new in numbers if old != new)
-
-
 class Board:
     """The state of the page."""
 
     def __init__(
-        self, about: str, *, told_admissions: bool = False, clock: Callable[[], float] = time.time
+        self, about: str, *, all_admissions: bool = False, clock: Callable[[], float] = time.time
     ) -> None:
-        """`told_admissions`: somebody tells of every admission, so that pods need not be asked."""
+        """`all_admissions`: the caller reports every admission (`admitted`), so that none is read from pods."""
         self.version = 0
         self._about = about
-        self._told = told_admissions
+        self._all_admissions = all_admissions
         self._clock = clock
         self._nodes: dict[str, SeenNode] = {}
         self._pods: dict[Key, SeenPod] = {}
         self._on: dict[str, dict[Key, SeenPod]] = {}  # pods by node; empty: without one
         self._capacity = Capacity()
         self._admissions: deque[Admission] = deque(maxlen=_MOST_ADMISSIONS)
-        self._layouts: deque[LayoutChange] = deque(maxlen=_MOST_LAYOUTS)
-        self._denials: deque[str] = deque(maxlen=_MOST_DENIALS)  # names of events that were told
+        self._layouts = LayoutHistory(clock)
+        self._denials: deque[str] = deque(maxlen=_MOST_DENIALS)  # names of events that are shown
         self._trouble = ""
         self._marked: set[str] = {"about", "totals", "pending", "admissions", "layouts"}
         self._parts: dict[str, bytes] = {}
@@ -94,8 +69,8 @@ class Board:
             return
         self._nodes[one.node.name] = one
         self._capacity.put_node(one.node)
-        if before is not None:
-            self._note_layout(before, one)
+        if before is not None and self._layouts.see(before, one):
+            self._mark("layouts")
         self._mark(f"node/{one.node.name}", "totals")
 
     def remove_node(self, name: str) -> None:
@@ -116,7 +91,7 @@ class Board:
         self._pods[key] = one
         self._on.setdefault(one.claim.node, {})[key] = one
         self._capacity.add(one.claim)
-        if before is None and not self._told and asks_for_gpus(one.claim):
+        if before is None and not self._all_admissions and asks_for_gpus(one.claim):
             self.admitted(_admission_of(one))
         self._mark(f"node/{one.claim.node}" if one.claim.node else "pending", "totals")
 
@@ -135,7 +110,7 @@ class Board:
         self._mark("admissions")
 
     def denied(self, denial: Denial) -> None:
-        """A controller was refused a pod; it tries again and again, which is told once."""
+        """A controller was refused a pod; it tries again and again, which is shown once."""
         if denial.name not in self._denials:
             self._denials.append(denial.name)
             self.admitted(
@@ -162,36 +137,9 @@ class Board:
         self._marked.update(parts)
         self.version += 1
 
-    def _note_layout(self, before: SeenNode, after: SeenNode) -> None:
-        """What is asked for, and then what state it is in, are entries; what the node offers is added to the last one.
-
-        A kubelet tells of resources one by one, before the state changes or after it.
-        """
-        gpus, old, new = after.gpus, _offered(before), _offered(after)
-        last = next((one for one in self._layouts if one.node == gpus.name), None)
-        if before.gpus.layout != gpus.layout:
-            asked = " ".join((gpus.layout or "nothing").split())[:_LONGEST_LAYOUT]
-            self._note(LayoutChange(self.now(), gpus.name, "asked", asked, old, new))
-        elif (before.gpus.state, before.gpus.reason) != (gpus.state, gpus.reason):
-            self._note(LayoutChange(self.now(), gpus.name, gpus.state, gpus.reason, old, new))
-        elif old == new:
-            return
-        elif last is not None and last.after == old and self._is_recent(last.when):
-            self._layouts[self._layouts.index(last)] = replace(last, after=new)
-            self._mark("layouts")
-        else:
-            self._note(LayoutChange(self.now(), gpus.name, gpus.state, gpus.reason, old, new))
-
-    def _note(self, change: LayoutChange) -> None:
-        self._layouts.appendleft(change)
-        self._mark("layouts")
-
-    def _is_recent(self, when: str) -> bool:
-        return self._clock() - calendar.timegm(time.strptime(when, _TIME)) <= _TOGETHER
-
     def now(self) -> str:
         """This moment, as the API writes it."""
-        return time.strftime(_TIME, time.gmtime(self._clock()))
+        return moment(self._clock())
 
     # what is shown
 
@@ -228,10 +176,7 @@ class Board:
             case "admissions":
                 return list(self._admissions)
             case _:
-                return [
-                    {"when": o.when, "node": o.node, "state": o.state, "reason": o.reason, "offers": o.offers}
-                    for o in self._layouts
-                ]
+                return self._layouts.shown()
 
     def _node(self, name: str) -> Any:
         one = self._nodes.get(name)
@@ -266,17 +211,12 @@ class Board:
         ]
 
 
-def short_name(resource: str) -> str:
-    """A resource as people call it."""
-    return short(resource) if is_whole_or_mig(resource) else resource
-
-
 def _devices(one: SeenPod) -> dict[str, Quantity]:
     return in_order(one.claim.amounts)
 
 
 def _resources(usages: Usages, asked: Mapping[str, Quantity] | None = None) -> list[dict[str, Any]]:
-    """Rows of a table; what nobody has and nobody wants is left out."""
+    """Rows of a table; a resource that no node has and no pod asks for is left out."""
     wanted = asked or {}
     rows = []
     for resource in in_order({**usages, **wanted}):
@@ -306,8 +246,3 @@ def _admission_of(one: SeenPod) -> Admission:
     asked = claim.record.partition("->")[0]
     reason = f"no node that this pod could use offered {asked} as asked"
     return Admission(claim.created, claim.namespace, claim.name, "fallback", claim.record, reason)
-
-
-def _offered(node: SeenNode) -> dict[str, int]:
-    found = node.node.allocatable.items()
-    return {resource: int(amount.value) for resource, amount in found if is_whole_or_mig(resource) and amount}

@@ -26,17 +26,17 @@ _LOOK_SECONDS: Final = 5.0
 async def following(client: Client, board: Board, *, denials: bool = True) -> AsyncIterator[None]:
     """Keep a board right: complete when this begins, until it ends.
 
-    Events are extra: who may not read them sees no denials, and everything else.
+    Events are extra: a client that may not read them sees everything but denials.
     """
     sinks: dict[Resource, Sink[Any]] = {NODES: _nodes(board), UNFINISHED_PODS: _pods(board)}
     if denials:
         sinks[FAILED_CREATES] = _denials(board)
     async with follow(client, sinks) as follower:
-        telling = asyncio.create_task(_tell_trouble(follower, board))
+        watching = asyncio.create_task(_show_trouble(follower, board))
         try:
             yield
         finally:
-            telling.cancel()
+            watching.cancel()
 
 
 def _nodes(board: Board) -> Sink[SeenNode]:
@@ -57,7 +57,7 @@ def _pods(board: Board) -> Sink[SeenPod]:
 
 
 def _denials(board: Board) -> Sink[Denial | None]:
-    """Events tell of pods that were never created; that one is forgotten changes nothing."""
+    """Events are of pods that were never created; when the API server forgets one, nothing changes."""
 
     def replace(seen: Iterable[Denial | None]) -> None:
         for one in sorted((one for one in seen if one), key=lambda one: one.when):
@@ -70,7 +70,7 @@ def _denials(board: Board) -> Sink[Denial | None]:
     return Sink(see_event, replace, put, lambda _: None)
 
 
-async def _tell_trouble(follower: Follower, board: Board) -> None:
+async def _show_trouble(follower: Follower, board: Board) -> None:
     """Say so on the page when the API server has gone silent."""
     while True:
         board.trouble(follower.trouble())

@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tessera.core.devices.capacity import in_order
-from tessera.core.devices.ids import gpu_uuid, mig_uuid
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_whole_or_mig
 from tessera.core.mig.geometry import Product
-from tessera.core.mig.layout import CardLayout, NodeLayout
+from tessera.core.mig.layout import CardLayout, NodeLayout, Slot
 from tessera.core.mig.placement import every_place
 from tessera.core.mig.profile import MigProfile
 from tessera.dashboard.observed import SeenNode, SeenPod
@@ -36,7 +35,7 @@ class Tile:
     pod: str = ""
     guessed: bool = False  # some pod holds it; which one is not known
     leaving: bool = False  # no longer wanted, and stays for its pod
-    out: bool = False  # the node does not offer it: it is unhealthy, or nobody has made it yet
+    out: bool = False  # the node does not offer it: it is unhealthy, or not made yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class Mosaic:
     """All that a node has to hand out."""
 
     cards: tuple[Card, ...]
-    loose: Mapping[str, tuple[Tile, ...]]  # devices of cards that nobody describes, by resource
+    loose: Mapping[str, tuple[Tile, ...]]  # devices of cards that are not described, by resource
     trouble: str = ""  # why the cards cannot be drawn
 
 
@@ -105,8 +104,8 @@ class _Holders:
             for key in pod.held:
                 self._by_id[key] = name
             for resource, amount in pod.claim.amounts.items():
-                told = sum(one == resource for one, _ in pod.held)
-                unknown = min(int(amount.value), _MOST_LOOSE) - told
+                known = sum(one == resource for one, _ in pod.held)
+                unknown = min(int(amount.value), _MOST_LOOSE) - known
                 self._somewhere.setdefault(resource, []).extend([name] * unknown)
 
     def resources(self) -> set[str]:
@@ -118,7 +117,7 @@ class _Holders:
         return self._by_id.pop((resource, device), "")
 
     def some(self, resource: str) -> str:
-        """A pod that holds one of these, nobody knows which."""
+        """A pod that holds one of these; which one is not known."""
         pods = self._somewhere.get(resource)
         return pods.pop(0) if pods else ""
 
@@ -149,12 +148,12 @@ def _planned(gpus: GpuNode, layout: NodeLayout, holders: _Holders) -> dict[int, 
             instance = slot.instance
             start = instance.position if instance else 0
             size = instance.size if instance else layout.cards[slot.card].product.memory_slices
-            told = mapped.get((slot.card, start)) if instance else None
-            device = told.device_uuid if told else slot.uuid(gpus.name)
+            reported = mapped.get((slot.card, start)) if instance else None
+            device = reported.device_uuid if reported else slot.uuid(gpus.name)
             what = str(instance.profile) if instance else "gpu"
-            leaving = told is not None and told.leaving
+            leaving = reported is not None and reported.leaving
             tile = Tile(what, start, size, resource, device, holders.on(resource, device), leaving=leaving)
-            # somebody holds what is leaving, for certain: such tiles are the first to be guessed
+            # a pod holds what is leaving, for certain: such tiles are the first to be guessed
             planned[slot.card].append(_guess(tile, holders) if leaving else tile)
     return planned
 
@@ -196,9 +195,9 @@ def _every_place(node: str, layout: NodeLayout) -> dict[str, tuple[int, int, int
     places: dict[str, tuple[int, int, int, str]] = {}
     for number, card in enumerate(layout.cards):
         product = card.product
-        places[gpu_uuid(node, number)] = (number, 0, product.memory_slices, "gpu")
+        places[Slot(number).uuid(node)] = (number, 0, product.memory_slices, "gpu")
         for one in every_place(product):
-            places[mig_uuid(node, number, one)] = (number, one.position, one.size, str(one.profile))
+            places[Slot(number, one).uuid(node)] = (number, one.position, one.size, str(one.profile))
     return places
 
 

@@ -20,7 +20,7 @@ _DENIED: Final = 'admission webhook "gpu-allocation.k8s.io" denied the request: 
 
 
 def matters(resource: str) -> bool:
-    """Whether the page shows a resource: GPUs, and whatever else device plugins bring."""
+    """Whether the page shows a resource: GPUs, and what else device plugins bring."""
     return is_extended(resource)
 
 

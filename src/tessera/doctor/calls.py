@@ -15,7 +15,9 @@ from tessera.doctor.findings import Finding, note, problem, warning
 from tessera.doctor.webhook import answers, short, shown, upgrade, webhooks_of
 from tessera.protocol.configuration import webhook as config
 
-_LONGEST_TIMEOUT: Final = 10  # seconds; every GPU pod's creation waits that long while nobody answers
+_LONGEST_TIMEOUT: Final = (
+    10  # seconds; every GPU pod's creation waits that long while the webhook does not answer
+)
 _OWN_NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"  # the API server sets it on every namespace
 _MEANT_DISABLED: Final = frozenset({"disabled", "disable", "false", "off", "no"})
 
@@ -28,7 +30,7 @@ _CALL_FAILURES: Final = (
      "the webhook's certificate is for another name than the one it is called by", "certs"),
     (r"no endpoints available|no service port|could not find the requested resource",
      "the webhook's Service leads to no ready pod", "pods"),
-    (r"connection refused", "nobody listens where the webhook's Service leads", "pods"),
+    (r"connection refused", "no process listens where the webhook's Service leads", "pods"),
     (r"context deadline exceeded|i/o timeout|Client\.Timeout|no route to host",
      "the webhook does not answer in time: does a network policy or a firewall keep the API server away from its port?", "network"),
     (r"tls:|EOF|remote error", "the TLS handshake with the webhook fails", "certs"),
@@ -111,7 +113,7 @@ def policy(seen: Evidence) -> Iterator[Finding]:
             )
         if webhook.timeout_seconds > _LONGEST_TIMEOUT:
             yield warning(
-                f"timeoutSeconds is {webhook.timeout_seconds}: so long every GPU pod waits while nobody answers; "
+                f"timeoutSeconds is {webhook.timeout_seconds}: so long every GPU pod waits while the webhook does not answer; "
                 "answers take milliseconds, 5 is plenty"
             )
         if not fails:

@@ -51,7 +51,7 @@ class CdiFile:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything there is to judge. None: there is no such thing, unless `unseen` says that nobody could look."""
+    """Everything there is to judge. None: there is no such thing, unless `unseen` says that it could not be looked at."""
 
     names: Names = field(default_factory=Names)
     now: float = 0.0  # Unix time
@@ -72,4 +72,4 @@ class Evidence:
     plugin_configs: Mapping[str, str] = field(default_factory=dict)  # DaemonSet → its devices.yaml
     cdi: tuple[CdiFile, ...] = ()
     devices: tuple[str, ...] = ()  # CDI names that the plugin told the kubelet
-    unseen: Mapping[str, str] = field(default_factory=dict)  # field → why nobody could look
+    unseen: Mapping[str, str] = field(default_factory=dict)  # field → why it could not be looked at

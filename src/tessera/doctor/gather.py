@@ -7,7 +7,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.doctor import wire
 from tessera.doctor.evidence import Evidence, Names, SeenPod, Trial
@@ -15,6 +14,8 @@ from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
+from tessera.kube.watch.listing import list_all
+from tessera.kube.watch.resource import FAILED_CREATES, UNFINISHED_PODS
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.pod import decode_pod, pod_of
 
@@ -23,7 +24,6 @@ T = TypeVar("T")
 _APPS: Final = "apps/v1"
 _CONFIGURATIONS: Final = ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations")
 _PLUGINS: Final = "app.kubernetes.io/component=device-plugin"  # the chart's label
-_UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 _MOST_REFUSALS: Final = 500  # events; there may be thousands of the same
 TRIED: Final = "nvidia.com/gpu"  # fallback leaves it alone, so the answer does not depend on the nodes
 
@@ -99,20 +99,17 @@ class Gatherer:
         return await self._listed("nodes", objects.NodeIn, path_of("v1", "nodes"))
 
     async def _gpu_pods(self) -> tuple[SeenPod, ...]:
-        found: list[SeenPod] = []
+        found: list[SeenPod | None] = []
         with self._looking("pods"):
-            async for page in self._client.pages(path_of("v1", "pods"), {"fieldSelector": _UNFINISHED}):
-                for raw in _decode(page, wire.Page).items or ():
-                    pod = _pod_of(raw)
-                    if pod is not None:
-                        found.append(SeenPod(pod, _decode(raw, wire.PodState)))
-        return tuple(found)
+            pods = UNFINISHED_PODS
+            found = await list_all(self._client, pods.path, pods.query, _seen_pod)
+        return tuple(one for one in found if one is not None)
 
     async def _refusals(self) -> tuple[wire.Event, ...]:
         found: list[wire.Event] = []
         with self._looking("refusals"):
             page = await self._client.get(
-                path_of("v1", "events"), {"fieldSelector": "reason=FailedCreate", "limit": _MOST_REFUSALS}
+                FAILED_CREATES.path, {**FAILED_CREATES.query, "limit": _MOST_REFUSALS}
             )
             found = [_decode(raw, wire.Event) for raw in _decode(page, wire.Page).items or ()]
         return tuple(found)
@@ -143,8 +140,8 @@ class Gatherer:
     async def _listed(self, field: str, kind: type[T], path: str, labels: str = "") -> tuple[T, ...]:
         found: list[T] = []
         with self._looking(field):
-            async for page in self._client.pages(path, {"labelSelector": labels} if labels else None):
-                found += [_decode(raw, kind) for raw in _decode(page, wire.Page).items or ()]
+            query = {"labelSelector": labels or None}
+            found = await list_all(self._client, path, query, lambda raw: _decode(raw, kind))
         return tuple(found)
 
     @contextlib.contextmanager
@@ -156,15 +153,15 @@ class Gatherer:
             self._unseen[field] = error.message
 
 
-def _pod_of(raw: msgspec.Raw) -> Pod | None:
-    """The pod if it asks for GPUs, whatever else may be odd about it."""
+def _seen_pod(raw: bytes) -> SeenPod | None:
+    """A pod if it asks for GPUs, whatever else may be odd about it."""
     one = decode_pod(raw)
     try:
         pod = pod_of(one)
     except InvalidInput:
         return None  # the API server accepted it, and the scheduler will say what it thinks of it
     asks = any(is_whole_or_mig(name) for each in pod.all_containers() for name in each.resources())
-    return pod if asks else None
+    return SeenPod(pod, _decode(raw, wire.PodState)) if asks else None
 
 
 def _trial_pod() -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Final
 from tessera.core.kubernetes.node import Node, why_excluded
 from tessera.core.kubernetes.pod import Pod, requested
 from tessera.core.kubernetes.resources import is_whole_or_mig
+from tessera.core.text import first_of
 from tessera.doctor.evidence import Evidence, SeenPod
 from tessera.doctor.findings import Finding, problem, warning
 from tessera.doctor.webhook import short, webhooks_of
@@ -90,7 +91,7 @@ def _why(
         if all(free[node.name, resource] >= count for resource, count in asked.items())
     ]
     if having and not enough:
-        return f"{wanted} is taken on {_named([node.name for node in open_nodes])}; it runs when something is freed"
+        return f"{wanted} is taken on {first_of([node.name for node in open_nodes], _MOST_NAMED)}; it runs when something is freed"
     scheduled = one.state.status.condition("PodScheduled")
     if scheduled.status == "False" and scheduled.message:
         return f"the scheduler says: {short(scheduled.message)}"
@@ -142,9 +143,4 @@ def _has(node: Node, resource: str) -> int:
 def _some(pods: list[str], verb: str = "ask") -> str:
     if len(pods) == 1:
         return f"pod {pods[0]} {verb}s"
-    return f"{len(pods)} pods {verb} ({_named(pods)})"
-
-
-def _named(names: list[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
+    return f"{len(pods)} pods {verb} ({first_of(pods, _MOST_NAMED)})"

@@ -71,7 +71,7 @@ def _matches(webhook: str, certificates: "list[Certificate]", seen: Evidence) ->
     elif own[0] not in certificates:
         yield problem(
             f"{webhook}: the caBundle does not hold the authority of Secret {seen.names.secret}: "
-            "somebody wrote another one, and the webhook has not mended it",
+            "another client wrote another one, and the webhook has not put its own back",
             f"kubectl logs -n {seen.names.namespace} -l app={seen.names.webhook}",
         )
 

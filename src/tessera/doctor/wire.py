@@ -17,11 +17,10 @@ class In(msgspec.Struct, rename="camel"):
 
 
 class ServiceReference(In):
-    """Whom the API server calls."""
+    """Which Service the API server calls."""
 
     name: str = ""
     namespace: str = ""
-    path: str | None = None
     port: int | None = None
 
 
@@ -37,8 +36,6 @@ class Rule(In):
     """What is sent."""
 
     operations: list[str] | None = None
-    api_groups: list[str] | None = None
-    api_versions: list[str] | None = None
     resources: list[str] | None = None
 
 
@@ -60,7 +57,6 @@ class LabelSelector(In):
 class MatchCondition(In):
     """Which pods, in CEL."""
 
-    name: str = ""
     expression: str = ""
 
 
@@ -82,7 +78,6 @@ class Webhook(In):
 class WebhookConfiguration(In):
     """MutatingWebhookConfiguration."""
 
-    metadata: MetaIn
     webhooks: list[Webhook] | None = None
 
 
@@ -105,9 +100,7 @@ class Volume(In):
 class Container(In):
     """A container of a pod template."""
 
-    name: str = ""
     args: list[str] | None = None
-    image: str = ""
 
 
 class TemplateSpec(In):
@@ -170,21 +163,18 @@ class ServiceSpec(In):
 class Service(In):
     """A Service."""
 
-    metadata: MetaIn
     spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
 
 
 class ConfigMap(In):
     """A ConfigMap."""
 
-    metadata: MetaIn
     data: Texts = None
 
 
 class Secret(In):
     """A Secret."""
 
-    metadata: MetaIn
     data: dict[str, bytes] | None = None
 
 
@@ -215,9 +205,6 @@ class ContainerState(In):
 class ContainerStatus(In):
     """A container as the kubelet sees it."""
 
-    name: str = ""
-    ready: bool = False
-    restart_count: int = 0
     state: ContainerState = msgspec.field(default_factory=ContainerState)
     last_state: ContainerState = msgspec.field(default_factory=ContainerState)
 
@@ -227,7 +214,6 @@ class Condition(In):
 
     type: str = ""
     status: str = ""
-    reason: str = ""
     message: str = ""
 
 
@@ -235,8 +221,6 @@ class PodStatus(In):
     """A pod's status."""
 
     phase: str = ""
-    reason: str = ""
-    message: str = ""
     conditions: list[Condition] | None = None
     container_statuses: list[ContainerStatus] | None = None
 
@@ -278,10 +262,8 @@ class ObjectReference(In):
 class Event(In):
     """Something that a controller told."""
 
-    metadata: MetaIn
     involved_object: ObjectReference = msgspec.field(default_factory=ObjectReference)
     message: str = ""
-    count: int | None = None
 
 
 class Version(In):

@@ -1,4 +1,5 @@
-"""What a cluster has, who holds it and who waits: capacity and pending demand, from a cluster or from files.
+"""What a cluster has, who holds it and who waits, from an API server or from files with objects.
 
-For the commands, the page, the doctor and the controller. Nothing here prints.
+What belongs here: reading nodes and pods into an `Inventory`, keeping one right, and what can be said of it (a report, the layouts of nodes,
+pending demand). For the commands, the page, the doctor and the controller. What does not: anything that prints, and anything that changes a cluster.
 """

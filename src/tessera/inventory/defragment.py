@@ -13,14 +13,16 @@ from tessera.core.planning.defragment import Advice, HeldCard, defragment
 from tessera.core.planning.fragmentation import CardUse, packed
 from tessera.core.planning.program import Solver
 from tessera.core.planning.waiting import Group, NodeRoom, allowed_nodes, settle
+from tessera.inventory.inventory import Inventory
 from tessera.inventory.pending import node_layout, passed
-from tessera.inventory.survey import Survey
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 
 
-def defragment_survey(selector: LabelSelector = EVERYTHING) -> Survey:
+def defragment_inventory(selector: LabelSelector = EVERYTHING) -> Inventory:
     """What to read of a cluster, to know whose end makes room: who holds GPUs, and all else that they ask for."""
-    return Survey(lambda _: True, selector, holds=lambda use: any(map(is_any_gpu, use.amounts)), places=True)
+    return Inventory(
+        lambda _: True, selector, holds=lambda use: any(map(is_any_gpu, use.amounts)), places=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,10 @@ class Defragmentation:
     passed_over: tuple[str, ...]
 
 
-def make_room(wanted: Mapping[MigProfile, int], survey: Survey, solve: Solver) -> Defragmentation:
+def make_room(wanted: Mapping[MigProfile, int], inventory: Inventory, solve: Solver) -> Defragmentation:
     """The fewest pods whose end or move makes room."""
     holders: dict[str, list[PodUse]] = {}
-    for use in survey.claims:
+    for use in inventory.pods:
         if use.node:
             holders.setdefault(use.node, []).append(use)
     cards: list[HeldCard] = []
@@ -56,8 +58,8 @@ def make_room(wanted: Mapping[MigProfile, int], survey: Survey, solve: Solver) -
     passed_over = []
     # thousands of nodes are cut and used in a few ways
     known: dict[tuple[object, ...], tuple[CardUse, ...]] = {}
-    for name in sorted(survey.gpus):
-        node, used = survey.gpus[name], survey.used(name)
+    for name in sorted(inventory.gpus):
+        node, used = inventory.gpus[name], inventory.used(name)
         try:
             layout = node_layout(node)
             key = (tuple(map(id, layout.cards)), node.strategy, tuple(used.items()))
@@ -73,7 +75,7 @@ def make_room(wanted: Mapping[MigProfile, int], survey: Survey, solve: Solver) -
     advice = defragment(wanted, cards, solve)
     return Defragmentation(
         advice,
-        _moves(advice, places, {f"{use.namespace}/{use.name}": use for use in survey.claims}, survey),
+        _moves(advice, places, {f"{use.namespace}/{use.name}": use for use in inventory.pods}, inventory),
         tuple(places),
         tuple(cards),
         tuple(passed_over),
@@ -98,13 +100,13 @@ def _held(uses: Sequence[CardUse], pods: Sequence[PodUse], strategy: Strategy) -
 
 
 def _moves(
-    advice: Advice, places: Sequence[tuple[str, int]], uses: Mapping[str, PodUse], survey: Survey
+    advice: Advice, places: Sequence[tuple[str, int]], uses: Mapping[str, PodUse], inventory: Inventory
 ) -> tuple[Move, ...]:
     """For each pod a node that is left alone, takes it, and has all that it asks for free."""
     alone = {places[one.card][0] for one in advice.cleared}
     rooms = [
         NodeRoom(one.node, {resource: usage.available.number for resource, usage in one.resources.items()})
-        for one in sorted(survey.capacity.nodes(), key=lambda one: one.node.name)
+        for one in sorted(inventory.capacity.nodes(), key=lambda one: one.node.name)
         if one.node.name not in alone
     ]
     moves = []

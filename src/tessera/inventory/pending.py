@@ -13,14 +13,16 @@ from tessera.core.planning.demand import Demand, demand_of
 from tessera.core.planning.kinds import Card, Place, cards_beside
 from tessera.core.planning.planner import Plan
 from tessera.core.planning.waiting import NodeRoom, Outcome, Waiting, groups_of, settle, sort_out
-from tessera.inventory.survey import Survey
+from tessera.inventory.inventory import Inventory
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 from tessera.protocol.mig.nodes import GpuNode, present_layout
 
 
-def pending_survey(selector: LabelSelector = EVERYTHING) -> Survey:
+def pending_inventory(selector: LabelSelector = EVERYTHING) -> Inventory:
     """What to read of a cluster, to know who waits in it: all resources, since pods wait for cpu and memory too."""
-    return Survey(lambda _: True, selector, holds=lambda use: not use.node or bool(use.record), places=True)
+    return Inventory(
+        lambda _: True, selector, holds=lambda use: not use.node or bool(use.record), places=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,13 @@ class PendingCards:
 class Pending:
     """What is wanted in a cluster, and the cards that it has."""
 
-    def __init__(self, survey: Survey, since: str) -> None:
-        self.demand: Demand = demand_of(survey.claims, since)
-        self._survey = survey
+    def __init__(self, inventory: Inventory, since: str) -> None:
+        self.demand: Demand = demand_of(inventory.pods, since)
+        self._inventory = inventory
         self._nodes = {
             one.node.name: one
-            for one in sorted(survey.capacity.nodes(), key=lambda one: one.node.name)
-            if one.node.name in survey.gpus or any(map(is_any_gpu, one.resources))
+            for one in sorted(inventory.capacity.nodes(), key=lambda one: one.node.name)
+            if one.node.name in inventory.gpus or any(map(is_any_gpu, one.resources))
         }
         self._rooms = [
             NodeRoom(
@@ -64,7 +66,7 @@ class Pending:
             )
             for one in self._nodes.values()
         ]
-        self.waiting: Waiting = sort_out(groups_of(survey.claims, since), self._rooms)
+        self.waiting: Waiting = sort_out(groups_of(inventory.pods, since), self._rooms)
 
     def words(self) -> Iterator[str]:
         """The demand, for people."""
@@ -83,8 +85,11 @@ class Pending:
         passed_over = []
         # thousands of nodes are cut and used in a few ways
         known: dict[tuple[tuple[int, ...], Strategy, frozenset[str]], tuple[Card, ...]] = {}
-        for name in sorted(self._survey.gpus):
-            node, usages = self._survey.gpus[name], self._nodes[name].resources if name in self._nodes else {}
+        for name in sorted(self._inventory.gpus):
+            node, usages = (
+                self._inventory.gpus[name],
+                self._nodes[name].resources if name in self._nodes else {},
+            )
             held = frozenset(
                 resource for resource, one in usages.items() if is_any_gpu(resource) and one.allocated
             )
@@ -111,7 +116,7 @@ class Pending:
             room = rooms.get(place.name or "")
             if room is None or place.name not in plan.nodes:
                 continue
-            node = self._survey.gpus[room.node.name]
+            node = self._inventory.gpus[room.node.name]
             cut = NodeLayout(tuple(plan.cards[n] for n in place.cards), changing=True).resources(
                 node.strategy
             )

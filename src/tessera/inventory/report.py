@@ -10,13 +10,13 @@ from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.quantity import Format, Quantity
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.fragmentation import CardUse, Room, packed, rooms
-from tessera.inventory.survey import Survey
+from tessera.inventory.inventory import Inventory
 from tessera.protocol.mig.nodes import present_layout
 
 T = TypeVar("T")
 
 _DOMAIN: Final = "node.kubernetes.io/"
-# taints that Kubernetes sets → what a person would say; such a node takes no new pods
+# taints that Kubernetes sets → what an operator calls it; such a node takes no new pods
 _STATES: Final = {
     _DOMAIN + "unreachable": "unreachable",
     _DOMAIN + "not-ready": "not ready",
@@ -33,14 +33,16 @@ class Report:
     total: Usages
     asked: Mapping[str, Quantity]
     rooms: Mapping[MigProfile, Room]
-    claims: Sequence[PodUse] | None  # None: nobody asked who holds what
+    pods: Sequence[PodUse] | None  # None: not asked for
 
 
-def report_of(survey: Survey, shown: Callable[[str], bool], *, pods: bool, with_rooms: bool) -> Report:
+def report_of(
+    inventory: Inventory, shown: Callable[[str], bool], *, with_pods: bool, with_rooms: bool
+) -> Report:
     """Add everything up; more may have been counted than is to be shown."""
     nodes = [
         NodeUse(one.node, resources)
-        for one in survey.capacity.nodes()
+        for one in inventory.capacity.nodes()
         if (resources := _some(one.resources, shown))
     ]
     grouped: dict[str, list[Usages]] = {}
@@ -51,9 +53,9 @@ def report_of(survey: Survey, shown: Callable[[str], bool], *, pods: bool, with_
         nodes,
         products,
         total(usages for _, usages in products.values()),
-        _some(survey.capacity.asked, shown),
-        rooms(_cards(survey)) if with_rooms else {},
-        _claims(survey, shown) if pods else None,
+        _some(inventory.capacity.asked, shown),
+        rooms(_cards(inventory)) if with_rooms else {},
+        _pods(inventory, shown) if with_pods else None,
     )
 
 
@@ -61,27 +63,27 @@ def _some(resources: Mapping[str, T], shown: Callable[[str], bool]) -> dict[str,
     return {resource: one for resource, one in resources.items() if shown(resource)}
 
 
-def _claims(survey: Survey, shown: Callable[[str], bool]) -> list[PodUse]:
+def _pods(inventory: Inventory, shown: Callable[[str], bool]) -> list[PodUse]:
     """Who holds something on the nodes that were looked at, and who waits."""
     found = (
-        replace(claim, amounts=_some(claim.amounts, shown))
-        for claim in survey.claims
-        if not claim.node or claim.node in survey.capacity
+        replace(use, amounts=_some(use.amounts, shown))
+        for use in inventory.pods
+        if not use.node or use.node in inventory.capacity
     )
     return sorted(
-        (claim for claim in found if claim.amounts),
-        key=lambda claim: (claim.node, claim.namespace, claim.name),
+        (use for use in found if use.amounts),
+        key=lambda use: (use.node, use.namespace, use.name),
     )
 
 
-def _cards(survey: Survey) -> Iterator[CardUse]:
+def _cards(inventory: Inventory) -> Iterator[CardUse]:
     """The cards whose layout is known; a node that says what cannot be is left out here, and nowhere else."""
-    for name, gpus in survey.gpus.items():
+    for name, gpus in inventory.gpus.items():
         try:
             layout = present_layout(gpus)
             if layout is None:
                 continue
-            yield from packed(layout, survey.used(name), gpus.strategy)
+            yield from packed(layout, inventory.used(name), gpus.strategy)
         except InvalidInput:
             continue
 
@@ -92,9 +94,9 @@ def state_of(node: Node) -> str:
     return next((word for key, word in _STATES.items() if key in keys), "ready")
 
 
-def claim_state(claim: PodUse) -> str:
-    """What a pod does with what it claims."""
-    return "ending" if claim.ending else "holds" if claim.node else "waits"
+def pod_state(use: PodUse) -> str:
+    """What a pod does with what it uses."""
+    return "ending" if use.ending else "holds" if use.node else "waits"
 
 
 def amount(quantity: Quantity) -> str:

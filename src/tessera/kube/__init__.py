@@ -1,5 +1,6 @@
 """A Kubernetes API server, seen from Tessera.
 
-What belongs here: finding the server and proving who we are (kubeconfig, in-cluster), REST calls, list and watch,
-and the live view of the cluster that decisions read. What does not: what is decided from that view.
+What belongs here: finding the server and proving who we are (`access`), REST calls (`rest`), copies of the cluster's
+objects that are kept right (`watch`), and what these share: errors, a clock, files that change. What does not: what is
+decided from all this.
 """

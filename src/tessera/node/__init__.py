@@ -1,6 +1,7 @@
-"""The device plugin: a node's devices, told to the kubelet and handed to containers.
+"""What runs on a node: its devices, told to the kubelet and handed to containers.
 
-What belongs here: the gRPC services that the kubelet talks to, registration and supervision, the folder of CDI
-specs, and the sources that devices come from (static, simulated, NVML). What does not: layouts, placements and
-allocation preferences, which are pure and live in `core`.
+`sources/` says which devices there are, `cdi` and `state` put them on disk: both are the same for every protocol that the
+kubelet speaks. `deviceplugin/` is one of them, v1beta1; a driver for dynamic resource allocation would stand beside it.
+`process` puts a node together. What does not belong here: layouts, placements and allocation preferences, which are pure
+and live in `core`.
 """

@@ -1,4 +1,4 @@
-"""The folder of CDI specs, shared with other vendors: ours are written whole, nobody else's are touched."""
+"""The folder of CDI specs, shared with other vendors: ours are written whole, those of other vendors are never touched."""
 
 import logging
 from collections.abc import Iterable

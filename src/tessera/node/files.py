@@ -11,7 +11,7 @@ _TEMPORARY: Final = (f".{PREFIX}", ".tmp")  # neither .json nor .yaml: no contai
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Put a file in place; whoever looks, even after a crash or a power cut, finds the old one or the new one."""
+    """Put a file in place: readers find the old one or the new one, even after a crash or a power cut."""
     before, after = _TEMPORARY
     temporary = path.parent / f"{before}{secrets.token_hex(8)}{after}"
     try:

@@ -8,10 +8,10 @@ from typing import Final
 from tessera.core.devices.device import Device
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.fragmentation import Room
+from tessera.node.sources.simulated.layout import State
 from tessera.serving.metrics import Counts, Family, gauge, labelled
 
 _PREFIX: Final = "tessera_device_plugin"
-LAYOUT_STATES: Final = ("success", "pending", "failed")
 
 
 class Metrics:
@@ -46,9 +46,9 @@ class Metrics:
         """Something went wrong that will be tried again."""
         self._failures.add(what)
 
-    def layout(self, state: str) -> None:
+    def layout(self, state: State) -> None:
         """The layout is in this state from now on."""
-        self._layout = {(each,): int(each == state) for each in LAYOUT_STATES}
+        self._layout = {(str(each),): int(each is state) for each in State}
         self._layout_since = self._clock()
 
     def room(self, rooms: Mapping[MigProfile, Room]) -> None:

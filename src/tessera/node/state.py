@@ -17,7 +17,7 @@ from tessera.node.files import remove_leftovers, write_whole
 log = logging.getLogger(__name__)
 
 
-class Memory:
+class DeviceState:
     """Devices in a file; a file that is missing, broken or cannot be written is no reason to stop."""
 
     def __init__(self, path: Path) -> None:
@@ -37,11 +37,14 @@ class Memory:
             return ()
         return self._saved
 
-    def save(self, devices: Sequence[Device]) -> None:
-        """Keep these; health changes too often to be worth a write, and is looked up anew anyway."""
+    def save(self, devices: Sequence[Device]) -> bool:
+        """Keep these; False if a restart will not remember them.
+
+        Health changes too often to be worth a write, and is looked up anew anyway.
+        """
         essence = tuple(device if device.leaving else replace(device, problem="") for device in devices)
         if essence == self._saved:
-            return
+            return True
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(self._path, msgspec.json.encode(essence))
@@ -51,5 +54,6 @@ class Memory:
                     "%s: cannot be written, a restart will not remember devices: %s", self._path, error
                 )
                 self._complained = True
-            return
+            return False
         self._saved, self._complained = essence, False
+        return True

@@ -1,4 +1,6 @@
-"""What every long-running part shares: logs, metrics, health, a small HTTP server, signals and how to end.
+"""What every long-running part shares: where to listen (`address`), a small HTTP server (`http`), the log (`logs`), metrics in
+Prometheus' format (`metrics`), signals and how to end (`ending`).
 
-No subject of its own: what is counted or logged is said by `webhook`, `node`, `dashboard`.
+What is served, counted and logged is said by `webhook`, `node`, `dashboard` and `simulation`. The webhook's own HTTPS server is
+not here: it is made for one kind of request, and for many of them.
 """

@@ -1,7 +1,8 @@
 """The log: one line for one event, whatever a pod's author wrote into a name.
 
-A line is built where the event happens (about two microseconds) and written by a thread, many at a time, so that a
-slow reader of the log never holds up an admission. If the reader stops altogether, lines are dropped and counted.
+A line is built where the event happens (about two microseconds). In the webhook it is written by a thread, many at a
+time, so that a slow reader of the log never holds up an admission; if the reader stops altogether, lines are dropped and
+counted. What modules say through the standard library's logging goes the same way (`forwarding`).
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from traceback import format_exception
 from typing import Final, Literal, TypeVar
 
@@ -33,8 +35,8 @@ Value = str | int | float | bool | None
 T = TypeVar("T", bound=Value)
 
 
-class Told(Mapping[str, Value]):
-    """Fields that are told of many pods alike, encoded once."""
+class Record(Mapping[str, Value]):
+    """Fields that the lines about many pods have in common, encoded once."""
 
     __slots__ = ("_fields", "json")
 
@@ -74,10 +76,11 @@ class _About(msgspec.Struct, gc=False):
 
 
 class Log:
-    """Where events are told. Before `attach` and after `close` lines are written at once."""
+    """Where events are logged. Before `attach` and after `close` lines are written at once."""
 
     def __init__(self, form: Format = "json", least: str = "info", fd: int = 2) -> None:
         self.dropped = 0
+        self.least = least
         self._least = LEVELS[least]
         self._form = form
         self._fd = fd
@@ -98,17 +101,17 @@ class Log:
         self._write(self._take())
 
     def admission(
-        self, level: str, uid: str, namespace: str, pod: str, microseconds: int, told: Told
+        self, level: str, uid: str, namespace: str, pod: str, microseconds: int, record: Record
     ) -> None:
         """What was decided about one pod: in JSON, put together from what is encoded already."""
         if LEVELS[level] < self._least:
             return
         if self._form == "text":
-            fields = {"uid": uid, "namespace": namespace, "pod": pod, **told, "microseconds": microseconds}
+            fields = {"uid": uid, "namespace": namespace, "pod": pod, **record, "microseconds": microseconds}
             self._add(_text_line(self._time(), level, "admission", fields))
             return
         about = _About(self._time(), level, "admission", uid, namespace, pod).json()
-        self._add(b'%b,%b,"microseconds":%d}\n' % (about, told.json, microseconds))
+        self._add(b'%b,%b,"microseconds":%d}\n' % (about, record.json, microseconds))
 
     def info(self, message: str, **fields: Value) -> None:
         """Something happened as it should."""
@@ -124,11 +127,7 @@ class Log:
 
     def trouble(self, message: str, error: BaseException) -> None:
         """Something happened that should be impossible: here, and only here, with a traceback."""
-        self.event(
-            "error",
-            message,
-            {"error": repr(error), "traceback": "".join(format_exception(error))[-_LONGEST_TRACEBACK:]},
-        )
+        self.event("error", message, _fields_of(error))
 
     def event(self, level: str, message: str, fields: dict[str, Value]) -> None:
         """One line. Fields that are None are left out."""
@@ -152,7 +151,7 @@ class Log:
 
     def _time(self) -> str:
         millisecond = time.time_ns() // 1_000_000
-        if millisecond != self._millisecond:  # a busy webhook tells of many pods in one
+        if millisecond != self._millisecond:  # a busy webhook logs many pods in one
             self._millisecond = millisecond
             second, rest = divmod(millisecond, 1000)
             self._now = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(second))}.{rest:03d}Z"
@@ -180,12 +179,12 @@ class Log:
         try:
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
-        except OSError:  # nobody reads the log any more: that is no reason to stop admitting pods
+        except OSError:  # the log has no reader any more: that is no reason to stop admitting pods
             self.dropped += bytes(rest).count(b"\n")
 
 
 class Forward(logging.Handler):
-    """Takes what libraries say through the standard library's logging."""
+    """Takes what is said through the standard library's logging."""
 
     def __init__(self, log: Log) -> None:
         super().__init__()
@@ -194,7 +193,28 @@ class Forward(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """One line for one record."""
         level = "error" if record.levelno >= logging.ERROR else record.levelname.lower()
-        self._log.event(level if level in LEVELS else "info", record.getMessage(), {"logger": record.name})
+        fields: dict[str, Value] = {"logger": record.name}
+        if record.exc_info and record.exc_info[1]:
+            fields |= _fields_of(record.exc_info[1])
+        self._log.event(level if level in LEVELS else "info", record.getMessage(), fields)
+
+
+@contextmanager
+def forwarding(log: Log) -> Iterator[None]:
+    """Take what Tessera's modules say through the standard library's logging, and warnings of libraries."""
+    root, own, forward = logging.getLogger(), logging.getLogger("tessera"), Forward(log)
+    level = own.level
+    root.addHandler(forward)
+    own.setLevel(log.least.upper())
+    try:
+        yield
+    finally:
+        root.removeHandler(forward)
+        own.setLevel(level)
+
+
+def _fields_of(error: BaseException) -> dict[str, Value]:
+    return {"error": repr(error), "traceback": "".join(format_exception(error))[-_LONGEST_TRACEBACK:]}
 
 
 def choose(form: str, fd: int = 2) -> Format:

@@ -1,5 +1,7 @@
-"""An embedded cluster for demos and quick tests.
+"""A Kubernetes cluster in this process, for the demo and for quick tests.
 
-What belongs here: small stand-ins for the API server, the scheduler and the kubelet. What does not: anything that
-Tessera itself does; the production code runs against these stand-ins unchanged.
+What belongs here: small stand-ins for the API server and the scheduler (`control_plane`), for the kubelet and the container
+runtime (`node`), and the stories that are played on them (`stories`). `cluster` puts the stand-ins together, `embedded` runs
+Tessera's webhook and device plugins on them, the production code unchanged. What does not belong here: anything that
+Tessera does on a real cluster, and how a story is shown to a person.
 """

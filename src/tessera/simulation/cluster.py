@@ -1,7 +1,7 @@
 """A cluster in this process: API server, scheduler, and nodes that come and go.
 
 What runs on it is not part of it: a webhook is reached through `services`, and a node's daemons (its device plugin) are
-started by whoever puts the cluster together.
+handed in as functions.
 """
 
 import asyncio

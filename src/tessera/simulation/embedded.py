@@ -22,7 +22,7 @@ from tessera.node.sources.simulated.cards import SMI_IN_CONTAINER
 from tessera.protocol.configuration.webhook import Configuration
 from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.serving.address import Address
-from tessera.serving.logs import Log, Told, Value
+from tessera.serving.logs import Log, Record, Value
 from tessera.simulation.cluster import EmbeddedCluster
 from tessera.simulation.control_plane.kinds import MUTATING_WEBHOOKS, NODES
 from tessera.simulation.control_plane.webhooks import Called
@@ -30,16 +30,14 @@ from tessera.simulation.node.descriptions import NodeSpec
 from tessera.simulation.node.machine import SimulatedNode
 from tessera.simulation.node.runtime import Container
 from tessera.webhook.certificates import pki
-from tessera.webhook.certificates.manager import Keeper, names_of_service
+from tessera.webhook.certificates.manager import CertificateManager, names_of_service
+from tessera.webhook.certificates.served import ServedCertificate
 from tessera.webhook.certificates.signer import Made, Question, Signer, SigningFailed
 from tessera.webhook.certificates.store import KubeStore
-from tessera.webhook.endpoint import Admission
-from tessera.webhook.http.identity import Identity
+from tessera.webhook.endpoint import Admission, Endpoint
+from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import Limits
-from tessera.webhook.http.server import Server
-from tessera.webhook.http.site import Site
 from tessera.webhook.metrics import Metrics
-from tessera.webhook.mutate import Mutate
 
 # the names that the chart gives everything
 _NAMESPACE, _SERVICE, _SECRET = "gpu-webhook", "gpu-webhook", "gpu-webhook-ca"
@@ -70,19 +68,19 @@ class _Reasons(Log):
         self.of: dict[tuple[str, str], str] = {}  # namespace, pod
 
     def event(self, level: str, message: str, fields: dict[str, Value]) -> None:
-        """Leave everything else untold."""
+        """Leave everything else out."""
 
     def admission(
-        self, level: str, uid: str, namespace: str, pod: str, microseconds: int, told: Told
+        self, level: str, uid: str, namespace: str, pod: str, microseconds: int, record: Record
     ) -> None:
         """Keep what was decided about pods."""
-        self.of[namespace, pod] = str(told.get("reason") or "")
+        self.of[namespace, pod] = str(record.get("reason") or "")
         if len(self.of) > _MOST_REASONS:
             del self.of[next(iter(self.of))]
 
 
 class Embedded:
-    """A cluster to tell stories on (`simulation.stage.Backstage`)."""
+    """A cluster to play stories on (`stories.stage.Backstage`)."""
 
     def __init__(
         self,
@@ -99,7 +97,7 @@ class Embedded:
         self._reasons = reasons
 
     async def have(self, nodes: Iterable[str]) -> None:
-        """Have exactly these nodes, as they are described: one that somebody has changed is made anew."""
+        """Have exactly these nodes, as they are described: one that was changed is made anew."""
         for stored in self.cluster.store.list(NODES):
             name, annotations = stored.key[1], stored.document["metadata"].get("annotations") or {}
             if name in self.cluster.nodes and annotations.get(RUNAI_CONFIG) != self._wanted_layout(name):
@@ -165,7 +163,7 @@ async def embedded(
                 kubeconfig.write_text(cluster.kubeconfig())
                 async with cluster.client() as client:
                     plugins.client = client
-                    view = LiveView(client, keep=None)  # explanations tell of all nodes
+                    view = LiveView(client, keep=None)  # explanations speak of all nodes
                     async with _webhook(cluster, client, view, configuration, reasons):
                         yield Embedded(cluster, view, nodes, reasons, kubeconfig)
             finally:
@@ -205,20 +203,20 @@ async def _webhook(
 ) -> AsyncIterator[None]:
     """The webhook, published in a webhook configuration as the chart publishes it."""
     cluster.make_namespace(_NAMESPACE)
-    mutate = Mutate(Admission(view.offers, configuration.policy), view.missing, Metrics("embedded"), log)
-    mutate.configure(configuration)
-    identity = Identity()
+    endpoint = Endpoint(Admission(view.offers, configuration.policy), view.missing, Metrics("embedded"), log)
+    endpoint.configure(configuration)
+    served = ServedCertificate()
     store = KubeStore(client, _NAMESPACE, _SECRET, _CONFIGURATION)
-    keeper = Keeper(store, Signer(_sign), identity, names_of_service(_SERVICE, _NAMESPACE), log)
+    manager = CertificateManager(store, Signer(_sign), served, names_of_service(_SERVICE, _NAMESPACE), log)
     cluster.store.create(MUTATING_WEBHOOKS, _configuration())
-    await keeper.settle()  # makes the authority, publishes it, signs
-    if not identity.present:
-        raise TesseraError(f"the webhook has no certificate: {keeper.not_ready()}")
-    server = Server(Site({b"/mutate": mutate.route()}, _SMALL), identity.context)
-    address = server.start(Address("127.0.0.1", 0))
+    await manager.settle()  # makes the authority, publishes it, signs
+    if not served.present:
+        raise TesseraError(f"the webhook has no certificate: {manager.not_ready()}")
+    listener = Listener({b"/mutate": endpoint.route()}, _SMALL, served.context)
+    address = listener.start(Address("127.0.0.1", 0))
     cluster.services[_NAMESPACE, _SERVICE] = ("127.0.0.1", address.port)
     async with asyncio.TaskGroup() as tasks:
-        work = [tasks.create_task(view.run()), tasks.create_task(keeper.run())]
+        work = [tasks.create_task(view.run()), tasks.create_task(manager.run())]
         try:
             await view.synced()
             yield
@@ -226,7 +224,7 @@ async def _webhook(
             for task in work:
                 task.cancel()
             del cluster.services[_NAMESPACE, _SERVICE]
-            server.abort()
+            listener.abort()
 
 
 async def _sign(question: Question) -> Made:
@@ -288,11 +286,11 @@ def _folder() -> Iterator[Path]:
 def _quiet() -> Iterator[None]:
     """What the parts log is not for the person who watches."""
     library = logging.getLogger("tessera")
-    nobody = logging.NullHandler()
-    library.addHandler(nobody)
+    nowhere = logging.NullHandler()
+    library.addHandler(nowhere)
     before, library.propagate = library.propagate, False
     try:
         yield
     finally:
-        library.removeHandler(nobody)
+        library.removeHandler(nowhere)
         library.propagate = before

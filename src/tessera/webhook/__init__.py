@@ -1,6 +1,6 @@
 """The admission webhook: HTTPS in front of the admission core.
 
-What belongs here: the handler from request bytes to response bytes, the HTTP server and its limits, certificates,
-reloading, metrics and the log of what was decided. What does not: the decision itself (`core.admission`) and the
-formats (`protocol`).
+What belongs here: the endpoint from request bytes to response bytes (`endpoint`), the server in front of it (`http`), the
+certificates that it serves with (`certificates`), reloading, what is counted, and `process`, which puts them together. What does
+not: the decision itself (`core.admission`), the formats (`protocol`), and what other processes serve with, too (`serving`).
 """

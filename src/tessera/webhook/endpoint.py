@@ -1,11 +1,12 @@
-"""One admission, from request bytes to response bytes.
+"""`POST /mutate`: one admission, from request bytes to response bytes; answered, counted and logged.
 
     bytes → Request → decide → operations, tried on the object → bytes
 
-A cluster's pods come from templates, so the same question comes again and again: answers are kept by everything
+A cluster's pods come from templates, so the same question comes again and again: verdicts are kept by everything
 they depend on (`Request.key`) for as long as the cluster's offers and the configuration stay the same.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,15 +15,21 @@ import msgspec
 
 from tessera.core.admission.decision import Admit, Decision, Policy, Reject, Rewrite, decide
 from tessera.core.admission.offers import Offers
+from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Pod
 from tessera.protocol.admission import patch, review
 from tessera.protocol.admission.patch import Operation
 from tessera.protocol.admission.review import Request
+from tessera.protocol.configuration.webhook import Configuration, OnError
 from tessera.protocol.kubernetes.pod import PodIn
-from tessera.webhook.account import Account
+from tessera.serving.logs import Log, Record
+from tessera.webhook.http.messages import TEXT, Response, Route
+from tessera.webhook.metrics import Metrics, Outcome
 
-_MOST_ANSWERS: Final = 4096  # kept at a time; about 1 KiB each
+_MOST_VERDICTS: Final = 4096  # kept at a time; about 1 KiB each
 _LONGEST_KEY: Final = 16 * 1024  # bytes of annotations and resources; larger pods are decided anew each time
+_INCOMPLETE: Final = "the view of the cluster is not complete yet"
+_FAILED: Final = "the decision failed unexpectedly; the webhook's log says why"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,30 +39,6 @@ class Judgement:
     pod: Pod
     decision: Decision
     operations: tuple[Operation, ...] = ()
-
-
-class Answer(msgspec.Struct, frozen=True, gc=False):
-    """What is sent back, and what it was."""
-
-    body: bytes
-    request: Request
-    decision: Decision
-    account: Account
-
-
-class _Known(msgspec.Struct, frozen=True, gc=False):
-    """An answer to all pods that ask the same."""
-
-    tail: bytes
-    decision: Decision
-    account: Account
-
-    @classmethod
-    def of(cls, decision: Decision, operations: Sequence[Operation] = ()) -> "_Known":
-        return cls(review.tail(decision, operations), decision, Account.of(decision))
-
-    def to(self, request: Request) -> Answer:
-        return Answer(review.wrap(request.uid, self.tail), request, self.decision, self.account)
 
 
 def judge(
@@ -74,14 +57,47 @@ def judge(
     return Judgement(pod, decision, tuple(operations))
 
 
+class Verdict(msgspec.Struct, frozen=True, gc=False):
+    """What is answered to all pods that ask the same, and what counters and the log say about it: worked out once."""
+
+    tail: bytes  # of the answer; only its uid is each pod's own
+    outcome: Outcome
+    level: str
+    record: Record
+    replaced: tuple[tuple[str, str], ...] = ()
+    injected: bool = False
+    rejected: str | None = None  # why, as the counter names it
+
+    @classmethod
+    def of(cls, decision: Decision, operations: Sequence[Operation] = ()) -> "Verdict":
+        """The verdict that a decision is."""
+        tail = review.tail(decision, operations)
+        if isinstance(decision, Reject):
+            record = Record(decision="rejected", reason=decision.message)
+            return cls(tail, Outcome.REJECTED, "warning", record, rejected=decision.code)
+        if not isinstance(decision, Rewrite):
+            record = Record(decision="unchanged", reason=decision.reason)
+            return cls(tail, Outcome.UNCHANGED, "info", record)
+        replaced = decision.replaced
+        asked, chosen = map(",".join, zip(*replaced, strict=True)) if replaced else (None, None)
+        record = Record(
+            decision="patched",
+            reason=decision.reason,
+            asked=asked,
+            chosen=chosen,
+            gpu_type=decision.gpu_type,
+        )
+        return cls(tail, Outcome.PATCHED, "info", record, replaced, decision.gpu_type is not None)
+
+
 class Admission:
-    """The handler behind `POST /mutate`: pure but for its memory of answers."""
+    """Verdicts on reviews: pure but for the memory of them."""
 
     def __init__(self, offers: Offers, policy: Policy) -> None:
         self.offers = offers
         self._policy = policy
-        self._answers: dict[tuple[object, ...], _Known] = {}
-        self._answers_for = offers.version
+        self._verdicts: dict[tuple[object, ...], Verdict] = {}
+        self._verdicts_for = offers.version
 
     @property
     def policy(self) -> Policy:
@@ -91,33 +107,105 @@ class Admission:
     @policy.setter
     def policy(self, policy: Policy) -> None:
         self._policy = policy
-        self._answers.clear()
+        self._verdicts.clear()
 
-    def answer(self, body: bytes) -> Answer:
+    def answer(self, body: bytes) -> bytes:
         """Answer a review; raises `InvalidReview` (HTTP 400) for what is none."""
         request = review.decode(body)
+        return review.wrap(request.uid, self.verdict(request).tail)
+
+    def verdict(self, request: Request) -> Verdict:
+        """The verdict on a request."""
         if request.pod is None:
-            return _ALLOWED.to(request)
-        if self._answers_for != self.offers.version:
-            self._answers.clear()
-            self._answers_for = self.offers.version
+            return _ALLOWED
+        if self._verdicts_for != self.offers.version:
+            self._verdicts.clear()
+            self._verdicts_for = self.offers.version
         key = request.key(self._policy.annotations)
-        known = self._answers.get(key)
+        known = self._verdicts.get(key)
         if known is None:
             judgement = judge(request, self.offers, self._policy, lambda: review.patchable_of(request))
-            known = _Known.of(judgement.decision, judgement.operations)
-            if _size(key) <= _LONGEST_KEY:
-                if len(self._answers) >= _MOST_ANSWERS:
-                    del self._answers[next(iter(self._answers))]
-                self._answers[key] = known
-        return known.to(request)
+            known = Verdict.of(judgement.decision, judgement.operations)
+            if sum(len(part) for part in key if isinstance(part, (bytes, str))) <= _LONGEST_KEY:
+                if len(self._verdicts) >= _MOST_VERDICTS:
+                    del self._verdicts[next(iter(self._verdicts))]
+                self._verdicts[key] = known
+        return known
 
 
-_ALLOWED: Final = _Known.of(review.ALLOWED)
+_ALLOWED: Final = Verdict.of(review.ALLOWED)
 
 
-def _size(key: tuple[object, ...]) -> int:
-    return sum(len(part) for part in key if isinstance(part, (bytes, str)))
+class Endpoint:
+    """The handler around the pure one: verdicts where that one has none, counters, log lines."""
 
+    def __init__(
+        self,
+        admission: Admission,
+        missing: Callable[[], str | None],  # what keeps the view from being complete
+        metrics: Metrics,
+        log: Log,
+    ) -> None:
+        self._admission = admission
+        self._missing: Callable[[], str | None] | None = missing
+        self._metrics = metrics
+        self._log = log
+        self._on_error: OnError = "allow"
 
-__all__ = ["Admission", "Admit", "Answer", "Judgement", "Reject", "Rewrite", "judge"]
+    def configure(self, configuration: Configuration) -> None:
+        """Follow this from the next request on."""
+        self._admission.policy = configuration.policy
+        self._on_error = configuration.server.on_error
+
+    def route(self) -> Route:
+        """What the server calls."""
+        return Route(self.handle, b"POST", json=True)
+
+    def handle(self, body: bytes) -> Response:
+        """Answer one review."""
+        begun = time.perf_counter_ns()
+        try:
+            request = review.decode(body)
+            verdict = self._verdict(request)
+        except InvalidInput as error:
+            self._metrics.count(Outcome.INVALID, time.perf_counter_ns() - begun)
+            self._log.warning("not a review", error=str(error))
+            return Response(400, f"{error}\n".encode(), TEXT)
+        self._record(request, verdict, time.perf_counter_ns() - begun)
+        return Response(200, review.wrap(request.uid, verdict.tail))
+
+    def _verdict(self, request: Request) -> Verdict:
+        if self._missing is not None and request.pod is not None:
+            if self._missing() is not None:
+                return self._undecided(_INCOMPLETE, 503, "ServiceUnavailable")
+            self._missing = None  # once the view is complete, it stays so and is not asked again
+        try:
+            return self._admission.verdict(request)
+        except InvalidInput:
+            raise
+        except Exception as error:  # noqa: BLE001 # one pod must not keep others from being admitted
+            self._log.trouble("decision failed", error)
+            return self._undecided(_FAILED, 500, "InternalError")
+
+    def _undecided(self, why: str, code: int, reason: str) -> Verdict:
+        """What the configuration says for when nothing can be decided."""
+        if self._on_error == "allow":
+            tail = review.tail(Admit("", warnings=(f"GPU requests were not looked at: {why}",)), ())
+        else:
+            tail = review.refusal(f"GPU requests could not be looked at: {why}", code, reason)
+        record = Record(decision=f"{self._on_error} (on error)", reason=why)
+        return Verdict(tail, Outcome.ERROR, "error", record)
+
+    def _record(self, request: Request, verdict: Verdict, spent: int) -> None:
+        """Count and log; `spent` in nanoseconds."""
+        metrics = self._metrics
+        metrics.count(verdict.outcome, spent)
+        for asked, given in verdict.replaced:
+            metrics.fallbacks.add(asked, given)
+        metrics.injected += verdict.injected
+        if verdict.rejected is not None:
+            metrics.rejections.add(verdict.rejected)
+        if request.pod is not None:
+            self._log.admission(
+                verdict.level, request.uid, request.namespace, request.name, spent // 1000, verdict.record
+            )

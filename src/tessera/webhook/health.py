@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from tessera.webhook.http.messages import TEXT, Answer, Route
+from tessera.webhook.http.messages import TEXT, Response, Route
 
 Check = Callable[[], str | None]  # None when all is well, or else what is missing, in a few words
 
-_OK = Answer(200, b"ok\n", TEXT)
+_OK = Response(200, b"ok\n", TEXT)
 
 
 class Health:
@@ -33,8 +33,8 @@ class Health:
             b"/readyz": Route(lambda _: self._ready()),
         }
 
-    def _ready(self) -> Answer:
+    def _ready(self) -> Response:
         missing = self.missing()
         if not missing:
             return _OK
-        return Answer(503, "".join(f"not ready: {one}\n" for one in missing).encode(), TEXT)
+        return Response(503, "".join(f"not ready: {one}\n" for one in missing).encode(), TEXT)

@@ -22,8 +22,8 @@ from tessera.serving.metrics import (
     labelled,
     process_metrics,
 )
-from tessera.webhook.http.messages import Answer, Route
-from tessera.webhook.http.site import Site
+from tessera.webhook.http.listener import Listener
+from tessera.webhook.http.messages import Response, Route
 from tessera.webhook.reload import Reloads
 
 # 50 µs, where admissions are, to 1 s, where something is very wrong
@@ -70,7 +70,7 @@ class Metrics:
 
     def route(self) -> Route:
         """`GET /metrics`."""
-        return Route(lambda _: Answer(200, self.text(), CONTENT_TYPE.encode()))
+        return Route(lambda _: Response(200, self.text(), CONTENT_TYPE.encode()))
 
     def _own(self) -> Iterable[Family]:
         yield Family(
@@ -108,10 +108,10 @@ class Metrics:
         yield "_count", {}, total
 
 
-def server_metrics(site: Site) -> Iterable[Family]:
+def server_metrics(listener: Listener) -> Iterable[Family]:
     """The HTTPS side."""
-    tally = site.tally
-    yield gauge("gpu_webhook_connections", "Connections that are open.", len(site.connections))
+    tally = listener.tally
+    yield gauge("gpu_webhook_connections", "Connections that are open.", len(listener.connections))
     yield counter("gpu_webhook_connections_accepted_total", "Connections that were opened.", tally.accepted)
     yield counter("gpu_webhook_connections_refused_total", "Connections ended to make room.", tally.refused)
     yield counter(

@@ -2,16 +2,15 @@
 
 import asyncio
 import gc
-import logging
 import signal
-import sys
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tessera import __version__
 from tessera.core.admission.decision import Policy
 from tessera.kube.access.choice import find_cluster
 from tessera.kube.errors import InvalidKubeconfig
@@ -20,21 +19,20 @@ from tessera.kube.watch.file_view import FileView
 from tessera.kube.watch.view import LiveView
 from tessera.protocol.configuration import webhook as config
 from tessera.serving.address import Address
-from tessera.serving.logs import Forward, Log
+from tessera.serving.ending import on_signals
+from tessera.serving.logs import Log, forwarding
 from tessera.serving.metrics import Family, gauge
 from tessera.webhook.certificates.files import CertificateFiles
-from tessera.webhook.certificates.manager import Keeper, names_of_service
+from tessera.webhook.certificates.manager import CertificateManager, names_of_service
 from tessera.webhook.certificates.rotation import Policy as CertificatePolicy
+from tessera.webhook.certificates.served import ServedCertificate
 from tessera.webhook.certificates.signer import Signer, run_program
 from tessera.webhook.certificates.store import KubeStore
-from tessera.webhook.endpoint import Admission
+from tessera.webhook.endpoint import Admission, Endpoint
 from tessera.webhook.health import Health
-from tessera.webhook.http.identity import Identity
+from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import Limits, Route
-from tessera.webhook.http.server import Server
-from tessera.webhook.http.site import Site
 from tessera.webhook.metrics import Metrics, log_metrics, reload_metrics, server_metrics, view_metrics
-from tessera.webhook.mutate import Mutate
 from tessera.webhook.reload import Followed
 
 _THREADS: Final = 2  # for files and log lines
@@ -60,7 +58,7 @@ class Settings:
     shutdown_delay: float
     drain_timeout: float
     limits: Limits
-    certificate_policy: CertificatePolicy
+    certificate_policy: CertificatePolicy = field(default_factory=CertificatePolicy)  # quicker in tests
 
 
 class Webhook:
@@ -70,24 +68,26 @@ class Webhook:
         self._settings = settings
         self._log = log
         self._health = Health()
-        self._metrics = Metrics(_version())
-        self._identity = Identity()
+        self._metrics = Metrics(__version__)
+        self._served = ServedCertificate()
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
         self._exit_code = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
-        """Serve until told to stop; answers the exit code."""
+        """Start every part, serve until told to stop, end every part; answers the exit code."""
         self._attach(asyncio.get_running_loop())
-        async with AsyncExitStack() as stack:
-            stack.enter_context(_library_log(self._log))
+        async with AsyncExitStack() as parts:
+            parts.enter_context(on_signals(self._stop))
+            parts.enter_context(forwarding(self._log))
             client = self._client()
             if client is not None:
-                await stack.enter_async_context(client)
+                await parts.enter_async_context(client)
+            parts.push_async_callback(self._end_tasks)
             view = self._view(client)
-            mutate = Mutate(Admission(view.offers, Policy()), view.missing, self._metrics, self._log)
-            self._configure(mutate)
+            endpoint = Endpoint(Admission(view.offers, Policy()), view.missing, self._metrics, self._log)
+            self._configure(endpoint)
             self._health.require("shutdown", lambda: "ending" if self._stopping.is_set() else None)
             self._health.require("cluster", view.missing)
             self._metrics.add_source(self._ready)
@@ -96,17 +96,17 @@ class Webhook:
             self._certificates(client)
             self._start(view.run())
             self._start(_freeze_when_complete(view))
-            await self._serve(mutate.route())
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            https = self._listeners(endpoint.route(), parts)
+            if await self._before_stopping(self._served.wait()):
+                address = https.start(self._settings.listen)
+                self._log.info("serving", address=str(address), version=__version__)
+                await self._stopping.wait()
+                await self._drain(https)
         return self._exit_code
 
     def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.set_default_executor(ThreadPoolExecutor(_THREADS, "tessera"))
         loop.set_exception_handler(self._on_loop_trouble)
-        for name in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(name, self._stop, name.name)
         self._log.attach(loop)
 
     # What there is to serve with
@@ -124,18 +124,18 @@ class Webhook:
             raise InvalidKubeconfig(
                 f"without --tls-cert and --tls-key the webhook keeps its certificates in a cluster: {error}"
             ) from error
-        return Client(cluster, user_agent=f"tessera-webhook/{_version()}")
+        return Client(cluster, user_agent=f"tessera-webhook/{__version__}")
 
     def _view(self, client: Client | None) -> LiveView | FileView:
         if self._settings.nodes or client is None:
             return FileView(self._settings.nodes)
         return LiveView(client)
 
-    def _configure(self, mutate: Mutate) -> None:
+    def _configure(self, endpoint: Endpoint) -> None:
         path = self._settings.config
         if path is None:
             return
-        followed = Followed("configuration", [path], config.parse, mutate.configure, self._report)
+        followed = Followed("configuration", [path], config.parse, endpoint.configure, self._report)
         followed.load()
         self._metrics.add_source(lambda: reload_metrics(followed.reloads))
         self._start(followed.follow())
@@ -144,9 +144,7 @@ class Webhook:
         settings = self._settings
         signer = Signer(run_program)
         if settings.tls_cert and settings.tls_key:
-            files = CertificateFiles(
-                settings.tls_cert, settings.tls_key, self._identity, signer, self._report
-            )
+            files = CertificateFiles(settings.tls_cert, settings.tls_key, self._served, signer, self._report)
             files.load()
             self._metrics.add_source(files.metrics)
             self._start(files.run())
@@ -155,42 +153,37 @@ class Webhook:
             store = KubeStore(client, namespace, settings.ca_secret, settings.webhook_configuration)
             names = [*names_of_service(settings.service, namespace), *settings.dns_names]
             policy = settings.certificate_policy
-            keeper = Keeper(store, signer, self._identity, names, self._log, policy)
-            self._health.require("certificate", keeper.not_ready)
-            self._metrics.add_source(keeper.metrics)
-            self._start(keeper.run())
+            manager = CertificateManager(store, signer, self._served, names, self._log, policy)
+            self._health.require("certificate", manager.not_ready)
+            self._metrics.add_source(manager.metrics)
+            self._start(manager.run())
 
-    # Serving, and the end of it
-
-    async def _serve(self, mutate: Route) -> None:
+    def _listeners(self, mutate: Route, parts: AsyncExitStack) -> Listener:
+        """The HTTPS listener, not started; one for metrics and probes beside it, if there is to be one."""
         settings = self._settings
         routes = {b"/mutate": mutate, **self._health.routes()}
-        plain: Server | None = None
         if settings.metrics_listen is None:
             routes[b"/metrics"] = self._metrics.route()
         else:  # first, so that probes are answered while there is no certificate yet
             plain_routes = {**self._health.routes(), b"/metrics": self._metrics.route()}
-            plain = Server(Site(plain_routes, settings.limits, self._on_fault))
+            plain = Listener(plain_routes, settings.limits, on_fault=self._on_fault)
             self._log.info("metrics and probes", address=str(plain.start(settings.metrics_listen)))
-        site = Site(routes, settings.limits, self._on_fault)
-        self._metrics.add_source(lambda: server_metrics(site))
-        server = Server(site, self._identity.context)
-        if await self._before_stopping(self._identity.wait()):
-            self._log.info("serving", address=str(server.start(settings.listen)), version=_version())
-            await self._stopping.wait()
-            await self._drain(server)
-        if plain is not None:
-            plain.abort()
+            parts.callback(plain.abort)
+        https = Listener(routes, settings.limits, self._served.context, self._on_fault)
+        self._metrics.add_source(lambda: server_metrics(https))
+        return https
 
-    async def _drain(self, server: Server) -> None:
+    # The end
+
+    async def _drain(self, https: Listener) -> None:
         """Not ready first, and only some time later no longer there: load balancers learn late."""
         hurried = asyncio.ensure_future(self._hurry.wait())
         await asyncio.wait([hurried], timeout=self._settings.shutdown_delay)
-        draining = asyncio.ensure_future(server.drain(self._settings.drain_timeout))
+        draining = asyncio.ensure_future(https.drain(self._settings.drain_timeout))
         await asyncio.wait([hurried, draining], return_when=asyncio.FIRST_COMPLETED)
         hurried.cancel()
         draining.cancel()
-        server.abort()
+        https.abort()
         self._log.info("ended")
 
     async def _before_stopping(self, waiting: Coroutine[Any, Any, None]) -> bool:
@@ -202,17 +195,22 @@ class Webhook:
         first.cancel()
         return not self._stopping.is_set()
 
-    def _stop(self, name: str) -> None:
+    def _stop(self, number: signal.Signals) -> None:
         if self._stopping.is_set():
             self._hurry.set()
-        self._log.info("ending", signal=name)
+        self._log.info("ending", signal=number.name)
         self._stopping.set()
 
     def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run beside the server; if it fails, the process ends and is started anew."""
+        """Run beside the listeners; if it fails, the process ends and the kubelet starts it anew."""
         task = asyncio.ensure_future(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_end)
+
+    async def _end_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # What goes wrong
 
@@ -244,31 +242,9 @@ class Webhook:
         )
 
 
-@contextmanager
-def _library_log(log: Log) -> Iterator[None]:
-    """Take what the packages below say through the standard library's logging."""
-    library, forward = logging.getLogger("tessera"), Forward(log)
-    level = library.level
-    library.addHandler(forward)
-    library.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        library.removeHandler(forward)
-        library.setLevel(level)
-
-
 async def _freeze_when_complete(view: LiveView | FileView) -> None:
     """Once the view is there, spare the garbage collector from going through thousands of nodes again and again."""
     if isinstance(view, LiveView):
         await view.synced()
     gc.collect()
     gc.freeze()
-
-
-def _version() -> str:
-    """The installed version, found by the folder's name: importlib.metadata would cost 3 MiB of memory."""
-    for entry in sys.path:
-        for found in Path(entry or ".").glob("tessera_gpu-*.dist-info"):
-            return found.name.split("-")[1].removesuffix(".dist")
-    return "unknown"

@@ -20,7 +20,7 @@ _INTERVAL_SECONDS: Final = 2.0  # the kubelet itself takes about a minute to bri
 
 @dataclass(slots=True)
 class Reloads:
-    """What became of the attempts, for whoever shows metrics."""
+    """What became of the attempts, for metrics."""
 
     good: int = 0
     bad: int = 0

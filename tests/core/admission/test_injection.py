@@ -1,13 +1,15 @@
 """Injection: exact shares of what the GPUs bring with them."""
 
+from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION, Injected, Refused, Untouched, inject, share
-from tests.build import GPU, container, pod, policy, resource
+from tests.build import GPU, amounts, container, pod, policy, resource
 
 RULES = policy(
     """
@@ -151,13 +153,155 @@ def test_refused(asker, message):
     assert injected(asker, Refused).message == message
 
 
-def test_exactly_all_is_fine():
-    """Containers without a GPU may take all of it; the GPU container then gets nothing."""
-    outcome = injected(pod(container(gpu=1), container(cpu=4), annotations=V100))
-    assert written(outcome)["cpu"] == "0"
+@pytest.mark.parametrize(
+    ("gpu_type", "asker", "message"),
+    [
+        (
+            "V100",
+            pod(container(gpu=1), container("side", cpu=4), annotations=V100),
+            (
+                "GPU type V100: the containers without a GPU request 4 of the 4 cpu that 1 GPU × 4 allow, and leave 0 for "
+                "container main, too little to run with; lower their requests"
+            ),
+        ),
+        (
+            "V100",
+            pod(container(gpu=1), container("side", memory="8589934590"), annotations=V100),
+            (
+                "GPU type V100: the containers without a GPU request 8589934590 of the 8Gi memory that 1 GPU × 8Gi allow, and "
+                "leave 2 for container main, too little to run with; lower their requests"
+            ),
+        ),
+        (
+            "bytes",
+            pod(container(gpu=2), annotations={GPU_TYPE_ANNOTATION: "bytes"}),
+            "GPU type bytes: 2 GPUs × 8 memory is 16 for container main, too little to run with; raise the coefficient",
+        ),
+        (
+            "thin",
+            pod(container("a", gpu=1), container("b", gpu=1), annotations={GPU_TYPE_ANNOTATION: "thin"}),
+            "GPU type thin: 2 GPUs × 200u cpu is 0 for container b, too little to run with; raise the coefficient",
+        ),
+    ],
+)
+def test_a_share_of_nothing_is_refused(gpu_type, asker, message):
+    """A cpu limit of 0 is no limit at all, and a few bytes of memory kill: neither is ever written."""
+    rules = policy(
+        """
+        injection:
+          resourceMap:
+            V100: {nvidia.com/gpu: {resourceList: [{name: cpu, coefficient: 4}, {name: memory, coefficient: 8, unit: Gi}]}}
+            bytes: {nvidia.com/gpu: {resourceList: [{name: memory, coefficient: 8}]}}
+            thin: {nvidia.com/gpu: {resourceList: [{name: cpu, coefficient: 0.2, unit: m}]}}
+        """
+    ).injection
+    outcome = inject(asker, rules)
+    assert isinstance(outcome, Refused)
+    assert (outcome.reason, outcome.message) == ("share_of_nothing", message)
 
 
-def test_again():
+def test_a_coefficient_of_0_injects_nothing():
+    """What a GPU needs none of stays as the container has it, whatever others request of it."""
+    rules = policy(
+        """
+        injection:
+          resourceMap:
+            V100: {nvidia.com/gpu: {resourceList: [{name: cpu, coefficient: 0}, {name: x.io/y, coefficient: 0}]}}
+        """
+    ).injection
+    one = pod(container(gpu=1, cpu=3), container("side", cpu=4), annotations=V100)
+    outcome = inject(one, rules)
+    assert isinstance(outcome, Injected)
+    assert outcome.pod is one
+    assert outcome.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("asker", "warning"),
+    [
+        (
+            pod(container(gpu=1), annotations={GPU_TYPE_ANNOTATION: "V10O\n"}),
+            'GPU type "V10O\\n" has no rule, nothing is injected (task.bkbcs.tencent.com/gpu-type)',
+        ),
+        (
+            pod(container(**{"1g.10gb": 1}), annotations=V100),
+            "GPU type V100 has no rule for 1g.10gb: nothing is injected for it; there are rules for gpu, amd.com/gpu",
+        ),
+        (
+            pod(container(cpu=1), annotations=V100),
+            "GPU type V100: no container asks for gpu, amd.com/gpu, for which there are rules; nothing is injected",
+        ),
+        (
+            pod(container(gpu=1), container(**{"1g.10gb": 1}), annotations=V100),
+            "GPU type V100 has no rule for 1g.10gb: nothing is injected for it; there are rules for gpu, amd.com/gpu",
+        ),
+        (
+            pod(container("train", gpu=1, cpu=16, memory="8Gi"), annotations=V100),
+            "GPU type V100 lowers cpu of train from 16 to 4",
+        ),
+        (
+            pod(container("train", gpu=1, limits={"gpu": 1, "cpu": 5}, cpu=1), annotations=V100),
+            "GPU type V100 lowers cpu of train from 5 to 4",
+        ),
+        (
+            pod(*(container(f"c{i}", gpu=1, cpu=5, memory="9Gi") for i in range(2)), annotations=V100),
+            "GPU type V100 lowers cpu of c0 from 5 to 4, memory of c0 from 9Gi to 8Gi, cpu of c1 from 5 to 4 and 1 more",
+        ),
+    ],
+)
+def test_warnings(asker, warning):
+    """An annotated pod that gets nothing, or less than it had, is warned of; one that gets what it asks for is not."""
+    outcome = inject(asker, RULES)
+    assert not isinstance(outcome, Refused)
+    assert outcome.warnings == (warning,)
+
+
+def test_no_warning():
+    """Nothing is said where all is well, or where the operator wants injection to stay away."""
+    assert injected(pod(container(gpu=1, cpu=4), annotations=V100)).warnings == ()
+    assert injected(pod(container(gpu=1, cpu=16)), Untouched).warnings == ()
+    skipped = pod(container(gpu=1), annotations={GPU_TYPE_ANNOTATION: "T4"}, namespace="skipped")
+    assert injected(skipped, Untouched).warnings == ()
+
+
+CPU_4 = amounts({"cpu": 4})
+IN_ALL = (
+    "GPU type V100: the containers would request {} in all, more than the {} of spec.resources.requests; "
+)
+EACH = "GPU type V100: container main would have a limit of {}, more than the {} of spec.resources.limits; "
+DEFAULT = IN_ALL.removesuffix("; ") + " (set by the API server where there are only limits); "
+MEND = "raise that, or take spec.resources away"
+
+
+@pytest.mark.parametrize(
+    ("asker", "message"),
+    [
+        (pod(container(gpu=1), pod_requests=CPU_4, pod_limits=CPU_4), None),
+        (pod(container(gpu=2), pod_requests=CPU_4), IN_ALL.format("8 cpu", "4")),
+        (pod(container(gpu=1), init=(container(cpu=6),), pod_requests=CPU_4), IN_ALL.format("6 cpu", "4")),
+        (pod(container(gpu=1), container(gpu=1), pod_limits=CPU_4), DEFAULT.format("8 cpu", "4")),
+        (pod(container(gpu=1), pod_limits=amounts({"memory": "7Gi"})), EACH.format("8Gi memory", "7Gi")),
+        # the API server has set the requests of a pod with limits from what its containers request
+        (pod(container(gpu=1, cpu=1), pod_limits=amounts({"cpu": 8})), DEFAULT.format("4 cpu", "1")),
+        (
+            pod(
+                container(gpu=1), init=(container(gpu=1, restartable=True),), pod_requests=amounts({"cpu": 8})
+            ),
+            None,
+        ),
+    ],
+)
+def test_pod_level_resources(asker, message):
+    """Injection leaves no pod that the API server refuses for its `spec.resources`: that is said here, with their name."""
+    outcome = inject(replace(asker, annotations=V100), RULES)
+    if message is None:
+        assert isinstance(outcome, Injected)
+    else:
+        assert isinstance(outcome, Refused)
+        assert (outcome.reason, outcome.message) == ("pod_level_resources", message + MEND)
+
+
+def test_injecting_again_changes_nothing():
     """A pod that is as the rule makes it stays the very same pod."""
     once = injected(pod(container(gpu=2), container(cpu=1), annotations=V100)).pod
     assert injected(once).pod is once
@@ -191,3 +335,18 @@ def test_shares_add_up(rest, weights, unit):
 def test_gpu_resources():
     """Every resource that a rule takes for a GPU is known, for limits to be completed."""
     assert RULES.gpu_resources() == {resource("gpu"), "amd.com/gpu"}
+
+
+@pytest.mark.parametrize("number", [2, 200])
+def test_sharing_goes_over_the_containers_a_fixed_number_of_times(number):
+    """A pod with thousands of GPU containers is shared out in time that grows with their number only."""
+
+    class Counted(list[Any]):
+        passes = 0
+
+        def __iter__(self):
+            Counted.passes += 1
+            return super().__iter__()
+
+    share(Fraction(1000), Counted([Fraction(1)] * number), Fraction(1))
+    assert Counted.passes == 2

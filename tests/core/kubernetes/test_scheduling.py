@@ -41,9 +41,39 @@ def test_expressions_without_the_label(operator, values, matches):
     ("operator", "value", "matches"),
     [("Gt", "7", True), ("Gt", "8", False), ("Lt", "9", True), ("Lt", "8", False), ("Gt", "x", False)],
 )
-def test_numbers(operator, value, matches):
+def test_gt_and_lt_compare_whole_numbers(operator, value, matches):
     """Gt and Lt compare whole numbers."""
     assert NodeSelectorTerm((Requirement("size", operator, (value,)),)).matches("n", LABELS) is matches
+
+
+# what component-helpers 0.36.3 answers: is a label 8 > text, is a taint 8 > text (as a toleration's value), and are
+# a label and a taint of this text > 5
+NUMBERS = [
+    ("7", True, True, True, True),
+    ("07", True, False, True, False),
+    ("00000000000000000000007", True, False, True, False),
+    ("-1", False, True, False, False),
+    ("-0", False, False, False, False),
+    ("1_0", False, False, False, False),
+    ("0x1", False, False, False, False),
+    ("1e1", False, False, False, False),
+    ("", False, False, False, False),
+    ("7 ", False, False, False, False),
+    ("7\n", False, False, False, False),
+    ("٧", False, False, False, False),
+    ("9223372036854775807", False, False, True, True),
+    ("9223372036854775808", False, False, False, False),
+    ("9" * 20_000, False, False, False, False),
+]
+
+
+@pytest.mark.parametrize(("text", "label_above", "taint_above", "label_is_above", "taint_is_above"), NUMBERS)
+def test_numbers_are_gos_int64(text, label_above, taint_above, label_is_above, taint_is_above):
+    """Only what Go reads as an int64 is compared, in labels, tolerations and taints."""
+    assert Requirement("size", "Gt", (text,)).matches("8") is label_above
+    assert Toleration("sla", "Gt", text).tolerates(Taint("sla", "8")) is taint_above
+    assert Requirement("size", "Gt", ("5",)).matches(text) is label_is_above
+    assert Toleration("sla", "Gt", "5").tolerates(Taint("sla", text)) is taint_is_above
 
 
 def test_terms():

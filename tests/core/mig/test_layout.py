@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.core.devices.ids import gpu_uuid, mig_uuid
 from tessera.core.errors import InvalidInputs
 from tessera.core.mig.geometry import PRODUCTS, SIMULATED_H200_70GB, Product
 from tessera.core.mig.layout import (
@@ -282,9 +281,8 @@ def test_named_cards(numbers, text):
 def test_device_ids_outlive_restarts():
     """A device's UUID is a function of node, card, place and profile, and of nothing else."""
     instance = NODE.cards[0].instances[0]
-    assert mig_uuid("node-1", 0, instance) == "MIG-3536d911-7b61-5170-8689-f0823124779b"
-    assert Slot(0, instance).uuid("node-1") == mig_uuid("node-1", 0, instance)
-    assert Slot(0).uuid("node-1") == gpu_uuid("node-1", 0) == "GPU-ec195244-73a6-5c99-9bed-7131713a5fa8"
+    assert Slot(0, instance).uuid("node-1") == "MIG-3536d911-7b61-5170-8689-f0823124779b"
+    assert Slot(0).uuid("node-1") == "GPU-ec195244-73a6-5c99-9bed-7131713a5fa8"
 
 
 def test_device_ids_are_different():

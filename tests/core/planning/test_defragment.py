@@ -33,7 +33,10 @@ def card(text: str, product=H200) -> HeldCard:
 
 
 def wanted(text: str) -> dict[MigProfile, int]:
-    return {MigProfile.parse(name): int(count) for name, _, count in (word.partition("=") for word in text.split())}
+    return {
+        MigProfile.parse(name): int(count)
+        for name, _, count in (word.partition("=") for word in text.split())
+    }
 
 
 WHOLE = HeldCard(CardLayout(H200), (), ("w",))
@@ -99,7 +102,11 @@ def brute_force(demand: dict[MigProfile, int], cards: list[HeldCard]) -> tuple[i
             left = dict(demand)
             (profile,) = left  # one profile: each card holds as many as fit
             for one in cards:
-                stay = [Wish(i.profile, i.position) for i, pod in zip(one.held, one.pods, strict=True) if pod not in gone]
+                stay = [
+                    Wish(i.profile, i.position)
+                    for i, pod in zip(one.held, one.pods, strict=True)
+                    if pod not in gone
+                ]
                 while left[profile] and place(one.layout.product, [*stay, Wish(profile)]) is not None:
                     stay.append(Wish(profile))
                     left[profile] -= 1
@@ -124,7 +131,11 @@ def test_no_fewer_pods_suffice(data):
     assert not any(advice.gaps[:2])
     assert (sum(advice.left_out.values()), len(advice.pods)) == brute_force(demand, cards)
     for one in advice.cleared:  # what is said to fit does, beside those that stay
-        held = cards[one.card]
-        stay = [Wish(i.profile, i.position) for i, pod in zip(held.held, held.pods, strict=True) if pod not in advice.pods]
+        there = cards[one.card]
+        stay = [
+            Wish(i.profile, i.position)
+            for i, pod in zip(there.held, there.pods, strict=True)
+            if pod not in advice.pods
+        ]
         new = [Wish(profile) for profile, count in one.room.items() for _ in range(count)]
         assert place(H200, [*stay, *new]) is not None

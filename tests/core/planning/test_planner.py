@@ -315,7 +315,10 @@ def test_rooms():
 
 
 def on_nodes(
-    demand: str, nodes: dict[str, tuple[list[Card], set[int]]], **limits: int
+    demand: str,
+    nodes: dict[str, tuple[list[Card], set[int]]],
+    most_nodes: int | None = None,
+    most_cards: int | None = None,
 ) -> tuple[Plan, list[Card], list[Place]]:
     """A plan for `3g.71gb=2@1` (two for queue 1), on nodes that serve queues."""
     wanted = {}
@@ -328,7 +331,11 @@ def on_nodes(
     for name, (some, queues) in nodes.items():
         places.append(Place(name, range(len(cards), len(cards) + len(some)), frozenset(queues)))
         cards += some
-    return plan_question(Question(wanted, cards, places, **limits), highs), cards, places
+    return (
+        plan_question(Question(wanted, cards, places, most_nodes=most_nodes, most_cards=most_cards), highs),
+        cards,
+        places,
+    )
 
 
 @pytest.mark.parametrize(
@@ -407,7 +414,7 @@ def best_on_nodes(wanted, cards, places, most_nodes, most_cards) -> tuple[int, i
     return best
 
 
-def _matched(wanted, profile, supplies) -> int:
+def _matched(wanted, profile, supplies):
     """How much of a demand supplies serve, by Hall: what any set of queues cannot get is lost."""
     queues = {one.queue: count for one, count in wanted.items() if one.profile == profile}
     total = sum(queues.values())
@@ -433,13 +440,17 @@ def test_small_plans_on_nodes_are_optimal(data):
     }
     profile = st.sampled_from(product.profiles)
     wanted = data.draw(
-        st.dictionaries(st.builds(Wanted, profile, st.integers(1, 2)), st.integers(1, 2), min_size=1, max_size=2)
+        st.dictionaries(
+            st.builds(Wanted, profile, st.integers(1, 2)), st.integers(1, 2), min_size=1, max_size=2
+        )
     )
     demand = " ".join(f"{one.profile}={count}@{one.queue}" for one, count in wanted.items())
     limits = {"most_nodes": data.draw(st.integers(1, 2)), "most_cards": data.draw(st.integers(1, 4))}
     found, cards, places = on_nodes(demand, nodes, **limits)
     assert found.optimal
-    whole = {p: sum(n for one, n in wanted.items() if one.profile == p) for p in {one.profile for one in wanted}}
+    whole = {
+        p: sum(n for one, n in wanted.items() if one.profile == p) for p in {one.profile for one in wanted}
+    }
     assert check_plan(found, whole, cards) == []
     assert (*score(found), len(found.nodes)) == best_on_nodes(wanted, cards, places, **limits)
 
@@ -451,7 +462,10 @@ def test_cards_in_groups_are_planned_as_well_as_one_by_one(data):
     wanted, cards, objective = draw_question(data, most_cards=6, most_devices=9)
     grouped = plan(wanted, cards, objective)
     # each card serves the demand through a queue of its own: none is like another
-    places = [Place(f"n{number}", range(number, number + 1), frozenset({0, -number - 1})) for number in range(len(cards))]
+    places = [
+        Place(f"n{number}", range(number, number + 1), frozenset({0, -number - 1}))
+        for number in range(len(cards))
+    ]
     question = Question({Wanted(p): n for p, n in wanted.items()}, cards, places, objective)
     one_by_one = plan_question(question, highs)
     assert score(grouped) == score(one_by_one)
@@ -468,6 +482,7 @@ def test_more_cards_serve_no_less(data):
 
 def test_at_the_bound_the_gap_is_told():
     """A plan that is not proven best says how much better the best could be, in figures."""
+
     def given_up(program, goal, start):
         found = highs(program, goal, start)
         return Found(tuple(start), found.bound)
@@ -482,7 +497,11 @@ def test_at_the_bound_the_gap_is_told():
 
 def test_forty_thousand_cards():
     """Twenty kinds of cards, two thousand of each: proven, and every layout fits."""
-    states = [kept(H200, f"1g.18gb@{at}") for at in range(7)] + [Card(H200), kept(H200, "3g.71gb@0"), kept(H200, "3g.71gb@4")]
+    states = [kept(H200, f"1g.18gb@{at}") for at in range(7)] + [
+        Card(H200),
+        kept(H200, "3g.71gb@0"),
+        kept(H200, "3g.71gb@4"),
+    ]
     cards = (states * 4000)[:40_000]
     places = [Place(f"node-{number}", range(8 * number, 8 * number + 8)) for number in range(5000)]
     wanted = demand_of("3g.71gb=30000 7g.141gb=2000 2g.35gb=9000")

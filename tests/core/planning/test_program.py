@@ -14,21 +14,22 @@ def program() -> Program:
     return made
 
 
-def counting(*answers: Found):
-    """A solver that answers so, and what it was asked."""
-    asked = []
+class Answering:
+    """A solver that answers so, and knows what it was asked."""
 
-    def solve(given, goal, start):
-        asked.append((dict(goal), tuple(start), [(dict(row.weights), row.most) for row in given.rows[2:]]))
-        return answers[len(asked) - 1]
+    def __init__(self, *answers: Found) -> None:
+        self.answers = list(answers)
+        self.asked = []
 
-    solve.asked = asked
-    return solve
+    def __call__(self, program, goal, start):
+        rows = [(dict(row.weights), row.most) for row in program.rows[2:]]
+        self.asked.append((dict(goal), tuple(start), rows))
+        return self.answers.pop(0)
 
 
 def test_goals_come_one_after_the_other():
     """What was reached for a goal is a row for the goals after it; how far from the bound it is stays on record."""
-    solve = counting(Found((3, 4), -33), Found((3, 4), 3))
+    solve = Answering(Found((3, 4), -33), Found((3, 4), 3))
     answer = minimise(program(), [{0: -5, 1: -4}, {0: 1}], [0, 0], solve)
     assert solve.asked == [({0: -5, 1: -4}, (0, 0), []), ({0: 1}, (3, 4), [({0: -5, 1: -4}, -31)])]
     assert answer == Answer((3, 4), (2, 0))
@@ -41,13 +42,13 @@ def test_goals_come_one_after_the_other():
 def test_an_answer_that_breaks_a_row_is_refused(values):
     """A row, a limit, or being worse than what was there: the solver's word is not taken for it."""
     with pytest.raises(SolverFailed, match="does not keep"):
-        minimise(program(), [{0: -1, 1: -1}], [1, 1], counting(Found(values, -7)))
+        minimise(program(), [{0: -1, 1: -1}], [1, 1], Answering(Found(values, -7)))
 
 
 def test_a_goal_that_cannot_be_better_is_not_asked_about():
     """Nothing is smaller than nothing."""
-    assert minimise(program(), [{0: 1}], [0, 3], counting()) == Answer((0, 3), (0,))
-    assert minimise(program(), [{}], [0, 3], counting()) == Answer((0, 3), (0,))
+    assert minimise(program(), [{0: 1}], [0, 3], Answering()) == Answer((0, 3), (0,))
+    assert minimise(program(), [{}], [0, 3], Answering()) == Answer((0, 3), (0,))
 
 
 def test_what_is_proven():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tessera.core.devices.capacity import PodUse
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.pod import Pod
-from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.quantity import Number, Quantity
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Taint, Toleration
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.kinds import Wanted
@@ -25,10 +25,14 @@ def use(name: str, where: Pod | None = None, node: str = "", record: str = "", *
     """A pod that asks for `small=1`, `big=1`, `cpu=2`."""
     names = {"small": SMALL, "big": BIG, "gpu": GPU}
     asked = {names.get(key, key): Quantity.parse(value) for key, value in amounts.items()}
-    return PodUse("ml", name, node, asked, created="2026-11-15T08:00:00Z", record=record, where=where or Pod())
+    return PodUse(
+        "ml", name, node, asked, created="2026-11-15T08:00:00Z", record=record, where=where or Pod()
+    )
 
 
-def room(name: str, taints: tuple[Taint, ...] = (), labels: dict | None = None, **free: int) -> NodeRoom:
+def room(
+    name: str, taints: tuple[Taint, ...] = (), labels: dict[str, str] | None = None, **free: Number
+) -> NodeRoom:
     names = {"small": SMALL, "big": BIG}
     amounts = {names.get(key, key): value for key, value in free.items()}
     return NodeRoom(Node(name, labels or {}, taints), amounts)
@@ -147,7 +151,14 @@ def test_queues_are_by_the_nodes_that_could_take_them():
 
 def test_old_fallbacks_are_no_demand():
     """Pods that fell back before the time that counts, or end, wish for nothing."""
-    old = PodUse("ml", "a", "n", {SMALL: Quantity.parse("1")}, created="2026-11-13T08:00:00Z", record="3g.30gb->1g.10gb")
+    old = PodUse(
+        "ml",
+        "a",
+        "n",
+        {SMALL: Quantity.parse("1")},
+        created="2026-11-13T08:00:00Z",
+        record="3g.30gb->1g.10gb",
+    )
     ending = PodUse("ml", "b", "n", {SMALL: Quantity.parse("1")}, ending=True, created="2026-11-15T08:00:00Z", record="3g.30gb->1g.10gb")  # fmt: skip
     assert groups_of([old, ending], SINCE) == []
 

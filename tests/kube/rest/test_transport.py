@@ -1,9 +1,8 @@
-"""Getting through: TLS, client certificates, plugins, proxies."""
+"""Getting through: TLS, client certificates, proxies."""
 
 import asyncio
 import base64
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from tessera.kube.errors import ApiError, CredentialsFailed, Unreachable
 from tessera.kube.rest.client import Client
 from tests.kube.apiserver import MisbehavingApiServer
 from tests.kube.certificates import Authority
+from tests.kube.plugin import Plugin
 from tests.kube.proxy import LittleProxy
 
 
@@ -68,7 +68,7 @@ async def test_server_name(authority, tmp_path):
 async def test_client_certificate(authority, tmp_path):
     """A client certificate is shown, and a renewed one is shown on a new connection."""
     async with await serve(authority, tmp_path, clients=True) as server:
-        server.tokens = set()  # nobody gets in by a token
+        server.tokens = set()  # no token is good
         pair = authority.issue("jane")
         files = {"client-certificate": tmp_path / "cert", "client-key": tmp_path / "key"}
         (tmp_path / "cert").write_bytes(pair.certificate)
@@ -151,139 +151,6 @@ async def test_in_cluster_with_renewed_token_and_authority(authority, tmp_path):
             server.tokens = {"three"}
             with pytest.raises(ApiError, match="401 Unauthorized"):
                 await client.get("/version")
-
-
-PLUGIN = """\
-#!{python}
-import json, os, sys
-info = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
-runs = os.path.join(os.path.dirname(__file__), "runs")
-with open(runs, "a") as file:
-    file.write(json.dumps([sys.argv[1:], os.environ.get("COLOUR"), info]) + "\\n")
-count = sum(1 for _ in open(runs))
-print(json.dumps({{"apiVersion": info["apiVersion"], "kind": "ExecCredential", "status": {status}}}))
-"""
-
-
-class Plugin:
-    """A real little plugin, and a kubeconfig that uses it."""
-
-    def __init__(self, folder: Path, server_url: str, status: str, **fields: object) -> None:
-        self.folder = folder
-        (folder / "bin").mkdir()
-        script = folder / "bin" / "plugin"
-        script.write_text(PLUGIN.format(python=sys.executable, status=status))
-        script.chmod(0o755)
-        self.exec = {
-            "apiVersion": "client.authentication.k8s.io/v1",
-            "command": "./bin/plugin",
-            "args": ["--region", "x y"],
-            "env": [{"name": "COLOUR", "value": "blue"}],
-            "interactiveMode": "Never",
-            **fields,
-        }
-        extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x"}}
-        self.config: dict[str, Any] = {
-            "kind": "Config",
-            "current-context": "x",
-            "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
-            "clusters": [{"name": "x", "cluster": {"server": server_url, "extensions": [extension]}}],
-            "users": [{"name": "x", "user": {"exec": self.exec}}],
-        }
-
-    def cluster(self) -> Cluster:
-        (self.folder / "config").write_text(json.dumps(self.config))
-        return find_cluster(self.folder / "config", environ={})
-
-    def runs(self) -> list[list[object]]:
-        lines = (self.folder / "bin" / "runs").read_text().splitlines()
-        return [json.loads(line) for line in lines]
-
-
-@pytest.mark.parametrize("version", ["v1", "v1beta1"])
-async def test_exec_plugin(tmp_path, version):
-    """A plugin is run once with its arguments, variables and what it may know; again after a 401."""
-    async with await MisbehavingApiServer().start() as server:
-        plugin = Plugin(
-            tmp_path,
-            server.url,
-            '{"token": f"token-{count}"}',
-            apiVersion=f"client.authentication.k8s.io/{version}",
-            provideClusterInfo=True,
-        )
-        server.tokens = {"token-1"}
-        async with Client(plugin.cluster()) as client:
-            await asyncio.gather(client.get("/version"), client.get("/version"), client.get("/version"))
-            assert plugin.runs() == [
-                [
-                    ["--region", "x y"],
-                    "blue",
-                    {
-                        "apiVersion": f"client.authentication.k8s.io/{version}",
-                        "kind": "ExecCredential",
-                        "spec": {
-                            "interactive": False,
-                            "cluster": {"server": server.url, "config": {"audience": "x"}},
-                        },
-                    },
-                ]
-            ]
-            server.tokens = {"token-2"}
-            await asyncio.gather(client.get("/version"), client.get("/version"))
-            assert len(plugin.runs()) == 2
-
-
-async def test_exec_plugin_expiry(tmp_path):
-    """A credential is used until shortly before it expires, and then asked for again."""
-    async with await MisbehavingApiServer().start() as server:
-        status = (
-            '{"token": f"token-{count}", '
-            '"expirationTimestamp": "2000-01-01T00:00:00Z" if count == 1 else "2999-01-01T00:00:00Z"}'
-        )
-        plugin = Plugin(tmp_path, server.url, status)
-        server.tokens = {"token-1", "token-2"}
-        async with Client(plugin.cluster()) as client:
-            for _ in range(3):
-                await client.get("/version")
-        assert len(plugin.runs()) == 2
-
-
-async def test_exec_plugin_with_certificate(authority, tmp_path):
-    """A plugin may hand out a client certificate."""
-    async with await serve(authority, tmp_path, clients=True) as server:
-        server.tokens = set()
-        pair = authority.issue("plugin")
-        status = repr(
-            {"clientCertificateData": pair.certificate.decode(), "clientKeyData": pair.key.decode()}
-        )
-        plugin = Plugin(tmp_path, server.url, status)
-        plugin.config["clusters"][0]["cluster"]["certificate-authority-data"] = base64.b64encode(
-            authority.pem
-        ).decode()
-        async with Client(plugin.cluster()) as client:
-            await client.get("/version")
-
-
-@pytest.mark.parametrize(
-    ("fields", "status", "message"),
-    [
-        ({"command": "no-such-plugin", "installHint": "brew\n  install it"}, "{}", "the plugin no-such-plugin cannot be run: No such file or directory; brew install it"),
-        ({"command": "false"}, "{}", "the plugin false ended with exit code 1"),
-        ({"command": "true"}, "{}", "the plugin true did not print an ExecCredential: Input data was truncated"),
-        ({"command": "echo", "args": ["{}"]}, "{}", "printed something of no apiVersion, expected ExecCredential of client.authentication.k8s.io/v1"),
-        ({}, "{}", "printed neither a token nor a client certificate"),
-        ({}, '{"clientKeyData": "x"}', "printed a certificate without its key, or a key without its certificate"),
-        ({}, '{"token": "a b"}', "token: a token is one word of printable ASCII characters"),
-        ({"interactiveMode": "Always"}, "{}", r"wants to ask a person \(interactiveMode: Always\), and there is no terminal"),
-    ],
-)  # fmt: skip
-async def test_exec_plugin_failures(tmp_path, fields, status, message):
-    """A plugin that fails is named, with the file and what it did."""
-    plugin = Plugin(tmp_path, "http://127.0.0.1:1", status, **fields)
-    async with Client(plugin.cluster()) as client:
-        with pytest.raises(CredentialsFailed, match=message) as caught:
-            await client.get("/version")
-        assert str(caught.value).startswith(f'{tmp_path}/config: user "x": exec: ')
 
 
 async def test_proxy(authority, tmp_path):

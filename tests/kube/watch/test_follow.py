@@ -28,7 +28,7 @@ class Names:
         self.sink = Sink(self.decode, self.replace, self.put, lambda key: self.remove(key.name))
 
     def decode(self, raw: bytes) -> str:
-        return msgspec.json.decode(raw)["metadata"]["name"]
+        return str(msgspec.json.decode(raw)["metadata"]["name"])
 
     def replace(self, names) -> None:
         self.names = set(names)

@@ -1,14 +1,20 @@
 """Lists cut up while they arrive."""
 
 import json
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.kube.errors import BadResponse
-from tessera.kube.watch.listing import ListCutter
+from tessera.kube.errors import ApiError, BadResponse
+from tessera.kube.rest.client import Client
+from tessera.kube.watch import listing
+from tessera.kube.watch.listing import ListCutter, list_all
+from tessera.simulation.control_plane.store import StatusError, expired
+from tests.kube.apiserver import MisbehavingApiServer, status
+from tests.kube.clock import FakeClock
 
 # texts that look like what is cut at, and objects that contain such places
 texts = st.text() | st.sampled_from(['},{"metadata":', '"items":[', "]}", '"', "\\", "}]}"])
@@ -35,7 +41,7 @@ def cut(body: bytes, size: int) -> tuple[list[object], str]:
 
 
 @given(objects=objects, size=st.integers(1, 400), typed=st.booleans(), compact=st.booleans())
-def test_law(objects, size, typed, compact):
+def test_objects_come_out_however_they_are_cut(objects, size, typed, compact):
     """Whatever a list holds and however it is cut on its way, its objects come out, each once, in order."""
     metadata = {"resourceVersion": "7"}
     head = {"kind": "NodeList", "apiVersion": "v1", "metadata": metadata, "items": objects}
@@ -95,7 +101,7 @@ def test_empty(body):
         (b"", b" ", "a list of more than 64 MiB"),
     ],
 )
-def test_bounds(head, more, message):
+def test_endless_objects_and_heads_are_given_up(head, more, message):
     """One endless object is given up, and so is an endless head."""
     with pytest.raises(BadResponse, match=message):
         cut(head + more * 70_000_000, 1_000_000)
@@ -108,3 +114,54 @@ def test_many_separators_are_not_quadratic():
         {"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {}, "list": inner}] * 3}
     )
     assert cut(body, 4096) == ([{"metadata": {}, "list": inner}] * 3, "1")
+
+
+def name_of(raw: bytes) -> str:
+    return str(msgspec.json.decode(raw)["metadata"]["name"])
+
+
+@asynccontextmanager
+async def seven_nodes(monkeypatch):
+    """A server with seven nodes, read three at a time."""
+    monkeypatch.setattr(listing, "PAGE", 3)
+    clock = FakeClock(auto=True)
+    async with await MisbehavingApiServer().start() as server, Client(server.cluster, clock=clock) as client:
+        for number in range(7):
+            await client.create("/api/v1/nodes", {"metadata": {"name": f"n{number}"}})
+        server.requests.clear()
+        yield server, client
+
+
+ALL = [f"n{number}" for number in range(7)]
+
+
+async def test_pages(monkeypatch):
+    """A list is read in pages that together are the whole list, each object once."""
+    async with seven_nodes(monkeypatch) as (server, client):
+        assert await list_all(client, "/api/v1/nodes", {}, name_of) == ALL
+        assert len(server.requests) == 3
+
+
+async def test_pages_that_expire_half_way(monkeypatch):
+    """410 in the middle of a list: it is read again from its beginning, and nothing is there twice."""
+    async with seven_nodes(monkeypatch) as (server, client):
+        server.intercept = lambda request: status(expired()) if len(server.requests) == 3 else None
+        assert await list_all(client, "/api/v1/nodes", {}, name_of) == ALL
+        assert len(server.requests) == 4
+
+
+async def test_pages_in_a_storm(monkeypatch):
+    """429 in the middle of a list: after the time that the server asks for, the whole list is read again."""
+    async with seven_nodes(monkeypatch) as (server, client):
+        many = StatusError(429, "TooManyRequests", "too many requests")
+        server.intercept = lambda request: status(many) if len(server.requests) == 2 else None
+        assert await list_all(client, "/api/v1/nodes", {}, name_of) == ALL
+        assert len(server.requests) == 5
+
+
+async def test_a_refused_list(monkeypatch):
+    """A refusal is the caller's."""
+    async with seven_nodes(monkeypatch) as (server, client):
+        server.intercept = lambda request: status(StatusError(403, "Forbidden", "no"))
+        with pytest.raises(ApiError, match="403 Forbidden: no"):
+            await list_all(client, "/api/v1/nodes", {}, name_of)

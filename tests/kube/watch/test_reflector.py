@@ -103,7 +103,7 @@ async def following(*names: str, watch_list: bool = False):
         try:
             await setup.reflector.synced()
             await setup.watching()
-            await setup.clock.until_asleep()  # whoever guards the watch against silence
+            await setup.clock.until_asleep()  # the guard against silence
             yield setup
         finally:
             task.cancel()
@@ -360,18 +360,63 @@ async def test_streamed_list_not_known(mode, kind):
         task.cancel()
 
 
-async def test_streamed_list_cut_off():
-    """Half a streamed list is no list: the sink never sees it."""
+async def test_fault_30_streamed_list_ends_early():
+    """Half a streamed list is no list: the sink never sees it, and the ordinary list is read instead, every time."""
     async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
+        server.watch_list = "end"
         setup = Setup(server, client, watch_list=True)
-        line = event("ADDED", b'{"metadata":{"name":"half"}}')
-        server.intercept = lambda request: Response(line) if len(server.requests) == 1 else None
         setup.put("a")
         task = asyncio.create_task(setup.reflector.run())
         await setup.clock.pass_sleep(0.8)
         await setup.sink.until(a="")
-        assert setup.sink.replaced == [{"a": ""}]
-        assert setup.health.errors == {"incomplete": 1}
+        await setup.watching()
+        setup.put("b")
+        await setup.sink.until(a="", b="")
+        setup.server.gone_mid_stream()
+        await setup.clock.pass_sleep(0.8)
+        await setup.clock.pass_sleep(1.6)
+        await server.until(lambda: len(setup.lists()) == 4)
+        setup.put("c")
+        await setup.sink.until(a="", b="", c="")
+        assert setup.sink.replaced == [{"a": ""}, {"a": "", "b": ""}]
+        assert setup.health.errors == {"incomplete": 2, "http_410": 1}
+        assert setup.lists() == ["", "0", "", ""]
+        task.cancel()
+
+
+@pytest.mark.parametrize("answer", [502, 504, 403, 404, 500])
+async def test_fault_30_streamed_list_is_answered_with_an_error(answer):
+    """Whatever a gateway says to streamed lists alone, the ordinary list is tried next: always some progress."""
+    async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
+        setup = Setup(server, client, watch_list=True)
+        setup.put("a")
+        server.intercept = lambda request: (
+            Response(b"<html>", answer) if "sendInitialEvents" in request.query else None
+        )
+        task = asyncio.create_task(setup.reflector.run())
+        await setup.clock.pass_sleep(0.8)
+        await setup.sink.until(a="")
+        assert setup.health.errors == {f"http_{answer}": 1}
+        task.cancel()
+
+
+async def test_fault_30_ordinary_list_fails():
+    """When it is the ordinary list that fails, the streamed one has its turn again."""
+    async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
+        setup = Setup(server, client, watch_list=True)
+        setup.put("a")
+        tries = []
+
+        def intercept(request: Request) -> Response | None:
+            tries.append("streamed" if "sendInitialEvents" in request.query else "ordinary")
+            return Response(b"", 500) if len(tries) < 3 else None
+
+        server.intercept = intercept
+        task = asyncio.create_task(setup.reflector.run())
+        await setup.clock.pass_sleep(0.8)
+        await setup.clock.pass_sleep(1.6)
+        await setup.sink.until(a="")
+        assert tries == ["streamed", "ordinary", "streamed"]
         task.cancel()
 
 

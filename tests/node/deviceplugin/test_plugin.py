@@ -12,6 +12,10 @@ from tessera.simulation.node.kubelet import AdmissionFailed, Kubelet
 from tests.node.running import GPU, ListSource, mock_devices, offers, run, running, slices, started
 
 
+def sockets_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_socket())
+
+
 def test_devices_become_allocatable_and_are_handed_out() -> None:
     """Eight devices are allocatable; pods with 4 and 3 get theirs by CDI name; a third asking for 2 does not fit."""
 
@@ -52,7 +56,7 @@ def test_specs_are_on_disk_before_the_kubelet_hears() -> None:
         async with started(kubelet), running(source, root=root, kubelet=kubelet) as node:
             for count in range(1, 6):
                 source.list = mock_devices(count)
-                node.plugin.poke()
+                node.poke()
                 await kubelet.until(offers(GPU, count))
         assert {1, 2, 3, 4, 5} <= set(seen)
 
@@ -94,7 +98,7 @@ def test_fault_23_kubelet_restarts() -> None:
                 endpoints = {plugin.endpoint for plugin in node.kubelet.plugins.values()}
                 assert not endpoints & before, "a new socket name per start"
                 before |= endpoints
-            sockets = sorted(path.name for path in node.kubelet.folder.iterdir())
+            sockets = sockets_in(node.kubelet.folder)
             assert len(sockets) == 3, f"old sockets are left: {sockets}"
 
     run(story)
@@ -157,13 +161,13 @@ def test_fault_24_unhealthy_and_healthy_again() -> None:
         async with running(source, root=root) as node:
             await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
             source.list[3] = source.list[3].ailing("its file is gone")
-            node.plugin.poke()
+            node.poke()
             await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 7})
             assert node.kubelet.capacity == {GPU: 8}
             assert node.kubelet.devices[GPU]["device_3"] is False
             assert node.metric("devices", resource=GPU, health="unhealthy") == 1
             source.list = mock_devices()
-            node.plugin.poke()
+            node.poke()
             await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
 
     run(story)
@@ -271,7 +275,7 @@ def test_fault_28_devices_in_use_stay() -> None:
             await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 3})
             await kubelet.admit("ml/train", {two: 1}, {two: ["MIG-0-2-2"]})
             source.list = slices(4, [0, 4])
-            node.plugin.poke()
+            node.poke()
             # the old resource is gone for newcomers at once, the part that nothing blocks is there at once
             await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 1})
             assert kubelet.devices == {two: {"MIG-0-2-2": False}, four: {"MIG-0-4-4": True}}
@@ -321,8 +325,66 @@ def test_fault_28_without_pod_resources() -> None:
             await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 2})
             await kubelet.admit("ml/train", {two: 1}, {two: ["MIG-0-0-2"]})
             source.list = slices(4, [0, 4])
-            node.plugin.poke()
+            node.poke()
             await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 1})
+
+    run(story)
+
+
+def test_fault_42_the_kubelet_restarts_while_a_layout_waits() -> None:
+    """Two pods hold what the new layout needs: however often the kubelet restarts, nothing of it is given out."""
+
+    async def story(root: Path) -> None:
+        source = ListSource(slices(2, [0, 4]))
+        async with running(source, root=root) as node:
+            kubelet, two, four = node.kubelet, "nvidia.com/mig-2g.20gb", "nvidia.com/mig-4g.40gb"
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 2})
+            for pod in ("ml/a", "ml/b"):
+                await kubelet.admit(pod, {two: 1})
+            source.list = slices(4, [0, 4])
+            node.poke()
+            waiting = {two: {"MIG-0-0-2": False, "MIG-0-4-2": False}}
+            await kubelet.until(lambda kubelet: kubelet.devices == waiting)
+            await node.until(lambda: not node.transitions[-1].complete)
+            node.transitions.clear()
+            for unknown in (["ml/a", "ml/b"], ["ml/a"], ["ml/b"]):
+                await kubelet.restart(unknown)
+                await kubelet.until(lambda kubelet: kubelet.devices == waiting)
+                looks = len(node.transitions)
+                await node.until(lambda looks=looks: len(node.transitions) > looks + 3)  # type: ignore[misc]
+                assert kubelet.devices == waiting
+                kubelet.hear()
+            assert not any(change.complete for change in node.transitions)
+            assert node.transitions[-1].holders == {(two, "MIG-0-0-2"): "ml/a", (two, "MIG-0-4-2"): "ml/b"}
+            await kubelet.remove("ml/a")
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 1})
+            await kubelet.remove("ml/b")
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 2})
+            assert node.transitions[-1].complete
+
+    run(story)
+
+
+def test_fault_42_plugin_and_kubelet_restart_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin that starts in front of a new layout, beside a kubelet that knows no pods yet, gives nothing out twice."""
+    monkeypatch.setattr("tessera.node.deviceplugin.allocations._AGAIN", 0.1)
+
+    async def story(root: Path) -> None:
+        two, four = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-4g.40gb"
+        async with started(Kubelet(root)) as kubelet:
+            async with running(ListSource(slices(2, [0, 2])), root=root, kubelet=kubelet):
+                await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 2})
+                await kubelet.admit("ml/train", {two: 1}, {two: ["MIG-0-0-2"]})
+            await kubelet.restart(["ml/train"])
+            async with running(ListSource(slices(4, [0, 4])), root=root, kubelet=kubelet) as node:
+                held = {two: {"MIG-0-0-2": False}, four: {"MIG-0-4-4": True}}
+                await kubelet.until(lambda kubelet: kubelet.devices == held)
+                looks = len(node.transitions)
+                await node.until(lambda: len(node.transitions) > looks + 3)
+                assert kubelet.devices == held
+                kubelet.hear()
+                await kubelet.remove("ml/train")
+                await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 2})
 
     run(story)
 
@@ -357,7 +419,27 @@ def test_a_spec_that_cannot_be_written_is_not_announced() -> None:
     run(story)
 
 
-def test_specs_that_somebody_removed_come_back() -> None:
+def test_devices_that_a_restart_would_forget_are_not_announced() -> None:
+    """While the state cannot be written the devices stay as they were, specs included; then they change."""
+
+    async def story(root: Path) -> None:
+        source = ListSource(mock_devices())
+        async with running(source, root=root) as node:
+            await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
+            spec = node.cdi / "tessera-device.example.com_gpu.json"
+            before = spec.read_bytes()
+            (root / "state").rename(root / "elsewhere")
+            (root / "state").write_text("a file where the folder should be")
+            source.list = mock_devices(4)
+            await node.until(lambda: (node.metric("failures_total", what="publish") or 0) > 0)
+            assert (node.kubelet.allocatable, spec.read_bytes()) == ({GPU: 8}, before)
+            (root / "state").unlink()
+            await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 4})
+
+    run(story)
+
+
+def test_removed_specs_come_back() -> None:
     """A cleaned /var/run/cdi is filled again."""
 
     async def story(root: Path) -> None:
@@ -378,14 +460,14 @@ def test_leaving_in_good_order() -> None:
             async with running(ListSource(mock_devices()), root=root, kubelet=kubelet):
                 await kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
             await kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 0})
-            assert [path.name for path in kubelet.folder.iterdir()] == ["kubelet.sock"]
+            assert sockets_in(kubelet.folder) == ["kubelet.sock"]
             assert [path.name for path in (root / "cdi").iterdir()] == ["tessera-device.example.com_gpu.json"]
 
     run(story)
 
 
 def test_sockets_of_a_killed_plugin_are_removed() -> None:
-    """A socket that a killed plugin left is removed; one that somebody serves stays."""
+    """A socket that a killed plugin left is removed; one that is served stays."""
 
     async def story(root: Path) -> None:
         import socket
@@ -401,7 +483,7 @@ def test_sockets_of_a_killed_plugin_are_removed() -> None:
         listeners["other.sock"].close()
         async with running(ListSource([]), root=root, kubelet=Kubelet(root)) as node:
             await node.until(lambda: node.plugin.ready)
-            assert sorted(path.name for path in folder.iterdir()) == ["other.sock", "tessera-alive.sock"]
+            assert sockets_in(folder) == ["other.sock", "tessera-alive.sock"]
         listeners["tessera-alive.sock"].close()
 
     run(story)

@@ -1,5 +1,6 @@
 """The fault file: a person edits it, devices fall ill and recover."""
 
+import asyncio
 import logging
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from tests.node.running import ListSource, mock_devices, slices
 
 
 def ill(source: FaultySource) -> dict[str, str]:
-    return {device.id: device.problem for device in source.devices() if device.problem}
+    return {device.id: device.problem for device in asyncio.run(source.devices()) if device.problem}
 
 
 def test_lines_come_and_go(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_health_follows_the_host(tmp_path: Path) -> None:
     (tmp_path / "dev" / "mock" / "device_0").touch()
     assert problem() == "/dev/mock/device_0 is no device node (mknod makes one)"
     (tmp_path / "dev" / "mock" / "device_0").unlink()
-    os.mkfifo(tmp_path / "dev" / "mock" / "device_0")  # which anybody may make, and CDI takes for a device
+    os.mkfifo(tmp_path / "dev" / "mock" / "device_0")  # which needs no privilege, and CDI takes for a device
     assert problem() == "/mock/lib/device_0.so is not on the host"
     (tmp_path / "mock" / "lib").mkdir(parents=True)
     (tmp_path / "mock" / "lib" / "device_0.so").touch()

@@ -1,5 +1,7 @@
 """JSON patches: applied strictly, or not at all."""
 
+from typing import Any
+
 import pytest
 
 from tessera.protocol.admission.patch import PatchDoesNotApply, apply, escape
@@ -8,7 +10,7 @@ from tessera.protocol.admission.patch import PatchDoesNotApply, apply, escape
 def test_apply():
     """Add replaces what is there, remove takes away, and the document given stays as it was."""
     document = {"a": {"b/c": 1}, "l": [{"x": {}}]}
-    operations = [
+    operations: list[Any] = [
         {"op": "remove", "path": "/a/b~1c"},
         {"op": "add", "path": "/a/m~0n", "value": {"k": "v"}},
         {"op": "add", "path": "/l/0/x/y", "value": "z"},
@@ -41,7 +43,7 @@ def test_escape():
 def test_each_part_on_the_way_is_copied_once():
     """A pod with thousands of containers costs as much per operation as a small one."""
 
-    class Counted(list):
+    class Counted(list[Any]):
         copies = 0
 
         def copy(self):
@@ -49,7 +51,9 @@ def test_each_part_on_the_way_is_copied_once():
             return Counted(self)
 
     containers = Counted({"resources": {}} for _ in range(100))
-    operations = [{"op": "add", "path": f"/spec/containers/{i}/resources/x", "value": i} for i in range(100)]
+    operations: list[Any] = [
+        {"op": "add", "path": f"/spec/containers/{i}/resources/x", "value": i} for i in range(100)
+    ]
     after = apply({"spec": {"containers": containers}}, operations)
     assert after["spec"]["containers"] == [{"resources": {"x": i}} for i in range(100)]
     assert containers[0] == {"resources": {}}
@@ -58,7 +62,7 @@ def test_each_part_on_the_way_is_copied_once():
 
 def test_what_an_operation_adds_stays_as_it_is_there():
     """A map that one operation makes and another fills is not changed inside the patch."""
-    operations = [
+    operations: list[Any] = [
         {"op": "add", "path": "/a", "value": {}},
         {"op": "add", "path": "/a/b", "value": 1},
     ]

@@ -125,6 +125,70 @@ def test_every_complaint_at_once():
     )  # fmt: skip
 
 
+NO_RESOURCE = "is no resource of a container, such as cpu or nvidia.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("Memory", f'"Memory" {NO_RESOURCE}; did you mean "memory"?'),
+        ("cpus", f'"cpus" {NO_RESOURCE}; did you mean "cpu"?'),
+        ("requests.cpu", f'"requests.cpu" {NO_RESOURCE}'),
+        ("requests.example.com/x", f'"requests.example.com/x" {NO_RESOURCE}'),
+        ("pods", f'"pods" {NO_RESOURCE}'),
+        ("a..b/c", f'"a..b/c" {NO_RESOURCE}'),
+        ("Example.com/x", f'"Example.com/x" {NO_RESOURCE}'),
+        ("x.io/" + "y" * 64, f'"x.io/{"y" * 55}"… {NO_RESOURCE}'),
+        ("x" * 250 + "/y", f'"{"x" * 60}"… {NO_RESOURCE}'),
+        ("", f'"" {NO_RESOURCE}'),
+        *((name, None) for name in ("cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "nvidia.com/shm", "x-1.io/Y_z")),
+    ],
+)  # fmt: skip
+def test_resources_that_a_container_can_have(name, complaint):
+    """A name that the API server refuses in a container would break every pod: it is refused here, with its path."""
+    rule = {"resourceList": [{"name": name, "coefficient": 1}]}
+    text = json.dumps({"injection": {"resourceMap": {"V100": {"nvidia.com/gpu": rule}}}})
+    assert complaints(text) == (
+        (f"injection.resourceMap.V100.nvidia.com/gpu.resourceList[0].name: {complaint}",) if complaint else ()
+    )
+
+
+def test_gpu_resources_of_rules():
+    """The GPU resource of a rule is held to the same."""
+    text = "injection: {resourceMap: {V100: {gpus: {}}}}"
+    assert complaints(text) == (f'injection.resourceMap.V100.gpus: "gpus" {NO_RESOURCE}',)
+
+
+@pytest.mark.parametrize(
+    ("key", "complaint"),
+    [
+        ("bad key!!", '"bad key!!" is no name of an annotation, such as example.com/network'),
+        ("", '"" is no name of an annotation, such as example.com/network'),
+        ("a/b/c", '"a/b/c" is no name of an annotation, such as example.com/network'),
+        ("task.bkbcs.tencent.com/gpu-type", "decisions are made by this annotation; a rule cannot set it"),
+        ("gpu-webhook.k8s.io/fallback", "decisions are made by this annotation; a rule cannot set it"),
+        ("kubernetes.io/config.mirror", "decisions are made by this annotation; a rule cannot set it"),
+        ("Example.com/Network", None),
+        ("network", None),
+    ],
+)
+def test_annotations_that_a_rule_can_set(key, complaint):
+    """An annotation that the API server refuses, or that decides what the rule is, is refused with its path."""
+    rules = {"V100": {"nvidia.com/gpu": {"annotations": {key: "x"}}}}
+    text = json.dumps({"injection": {"namespaceResourceMap": {"ml": rules}}})
+    path = f"injection.namespaceResourceMap.ml.V100.nvidia.com/gpu.annotations.{key}"
+    assert complaints(text) == ((f"{path}: {complaint}",) if complaint else ())
+
+
+def complaints(text):
+    """What is wrong with a configuration; nothing when it is fine."""
+    try:
+        config.parse(text)
+    except InvalidInputs as error:
+        return error.complaints
+    return ()
+
+
 @pytest.mark.parametrize(
     ("unit", "meant"),
     [
@@ -205,6 +269,6 @@ def test_coefficients_are_exact(number):
     """A coefficient is the decimal number that was written, in YAML and in JSON."""
     for text in (f"{{name: cpu, coefficient: {number}}}", f'{{"name": "cpu", "coefficient": {number}}}'):
         parsed = config.parse(
-            f'{{"injection": {{"resourceMap": {{"X": {{"g": {{"resourceList": [{text}]}}}}}}}}}}'
+            f'{{"injection": {{"resourceMap": {{"X": {{"x.io/g": {{"resourceList": [{text}]}}}}}}}}}}'
         )
-        assert parsed.policy.injection.default["X"]["g"].per_gpu[0][1].value == Decimal(number)
+        assert parsed.policy.injection.default["X"]["x.io/g"].per_gpu[0][1].value == Decimal(number)

@@ -168,3 +168,12 @@ def test_label_selectors(text, selected):
 def test_field_selectors(text, selected):
     """Field selectors; a field that is not there is empty."""
     assert field_selector(text)({"metadata": {"name": "a"}, "spec": {}}) is selected
+
+
+@pytest.mark.parametrize("query", [{"labelSelector": "a in b"}, {"fieldSelector": "spec"}])
+async def test_a_bad_selector_is_refused_before_anything_is_sent(query):
+    """Lists and watches alike: 400, not a stream that breaks off."""
+    async with await ApiServer().start() as server, client_of(server) as client:
+        for more in ({}, {"watch": "true"}):
+            with pytest.raises(ApiError, match="400 BadRequest: unable to parse the"):
+                await client.get("/api/v1/pods", {**query, **more})

@@ -23,7 +23,7 @@ def test_versions_grow():
 
 
 def test_no_change_is_no_event():
-    """An update that changes nothing leaves the version alone and tells nobody."""
+    """An update that changes nothing leaves the version alone, and followers hear nothing."""
     store = Store()
     made = store.create(PODS, pod("a"), "x")
     told: list[str] = []

@@ -4,6 +4,7 @@ import base64
 import json
 import ssl
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 import pytest
@@ -66,7 +67,7 @@ async def serving(hook, tmp_path, name="hook.gpu.svc", authority=AUTHORITY, **mo
     store.create(MUTATING_WEBHOOKS, {"metadata": {"name": "test"}, "webhooks": [one]})
     server = Server(hook.answer)
     await server.start(Address("127.0.0.1", 0), context)
-    calls = []
+    calls: list[Any] = []
     webhooks = Webhooks(store, {SERVICE: ("127.0.0.1", server.port)}, calls.append)
     try:
         yield webhooks, calls

@@ -22,6 +22,8 @@ def test_a_node():
     assert node.resources == {"cpu": "8", "memory": "512Gi", "pods": "110", "nvidia.com/shm": "1Gi"}
     assert node.taints == ({"key": "dedicated", "value": "gpu", "effect": "NoSchedule"},)
     assert node.annotations == {"run.ai/mig.config": "1g.10gb=7"}
+    assert node.devices is not None
+    assert node.devices.simulated is not None
     assert len(node.devices.simulated.cards) == 2
 
 

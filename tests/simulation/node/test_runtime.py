@@ -38,7 +38,7 @@ async def test_names_become_devices(tmp_path):
     assert await container.run("/usr/bin/tool", "x") == "1 2 x\n"
 
 
-def test_a_name_that_nobody_describes(tmp_path):
+def test_a_name_that_no_spec_describes(tmp_path):
     """A runtime cannot start such a container."""
     spec(tmp_path, "v.com/gpu", a={})
     with pytest.raises(Unresolvable, match=r"unresolvable CDI devices v\.com/gpu=c"):

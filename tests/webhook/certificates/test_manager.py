@@ -15,15 +15,16 @@ from tessera.simulation.control_plane.apiserver import ApiServer
 from tessera.simulation.control_plane.kinds import MUTATING_WEBHOOKS, NAMESPACES, SECRETS
 from tessera.webhook.certificates import rotation
 from tessera.webhook.certificates.authorities import (
-    InvalidVault,
+    InvalidAuthorities,
     authorities_in,
     bundle_of,
     names_in,
-    read_vault,
-    write_vault,
+    read_authorities,
+    write_authorities,
 )
-from tessera.webhook.certificates.manager import Conflict, Keeper, names_of_service
-from tessera.webhook.certificates.rotation import DAY, UNREADABLE, Move, Policy, Vault
+from tessera.webhook.certificates.manager import CertificateManager, Conflict, names_of_service
+from tessera.webhook.certificates.rotation import DAY, UNREADABLE, Authorities, Move, Policy
+from tessera.webhook.certificates.served import ServedCertificate
 from tessera.webhook.certificates.signer import (
     Inspect,
     Made,
@@ -34,7 +35,6 @@ from tessera.webhook.certificates.signer import (
     run_program,
 )
 from tessera.webhook.certificates.store import KubeStore
-from tessera.webhook.http.identity import Identity
 from tests.webhook.certificates.authorities import FakeStore, JumpingClock, ask
 from tests.webhook.support import PAIR, Client, Live
 
@@ -47,7 +47,7 @@ def quiet() -> Log:
 
 
 class Replica:
-    """A keeper and what it serves."""
+    """A manager and what it serves."""
 
     def __init__(
         self,
@@ -56,25 +56,25 @@ class Replica:
         signer: Signer = SIGNER,
     ) -> None:
         self.clock = JumpingClock()
-        self.identity = Identity()
-        self.keeper = Keeper(store, signer, self.identity, NAMES, quiet(), policy, self.clock)
+        self.served = ServedCertificate()
+        self.manager = CertificateManager(store, signer, self.served, NAMES, quiet(), policy, self.clock)
 
     async def moves(self) -> list[Move]:
         """Take steps until there is nothing to do."""
         taken: list[Move] = []
-        while (move := await self.keeper.look()) is not Move.REST:
+        while (move := await self.manager.look()) is not Move.REST:
             taken.append(move)
             assert len(taken) < 20
         return taken
 
 
-def accepted(identity: Identity, bundle: bytes, name: str = NAMES[0]) -> str:
+def accepted(served: ServedCertificate, bundle: bytes, name: str = NAMES[0]) -> str:
     """Shake hands in memory, as an API server would: "" or why not."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.load_verify_locations(cadata=bundle.decode())
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     one = client.wrap_bio(back, there, server_hostname=name)
-    other = identity.context().wrap_bio(there, back, server_side=True)
+    other = served.context().wrap_bio(there, back, server_side=True)
     for _ in range(4):
         for side in (one, other):
             try:
@@ -92,18 +92,18 @@ def test_first_start():
 
     async def main() -> Replica:
         replica = Replica(store)
-        assert replica.keeper.not_ready() == "the API server has not been asked yet"
+        assert replica.manager.not_ready() == "the API server has not been asked yet"
         assert await replica.moves() == [Move.ESTABLISH, Move.PUBLISH, Move.SIGN]
         return replica
 
     replica = asyncio.run(main())
     for name in NAMES[:3]:
-        assert accepted(replica.identity, store.bundle, name) == ""
-    assert accepted(replica.identity, store.bundle, "elsewhere.svc") == "CERTIFICATE_VERIFY_FAILED"
-    assert replica.keeper.not_ready() == "API servers may not trust the certificate yet"
+        assert accepted(replica.served, store.bundle, name) == ""
+    assert accepted(replica.served, store.bundle, "elsewhere.svc") == "CERTIFICATE_VERIFY_FAILED"
+    assert replica.manager.not_ready() == "API servers may not trust the certificate yet"
     replica.clock.ahead += 3
-    asyncio.run(replica.keeper.look())
-    assert replica.keeper.not_ready() is None
+    asyncio.run(replica.manager.look())
+    assert replica.manager.not_ready() is None
 
 
 def test_an_empty_secret_is_filled():
@@ -125,7 +125,7 @@ def test_fault_15_two_make_the_authority_at_once():
         replicas = [Replica(store) for _ in range(2)]
 
         async def settle(replica: Replica) -> None:
-            while await replica.keeper.settle() < 1:
+            while await replica.manager.settle() < 1:
                 await asyncio.sleep(0)
 
         await asyncio.gather(*map(settle, replicas))
@@ -135,7 +135,7 @@ def test_fault_15_two_make_the_authority_at_once():
     assert store.conflicts >= 1
     assert len(names_in(store.bundle)) == 1
     for replica in replicas:
-        assert accepted(replica.identity, store.bundle) == ""
+        assert accepted(replica.served, store.bundle) == ""
 
 
 def test_fault_16_clock_jumps():
@@ -147,9 +147,9 @@ def test_fault_16_clock_jumps():
         await replica.moves()
         before = names_in(store.bundle)
         replica.clock.ahead += 400 * DAY
-        assert replica.keeper.not_ready() == "the certificate is not valid now"
+        assert replica.manager.not_ready() == "the certificate is not valid now"
         assert await replica.moves() == [Move.SIGN, Move.INTRODUCE, Move.PUBLISH]
-        assert replica.keeper.not_ready() is None
+        assert replica.manager.not_ready() is None
         assert before < names_in(store.bundle)
         replica.clock.ahead += 50
         assert await replica.moves() == []
@@ -164,7 +164,7 @@ def test_fault_16_clock_jumps():
         # and backwards, to before there was anything
         replica.clock.ahead -= 3000 * DAY
         await replica.moves()
-        assert replica.keeper.not_ready() in (None, "API servers may not trust the certificate yet")
+        assert replica.manager.not_ready() in (None, "API servers may not trust the certificate yet")
         # and so far that every authority has ended
         replica.clock.ahead += 9000 * DAY
         assert (await replica.moves())[0] is Move.ESTABLISH
@@ -182,11 +182,11 @@ def test_api_server_down():
         replica.clock.ahead += 10
         await replica.moves()
         store.down = True
-        assert [await replica.keeper.settle() for _ in range(6)] == [1.0, 2.0, 4.0, 8.0, 15.0, 15.0]
-        assert replica.keeper.doings.errors == 6
-        assert replica.keeper.not_ready() is None
+        assert [await replica.manager.settle() for _ in range(6)] == [1.0, 2.0, 4.0, 8.0, 15.0, 15.0]
+        assert replica.manager.errors == 6
+        assert replica.manager.not_ready() is None
         store.down = False
-        assert await replica.keeper.settle() == 15.0
+        assert await replica.manager.settle() == 15.0
 
     asyncio.run(main())
 
@@ -202,17 +202,17 @@ def test_api_server_down():
 )  # fmt: skip
 def test_a_secret_that_holds_something_else(data, complaint):
     """Somebody else's Secret is not overwritten, and the message says what to do."""
-    with pytest.raises(InvalidVault, match=f"^Secret a/b: {complaint}"):
-        read_vault(data, "Secret a/b")
+    with pytest.raises(InvalidAuthorities, match=f"^Secret a/b: {complaint}"):
+        read_authorities(data, "Secret a/b")
     store = FakeStore()
 
     async def main() -> None:
         await store.create_secret(data)
         replica = Replica(store)
-        await replica.keeper.settle()
+        await replica.manager.settle()
         assert store.secret is not None
         assert store.secret.data == data
-        assert replica.keeper.doings.errors == 1
+        assert replica.manager.errors == 1
 
     asyncio.run(main())
 
@@ -233,29 +233,31 @@ def test_key_of_another():
     asyncio.run(main())
 
 
-def test_vault_round_trip():
+def test_authorities_round_trip():
     """What is written to the Secret is what is read from it."""
 
     async def main() -> None:
         one, two, three = [await SIGNER.authority(0, 9e9) for _ in range(3)]
-        for vault in (
-            Vault(one),
-            Vault(one, two),
-            rotation.promote(Vault(one, two), 5.0),
-            rotation.adopt(rotation.promote(Vault(one, two), 5.0), [three], 7.0),
+        for authorities in (
+            Authorities(one),
+            Authorities(one, two),
+            rotation.promote(Authorities(one, two), 5.0),
+            rotation.adopt(rotation.promote(Authorities(one, two), 5.0), [three], 7.0),
         ):
-            data = {name: value for name, value in write_vault(vault).items() if value is not None}
-            again = read_vault(data, "x")
+            data = {
+                name: value for name, value in write_authorities(authorities).items() if value is not None
+            }
+            again = read_authorities(data, "x")
             assert again is not None
-            assert again == vault
-            assert [one.key for one in again.needed()] == [one.key for one in vault.needed()]
+            assert again == authorities
+            assert [one.key for one in again.needed()] == [one.key for one in authorities.needed()]
             assert all(not one.key for one in again.retiring)
             assert all(b"PRIVATE" not in value for name, value in data.items() if not name.endswith("key"))
         assert [one.name for one in authorities_in(bundle_of([one, two]))] == [one.name, two.name]
 
     asyncio.run(main())
-    assert read_vault({}, "x") is None
-    assert read_vault({"ca.crt": b""}, "x") is None
+    assert read_authorities({}, "x") is None
+    assert read_authorities({"ca.crt": b""}, "x") is None
 
 
 def test_names_in_bundle():
@@ -275,11 +277,11 @@ def test_program():
         signer = Signer(run_program)
         authority = await signer.authority(1000, time.time() + DAY)
         made = await signer.leaf(authority, NAMES, 1000, time.time() + 100)
-        identity = Identity()
-        from tessera.webhook.http.identity import server_context
+        served = ServedCertificate()
+        from tessera.webhook.certificates.served import server_context
 
-        identity.change(server_context(made.certificate, made.key))
-        assert accepted(identity, authority.certificate) == ""
+        served.change(server_context(made.certificate, made.key))
+        assert accepted(served, authority.certificate) == ""
         assert abs(await signer.expiry(made.certificate) - time.time() - 100) < 30
         with pytest.raises(SigningFailed, match=r"^this is no certificate in PEM$"):
             await run_program(Inspect(b"x"))
@@ -319,7 +321,7 @@ class ApiServers(threading.Thread):
                 for lag in (0.0, API_LAG):
                     then = time.monotonic() - lag
                     bundle = [bundle for since, bundle in self.store.published if since <= then][-1]
-                    if replica.keeper.not_ready() is None:
+                    if replica.manager.not_ready() is None:
                         self.call(live, bundle)
 
     def call(self, live: Live, bundle: bytes) -> None:
@@ -339,16 +341,17 @@ def test_fault_14_rotation_under_load():
     """A rotation with three replicas that serve over TLS all the while: no call fails, and it ends."""
     store = FakeStore()
     replicas = [Replica(store, QUICK) for _ in range(3)]
-    lives = [Live(identity=replica.identity) for replica in replicas]
+    lives = [Live(served=replica.served) for replica in replicas]
     try:
         keeping = [
-            asyncio.run_coroutine_threadsafe(replica.keeper.run(), live._thread.loop)
+            asyncio.run_coroutine_threadsafe(replica.manager.run(), live._thread.loop)
             for replica, live in zip(replicas, lives, strict=True)
         ]
         first = time.monotonic()
         lives[0].until(
             lambda: (
-                all(one.keeper.not_ready() is None for one in replicas) and time.monotonic() > first + API_LAG
+                all(one.manager.not_ready() is None for one in replicas)
+                and time.monotonic() > first + API_LAG
             )
         )
         api = ApiServers(store, list(zip(replicas, lives, strict=True)))
@@ -362,7 +365,7 @@ def test_fault_14_rotation_under_load():
             future.cancel()
         assert api.failures == []
         assert api.calls > 10
-        assert [replica.keeper.doings.errors for replica in replicas] == [0, 0, 0]
+        assert [replica.manager.errors for replica in replicas] == [0, 0, 0]
     finally:
         for live in lives:
             live.__exit__()
@@ -373,12 +376,12 @@ async def rotate(store: FakeStore) -> None:
     while True:
         secret = await store.read_secret()
         assert secret is not None
-        vault = read_vault(secret.data, "x")
-        assert vault is not None
+        authorities = read_authorities(secret.data, "x")
+        assert authorities is not None
         fresh = await SIGNER.authority(time.time() - 1, time.time() + 600)
         try:
             await store.write_secret(
-                secret.version, write_vault(rotation.introduce(vault, fresh, time.time()))
+                secret.version, write_authorities(rotation.introduce(authorities, fresh, time.time()))
             )
         except Conflict:
             continue
@@ -410,7 +413,7 @@ def test_in_a_cluster():
                 assert found is not None
                 assert len(set(found.bundles.values())) == 1
                 for replica in replicas:
-                    assert accepted(replica.identity, found.bundles["a.k8s.io"]) == ""
+                    assert accepted(replica.served, found.bundles["a.k8s.io"]) == ""
                 document = server.store.get(MUTATING_WEBHOOKS, "gpu-allocation-webhook").document
                 assert document["metadata"]["labels"] == {"app": "gpu-webhook"}
                 assert document["webhooks"][0]["clientConfig"]["service"] == {"name": "gpu-webhook"}
@@ -430,7 +433,7 @@ def test_in_a_cluster():
                 assert await store.read_secret() is None
 
     async def settled(replica: Replica) -> None:
-        while await replica.keeper.settle() < 1:
+        while await replica.manager.settle() < 1:
             await asyncio.sleep(0)
 
     asyncio.run(main())
@@ -445,8 +448,8 @@ def test_signing_fails():
 
     async def main() -> None:
         replica = Replica(FakeStore(), signer=Signer(_unused))
-        await replica.keeper.settle()
-        assert replica.keeper.doings.errors == 1
-        assert not replica.identity.present
+        await replica.manager.settle()
+        assert replica.manager.errors == 1
+        assert not replica.served.present
 
     asyncio.run(main())

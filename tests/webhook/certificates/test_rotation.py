@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from tessera.webhook.certificates import rotation
 from tessera.webhook.certificates.rotation import (
     UNREADABLE,
+    Authorities,
     Authority,
     Leaf,
     Move,
     Policy,
     Sightings,
     Situation,
-    Vault,
     not_ready,
     plan,
 )
@@ -39,62 +39,62 @@ def bundle(*names: str) -> tuple[frozenset[str], ...]:
 
 
 @pytest.mark.parametrize(
-    ("vault", "bundles", "leaf", "seen", "now", "move"),
+    ("authorities", "bundles", "leaf", "seen", "now", "move"),
     [
         # the beginning
         (None, None, None, {}, 600, Move.ESTABLISH),
         (None, bundle("now"), LEAF, {}, 600, Move.ESTABLISH),
-        (Vault(NOW), None, None, {}, 590, Move.SIGN),
-        (Vault(NOW), bundle(), None, {}, 590, Move.PUBLISH),
-        (Vault(NOW), bundle("now"), None, {}, 590, Move.SIGN),
-        (Vault(NOW), bundle("now"), LEAF, {}, 599, Move.REST),
+        (Authorities(NOW), None, None, {}, 590, Move.SIGN),
+        (Authorities(NOW), bundle(), None, {}, 590, Move.PUBLISH),
+        (Authorities(NOW), bundle("now"), None, {}, 590, Move.SIGN),
+        (Authorities(NOW), bundle("now"), LEAF, {}, 599, Move.REST),
         # the bundle is kept right, in every webhook
-        (Vault(NOW), bundle("now") + bundle(), LEAF, {}, 599, Move.PUBLISH),
-        (Vault(NOW), bundle("now", UNREADABLE), LEAF, {}, 599, Move.PUBLISH),
-        (Vault(NOW, NEXT), bundle("now"), LEAF, {}, 610, Move.PUBLISH),
-        (Vault(NOW), bundle("now", "stray"), LEAF, {}, 599, Move.ADOPT),
-        (Vault(NOW, None, (STRAY,), 590), bundle("now", "stray"), LEAF, {}, 599, Move.REST),
+        (Authorities(NOW), bundle("now") + bundle(), LEAF, {}, 599, Move.PUBLISH),
+        (Authorities(NOW), bundle("now", UNREADABLE), LEAF, {}, 599, Move.PUBLISH),
+        (Authorities(NOW, NEXT), bundle("now"), LEAF, {}, 610, Move.PUBLISH),
+        (Authorities(NOW), bundle("now", "stray"), LEAF, {}, 599, Move.ADOPT),
+        (Authorities(NOW, None, (STRAY,), 590), bundle("now", "stray"), LEAF, {}, 599, Move.REST),
         # the leaf is renewed by the clock on the wall
-        (Vault(NOW), bundle("now"), replace(LEAF, made=550), {}, 589, Move.REST),
-        (Vault(NOW), bundle("now"), replace(LEAF, made=550), {}, 590, Move.SIGN),
-        (Vault(NOW), bundle("now"), LEAF, {}, 700, Move.SIGN),
-        (Vault(NOW), bundle("now"), replace(LEAF, not_before=600), {}, 599, Move.SIGN),
+        (Authorities(NOW), bundle("now"), replace(LEAF, made=550), {}, 589, Move.REST),
+        (Authorities(NOW), bundle("now"), replace(LEAF, made=550), {}, 590, Move.SIGN),
+        (Authorities(NOW), bundle("now"), LEAF, {}, 700, Move.SIGN),
+        (Authorities(NOW), bundle("now"), replace(LEAF, not_before=600), {}, 599, Move.SIGN),
         # an authority is made in time, published, seen long enough, and only then used
-        (Vault(NOW), bundle("now"), LEAF, {}, 600, Move.INTRODUCE),
-        (Vault(NOW, NEXT), bundle("now", "next"), LEAF, {"next": 9.9}, 610, Move.REST),
-        (Vault(NOW, NEXT), bundle("now", "next"), LEAF, {"next": 10}, 610, Move.PROMOTE),
-        (Vault(NEXT, None, (NOW,), 610), bundle("now", "next"), LEAF, {"next": 9.9}, 611, Move.REST),
-        (Vault(NEXT, None, (NOW,), 610), bundle("now", "next"), LEAF, {"next": 10}, 611, Move.SIGN),
+        (Authorities(NOW), bundle("now"), LEAF, {}, 600, Move.INTRODUCE),
+        (Authorities(NOW, NEXT), bundle("now", "next"), LEAF, {"next": 9.9}, 610, Move.REST),
+        (Authorities(NOW, NEXT), bundle("now", "next"), LEAF, {"next": 10}, 610, Move.PROMOTE),
+        (Authorities(NEXT, None, (NOW,), 610), bundle("now", "next"), LEAF, {"next": 9.9}, 611, Move.REST),
+        (Authorities(NEXT, None, (NOW,), 610), bundle("now", "next"), LEAF, {"next": 10}, 611, Move.SIGN),
         # unless there is nothing to lose
-        (Vault(NEXT, None, (NOW,), 610), bundle("now", "next"), LEAF, {}, 690, Move.SIGN),
-        (Vault(NEXT, None, (NOW,), 610), bundle("now", "next"), LEAF, {}, 700, Move.SIGN),
-        (Vault(NEXT), bundle("next"), LEAF, {}, 611, Move.SIGN),
+        (Authorities(NEXT, None, (NOW,), 610), bundle("now", "next"), LEAF, {}, 690, Move.SIGN),
+        (Authorities(NEXT, None, (NOW,), 610), bundle("now", "next"), LEAF, {}, 700, Move.SIGN),
+        (Authorities(NEXT), bundle("next"), LEAF, {}, 611, Move.SIGN),
         # what retires is dropped when no leaf of it can be valid
-        (Vault(NEXT, None, (NOW,), 610), bundle("now", "next"), replace(LEAF, issuer="next", made=715, not_after=815),
+        (Authorities(NEXT, None, (NOW,), 610), bundle("now", "next"), replace(LEAF, issuer="next", made=715, not_after=815),
          {}, 714, Move.REST),
-        (Vault(NEXT, None, (NOW,), 610), bundle("next"), replace(LEAF, issuer="next", made=715, not_after=815),
+        (Authorities(NEXT, None, (NOW,), 610), bundle("next"), replace(LEAF, issuer="next", made=715, not_after=815),
          {}, 714, Move.PUBLISH),
-        (Vault(NEXT, None, (NOW,), 610), bundle("next"), replace(LEAF, issuer="next", made=715, not_after=815),
+        (Authorities(NEXT, None, (NOW,), 610), bundle("next"), replace(LEAF, issuer="next", made=715, not_after=815),
          {}, 719, Move.REST),
-        (Vault(NEXT, None, (NOW,), 610), bundle("now", "next"), replace(LEAF, issuer="next", made=715, not_after=815),
+        (Authorities(NEXT, None, (NOW,), 610), bundle("now", "next"), replace(LEAF, issuer="next", made=715, not_after=815),
          {}, 719, Move.REST),
-        (Vault(NEXT, None, (NOW,), 610), bundle("now", "next"), replace(LEAF, issuer="next", made=715, not_after=815),
+        (Authorities(NEXT, None, (NOW,), 610), bundle("now", "next"), replace(LEAF, issuer="next", made=715, not_after=815),
          {}, 720, Move.PUBLISH),
-        (Vault(NEXT, None, (NOW,), 610), bundle("next"), replace(LEAF, issuer="next", made=715, not_after=815),
+        (Authorities(NEXT, None, (NOW,), 610), bundle("next"), replace(LEAF, issuer="next", made=715, not_after=815),
          {}, 720, Move.FORGET),
         # an authority that can sign no more
-        (Vault(NOW), bundle("now"), LEAF, {}, 1100, Move.ESTABLISH),
-        (Vault(NOW), bundle("now"), LEAF, {}, 99, Move.ESTABLISH),
-        (Vault(NOW, NEXT), bundle("now", "next"), LEAF, {}, 1100, Move.PROMOTE),
-        (Vault(NOW, NEXT), bundle("now", "next"), LEAF, {}, 1600, Move.ESTABLISH),
+        (Authorities(NOW), bundle("now"), LEAF, {}, 1100, Move.ESTABLISH),
+        (Authorities(NOW), bundle("now"), LEAF, {}, 99, Move.ESTABLISH),
+        (Authorities(NOW, NEXT), bundle("now", "next"), LEAF, {}, 1100, Move.PROMOTE),
+        (Authorities(NOW, NEXT), bundle("now", "next"), LEAF, {}, 1600, Move.ESTABLISH),
         # a rotation that was begun and left
-        (Vault(Authority("now", 600, 1600), Authority("next", 0, 1000)), bundle("now", "next"),
+        (Authorities(Authority("now", 600, 1600), Authority("next", 0, 1000)), bundle("now", "next"),
          replace(LEAF, not_after=999), {}, 610, Move.INTRODUCE),
     ],
 )  # fmt: skip
-def test_plan(vault, bundles, leaf, seen, now, move):
+def test_plan(authorities, bundles, leaf, seen, now, move):
     """What is there decides the next step."""
-    assert plan(Situation(now, vault, bundles, leaf, seen), POLICY) is move
+    assert plan(Situation(now, authorities, bundles, leaf, seen), POLICY) is move
 
 
 @pytest.mark.parametrize(
@@ -113,23 +113,23 @@ def test_plan(vault, bundles, leaf, seen, now, move):
 )  # fmt: skip
 def test_ready(bundles, leaf, seen, found, now, word):
     """Ready only with a leaf that the published bundle trusts."""
-    assert not_ready(Situation(now, Vault(NOW), bundles, leaf, seen), POLICY, frozenset(found)) == word
+    assert not_ready(Situation(now, Authorities(NOW), bundles, leaf, seen), POLICY, frozenset(found)) == word
 
 
 def test_moves():
     """What each move makes of the Secret; keys go when an authority stops signing."""
     keyed = replace(NOW, key=b"key")
     first = rotation.establish(None, keyed, 1)
-    assert first == Vault(keyed)
+    assert first == Authorities(keyed)
     second = rotation.introduce(first, NEXT, 2)
-    assert second == Vault(keyed, NEXT)
+    assert second == Authorities(keyed, NEXT)
     third = rotation.promote(second, 3)
-    assert third == Vault(NEXT, None, (NOW,), 3)
+    assert third == Authorities(NEXT, None, (NOW,), 3)
     assert third.retiring[0].key == b""
-    assert rotation.adopt(third, [STRAY, NOW], 4) == Vault(NEXT, None, (NOW, STRAY), 4)
-    assert rotation.forget(third) == Vault(NEXT, None, (), 3)
-    assert rotation.introduce(second, OLD, 5) == Vault(NOW, OLD, (NEXT,), 5)
-    assert rotation.establish(second, OLD, 5) == Vault(OLD, None, (NOW, NEXT), 5)
+    assert rotation.adopt(third, [STRAY, NOW], 4) == Authorities(NEXT, None, (NOW, STRAY), 4)
+    assert rotation.forget(third) == Authorities(NEXT, None, (), 3)
+    assert rotation.introduce(second, OLD, 5) == Authorities(NOW, OLD, (NEXT,), 5)
+    assert rotation.establish(second, OLD, 5) == Authorities(OLD, None, (NOW, NEXT), 5)
 
 
 def test_sightings():
@@ -162,21 +162,21 @@ class World:
     """The two objects, their versions, and what API servers may believe."""
 
     time: float = 10_000.0
-    vault: Vault | None = None
-    vault_version: int = 0
+    authorities: Authorities | None = None
+    authorities_version: int = 0
     bundle: frozenset[str] = frozenset()
     bundle_version: int = 0
     believed: list[tuple[float, frozenset[str]]] = field(default_factory=list)  # (replaced at, bundle)
-    authorities: dict[str, Authority] = field(default_factory=dict)
+    made: dict[str, Authority] = field(default_factory=dict)
 
     def publish(self, names: frozenset[str]) -> None:
         self.believed.append((self.time, self.bundle))
         self.bundle = names
         self.bundle_version += 1
 
-    def store(self, vault: Vault | None) -> None:
-        self.vault = vault
-        self.vault_version += 1
+    def store(self, authorities: Authorities | None) -> None:
+        self.authorities = authorities
+        self.authorities_version += 1
 
     def views(self) -> Iterator[frozenset[str]]:
         self.believed = [one for one in self.believed if one[0] > self.time - API_LAG]
@@ -212,26 +212,26 @@ class Replica:
             seen = self.sightings.look((bundle,), asked, world.time)
             read_at = self.now
             yield
-            vault, vault_version = world.vault, world.vault_version
+            authorities, authorities_version = world.authorities, world.authorities_version
             yield
-            at = Situation(self.now, vault, (bundle,), self.leaf, seen)
+            at = Situation(self.now, authorities, (bundle,), self.leaf, seen)
             self.known = at
             move = plan(at, SIMULATED)
             fresh = None
             if move in (Move.ESTABLISH, Move.INTRODUCE):
                 fresh = Authority(
-                    f"ca{len(world.authorities)}",
+                    f"ca{len(world.made)}",
                     self.now - SIMULATED.skew,
                     self.now + SIMULATED.authority_life,
                 )
-                world.authorities[fresh.name] = fresh
+                world.made[fresh.name] = fresh
                 yield  # making one takes a while
             if move is Move.PUBLISH:
-                if world.bundle_version == bundle_version and vault is not None:
-                    world.publish(frozenset(one.name for one in vault.trusted(self.now, SIMULATED)))
+                if world.bundle_version == bundle_version and authorities is not None:
+                    world.publish(frozenset(one.name for one in authorities.trusted(self.now, SIMULATED)))
             elif move is Move.SIGN:
-                assert vault is not None
-                current = vault.current
+                assert authorities is not None
+                current = authorities.current
                 yield  # signing takes a while, too
                 self.leaf = Leaf(
                     current.name,
@@ -240,18 +240,18 @@ class Replica:
                     min(read_at + SIMULATED.leaf_life, current.not_after),
                 )
                 self.known = replace(at, leaf=self.leaf)
-            elif move is not Move.REST and world.vault_version == vault_version:
+            elif move is not Move.REST and world.authorities_version == authorities_version:
                 if move is Move.ESTABLISH and fresh is not None:
-                    world.store(rotation.establish(vault, fresh, self.now))
-                elif vault is not None and move is Move.INTRODUCE and fresh is not None:
-                    world.store(rotation.introduce(vault, fresh, self.now))
-                elif vault is not None and move is Move.PROMOTE:
-                    world.store(rotation.promote(vault, self.now))
-                elif vault is not None and move is Move.ADOPT:
-                    found = [world.authorities[name] for name in rotation.strays(at)]
-                    world.store(rotation.adopt(vault, found, self.now))
-                elif vault is not None and move is Move.FORGET:
-                    world.store(rotation.forget(vault))
+                    world.store(rotation.establish(authorities, fresh, self.now))
+                elif authorities is not None and move is Move.INTRODUCE and fresh is not None:
+                    world.store(rotation.introduce(authorities, fresh, self.now))
+                elif authorities is not None and move is Move.PROMOTE:
+                    world.store(rotation.promote(authorities, self.now))
+                elif authorities is not None and move is Move.ADOPT:
+                    found = [world.made[name] for name in rotation.strays(at)]
+                    world.store(rotation.adopt(authorities, found, self.now))
+                elif authorities is not None and move is Move.FORGET:
+                    world.store(rotation.forget(authorities))
             yield
 
     def ready(self) -> bool:
@@ -301,7 +301,7 @@ class Cluster:
                 assert replica.leaf is not None
                 left = replica.leaf.not_after - replica.now
                 replica.was_ready = not replica.paused and left > SIMULATED.settle + 1
-                issuer = self.world.authorities[replica.leaf.issuer]
+                issuer = self.world.made[replica.leaf.issuer]
                 assert issuer.valid(self.world.time)
                 for names in self.world.views():
                     assert replica.leaf.issuer in names
@@ -314,16 +314,17 @@ class Cluster:
             self.run(10)
             if self._simple():
                 return
-        pytest.fail(f"still not settled: {self.world.vault} {self.world.bundle}")
+        pytest.fail(f"still not settled: {self.world.authorities} {self.world.bundle}")
 
     def _simple(self) -> bool:
-        vault = self.world.vault
+        authorities = self.world.authorities
         return (
-            vault is not None
-            and vault == Vault(vault.current, None, (), vault.retiring_since)
-            and self.world.bundle == {vault.current.name}
+            authorities is not None
+            and authorities == Authorities(authorities.current, None, (), authorities.retiring_since)
+            and self.world.bundle == {authorities.current.name}
             and all(
-                one.ready() and one.leaf and one.leaf.issuer == vault.current.name for one in self.replicas
+                one.ready() and one.leaf and one.leaf.issuer == authorities.current.name
+                for one in self.replicas
             )
         )
 
@@ -352,12 +353,12 @@ def test_fault_14_three_replicas(seed, events):
             replica.paused = False
         elif event == "restart":
             cluster.replicas[number] = cluster.start()
-        elif cluster.world.vault is not None and cluster.world.vault.following is None:
+        elif cluster.world.authorities is not None and cluster.world.authorities.following is None:
             fresh = Authority(
-                f"ca{len(cluster.world.authorities)}", cluster.world.time - 2, cluster.world.time + 900
+                f"ca{len(cluster.world.made)}", cluster.world.time - 2, cluster.world.time + 900
             )
-            cluster.world.authorities[fresh.name] = fresh
-            cluster.world.store(rotation.introduce(cluster.world.vault, fresh, cluster.world.time))
+            cluster.world.made[fresh.name] = fresh
+            cluster.world.store(rotation.introduce(cluster.world.authorities, fresh, cluster.world.time))
     cluster.settled()
 
 
@@ -366,10 +367,10 @@ def test_fault_14_three_replicas(seed, events):
 def test_secret_deleted_or_restored(seed, fault, later, paused):
     """A Secret that is deleted, or put back as it was before a rotation, costs no call either."""
     cluster = Cluster(seed)
-    backup = cluster.world.vault
+    backup = cluster.world.authorities
     assert backup is not None
     fresh = Authority("rotated", cluster.world.time - 2, cluster.world.time + 900)
-    cluster.world.authorities[fresh.name] = fresh
+    cluster.world.made[fresh.name] = fresh
     cluster.world.store(rotation.introduce(backup, fresh, cluster.world.time))
     cluster.run(later)
     cluster.replicas[0].paused = paused
@@ -410,8 +411,8 @@ def test_bundle_wiped(seed):
 def test_fault_15_one_authority(seed):
     """Replicas that start together end up with one authority, and all use it."""
     cluster = Cluster(seed)
-    assert cluster.world.vault is not None
+    assert cluster.world.authorities is not None
     assert {replica.leaf.issuer for replica in cluster.replicas if replica.leaf} == {
-        cluster.world.vault.current.name
+        cluster.world.authorities.current.name
     }
-    assert cluster.world.bundle == {cluster.world.vault.current.name}
+    assert cluster.world.bundle == {cluster.world.authorities.current.name}

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tessera.webhook.http.connection import Connection
-from tessera.webhook.http.messages import MIB, Answer, Limits, Route
+from tessera.webhook.http.messages import MIB, Limits, Response, Route
 from tests.webhook.support import Client, Live, request
 
 
@@ -244,30 +244,30 @@ def test_close_when_asked(client, version):
 def test_fault_12_handler_fails():
     """An exception in a handler is a 500 with no detail, reported, counted, and the connection serves on."""
 
-    def handle(body: bytes) -> Answer:
+    def handle(body: bytes) -> Response:
         if body == b"bad":
             raise ZeroDivisionError("secret")
-        return Answer(200, body)
+        return Response(200, body)
 
     with Live({b"/mutate": Route(handle, b"POST", json=True)}) as live, live.connect() as client:
         reply = client.post(b"bad")
         assert (reply.status, reply.body) == (500, b"internal error\n")
         assert client.post(b"good").body == b"good"
         assert [str(fault) for fault in live.faults] == ["secret"]
-        assert live.site.tally.faults == 1
+        assert live.listener.tally.faults == 1
 
 
 def test_slow_request():
     """A request that does not arrive in time is refused; one idle connection may wait longer."""
     with Live() as live, live.connect() as slow, live.connect() as idle:
         slow.send(b"POST /mutate HT")
-        live.until(lambda: any(c.busy for c in live.site.connections))
+        live.until(lambda: any(c.busy for c in live.listener.connections))
         live.sweep(31)
         assert slow.answer().status == 408
         assert idle.post(b"still here").body == b"still here"
         live.sweep(31 + 121)
         assert idle.rest() == b""
-        assert live.site.tally.timeouts == 1
+        assert live.listener.tally.timeouts == 1
 
 
 def test_client_that_does_not_read():
@@ -277,11 +277,13 @@ def test_client_that_does_not_read():
         client.socket.settimeout(0.3)
         with pytest.raises(TimeoutError):
             client.send(request(body) * 100)
-        live.until(lambda: live.site.connections)  # the client is through the handshake a moment earlier
-        (connection,) = live.site.connections
-        assert connection._wire.get_write_buffer_size() < 8 * MIB
+        live.until(
+            lambda: bool(live.listener.connections)
+        )  # the client is through the handshake a moment earlier
+        (connection,) = live.listener.connections
+        assert connection._transport.get_write_buffer_size() < 8 * MIB
         live.sweep(31)
-        live.until(lambda: not live.site.connections)
+        live.until(lambda: not live.listener.connections)
 
 
 def test_client_that_reads_late():
@@ -291,20 +293,22 @@ def test_client_that_reads_late():
     with Live(tls=False) as live, live.connect() as client:
         sender = threading.Thread(target=client.send, args=(request(body) * 20,))
         sender.start()
-        live.until(lambda: live.site.connections)  # the client is through the handshake a moment earlier
-        (connection,) = live.site.connections
-        live.until(lambda: connection._wire.get_write_buffer_size() > 0)
+        live.until(
+            lambda: bool(live.listener.connections)
+        )  # the client is through the handshake a moment earlier
+        (connection,) = live.listener.connections
+        live.until(lambda: connection._transport.get_write_buffer_size() > 0)
         for _ in range(20):
             assert client.answer().body == body
         sender.join()
-        live.until(lambda: connection.deadline > live.site.now + 100)
+        live.until(lambda: connection.deadline > live.listener.now + 100)
         assert client.post(b"next").body == b"next"
 
 
 def test_an_upgrade_beside_others():
     """Whoever asks for another protocol is answered before the connection goes, however busy the server is."""
     with Live() as live, live.connect(), live.connect() as client:
-        live.until(lambda: len(live.site.connections) == 2)
+        live.until(lambda: len(live.listener.connections) == 2)
         client.send(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
         assert client.answer().body == b"ok\n"
         assert client.rest() == b""
@@ -323,7 +327,7 @@ def test_connection_limit():
             assert second.rest() == b""
             assert first.post(b"z").body == b"z"
             assert third.post(b"z").body == b"z"
-        assert live.site.tally.refused == 1
+        assert live.listener.tally.refused == 1
         for client in (first, second, third):
             client.socket.close()
 
@@ -349,7 +353,7 @@ def test_nothing_is_left_of_a_connection(tls):
                     ("127.0.0.1", live.port)
                 ) as raw:  # and one that never shakes hands
                     raw.sendall(b"nonsense")
-            live.until(lambda: not live.site.connections and not live.site.arrivals)
+            live.until(lambda: not live.listener.connections and not live.listener.handshakes)
             live.until(lambda: _connections() == before)
     finally:
         gc.enable()

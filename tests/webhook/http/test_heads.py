@@ -6,21 +6,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.webhook.http import site as sites
+from tessera.webhook.http import parser
 from tessera.webhook.http.connection import Connection
-from tessera.webhook.http.messages import Answer, Limits, Route
-from tessera.webhook.http.site import Site
+from tessera.webhook.http.listener import Listener
+from tessera.webhook.http.messages import Limits, Response, Route
+from tessera.webhook.http.parser import Heads
 from tests.webhook.support import request
 
 
-class Paper:
-    """A wire that keeps what is written."""
+class Paper(asyncio.Transport):
+    """A transport that keeps what is written."""
 
     def __init__(self) -> None:
         self.written = b""
         self.closed = False
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | bytearray | memoryview) -> None:
         assert not self.closed
         self.written += data
 
@@ -41,29 +42,31 @@ class Paper:
     resume_reading = pause_reading
 
 
-class Forgetful(Site):
-    """A site that has every head read."""
+class Forgetful(Heads):
+    """Has every head read."""
 
     def learn(self, head: bytes, route: Route, length: int) -> None:
         pass
 
 
-def make(kind: type[Site] = Site, limits: Limits | None = None) -> Site:
-    def answer(body: bytes) -> Answer:
+def make(heads: type[Heads] = Heads, limits: Limits | None = None) -> Listener:
+    def answer(body: bytes) -> Response:
         if body == b"fails":
             raise ZeroDivisionError
-        return Answer(200, b"<%b>" % body)
+        return Response(200, b"<%b>" % body)
 
-    return kind(
-        {b"/mutate": Route(answer, b"POST", json=True), b"/livez": Route(lambda _: Answer(200, b"ok"))},
+    listener = Listener(
+        {b"/mutate": Route(answer, b"POST", json=True), b"/livez": Route(lambda _: Response(200, b"ok"))},
         limits or Limits(),
     )
+    listener.heads = heads()
+    return listener
 
 
-def talk(site: Site, pieces: list[bytes]) -> tuple[bytes, bool]:
+def talk(listener: Listener, pieces: list[bytes]) -> tuple[bytes, bool]:
     """One client's connection, piece by piece."""
     paper = Paper()
-    connection = Connection(site)
+    connection = Connection(listener)
     connection.connection_made(paper)
     for piece in pieces:
         if not paper.closed:
@@ -74,25 +77,24 @@ def talk(site: Site, pieces: list[bytes]) -> tuple[bytes, bool]:
 
 def test_read_once():
     """The second request with the same head does not go through the parser, whole or in pieces."""
-    site = make()
-    talk(site, [request(b"first")])
-    assert list(site.heads) == [request(b"first").partition(b"first")[0]]
-    site.heads = {
-        head: (Route(lambda b: Answer(200, b"known")), size) for head, (_, size) in site.heads.items()
-    }
+    listener = make()
+    talk(listener, [request(b"first")])
+    assert list(listener.heads) == [request(b"first").partition(b"first")[0]]
+    for head, (_, size) in listener.heads.items():
+        listener.heads[head] = Route(lambda b: Response(200, b"known")), size
     again = request(b"again")
     for pieces in ([again], [again[:-3], again[-3:]], [again[:-5], *(bytes([b]) for b in b"again")]):
-        assert talk(site, pieces)[0].endswith(b"known")
-    assert not talk(site, [again[:40], again[40:]])[0].endswith(b"known")  # a head in pieces is read
-    assert not talk(site, [request(b"longer")])[0].endswith(b"known")
+        assert talk(listener, pieces)[0].endswith(b"known")
+    assert not talk(listener, [again[:40], again[40:]])[0].endswith(b"known")  # a head in pieces is read
+    assert not talk(listener, [request(b"longer")])[0].endswith(b"known")
 
 
 def test_learnt_in_pieces():
     """A request whose body came late teaches its head, as an API server's do: they come in records of 4 KiB."""
-    site = make()
+    listener = make()
     whole = request(bytes(9000))
-    talk(site, [whole[:4096], whole[4096:8192], whole[8192:]])
-    assert len(site.heads) == 1
+    talk(listener, [whole[:4096], whole[4096:8192], whole[8192:]])
+    assert len(listener.heads) == 1
 
 
 @pytest.mark.parametrize(
@@ -115,44 +117,44 @@ def test_learnt_in_pieces():
 )  # fmt: skip
 def test_not_learnt(sent):
     """Only plain requests teach anything: one head, then a body as long as it says."""
-    site = make()
-    said, _ = talk(site, [sent])
+    listener = make()
+    said, _ = talk(listener, [sent])
     assert said.startswith(b"HTTP/1.1 ")
-    assert site.heads == {}
+    assert listener.heads == {}
 
 
 def test_bounded(monkeypatch):
     """The oldest heads go first."""
-    monkeypatch.setattr(sites, "_MOST_HEADS", 3)
-    site = make()
+    monkeypatch.setattr(parser, "_MOST_HEADS", 3)
+    listener = make()
     for size in range(1, 6):
-        talk(site, [request(bytes(size))])
-    assert [size for _, size in site.heads.values()] == [3, 4, 5]
+        talk(listener, [request(bytes(size))])
+    assert [size for _, size in listener.heads.values()] == [3, 4, 5]
 
 
 def test_draining():
     """Whoever asks while the server ends is told to close, known or not."""
-    site = make()
-    talk(site, [request(b"x")])
-    site.draining = True
+    listener = make()
+    talk(listener, [request(b"x")])
+    listener.draining = True
     for pieces in ([request(b"y")], [request(b"y")[:-1], b"y"]):
-        said, closed = talk(site, pieces)
+        said, closed = talk(listener, pieces)
         assert b"\r\nConnection: close\r\n" in said
         assert closed
 
 
 def test_late_body():
     """A body that does not come is waited for no longer than for any other."""
-    site = make()
-    talk(site, [request(b"xy")])
+    listener = make()
+    talk(listener, [request(b"xy")])
     paper = Paper()
-    connection = Connection(site)
+    connection = Connection(listener)
     connection.connection_made(paper)
     connection.data_received(request(b"xy")[:-1])
-    assert (connection.busy, connection.deadline) == (True, site.limits.request_seconds)
-    site.sweep(31)
+    assert (connection.busy, connection.deadline) == (True, listener.limits.request_seconds)
+    listener.sweep(31)
     assert paper.written.startswith(b"HTTP/1.1 408 ")
-    assert site.tally.timeouts == 1
+    assert listener.tally.timeouts == 1
     connection.data_received(b"y" + request(b"next"))
     assert paper.written.count(b"HTTP/1.1") == 1
 
@@ -196,9 +198,9 @@ def test_nothing_is_written_to_who_has_gone():
     """Answers wait for those of others; whoever goes meanwhile is passed over."""
 
     async def main() -> list[bytes]:
-        site = make()
+        listener = make()
         papers = [Paper(), Paper(), Paper()]
-        connections = [Connection(site) for _ in papers]
+        connections = [Connection(listener) for _ in papers]
         for connection, paper in zip(connections, papers, strict=True):
             connection.connection_made(paper)
         for connection in connections:

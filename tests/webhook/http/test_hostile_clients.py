@@ -16,7 +16,8 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tessera.webhook.http.connection import Connection
-from tessera.webhook.http.messages import MIB, Answer, Limits, Route
+from tessera.webhook.http.messages import MIB, Limits, Response, Route
+from tessera.webhook.http.tls import TlsTransport
 from tests.webhook.http.test_heads import Paper, make, talk
 from tests.webhook.support import DEADLINE, Live, request
 
@@ -93,13 +94,13 @@ def test_half_a_key_update_takes_nobodys_answer(forge):
         clients = [stack.enter_context(live.connect()) for _ in range(4)]
         for client in clients:
             client.post(b"x")
-        others = set(live.site.connections)
+        others = set(live.listener.connections)
         bad = forge(live)
         bad.socket.sendall(bad.record(_APPLICATION, b"POST /mu") + bad.record(_HANDSHAKE, _HALF_A_KEY_UPDATE))
-        live.until(lambda: any(c.busy for c in live.site.connections))
+        live.until(lambda: any(c.busy for c in live.listener.connections))
 
         async def all_at_once() -> None:
-            (worst,) = live.site.connections - others
+            (worst,) = live.listener.connections - others
             worst.data_received(request(b"x").removeprefix(b"POST /mu"))
             for connection in others:
                 connection.data_received(request(b"waits"))
@@ -108,7 +109,7 @@ def test_half_a_key_update_takes_nobodys_answer(forge):
         for client in clients:
             client.socket.settimeout(3)
             assert client.answer().body == b"waits"
-        live.until(lambda: len(live.site.connections) == 4)
+        live.until(lambda: len(live.listener.connections) == 4)
 
 
 def test_half_a_key_update_and_the_sweeper(forge):
@@ -117,18 +118,18 @@ def test_half_a_key_update_and_the_sweeper(forge):
         idle.post(b"x")
         bad = forge(live)
         bad.socket.sendall(bad.record(_APPLICATION, b"POST /mu") + bad.record(_HANDSHAKE, _HALF_A_KEY_UPDATE))
-        live.until(lambda: any(c.busy for c in live.site.connections))
+        live.until(lambda: any(c.busy for c in live.listener.connections))
         live.sweep(31)
-        live.until(lambda: len(live.site.connections) == 1)
+        live.until(lambda: len(live.listener.connections) == 1)
         live.sweep(121)
         assert idle.rest() == b""
 
 
 def test_head_is_never_answered_with_a_body():
     """HEAD with a body is a strange request; the second is answered as the first."""
-    site = make()
+    listener = make()
     sent = b"HEAD /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx"
-    first, second = talk(site, [sent]), talk(site, [sent])
+    first, second = talk(listener, [sent]), talk(listener, [sent])
     assert first == second
     assert first[0].endswith(b"\r\n\r\n")
 
@@ -136,9 +137,9 @@ def test_head_is_never_answered_with_a_body():
 @pytest.mark.parametrize("headers", [b"", b"Expect: 100-continue\r\n"])
 def test_refusals_are_counted(headers):
     """A request that is refused counts as such, whether or not it asked before it sent its body."""
-    site = make()
-    talk(site, [request(b"x", path=b"/nowhere", headers=headers)])
-    assert site.tally.bad_requests == 1
+    listener = make()
+    talk(listener, [request(b"x", path=b"/nowhere", headers=headers)])
+    assert listener.tally.bad_requests == 1
 
 
 def test_a_burst_of_arrivals_is_limited():
@@ -151,9 +152,11 @@ def test_a_burst_of_arrivals_is_limited():
                 stack.enter_context(socket.create_connection(("127.0.0.1", live.port)))
 
         live.run(at_once())
-        live.until(lambda: live.site.tally.accepted == 40 and live.site.tally.handshake_failures >= 37)
-        assert len(live.site.arrivals) == 3
-        assert live.site.tally.refused == 37
+        live.until(
+            lambda: live.listener.tally.accepted == 40 and live.listener.tally.handshake_failures >= 37
+        )
+        assert len(live.listener.handshakes) == 3
+        assert live.listener.tally.refused == 37
 
 
 def test_who_shakes_hands_late_is_limited():
@@ -165,12 +168,12 @@ def test_who_shakes_hands_late_is_limited():
         for _ in range(2):
             stack.enter_context(live.connect()).post(b"x")
         silent = [stack.enter_context(socket.create_connection(("127.0.0.1", live.port))) for _ in range(3)]
-        live.until(lambda: len(live.site.arrivals) == 3)
+        live.until(lambda: len(live.listener.handshakes) == 3)
         for one in silent:
             stack.enter_context(context.wrap_socket(one))
-        live.until(lambda: not live.site.arrivals)
-        assert len(live.site.connections) == 3
-        assert live.site.tally.refused == 2
+        live.until(lambda: not live.listener.handshakes)
+        assert len(live.listener.connections) == 3
+        assert live.listener.tally.refused == 2
 
 
 def test_asked_a_moment_before_the_end():
@@ -179,10 +182,10 @@ def test_asked_a_moment_before_the_end():
         client.post(b"x")
 
         async def end() -> None:
-            live.site.now -= 0.9  # the sweeper is about to look again
-            (connection,) = live.site.connections
+            live.listener.now -= 0.9  # the sweeper is about to look again
+            (connection,) = live.listener.connections
             connection.data_received(request(b"asked"))
-            await live.server.drain(10)
+            await live.listener.drain(10)
 
         ending = threading.Thread(target=lambda: live.run(end()))
         ending.start()
@@ -199,10 +202,10 @@ def test_late_handshake_before_the_end():
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     with Live() as live, socket.create_connection(("127.0.0.1", live.port), timeout=DEADLINE) as late:
-        live.until(lambda: bool(live.site.arrivals))
-        ending = threading.Thread(target=lambda: live.run(live.server.drain(10)))
+        live.until(lambda: bool(live.listener.handshakes))
+        ending = threading.Thread(target=lambda: live.run(live.listener.drain(10)))
         ending.start()
-        live.until(lambda: live.site.draining)
+        live.until(lambda: live.listener.draining)
         time.sleep(2.2)
         with context.wrap_socket(late) as client:
             time.sleep(0.2)
@@ -215,32 +218,32 @@ def test_late_handshake_before_the_end():
 @pytest.mark.parametrize("others", [0, 2])
 def test_many_questions_and_nobody_reads(tls, others):
     """Small requests with large answers, all in one piece: what waits for the client has a limit."""
-    routes = {b"/large": Route(lambda _: Answer(200, bytes(20_000)))}
+    routes = {b"/large": Route(lambda _: Response(200, bytes(20_000)))}
     with Live(routes, tls=tls) as live, contextlib.ExitStack() as stack:
         most = 0
 
         async def watch() -> None:
             nonlocal most
             while True:
-                for one in live.site.connections:
-                    most = max(most, one._wire.get_write_buffer_size())
+                for one in live.listener.connections:
+                    most = max(most, one._transport.get_write_buffer_size())
                 await asyncio.sleep(0.001)
 
         for _ in range(others):
             stack.enter_context(live.connect())
         client = stack.enter_context(live.connect())
-        live.until(lambda: len(live.site.connections) == others + 1)
+        live.until(lambda: len(live.listener.connections) == others + 1)
         watching = asyncio.run_coroutine_threadsafe(watch(), live._thread.loop)
         client.socket.settimeout(1)
         with contextlib.suppress(OSError):
             client.send(b"GET /large HTTP/1.1\r\n\r\n" * 10_000)
-        live.until(lambda: len(live.site.connections) == others)
+        live.until(lambda: len(live.listener.connections) == others)
         watching.cancel()
         assert most < 10 * MIB
 
 
 class Deaf(Paper):
-    """A wire whose other end takes nothing."""
+    """A transport whose other end takes nothing."""
 
     def pause_reading(self) -> None:
         pass
@@ -248,23 +251,23 @@ class Deaf(Paper):
 
 def test_time_to_read():
     """Who does not read has 30 seconds, also if more of its requests came along with the one that was too much."""
-    site = make()
-    connection = Connection(site)
+    listener = make()
+    connection = Connection(listener)
     connection.connection_made(Deaf())
     for _ in range(2):
         connection.pause_writing()
         connection.data_received(b"GET /livez HTTP/1.1\r\n\r\n" * 3)
-        assert connection.deadline == site.now + 30
+        assert connection.deadline == listener.now + 30
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_body_in_crumbs(known):
     """A body takes about its own size, however small the pieces are that it comes in."""
-    site = make()
+    listener = make()
     whole = request(bytes(200_000))
     if known:
-        talk(site, [whole])
-    connection = Connection(site)
+        talk(listener, [whole])
+    connection = Connection(listener)
     connection.connection_made(Paper())
     head = len(whole) - 200_000
     connection.data_received(whole[:head])
@@ -282,9 +285,11 @@ def test_new_keys_behind_the_end(forge):
     with Live() as live:
         client = forge(live)
         client.socket.sendall(client.record(_APPLICATION, request(b"x", headers=b"Connection: close\r\n")))
-        live.until(lambda: any(c.ended for c in live.site.connections))
-        (connection,) = live.site.connections
+        live.until(lambda: any(c.ended for c in live.listener.connections))
+        (connection,) = live.listener.connections
         for _ in range(10):
             client.socket.sendall(b"".join(client.key_update() for _ in range(1000)))
         time.sleep(0.1)
-        assert connection._wire._outgoing.pending < 50_000
+        transport = connection._transport
+        assert isinstance(transport, TlsTransport)
+        assert transport._outgoing.pending < 50_000

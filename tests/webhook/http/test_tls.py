@@ -103,7 +103,7 @@ def test_clean_farewell(live):
         client.send(request(b"last", headers=b"Connection: close\r\n"))
         assert client.answer().body == b"last"
         assert client.socket.recv(1) == b""
-    live.until(lambda: not live.site.connections)
+    live.until(lambda: not live.listener.connections)
 
 
 @pytest.mark.parametrize("others", [0, 2])
@@ -118,7 +118,7 @@ def test_asks_and_leaves(live, others):
             client.flush()
             client.socket.shutdown(socket.SHUT_WR)
             assert client.rest().endswith(b"question")
-    live.until(lambda: not live.site.connections)
+    live.until(lambda: not live.listener.connections)
 
 
 @pytest.mark.parametrize("others", [0, 2])
@@ -144,7 +144,7 @@ def test_sends_on_behind_the_end(live):
         client.write(request(b"ignored") * 10)
         client.farewell()
         client.flush()
-    live.until(lambda: not live.site.connections)
+    live.until(lambda: not live.listener.connections)
 
 
 def test_tampered(live):
@@ -157,7 +157,7 @@ def test_tampered(live):
         with pytest.raises((ssl.SSLError, ConnectionError)):
             client.rest()
         assert other.post(b"next").body == b"next"
-    live.until(lambda: not live.site.connections)
+    live.until(lambda: not live.listener.connections)
 
 
 def test_cut_off(live):
@@ -165,14 +165,14 @@ def test_cut_off(live):
     with raw(live) as client:
         client.write(request(b"x"))
         client.socket.sendall(client.outgoing.read()[:-5])
-    live.until(lambda: not live.site.connections)
+    live.until(lambda: not live.listener.connections)
     with raw(live) as client:
         client.write(request(b"x"))
         client.socket.sendall(client.outgoing.read()[:-5])
         client.socket.setsockopt(
             socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0"
         )  # a reset, not an end
-    live.until(lambda: not live.site.connections)
+    live.until(lambda: not live.listener.connections)
 
 
 def test_slow_handshake():
@@ -182,12 +182,12 @@ def test_slow_handshake():
             stack.enter_context(socket.create_connection(("127.0.0.1", live.port))) for _ in range(2)
         )
         half.sendall(b"\x16\x03\x01\x01\x00\x01")
-        live.until(lambda: len(live.site.arrivals) == 2)
+        live.until(lambda: len(live.listener.handshakes) == 2)
         live.sweep(9)
-        assert len(live.site.arrivals) == 2
+        assert len(live.listener.handshakes) == 2
         live.sweep(11)
-        live.until(lambda: not live.site.arrivals)
-        assert live.site.tally.handshake_failures == 2
+        live.until(lambda: not live.listener.handshakes)
+        assert live.listener.tally.handshake_failures == 2
         for one in (silent, half):
             one.settimeout(DEADLINE)
             with contextlib.suppress(ConnectionError):
@@ -197,13 +197,14 @@ def test_slow_handshake():
 def test_arrivals_are_limited():
     """Who says nothing takes no place from who does."""
     with Live(limits=Limits(connections=3)) as live, contextlib.ExitStack() as stack:
-        for n in range(3):
-            stack.enter_context(socket.create_connection(("127.0.0.1", live.port)))
-            live.until(lambda n=n: len(live.site.arrivals) == n + 1)
+        silent: list[socket.socket] = []
+        for _ in range(3):
+            silent.append(stack.enter_context(socket.create_connection(("127.0.0.1", live.port))))
+            live.until(lambda: len(live.listener.handshakes) == len(silent))
         with live.connect() as client:
             assert client.post(b"x").body == b"x"
-        assert live.site.tally.refused == 1
-        assert len(live.site.arrivals) == 2
+        assert live.listener.tally.refused == 1
+        assert len(live.listener.handshakes) == 2
 
 
 @pytest.mark.parametrize("tls", [True, False])
@@ -212,13 +213,13 @@ def test_one_gone_among_many(tls):
     with Live(tls=tls) as live, contextlib.ExitStack() as stack:
         gone = stack.enter_context(live.connect())
         gone.post(b"first")
-        (connection,) = live.site.connections
+        (connection,) = live.listener.connections
         others = [stack.enter_context(live.connect()) for _ in range(3)]
         for client in others:
             client.post(b"second")
 
         async def all_at_once() -> None:
-            for one in (connection, *live.site.connections - {connection}):
+            for one in (connection, *live.listener.connections - {connection}):
                 one.data_received(request(b"waits"))
             connection.abort()
 
@@ -238,5 +239,5 @@ def test_gone_before_its_answer():
         gone.socket.close()
         for n in range(20):
             assert other.post(b"%d" % n).body == b"%d" % n
-        live.until(lambda: len(live.site.connections) == 2)
+        live.until(lambda: len(live.listener.connections) == 2)
         assert live.faults == []

@@ -2,53 +2,30 @@
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
 import click
-import msgspec
 
 from tessera.cli.common import completing
-from tessera.cli.common.saved import named
-from tessera.cli.common.terminal import Style, called, read_documents, read_parsed
-from tessera.core.admission.decision import Admit, Policy, Reject
+from tessera.cli.common.terminal import Style, read_parsed
+from tessera.core.admission.decision import Policy, Reject
 from tessera.core.admission.offers import Offers
 from tessera.core.errors import InvalidInput
+from tessera.kube.object_files import (
+    NodesAndNamespaces,
+    called,
+    documents_in,
+    naming,
+    nodes_and_namespaces,
+    objects_in_documents,
+    objects_in_text,
+    read_file,
+)
 from tessera.protocol import yaml
-from tessera.protocol.admission import patch, review
 from tessera.protocol.configuration import webhook as config
-from tessera.protocol.kubernetes import objects
-from tessera.webhook.endpoint import Judgement, judge
+from tessera.webhook.offline import Admitted, admit
 
 EXIT_REJECTED: Final = 3
-
-# Where a pod stands in the objects that make pods.
-TEMPLATES: Final[dict[str, tuple[str, ...]]] = {
-    "Pod": (),
-    "PodTemplate": ("template",),
-    **dict.fromkeys(
-        ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job"),
-        ("spec", "template"),
-    ),
-    "CronJob": ("spec", "jobTemplate", "spec", "template"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """One object of the input, and what became of it; `judgement` is None for objects without pods."""
-
-    before: dict[str, Any]
-    after: dict[str, Any]
-    judgement: Judgement | None
-
-    @property
-    def title(self) -> str:
-        """The object as messages name it: `Pod default/train`."""
-        namespace = f"{self.judgement.pod.namespace}/" if self.judgement else ""
-        return f"{self.before.get('kind')} {namespace}{_name(self.before)}"
 
 
 @click.command()
@@ -109,16 +86,16 @@ def command(
         raise InvalidInput("standard input (-) can be read only once")
     policy = read_policy(config_file)
     offers = read_offers(node_files)
-    results = _admit_all([(file, _objects(file, "objects")) for file in files], offers, policy, namespace)
+    results = _admit_all([(file, _objects(file)) for file in files], offers, policy, namespace)
     if output == "explain":
         from tessera.cli.admit.explanation import explain
 
         style = Style.of(sys.stdout)
         click.echo("\n\n".join(explain(one, offers, policy, style) for one in results), color=style.enabled)
     else:
-        _print([one for one in results if not _rejected(one)], output)
+        _print([one for one in results if not one.rejected], output)
         _report(results)
-    return EXIT_REJECTED if any(map(_rejected, results)) else 0
+    return EXIT_REJECTED if any(one.rejected for one in results) else 0
 
 
 def read_policy(file: str | None) -> Policy:
@@ -130,18 +107,20 @@ def read_offers(files: tuple[str, ...]) -> Offers:
     """The cluster's nodes and namespaces, from files; of nodes there must be some."""
     offers = Offers()
     for file in files:
-        for one in _objects(file, "nodes"):
-            with _naming(file):
-                match one.get("kind"):
-                    case "Node":
-                        offers.put(objects.node_of(_decoded(objects.decode_node, one)))
-                    case "Namespace":
-                        _put_namespace(offers, one)
-                    case kind:
-                        raise InvalidInput(f"kind {kind or '(none)'} is neither a Node nor a Namespace")
+        found = nodes_and_namespaces(objects_in_text(read_file(file), called(file)))
+        if not found.nodes and not found.namespaces:  # what a kubectl that failed leaves behind
+            raise InvalidInput(f"{called(file)}: no nodes")
+        _put(offers, found)
     if not offers.nodes:
-        raise InvalidInput(f"{named(files)}: no nodes")
+        raise InvalidInput(f"{called(*files)}: no nodes")
     return offers
+
+
+def _put(offers: Offers, found: NodesAndNamespaces) -> None:
+    for node in found.nodes:
+        offers.put(node)
+    for namespace in found.namespaces:
+        offers.put_namespace(namespace)
 
 
 def _admit_all(
@@ -149,96 +128,20 @@ def _admit_all(
 ) -> list[Admitted]:
     """Admit the objects of some files; the Namespaces among them count wherever they stand."""
     for file, found in given:
-        for one in found:
-            if one.get("kind") == "Namespace":
-                with _naming(file):
-                    _put_namespace(offers, one)
+        spaces = [one for one in found if one.get("kind") == "Namespace"]
+        _put(offers, nodes_and_namespaces(objects_in_documents(spaces, called(file))))
     results = []
     for file, found in given:
-        with _naming(file):
+        with naming(called(file)):
             results += [admit(one, offers, policy, namespace) for one in found]
     return results
 
 
-def admit(one: dict[str, Any], offers: Offers, policy: Policy, namespace: str) -> Admitted:
-    """Admit one object as the webhook would."""
-    kind = one.get("kind")
-    if not isinstance(kind, str):
-        raise InvalidInput(
-            f"kind: {'missing' if kind is None else 'not a text'}; expected a Kubernetes object"
-        )
-    if kind not in TEMPLATES:
-        return Admitted(one, one, None)
-    template: Any = one
-    for step in TEMPLATES[kind]:
-        template = template.get(step) if isinstance(template, dict) else None
-    if not isinstance(template, dict):
-        raise InvalidInput(
-            f"{kind} {_name(one)}: {'.'.join(TEMPLATES[kind])}: missing; expected a pod template"
-        )
-    metadata = one.get("metadata") or {}
-    if not isinstance(metadata, dict):
-        raise InvalidInput(f"{kind}: metadata: expected an object")
-    body = msgspec.json.encode(
-        {
-            "apiVersion": review.API_VERSION,
-            "kind": review.KIND,
-            "request": {
-                "uid": "offline",
-                "kind": {"group": "", "version": "v1", "kind": "Pod"},
-                "namespace": metadata.get("namespace") or namespace,
-                "operation": "CREATE",
-                "object": template,
-            },
-        }
-    )
-    root = "".join(f"/{step}" for step in TEMPLATES[kind])
-    try:
-        judgement = judge(review.decode(body), offers, policy, lambda: one, root)
-    except InvalidInput as error:
-        raise InvalidInput(f"{kind} {_name(one)}: {str(error).removeprefix('request.object.')}") from error
-    return Admitted(one, patch.apply(one, judgement.operations), judgement)
-
-
-@contextmanager
-def _naming(file: str) -> Iterator[None]:
-    """Complaints about what is in a file name it."""
-    try:
-        yield
-    except InvalidInput as error:
-        raise InvalidInput(f"{called(file)}: {error}") from error
-
-
-def _objects(file: str, expected: str) -> list[dict[str, Any]]:
+def _objects(file: str) -> list[dict[str, Any]]:
     """The objects in a file; none at all is what a kubectl that failed leaves behind."""
-    documents = read_documents(file)
-    with _naming(file):
-        found = objects.items(documents)
-        if not found:
-            raise InvalidInput(f"no {expected}")
-    return found
-
-
-def _put_namespace(offers: Offers, one: dict[str, Any]) -> None:
-    offers.put_namespace(objects.namespace_of(_decoded(objects.decode_namespace, one)))
-
-
-def _decoded(decode: Any, one: dict[str, Any]) -> Any:
-    try:
-        return decode(msgspec.json.encode(one))
-    except objects.InvalidObject as error:
-        raise InvalidInput(f"{one.get('kind')} {_name(one)}: {error}") from error
-
-
-def _name(one: dict[str, Any]) -> str:
-    metadata = one.get("metadata")
-    if not isinstance(metadata, dict):
-        return "(no name)"
-    return str(metadata.get("name") or metadata.get("generateName") or "(no name)")
-
-
-def _rejected(one: Admitted) -> bool:
-    return one.judgement is not None and isinstance(one.judgement.decision, Reject)
+    if found := documents_in(file):
+        return found
+    raise InvalidInput(f"{called(file)}: no objects")
 
 
 def _print(results: list[Admitted], output: str) -> None:
@@ -269,6 +172,3 @@ def _report(results: list[Admitted]) -> None:
             continue
         for warning in decision.warnings:
             click.echo(f"Warning: {warning}", err=True)
-
-
-__all__ = ["Admit", "Admitted", "admit", "command"]

@@ -1,18 +1,16 @@
 """`-o explain`: a decision told to a person."""
 
 import difflib
-from typing import TYPE_CHECKING
 
 from tessera.cli.common.terminal import Style, table
 from tessera.core.admission import explanation as core
 from tessera.core.admission.decision import Admit, Policy, Reject
-from tessera.core.admission.fallback import UNLIMITED, Step
+from tessera.core.admission.fallback import UNLIMITED, Step, asked_profiles
 from tessera.core.admission.offers import Offers
-from tessera.core.kubernetes.resources import short
+from tessera.core.kubernetes.resources import of_short, short
+from tessera.core.text import first_of
 from tessera.protocol import yaml
-
-if TYPE_CHECKING:
-    from tessera.cli.admit.command import Admitted
+from tessera.webhook.offline import Admitted
 
 _STEPS = {
     Step.AS_ASKED: "as asked",
@@ -24,7 +22,7 @@ _MOST_ROWS = 12  # of groups of nodes; beyond that a person reads the summary
 _MOST_NAMES = 3
 
 
-def explain(one: "Admitted", offers: Offers, policy: Policy, style: Style) -> str:
+def explain(one: Admitted, offers: Offers, policy: Policy, style: Style) -> str:
     """What was asked, which nodes counted, what was tried, what came of it, and the change."""
     if one.judgement is None:
         return f"{style.bold(one.title)}: no pod template that tessera knows; passes as it is"
@@ -76,17 +74,14 @@ def _nodes(verdicts: list[core.NodeVerdict], style: Style) -> list[str]:
     ordered = sorted(groups.items(), key=lambda item: (bool(item[0][0]), item[0]))
     counted = sum(len(names) for (excluded, _), names in ordered if not excluded)
     lines = [f"{counted} of {len(verdicts)} count for this pod"]
-    rows = [(_names(names), offer, excluded) for (excluded, offer), names in ordered[:_MOST_ROWS]]
+    rows = [
+        (first_of(names, _MOST_NAMES), offer, excluded) for (excluded, offer), names in ordered[:_MOST_ROWS]
+    ]
     for row, text in zip(rows, table([(names, offer, "") for names, offer, _ in rows]), strict=True):
         lines.append(style.bad(f"✗ {text}  {row[2]}") if row[2] else f"{style.good('✓')} {text}")
     if len(ordered) > _MOST_ROWS:
         lines.append(style.dim(f"… and {len(ordered) - _MOST_ROWS} more groups of nodes"))
     return lines
-
-
-def _names(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _found(trial: core.Trial) -> str:
@@ -95,14 +90,11 @@ def _found(trial: core.Trial) -> str:
     return f"not enough: at most {trial.most} a node" if trial.most else "not offered"
 
 
-def _chosen(one: "Admitted") -> set[tuple[str, str]]:
+def _chosen(one: Admitted) -> set[tuple[str, str]]:
     assert one.judgement is not None  # noqa: S101
     decision = one.judgement.decision
     if isinstance(decision, Reject):
         return set()
-    from tessera.core.admission.fallback import asked_profiles
-    from tessera.core.kubernetes.resources import of_short
-
     replaced = dict(getattr(decision, "replaced", ()))
     return {
         (r, of_short(replaced[short(r)]) if short(r) in replaced else r)
@@ -110,7 +102,7 @@ def _chosen(one: "Admitted") -> set[tuple[str, str]]:
     }
 
 
-def _diff(one: "Admitted", style: Style) -> list[str]:
+def _diff(one: Admitted, style: Style) -> list[str]:
     before, after = yaml.dump(one.before).splitlines(), yaml.dump(one.after).splitlines()
     lines = list(difflib.unified_diff(before, after, lineterm="", n=3))[2:]
     return [

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
@@ -12,19 +12,17 @@ from tessera.cli.capacity.documents import as_csv, as_json, as_yaml
 from tessera.cli.capacity.tables import draw
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
-from tessera.cli.common.saved import named
+from tessera.cli.common.reading import read_inventory
 from tessera.cli.common.terminal import Style
 from tessera.core.devices.capacity import PODS, Usage, total
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu
 from tessera.core.mig.profile import InvalidProfile, MigProfile
+from tessera.inventory.inventory import Inventory
 from tessera.inventory.report import Report, report_of
-from tessera.inventory.survey import Survey
+from tessera.kube.object_files import called
 from tessera.protocol.kubernetes.selector import LabelSelector
-
-if TYPE_CHECKING:
-    from tessera.kube.rest.client import Client
 
 EXIT_BELOW: Final = 4
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage", PODS)  # Kubernetes' own resources have no domain
@@ -81,7 +79,7 @@ def resource_named(text: str, where: str) -> str:
     metavar="SELECTOR",
     help="Only nodes with such labels: pool=a,zone in (x,y),!old.",
 )
-@click.option("--pods", is_flag=True, help="Also who holds what, and who waits.")
+@click.option("--pods", is_flag=True, help="Also the pods that hold these resources or wait for them.")
 @click.option(
     "-n", "--namespace", metavar="NAME", help="With --pods: only those of this namespace; all are counted."
 )
@@ -100,7 +98,7 @@ def resource_named(text: str, where: str) -> str:
     metavar="NAME=N",
     help=f"Exit with {EXIT_BELOW} if less than that is available in total. Repeatable.",
 )
-@click.option("-w", "--watch", is_flag=True, help="Go on, and show what changes.")
+@click.option("-w", "--watch", is_flag=True, help="Keep running, and show what changes.")
 @click.option(
     "-o",
     "--output",
@@ -124,7 +122,7 @@ def command(
     """Show what nodes have, what pods hold of it, what is left, and what waiting pods ask for.
 
     Counted as the scheduler counts: init containers, sidecars, overhead, pod-level requests; pods that have ended hold
-    nothing, pods being deleted hold what they have until they are gone. `-o wide` adds how nodes are, and how many more
+    nothing, pods being deleted hold what they have until they are gone. `-o wide` adds the state of nodes, and how many more
     MIG devices their cards could hold.
 
     \b
@@ -148,35 +146,29 @@ def command(
     wanted = frozenset(resource_named(text, "--resource") for text in resources)
     shown = _shown(wanted, everything=everything)
     watched = frozenset(one.resource for one in least)
-    survey = Survey(
+    inventory = Inventory(
         # GPUs always count: what is left of a card depends on all that is cut from it
         keep=cache(lambda resource: shown(resource) or is_any_gpu(resource) or resource in watched),
         selector=LabelSelector.parse(selector),
-        holds=lambda claim: pods and namespace in (None, claim.namespace),
+        holds=lambda use: pods and namespace in (None, use.namespace),
     )
 
     def report() -> Report:
-        return report_of(survey, shown, pods=pods, with_rooms=output in ("wide", "json", "yaml"))
+        return report_of(inventory, shown, with_pods=pods, with_rooms=output in ("wide", "json", "yaml"))
 
     if watch:
-        from tessera.cli.capacity.watch import follow
+        from tessera.cli.capacity.screens import show_changes
 
-        async def followed(client: "Client") -> None:
-            await follow(client, survey, report, output)
-
-        cluster.run(followed)
+        cluster.run(lambda client: show_changes(client, inventory, report, output))
         return 0
-    if sources:
-        survey.read_files(sources)
-    else:
-        cluster.run(survey.read_cluster)
+    read_inventory(inventory, cluster, sources)
     found = report()
     _print(found, output)
     if not found.nodes:
-        click.echo(_nothing(survey, wanted, sources), err=True)
-    elif pods and not found.claims:
-        click.echo(_nobody(namespace, "anything" if everything else _what(wanted)), err=True)
-    return _below(survey, least)
+        click.echo(_nothing(inventory, wanted, sources), err=True)
+    elif pods and not found.pods:
+        click.echo(_no_pods(namespace, "anything" if everything else _what(wanted)), err=True)
+    return _below(inventory, least)
 
 
 def _shown(wanted: frozenset[str], *, everything: bool) -> Callable[[str], bool]:
@@ -199,18 +191,18 @@ def _print(report: Report, output: str) -> None:
                 click.echo(line, color=style.enabled)
 
 
-def _nothing(survey: Survey, wanted: frozenset[str], sources: Sequence[str]) -> str:
+def _nothing(inventory: Inventory, wanted: frozenset[str], sources: Sequence[str]) -> str:
     """Why there is nothing to see."""
-    where = named(sources) if sources else "the cluster"
-    if not len(survey.capacity):
-        chosen = f' that match "{survey.selector.text}"' if survey.selector.text else ""
+    where = called(*sources) if sources else "the cluster"
+    if not len(inventory.capacity):
+        chosen = f' that match "{inventory.selector.text}"' if inventory.selector.text else ""
         return f"{where}: no nodes{chosen}"
-    number = len(survey.capacity)
+    number = len(inventory.capacity)
     on = "the one node" if number == 1 else f"any of {number} nodes"
     return f"no {_what(wanted)} on {on}; --all shows every resource"
 
 
-def _nobody(namespace: str | None, what: str) -> str:
+def _no_pods(namespace: str | None, what: str) -> str:
     """Why no pods are listed."""
     where = f"namespace {namespace}: " if namespace else ""
     return f"{where}no pod holds or waits for {what}"
@@ -220,9 +212,9 @@ def _what(wanted: frozenset[str]) -> str:
     return ", ".join(sorted(wanted)) if wanted else "GPUs"
 
 
-def _below(survey: Survey, thresholds: Sequence[Threshold]) -> int:
+def _below(inventory: Inventory, thresholds: Sequence[Threshold]) -> int:
     code = 0
-    totals = total(one.resources for one in survey.capacity.nodes()) if thresholds else {}
+    totals = total(one.resources for one in inventory.capacity.nodes()) if thresholds else {}
     for one in thresholds:
         available = totals.get(one.resource, Usage()).available
         if available < one.least:

@@ -9,7 +9,7 @@ import msgspec
 
 from tessera.core.devices.capacity import Usage, Usages, in_order
 from tessera.core.kubernetes.quantity import ZERO
-from tessera.inventory.report import Report, amount, claim_state, state_of
+from tessera.inventory.report import Report, amount, pod_state, state_of
 from tessera.protocol import yaml
 from tessera.protocol.mig.documents import CONFIG_STATE
 
@@ -44,16 +44,16 @@ def document(report: Report) -> dict[str, Any]:
             str(profile): {"free": room.free, "beside": room.beside, "recut": room.recut, "lost": room.lost}
             for profile, room in report.rooms.items()
         }
-    if report.claims is not None:
+    if report.pods is not None:
         whole["pods"] = [
             {
-                "namespace": claim.namespace,
-                "name": claim.name,
-                "node": claim.node,
-                "state": claim_state(claim),
-                "resources": {resource: amount(one) for resource, one in in_order(claim.amounts).items()},
+                "namespace": use.namespace,
+                "name": use.name,
+                "node": use.node,
+                "state": pod_state(use),
+                "resources": {resource: amount(one) for resource, one in in_order(use.amounts).items()},
             }
-            for claim in report.claims
+            for use in report.pods
         ]
     return whole
 
@@ -85,14 +85,12 @@ def as_csv(report: Report) -> str:
     """A line for each node and resource, or for each pod and resource; amounts are plain numbers."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    if report.claims is not None:
+    if report.pods is not None:
         writer.writerow(("namespace", "pod", "node", "resource", "amount", "state"))
-        for claim in report.claims:
-            for resource, one in in_order(claim.amounts).items():
+        for use in report.pods:
+            for resource, one in in_order(use.amounts).items():
                 number = _plain(one.value)
-                writer.writerow(
-                    (claim.namespace, claim.name, claim.node, resource, number, claim_state(claim))
-                )
+                writer.writerow((use.namespace, use.name, use.node, resource, number, pod_state(use)))
         return text.getvalue().rstrip("\n")
     writer.writerow(("node", "product", "resource", "allocatable", "allocated", "available", "asked"))
     for node in report.nodes:

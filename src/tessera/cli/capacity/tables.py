@@ -8,7 +8,7 @@ from tessera.core.devices.capacity import PodUse, Usage, in_order
 from tessera.core.kubernetes.quantity import ZERO
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.fragmentation import Room
-from tessera.inventory.report import Report, amount, claim_state, state_of
+from tessera.inventory.report import Report, amount, pod_state, state_of
 from tessera.protocol.mig.documents import CONFIG_STATE
 
 Row = tuple[str, ...]
@@ -26,8 +26,8 @@ class Table:
 def tables(report: Report, *, wide: bool) -> list[Table]:
     """Nodes, their sum, pods if they are asked for, room for more if there are layouts; some may be empty."""
     found = [_node_table(report, wide=wide), _total_table(report)]
-    if report.claims is not None:
-        found.append(_pod_table(report.claims))
+    if report.pods is not None:
+        found.append(_pod_table(report.pods))
     if wide and report.rooms:
         found.append(_room_table(report.rooms))
     return found
@@ -64,11 +64,11 @@ def _total_table(report: Report) -> Table:
     return Table(("TOTAL", "RESOURCE", "ALLOCATABLE", "ALLOCATED", "AVAILABLE", "ASKED FOR"), rows, keys=2)
 
 
-def _pod_table(claims: Sequence[PodUse]) -> Table:
+def _pod_table(uses: Sequence[PodUse]) -> Table:
     rows = [
-        (claim.namespace, claim.name, claim.node or "-", resource, amount(one), claim_state(claim))
-        for claim in claims
-        for resource, one in in_order(claim.amounts).items()
+        (use.namespace, use.name, use.node or "-", resource, amount(one), pod_state(use))
+        for use in uses
+        for resource, one in in_order(use.amounts).items()
     ]
     return Table(("NAMESPACE", "POD", "NODE", "RESOURCE", "AMOUNT", "STATE"), rows, 4)
 

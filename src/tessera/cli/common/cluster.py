@@ -1,7 +1,8 @@
 """The cluster that a command talks to: the options that say which, and the way there."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,45 +24,36 @@ class ClusterChoice:
     kubeconfig: str | None = None
     context: str | None = None
 
-    def run(self, work: "Callable[[Client], Awaitable[T]]") -> T:
-        """Do some work with a client of that cluster, from beginning to end."""
-        import asyncio
-
+    @asynccontextmanager
+    async def connected(self, user_agent: str = "tessera") -> "AsyncIterator[Client]":
+        """A client of that cluster; errors on the way there name the cluster."""
         from tessera.kube.access.choice import find_cluster
         from tessera.kube.errors import Unreachable
         from tessera.kube.rest.client import Client
 
         cluster = find_cluster(self.kubeconfig, self.context)
+        async with Client(cluster, user_agent=user_agent) as client:
+            try:
+                yield client
+            except Unreachable as error:
+                raise Unreachable(
+                    error.kind, f"cannot reach the cluster ({cluster.source}): {error}"
+                ) from error
+
+    def run(self, work: "Callable[[Client], Awaitable[T]]") -> T:
+        """Do some work with a client of that cluster, from beginning to end."""
+        import asyncio
+
         # what a person should know the commands say themselves; without a handler warnings would go to the terminal
         logger = logging.getLogger("tessera.kube")
         if not logger.handlers:
             logger.addHandler(logging.NullHandler())
 
-        async def connected() -> T:
-            async with Client(cluster) as client:
-                try:
-                    return await work(client)
-                except Unreachable as error:
-                    raise Unreachable(
-                        error.kind, f"cannot reach the cluster ({cluster.source}): {error}"
-                    ) from error
+        async def with_client() -> T:
+            async with self.connected() as client:
+                return await work(client)
 
-        return asyncio.run(connected())
-
-
-async def listed(client: "Client", plural: str, decode: Callable[[bytes], T], **query: str | None) -> list[T]:
-    """All objects of a kind that a query selects; for kinds or queries of which there are few."""
-    from tessera.kube.rest.paths import path_of
-    from tessera.kube.watch.listing import PAGE, read_list
-
-    found: list[T] = []
-
-    def begin() -> Callable[[bytes], None]:
-        found.clear()
-        return lambda raw: found.append(decode(raw))
-
-    await read_list(client, path_of("v1", plural), {**query, "limit": PAGE}, begin)
-    return found
+        return asyncio.run(with_client())
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:

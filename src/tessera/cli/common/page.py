@@ -1,6 +1,5 @@
 """What the page of `tessera dashboard` and of `tessera demo --serve` says about a pod."""
 
-from tessera.cli.admit.command import admit
 from tessera.cli.admit.explanation import explain
 from tessera.cli.common.terminal import Style
 from tessera.core.admission.decision import Policy
@@ -9,6 +8,7 @@ from tessera.core.errors import InvalidInput
 from tessera.dashboard.server import Explain
 from tessera.protocol import yaml
 from tessera.protocol.kubernetes import objects
+from tessera.webhook.offline import admit
 
 
 def explainer(offers: Offers, policy: Policy) -> Explain:

@@ -1,14 +1,12 @@
-"""What a terminal gets: colour only where a person sees it, errors in one sentence, files read politely."""
+"""What a terminal gets: colour only where a person sees it, columns, and complaints with a file's name in front."""
 
 import os
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TypeVar
 
-from tessera.core.errors import InvalidInput, InvalidInputs
-from tessera.protocol import yaml
+from tessera.core.errors import InvalidInputs
+from tessera.kube.object_files import called, read_file
 
 T = TypeVar("T")
 
@@ -49,21 +47,6 @@ class Style:
         return self._paint("33", text)
 
 
-def read_file(path: str) -> bytes:
-    """A file's bytes; `-` is standard input."""
-    if path == "-":
-        return sys.stdin.buffer.read()
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise InvalidInput(f"{path}: {(error.strerror or str(error)).lower()}") from error
-
-
-def called(path: str) -> str:
-    """A path as messages name it."""
-    return "standard input" if path == "-" else path
-
-
 def read_parsed(path: str, parse: Callable[[bytes, str], T]) -> T:
     """What a file says, read by `parse` under its name; all complaints at once, each with that name in front."""
     try:
@@ -72,12 +55,7 @@ def read_parsed(path: str, parse: Callable[[bytes, str], T]) -> T:
         raise InvalidInputs(f"{called(path)}: {complaint}" for complaint in error.complaints) from error
 
 
-def read_documents(path: str) -> list[Any]:
-    """All YAML or JSON documents of a file."""
-    return yaml.load_all(read_file(path), called(path))
-
-
-def table(rows: list[tuple[str, ...]], indent: str = "") -> list[str]:
+def table(rows: Sequence[tuple[str, ...]], indent: str = "") -> list[str]:
     """Rows as aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [

@@ -104,14 +104,14 @@ def command(
     own = _read_nodes(nodes_file) if nodes_file else None
     slow = sys.stdout.isatty() and not fast
     pace = Pace(_STEP_SECONDS if slow else 0.0, _STORY_SECONDS if slow and not pause else 0.0, pause)
-    from tessera.cli.common.ending import run_until_told
+    from tessera.serving.ending import run_until_signalled
 
     chosen = [known[name] for name in names] or ([] if own else list(STORIES))
     if not serve:
-        return run_until_told(_demo(chosen, pace))
+        return run_until_signalled(_demo(chosen, pace))
     from tessera.cli.demo.serving import serve_demo
 
-    return run_until_told(serve_demo(chosen, pace, port, own))
+    return run_until_signalled(serve_demo(chosen, pace, port, own))
 
 
 def _read_nodes(file: str) -> "dict[str, NodeSpec]":

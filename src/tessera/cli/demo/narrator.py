@@ -33,7 +33,7 @@ def heading(story: Story, style: Style, width: int) -> Iterator[str]:
     """The story's title, and what it is about."""
     rule = "─" * max(2, width - len(story.title) - len(story.name) - 8)
     yield f"{style.bold(f'── {story.title}')} {style.dim(f'{rule} {story.name} ──')}"
-    yield from textwrap.wrap(story.told, width)
+    yield from textwrap.wrap(story.text, width)
     yield ""
 
 

@@ -22,9 +22,9 @@ _ABOUT: Final = "the embedded cluster of tessera demo"
 
 
 async def serve_demo(stories: list[Story], pace: Pace, port: int, own: dict[str, NodeSpec] | None) -> int:
-    """Stories while a page shows them; then nodes and pods to look at, for as long as somebody does."""
+    """Stories while a page shows them; then nodes and pods to look at, until it is interrupted."""
     configuration = config.parse(config.EXAMPLE)
-    board = Board(_ABOUT, told_admissions=True)
+    board = Board(_ABOUT, all_admissions=True)
 
     def admitted(seen: AdmissionSeen) -> None:
         board.admitted(

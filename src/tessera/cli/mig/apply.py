@@ -1,12 +1,8 @@
 """`tessera mig apply`: give nodes a layout, and see that they take it."""
 
-import re
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,42 +10,19 @@ from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.duration import Duration
 from tessera.cli.common.terminal import Style
+from tessera.cli.mig.apply_output import describe, summary
 from tessera.cli.mig.sources import product_option, read_text
-from tessera.controller.layouts.changes import Change, Wanted, describe
+from tessera.controller.layouts.changes import Change, Wanted
+from tessera.controller.layouts.rollout import MaxUnavailable, Rollout, refusal
 from tessera.controller.layouts.targets import changes_of
-from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import Product
+from tessera.kube.object_files import naming
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
+from tessera.serving.ending import until_signalled
 
 if TYPE_CHECKING:
-    from tessera.controller.layouts.rollout import Outcome
     from tessera.kube.rest.client import Client
-
-# values of labels, as k8s.io/apimachinery/pkg/util/validation has it
-_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class AtOnce:
-    """How many nodes may be without their devices at a time: a number, or a part of all."""
-
-    number: int
-    percent: bool
-
-    @classmethod
-    def parse(cls, text: str) -> "AtOnce":
-        """Read `2` or `25%`."""
-        digits = text.removesuffix("%")
-        if not (digits.isascii() and digits.isdigit() and 0 < int(digits[:6]) <= 100_000):
-            raise InvalidInput(
-                f"--max-unavailable {text}: expected a number of nodes such as 2, or such as 25%"
-            )
-        return cls(int(digits), text.endswith("%"))
-
-    def of(self, nodes: int) -> int:
-        """So many of these; never none."""
-        return max(1, nodes * self.number // 100) if self.percent else self.number
 
 
 @click.command("apply")
@@ -126,7 +99,7 @@ def command(
     wait: bool,
     cluster: ClusterChoice,
 ) -> int:
-    """Give nodes a MIG layout: what changes is shown first, and nothing is written before somebody agrees.
+    """Give nodes a MIG layout: what changes is shown first, and written when you agree.
 
     The layout goes into the annotation run.ai/mig.config, which Tessera's device plugin reads; with --label the name of
     a configuration goes into the label nvidia.com/mig.config, for NVIDIA's MIG manager. A layout that does not fit a
@@ -141,7 +114,7 @@ def command(
     tessera mig apply all-balanced gpu-1 --label --mig-parted mig-parted.yaml
 
     \b
-    Exit codes: 0 done, 1 some nodes did not take it or nobody agreed, 2 bad input, 130 interrupted.
+    Exit codes: 0 done, 1 some nodes did not take it or you did not agree, 2 bad input, 130 interrupted.
     """  # fmt: skip
     if bool(nodes) == bool(selector.strip()):
         raise click.UsageError("say which nodes: by name, or by -l SELECTOR")
@@ -149,25 +122,32 @@ def command(
         raise click.UsageError("--mig-parted goes with --label, --config without it")
     if dry_run == "none" and not yes and (layout == "-" or not sys.stdin.isatty()):
         raise click.UsageError(
-            "nobody is there to ask: say --yes, or --dry-run=client to see what would change"
+            "there is no terminal to ask at: say --yes, or --dry-run=client to see what would change"
         )
     wanted = _wanted(layout, config, parted, product, cards, label=label)
-    chosen, at_once = LabelSelector.parse(selector), AtOnce.parse(max_unavailable)
+    chosen = LabelSelector.parse(selector)
+    with naming("--max-unavailable"):
+        at_once = MaxUnavailable.parse(max_unavailable)
     changes = cluster.run(lambda client: changes_of(client, wanted, nodes, chosen))
     style = Style.of(sys.stdout)
     for line in describe(changes, style):
         click.echo(line, color=style.enabled)
     if wanted.document is None:
-        click.echo(f"not checked: nobody knows what {wanted.config} is; say --mig-parted FILE", err=True)
+        click.echo(f"not checked: what {wanted.config} is stands in a file; say --mig-parted FILE", err=True)
     to_write = [change for change in changes if not change.written]
     if dry_run != "none":
         return cluster.run(lambda client: _dry_run(client, to_write)) if dry_run == "server" else 0
     if to_write and not yes and not _agreed(len(to_write)):
         click.echo("nothing was changed", err=True)
         return 1
-    return cluster.run(
-        lambda client: _roll_out(client, changes, at_once.of(len(changes)), timeout if wait else None)
-    )
+    from tessera.serving.ending import Signalled
+
+    try:
+        return cluster.run(
+            lambda client: _roll_out(client, changes, at_once.of(len(changes)), timeout if wait else None)
+        )
+    except Signalled:
+        raise KeyboardInterrupt from None
 
 
 def _wanted(
@@ -179,21 +159,11 @@ def _wanted(
     *,
     label: bool,
 ) -> Wanted:
-    if not label:
-        where, text = read_text(layout)
-        document = mig.read(text, where)
-        document.select(config)  # is there one of that name?
-        return Wanted(document, config, label=False, product=product, cards=cards, text=text)
-    if not _LABEL_VALUE.fullmatch(layout):
-        raise InvalidInput(
-            f'"{layout[:70]}" cannot be the value of a label; --label takes the name of a configuration'
-        )
-    if parted is None:
+    if label and parted is None:
         return Wanted(None, layout, label=True)
-    where, text = read_text(parted)
-    document = mig.read(text, where)
-    document.select(layout)
-    return Wanted(document, layout, label=True, product=product, cards=cards)
+    where, text = read_text(parted or layout)
+    name = layout if label else config
+    return Wanted(mig.read(text, where), name, label=label, product=product, cards=cards, text=text)
 
 
 def _agreed(number: int) -> bool:
@@ -201,20 +171,10 @@ def _agreed(number: int) -> bool:
 
 
 async def _dry_run(client: "Client", changes: Sequence[Change]) -> int:
-    from tessera.controller.layouts.rollout import MANAGER
-    from tessera.kube.errors import ApiError
-    from tessera.kube.rest.client import PatchType
-    from tessera.kube.rest.paths import path_of
-
     refused = 0
     for change in changes:
-        path = path_of("v1", "nodes", name=change.node)
-        try:
-            await client.patch(
-                path, change.patch(change.after, None), PatchType.MERGE, {**MANAGER, "dryRun": "All"}
-            )
-        except ApiError as error:
-            click.echo(f"{change.node}: {error}", err=True)
+        if why := await refusal(client, change):
+            click.echo(f"{change.node}: {why}", err=True)
             refused += 1
         else:
             click.echo(f"{change.node}: the API server would take it")
@@ -222,38 +182,10 @@ async def _dry_run(client: "Client", changes: Sequence[Change]) -> int:
 
 
 async def _roll_out(client: "Client", changes: Sequence[Change], at_once: int, timeout: float | None) -> int:
-    from tessera.controller.layouts.rollout import Result, Rollout
-
     rollout = Rollout(client, at_once=at_once, timeout=timeout, tell=lambda line: click.echo(line, err=True))
     try:
-        with _terminated_as_interrupted():
-            await rollout.run(changes)
-    finally:  # also when interrupted: who interrupts wants to know what is where
-        for line in _summary(list(rollout.outcomes.values())):
+        await until_signalled(rollout.run(changes))
+    finally:  # also when interrupted: the operator wants to know what is where
+        for line in summary(rollout.outcomes.values()):
             click.echo(line)
-    good = (Result.DONE, Result.WRITTEN)
-    return int(any(outcome.result not in good for outcome in rollout.outcomes.values()))
-
-
-def _summary(outcomes: "Sequence[Outcome]") -> Iterator[str]:
-    counts: dict[str, int] = {}
-    for outcome in outcomes:
-        counts[outcome.result] = counts.get(outcome.result, 0) + 1
-        if outcome.reason:
-            yield f"{outcome.node}: {outcome.result}: {outcome.reason}"
-    yield ", ".join(f"{number} {result}" for result, number in counts.items())
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Whoever asks politely (SIGTERM) is heard as somebody at the keyboard is: nodes under way are put back first."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
-    except ValueError:  # not in the main thread
-        before = None
-    try:
-        yield
-    finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
+    return int(not rollout.succeeded)

@@ -5,9 +5,11 @@ from typing import Final
 
 import click
 
-from tessera.cli.common.terminal import called
-from tessera.cli.mig.sources import Given, Source, Unreadable, read_sources, source_options
+from tessera.cli.mig.sources import Given, read_sources, source_options
 from tessera.core.errors import InvalidInput
+from tessera.core.text import first_of
+from tessera.inventory.layouts import Source, Unreadable
+from tessera.kube.object_files import called
 from tessera.protocol.mig.conversion import convert
 from tessera.protocol.mig.documents import Format, MigDocument, write
 
@@ -57,11 +59,10 @@ def _several(sources: Sequence[Source | Unreadable], given: Given) -> str:
     """Which layouts there are, and how to say which one is meant."""
     nodes = [source.where for source in sources if source.where.startswith("node ")]
     names = nodes or list(map(called, given.names))
-    listed = ", ".join(names[:_MOST_NAMES]) + (" and more" if len(names) > _MOST_NAMES else "")
     if given.cluster is not None:
         how = "name one node"
     elif nodes:
         how = "give it one node, as kubectl get node NAME -o yaml prints it"
     else:
         how = "give it one of them"
-    return f"{len(sources)} layouts ({listed}); convert takes one at a time: {how}"
+    return f"{len(sources)} layouts ({first_of(names, _MOST_NAMES)}); convert takes one at a time: {how}"

@@ -9,8 +9,9 @@ import msgspec
 from tessera.cli.common.terminal import table
 from tessera.core.kubernetes.resources import short
 from tessera.core.planning.summary import explain_advice
+from tessera.core.text import first_of
 from tessera.inventory.defragment import Defragmentation, Move, make_room
-from tessera.inventory.survey import Survey
+from tessera.inventory.inventory import Inventory
 from tessera.protocol import yaml
 from tessera.protocol.mig.counts import read_counts
 from tessera.solver import highs
@@ -20,11 +21,11 @@ _SHOWN: Final = 3  # cards, of many
 ADVICE: Final = ("table", "json", "yaml")
 
 
-def print_advice(counts: str, survey: Survey, read: Callable[[Survey], None], output: str) -> int:
+def print_advice(counts: str, inventory: Inventory, read: Callable[[Inventory], None], output: str) -> int:
     """Read a cluster, and say whose end makes room; exit code 1 when there is none, whoever ends."""
     wanted = read_counts(counts, "--defragment", _MOST)
-    read(survey)
-    found = make_room(wanted, survey, highs)
+    read(inventory)
+    found = make_room(wanted, inventory, highs)
     for line in found.passed_over:
         click.echo(line, err=True)
     if found.moves:
@@ -48,9 +49,7 @@ def _lines(found: Defragmentation) -> list[str]:
     cards = [
         f"{node} card {number}" for node, number in (found.places[one.card] for one in found.advice.cleared)
     ]
-    where = [
-        f"on {', '.join(cards[:_SHOWN])}{f' and {more} more' if (more := len(cards) - _SHOWN) > 0 else ''}"
-    ]
+    where = [f"on {first_of(cards, _SHOWN)}"]
     return [*explain_advice(found.advice), *where * bool(cards), *(["", *table(rows)] if found.moves else [])]
 
 

@@ -20,9 +20,9 @@ from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.kinds import Place, Wanted
 from tessera.core.planning.planner import Objective, Plan, Question, plan
 from tessera.core.planning.summary import explain_outcome, explain_waiting
-from tessera.inventory.defragment import defragment_survey
-from tessera.inventory.pending import Pending, pending_survey
-from tessera.inventory.survey import Survey
+from tessera.inventory.defragment import defragment_inventory
+from tessera.inventory.inventory import Inventory
+from tessera.inventory.pending import Pending, pending_inventory
 from tessera.protocol import yaml
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig.counts import looks_like_counts, read_counts
@@ -156,7 +156,7 @@ def command(
         if products or node_files or output not in ADVICE:
             raise click.UsageError("--defragment takes a cluster's cards, and -o table, json or yaml")
         read = _reading(cluster, sources)
-        return print_advice(defragment, defragment_survey(LabelSelector.parse(selector)), read, output)
+        return print_advice(defragment, defragment_inventory(LabelSelector.parse(selector)), read, output)
     ask = partial(Question, objective=Objective(objective), most_nodes=max_nodes, most_cards=max_cards)
     pending = _pending(cluster, sources, selector, since) if from_pending else None
     if pending and not products and not node_files:
@@ -177,16 +177,16 @@ def command(
     return _print(found, places, output)
 
 
-def _reading(cluster: ClusterChoice, sources: Sequence[str]) -> Callable[[Survey], None]:
-    """How a survey is read: from files, or from a cluster."""
-    return lambda survey: survey.read_files(sources) if sources else cluster.run(survey.read_cluster)
+def _reading(cluster: ClusterChoice, sources: Sequence[str]) -> Callable[[Inventory], None]:
+    """How a inventory is read: from files, or from a cluster."""
+    return lambda inventory: inventory.read_files(sources) if sources else cluster.run(inventory.read_cluster)
 
 
 def _pending(cluster: ClusterChoice, sources: Sequence[str], selector: str, since: float) -> Pending:
-    survey = pending_survey(LabelSelector.parse(selector))
-    _reading(cluster, sources)(survey)
+    inventory = pending_inventory(LabelSelector.parse(selector))
+    _reading(cluster, sources)(inventory)
     earliest = datetime.now(UTC) - timedelta(seconds=since)
-    pending = Pending(survey, earliest.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    pending = Pending(inventory, earliest.strftime("%Y-%m-%dT%H:%M:%SZ"))
     for line in pending.words():
         click.echo(line, err=True)
     return pending

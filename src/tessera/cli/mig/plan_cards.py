@@ -2,14 +2,14 @@
 
 import click
 
-from tessera.cli.common.saved import named, saved_objects
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.layout import NodeLayout, resolve
 from tessera.core.mig.product import product_named
 from tessera.core.planning.kinds import Card, Place, card_of
+from tessera.inventory.inventory import Inventory
 from tessera.inventory.pending import passed, uncut
-from tessera.inventory.survey import Survey
+from tessera.kube.object_files import called, objects_in
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import GpuNode
 
@@ -37,9 +37,9 @@ def node_cards(files: tuple[str, ...], *, keep: bool) -> tuple[list[Place], list
     cards: list[Card] = []
     passed_over = []
     for file in files:
-        survey = Survey(is_any_gpu)
-        survey.read_saved(saved_objects([file]))
-        for node in survey.gpus.values():
+        inventory = Inventory(is_any_gpu)
+        inventory.take(objects_in([file]))
+        for node in inventory.gpus.values():
             if not node.label:
                 continue
             try:
@@ -53,7 +53,7 @@ def node_cards(files: tuple[str, ...], *, keep: bool) -> tuple[list[Place], list
         click.echo(line, err=True)
     if not cards:
         why = "no node has cards that could be cut" if passed_over else "no node with GPUs"
-        raise InvalidInput(f"{named(files)}: {why}")
+        raise InvalidInput(f"{called(*files)}: {why}")
     return places, cards
 
 

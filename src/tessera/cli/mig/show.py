@@ -7,11 +7,12 @@ from typing import Final
 import click
 
 from tessera.cli.common.terminal import Style
-from tessera.cli.mig.sources import Given, Source, Unreadable, read_sources, source_options
+from tessera.cli.mig.sources import Given, read_sources, source_options
 from tessera.cli.mig.tiles import draw_cards
 from tessera.core.errors import InvalidInputs
 from tessera.core.mig.layout import DoesNotFit, NodeLayout, Slot
 from tessera.core.planning.fragmentation import CardUse, packed
+from tessera.inventory.layouts import Source, Unreadable
 
 ASSUMED: Final = "which devices are in use only their node knows; they are drawn on as few cards as possible"
 
@@ -38,7 +39,7 @@ def command(given: Given, config: str | None) -> int:
             failed = True
             continue
         try:
-            layout = source.present if source.present and not config else _wished(source, config)
+            layout = source.present if source.present and not config else _desired(source, config)
             used = packed(layout, source.used, source.strategy) if source.used is not None else None
         except (InvalidInputs, DoesNotFit) as error:
             click.echo(f"{source.where}: {error}", err=True)
@@ -58,7 +59,7 @@ def command(given: Given, config: str | None) -> int:
     return int(failed)
 
 
-def _wished(source: Source, config: str | None) -> NodeLayout:
+def _desired(source: Source, config: str | None) -> NodeLayout:
     return source.layout(source.document.select(config))
 
 

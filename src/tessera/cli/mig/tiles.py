@@ -18,7 +18,7 @@ _IN_USE, _FREE = "yellow", "green"  # where it is known what is in use, that is 
 
 Taken = (
     frozenset[Instance | None] | None
-)  # devices of a card that are in use, None the whole one; None: nobody knows
+)  # devices of a card that are in use, None the whole one; None: unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ import click
 import msgspec
 
 from tessera.cli.common.terminal import Style
-from tessera.cli.mig.sources import Given, Source, Unreadable, read_sources, source_options
+from tessera.cli.mig.sources import Given, read_sources, source_options
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.layout import Entry
+from tessera.inventory.layouts import Source, Unreadable
 
 
 class Outcome(StrEnum):
@@ -19,7 +20,7 @@ class Outcome(StrEnum):
     FITS = "fits"
     DOES_NOT_FIT = "does not fit"
     CANNOT_BE_CHECKED = "cannot be checked"  # the node's annotation is no layout, or its product is unknown
-    READABLE = "readable"  # and nobody said what it should fit on
+    READABLE = "readable"  # and the cards that it should fit on are unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ def command(given: Given, config: str | None, output: str) -> int:
     tessera mig validate mig-parted.yaml --config all-balanced --product A100-40GB
 
     \b
-    Exit codes: 0 all fit (or can be read, where nobody says --product), 1 some do not, 2 bad input.
+    Exit codes: 0 all fit (or can be read, without --product), 1 some do not, 2 bad input.
     """  # fmt: skip
     verdicts = [verdict for source in read_sources(given) for verdict in _verdicts(source, config)]
     if output == "json":

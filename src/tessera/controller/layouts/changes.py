@@ -1,25 +1,23 @@
-"""What `tessera mig apply` would change on each node, computed before anything is written."""
+"""What would change on each node, computed before anything is written."""
 
-import difflib
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from tessera.cli.common.terminal import Style
 from tessera.core.devices.capacity import PodUse, in_order
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import short
 from tessera.core.mig.geometry import Product
-from tessera.core.mig.layout import Entry, NodeLayout, resolve
-from tessera.core.mig.relayout import going, in_danger
+from tessera.core.mig.layout import Entry, NodeLayout, going, resolve
 from tessera.protocol.kubernetes.objects import NodeIn
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig import nodes as mig_nodes
 from tessera.protocol.mig.conversion import convert
 from tessera.protocol.mig.nodes import GpuNode
 
-_CONTEXT: Final = 2  # lines around a change: a layout has few
-_MOST_NAMED: Final = 8  # nodes that change alike are named up to here, and counted beyond
+# values of labels, as k8s.io/apimachinery/pkg/util/validation has it
+_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +27,18 @@ class Wanted:
     document: mig.MigDocument | None  # None: only the name is known
     config: str | None
     label: bool
-    product: Product | None = None  # said by a person, which goes before what a node says
+    product: Product | None = None  # said by the operator, which goes before what a node says
     cards: int | None = None
-    text: str = ""  # the document as somebody wrote it
+    text: str = ""  # the document as the operator wrote it
+
+    def __post_init__(self) -> None:
+        """A name that the API server would refuse, or that the document does not have, is refused here."""
+        if self.label and not _LABEL_VALUE.fullmatch(self.config or ""):
+            raise InvalidInput(
+                f'"{(self.config or "")[:70]}" cannot be the value of a label; --label takes the name of a configuration'
+            )
+        if self.document is not None:
+            self.document.select(self.config)
 
     @property
     def key(self) -> str:
@@ -54,13 +61,24 @@ class Change:
     after: str
     state: str  # what the node says of the layout it has
     offered: Mapping[str, int]  # GPUs and MIG devices that it has now
-    expected: Mapping[str, int] | None  # those that it will have; None: nobody knows
+    expected: Mapping[str, int] | None  # those that it will have; None: unknown
     risks: tuple[str, ...] = ()
 
     @property
     def written(self) -> bool:
         """Whether the node asks for it already; then there is nothing to do but to wait."""
         return self.before == self.after
+
+    @property
+    def counts(self) -> list[tuple[str, int, int]]:
+        """The resources of which the node will have more or fewer: how many now, and how many then."""
+        if self.expected is None:
+            return []
+        both = in_order({**self.offered, **self.expected})
+        found = [
+            (resource, self.offered.get(resource, 0), self.expected.get(resource, 0)) for resource in both
+        ]
+        return [(resource, before, after) for resource, before, after in found if before != after]
 
     def patch(self, value: str | None, state: str | None, version: str | None = None) -> dict[str, Any]:
         """The merge patch that writes a value, and what is said of it: None takes away."""
@@ -70,7 +88,7 @@ class Change:
         return {"metadata": {**metadata, **({"resourceVersion": version} if version else {})}}
 
 
-def change_of(node: NodeIn, offered: Mapping[str, int], claims: Sequence[PodUse], wanted: Wanted) -> Change:
+def change_of(node: NodeIn, offered: Mapping[str, int], uses: Sequence[PodUse], wanted: Wanted) -> Change:
     """What would happen to a node; `InvalidInput` says why it cannot."""
     gpus = mig_nodes.gpu_node(node)
     layout = _layout(gpus, wanted)
@@ -80,7 +98,7 @@ def change_of(node: NodeIn, offered: Mapping[str, int], claims: Sequence[PodUse]
         after = before
     change = Change(gpus.name, wanted, before, after, gpus.state, offered, None)
     if layout is None:
-        risks = [_risk(claim, resource, "") for claim in claims for resource in claim.amounts]
+        risks = [_risk(use, resource, "") for use in uses for resource in use.amounts]
         return replace(change, risks=() if change.written else tuple(risks))
     expected = layout.resources(gpus.strategy)
     if change.written:
@@ -88,14 +106,16 @@ def change_of(node: NodeIn, offered: Mapping[str, int], claims: Sequence[PodUse]
     lost = going(_present(gpus), layout, offered, gpus.strategy)
     risks = [
         # devices that stay for their pods are not offered, and are there
-        _risk(claim, r, f", {lost[r]} of {max(lost[r], offered.get(r, 0))} go")
-        for claim, r in in_danger(claims, lost)
+        _risk(use, r, f"; {lost[r]} of {max(lost[r], offered.get(r, 0))} are removed")
+        for use in uses
+        for r in use.amounts
+        if r in lost
     ]
     return replace(change, expected=expected, risks=tuple(risks))
 
 
 def _layout(gpus: GpuNode, wanted: Wanted) -> NodeLayout | None:
-    """The layout of the node's own cards; None when nobody knows what the name stands for."""
+    """The layout of the node's own cards; None when it is unknown what the name stands for."""
     if wanted.document is None:
         return None
     product, cards = wanted.product or gpus.product, wanted.cards or gpus.cards
@@ -144,57 +164,6 @@ def _present(gpus: GpuNode) -> NodeLayout | None:
         return None
 
 
-def _risk(claim: PodUse, resource: str, lost: str) -> str:
-    amount = claim.amounts[resource]
-    return f"pod {claim.namespace}/{claim.name} holds {amount} × {short(resource)}{lost}"
-
-
-def describe(changes: Sequence[Change], style: Style) -> Iterator[str]:
-    """What would change, for people; nodes that change alike are told together."""
-    alike: dict[tuple[Any, ...], list[Change]] = {}
-    for change in changes:
-        if not change.written:
-            key = (change.before, change.after, tuple(_counts(change)))
-            alike.setdefault(key, []).append(change)
-    for same in alike.values():
-        yield style.bold(_nodes([change.node for change in same]))
-        for line in _diff(same[0]):
-            paint = {"-": style.bad, "+": style.good}.get(line[:1], style.dim)
-            yield "  " + paint(line)
-        for resource, before, after in _counts(same[0]):
-            yield f"  {resource}: {before} → {after}"
-        for change in same:
-            for risk in change.risks:
-                yield "  " + style.note(f"warning: {change.node}: {risk}")
-    already = [change.node for change in changes if change.written]
-    if already:
-        yield f"{_nodes(already)}: as wanted already"
-
-
-def _diff(change: Change) -> Iterator[str]:
-    before, after = change.before, change.after
-    if change.wanted.label:
-        if before is not None:
-            yield f"- {change.wanted.key}={before}"
-        yield f"+ {change.wanted.key}={after}"
-        return
-    yield change.wanted.key
-    lines = difflib.unified_diff((before or "").splitlines(), after.splitlines(), n=_CONTEXT, lineterm="")
-    for line in list(lines)[2:]:  # without names of files, of which there are none
-        if not line.startswith("@@"):
-            yield f"{line[:1]} {line[1:]}"
-
-
-def _counts(change: Change) -> list[tuple[str, int, int]]:
-    expected = change.expected
-    if expected is None:
-        return []
-    both = in_order({**change.offered, **expected})
-    found = [(resource, change.offered.get(resource, 0), expected.get(resource, 0)) for resource in both]
-    return [(resource, before, after) for resource, before, after in found if before != after]
-
-
-def _nodes(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_MOST_NAMED])
-    more = len(names) - _MOST_NAMED
-    return f"node{'s' if len(names) > 1 else ''} {shown}{f' and {more} more' if more > 0 else ''}"
+def _risk(use: PodUse, resource: str, lost: str) -> str:
+    amount = use.amounts[resource]
+    return f"pod {use.namespace}/{use.name} holds {amount} × {short(resource)}{lost}"

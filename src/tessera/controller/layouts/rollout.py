@@ -1,7 +1,7 @@
 """Writing layouts to nodes, a few at a time, and seeing that they take hold.
 
 A node that does not show its new layout gets its old one back, and no further node is begun. So does a node under way
-when somebody interrupts. Whoever else changes a node meanwhile wins: what we did not write, we do not take back.
+when the operator interrupts. Another client that changes a node meanwhile wins: what we did not write, we do not take back.
 """
 
 import asyncio
@@ -11,7 +11,8 @@ from enum import StrEnum
 from typing import Final
 
 from tessera.controller.layouts.changes import Change
-from tessera.controller.layouts.watch import Watched, look_at, offered_by, watched
+from tessera.controller.layouts.progress import offered_by, progress_of
+from tessera.controller.layouts.watch import Watched, watched
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client, PatchType
@@ -19,7 +20,7 @@ from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes.objects import decode_node
 from tessera.protocol.mig.nodes import gpu_node
 
-MANAGER: Final = {"fieldManager": "tessera"}
+_MANAGER: Final = {"fieldManager": "tessera"}
 _MOST_TRIES: Final = 5  # a kubelet writes its node every few seconds: two conflicts in a row are rare
 _WRITTEN_AGAIN: Final = "the old layout is written again"
 _TO_COME_BACK: Final = 60.0  # seconds; an old layout is waited for that long at most
@@ -49,7 +50,30 @@ class NotShown(TesseraError):
 
 
 class Overtaken(TesseraError):
-    """Somebody else wrote something else."""
+    """Another client wrote something else."""
+
+    def __init__(self, change: Change) -> None:
+        super().__init__(f"another client changed {change.wanted.key} meanwhile; left as it is")
+
+
+@dataclass(frozen=True, slots=True)
+class MaxUnavailable:
+    """How many nodes may be without their devices at a time: a number, or a part of all."""
+
+    number: int
+    percent: bool
+
+    @classmethod
+    def parse(cls, text: str) -> "MaxUnavailable":
+        """Read `2` or `25%`."""
+        digits = text.removesuffix("%")
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 6 and int(digits)):
+            raise InvalidInput(f'"{text}" is not a number of nodes such as 2, nor a part of them such as 25%')
+        return cls(int(digits), text.endswith("%"))
+
+    def of(self, nodes: int) -> int:
+        """So many of these; never none."""
+        return max(1, nodes * self.number // 100) if self.percent else self.number
 
 
 class Rollout:
@@ -72,6 +96,11 @@ class Rollout:
         self._timeout = timeout  # None: do not wait
         self._tell = tell
         self._stopped = False
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether every node took its layout, as far as that was waited for."""
+        return all(one.result in (Result.DONE, Result.WRITTEN) for one in self.outcomes.values())
 
     async def run(self, changes: Sequence[Change]) -> None:
         """Carry them out; `outcomes` tells what became of each, also when this is cancelled."""
@@ -128,10 +157,10 @@ class Rollout:
             if found == value:
                 return False
             if found != expected:
-                raise Overtaken(f"somebody else changed {change.wanted.key} meanwhile; left as it is")
+                raise Overtaken(change)
             patch = change.patch(value, state, node.metadata.resourceVersion)
             try:
-                await self._client.patch(path, patch, PatchType.MERGE, MANAGER)
+                await self._client.patch(path, patch, PatchType.MERGE, _MANAGER)
             except ApiError as error:
                 if not error.is_conflict:
                     raise
@@ -150,25 +179,29 @@ class Rollout:
                     if node.node is None:
                         raise NotShown("the node is gone")
                     if change.wanted.value_of(node.node) not in (change.after, change.before):
-                        raise Overtaken(f"somebody else changed {change.wanted.key} meanwhile; left as it is")
-                    look = look_at(gpu_node(node.node), offered_by(node.node), change.expected)
-                    if look.shown:
+                        raise Overtaken(change)
+                    progress = progress_of(gpu_node(node.node), offered_by(node.node), change.expected)
+                    if progress.shown:
                         return
-                    if look.refused != refused:
-                        refused, since = look.refused, loop.time()
+                    if progress.refused != refused:
+                        refused, since = progress.refused, loop.time()
                     left = None
                     if refused and (left := since + self.settles - loop.time()) <= 0:
                         raise NotShown(refused)
-                    if (look.waits, look.reason) != (told, reason):
-                        why = look.reason if look.reason != reason else ""  # once, however numbers change
-                        told, reason = look.waits, look.reason
+                    if (progress.waits, progress.reason) != (told, reason):
+                        why = (
+                            progress.reason if progress.reason != reason else ""
+                        )  # once, however numbers change
+                        told, reason = progress.waits, progress.reason
                         self._tell(f"{change.node}: {told}{': ' if why else ''}{why}")
                     await node.change(left)
         except TimeoutError as error:
-            raise NotShown(f"not there after {timeout:g} s: {told or refused or 'nothing heard'}") from error
+            raise NotShown(
+                f"the layout is not in place after {timeout:g} s: {told or refused or 'no word of the node'}"
+            ) from error
 
     async def _put_back(self, change: Change, reason: str) -> Outcome:
-        """Write the old layout again, whoever interrupts meanwhile."""
+        """Write the old layout again, also when the operator interrupts meanwhile."""
         writing = asyncio.ensure_future(self._write_back(change, reason))
         try:
             return await asyncio.shield(writing)
@@ -197,8 +230,22 @@ class Rollout:
         seconds = min(self._timeout, _TO_COME_BACK)
         async with watched(self._client, change.node) as node:
             there = await node.offers(change.offered, seconds)
-        back = "the old layout is back" if there else f"{_WRITTEN_AGAIN}, and not there after {seconds:g} s"
+        back = (
+            "the old layout is back" if there else f"{_WRITTEN_AGAIN}, and not in place after {seconds:g} s"
+        )
         return replace(outcome, reason=outcome.reason.replace(_WRITTEN_AGAIN, back))
+
+
+async def refusal(client: Client, change: Change) -> str:
+    """Why the API server would not take a change, asked with a dry run; empty when it would."""
+    path = path_of("v1", "nodes", name=change.node)
+    try:
+        await client.patch(
+            path, change.patch(change.after, None), PatchType.MERGE, {**_MANAGER, "dryRun": "All"}
+        )
+    except ApiError as error:
+        return str(error)
+    return ""
 
 
 def _by_hand(change: Change) -> str:

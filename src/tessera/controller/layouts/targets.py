@@ -1,33 +1,31 @@
-"""The nodes that `tessera mig apply` is to change, with what pods hold of them."""
+"""The nodes that are to be changed, with what pods hold of them."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from tessera.cli.common.cluster import listed
 from tessera.controller.layouts.changes import Change, Wanted, change_of
+from tessera.controller.layouts.progress import offered_by
 from tessera.core.devices.capacity import PodUse
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.kubernetes.resources import is_any_gpu
-from tessera.inventory.survey import UNFINISHED
+from tessera.kube.errors import ApiError
+from tessera.kube.rest.client import Client
+from tessera.kube.rest.paths import path_of
+from tessera.kube.watch.listing import list_all
+from tessera.kube.watch.resource import NODES, UNFINISHED_PODS
 from tessera.protocol.kubernetes.objects import NodeIn, decode_node
 from tessera.protocol.kubernetes.pod_use import decode_pod_use
 from tessera.protocol.kubernetes.selector import LabelSelector
 
-if TYPE_CHECKING:
-    from tessera.kube.rest.client import Client
-
 
 async def changes_of(
-    client: "Client", wanted: Wanted, names: Sequence[str], selector: LabelSelector
+    client: Client, wanted: Wanted, names: Sequence[str], selector: LabelSelector
 ) -> list[Change]:
     """What would happen to each node; every reason why it cannot be is told at once."""
-    from tessera.controller.layouts.watch import offered_by
-
     changes, complaints = [], []
     for node in await (_named(client, names) if names else _selected(client, selector)):
-        claims = await _claims(client, node.metadata.name)
+        uses = await _uses(client, node.metadata.name)
         try:
-            changes.append(change_of(node, offered_by(node), claims, wanted))
+            changes.append(change_of(node, offered_by(node), uses, wanted))
         except InvalidInput as error:
             complaints += [f"node {node.metadata.name}: {line}" for line in str(error).split("\n")]
     if complaints:
@@ -35,17 +33,14 @@ async def changes_of(
     return changes
 
 
-async def _selected(client: "Client", selector: LabelSelector) -> list[NodeIn]:
-    found = await listed(client, "nodes", decode_node, labelSelector=selector.text)
+async def _selected(client: Client, selector: LabelSelector) -> list[NodeIn]:
+    found = await list_all(client, NODES.path, {"labelSelector": selector.text}, decode_node)
     if not found:
         raise InvalidInput(f'the cluster has no nodes that match "{selector.text}"')
     return found
 
 
-async def _named(client: "Client", names: Sequence[str]) -> list[NodeIn]:
-    from tessera.kube.errors import ApiError
-    from tessera.kube.rest.paths import path_of
-
+async def _named(client: Client, names: Sequence[str]) -> list[NodeIn]:
     found, missing = [], []
     for name in dict.fromkeys(names):
         try:
@@ -59,12 +54,8 @@ async def _named(client: "Client", names: Sequence[str]) -> list[NodeIn]:
     return found
 
 
-async def _claims(client: "Client", node: str) -> list[PodUse]:
+async def _uses(client: Client, node: str) -> list[PodUse]:
     """What pods hold of a node's GPUs."""
-    claims = await listed(
-        client,
-        "pods",
-        lambda raw: decode_pod_use(raw, is_any_gpu),
-        fieldSelector=f"spec.nodeName={node},{UNFINISHED}",
-    )
-    return [claim for claim in claims if claim.amounts]
+    query = {"fieldSelector": f"spec.nodeName={node},{UNFINISHED_PODS.fields}"}
+    uses = await list_all(client, UNFINISHED_PODS.path, query, lambda raw: decode_pod_use(raw, is_any_gpu))
+    return [use for use in uses if use.amounts]

@@ -1,52 +1,15 @@
-"""One node, followed: whether it shows the layout that was written to it."""
+"""One node, followed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from tessera.core.kubernetes.resources import is_whole_or_mig, short
+from tessera.controller.layouts.progress import offered_by
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import follow
 from tessera.kube.watch.resource import NODES, Key, Sink
-from tessera.protocol.kubernetes.objects import NodeIn, decode_node, node_of
-from tessera.protocol.mig.nodes import GpuNode
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """A node at one moment, and whether that is what we want to see."""
-
-    shown: bool
-    refused: str = ""
-    waits: str = ""
-    reason: str = ""  # the node's own words about why it waits
-
-
-def look_at(gpus: GpuNode, offered: Mapping[str, int], expected: Mapping[str, int] | None) -> Look:
-    """Whether a node shows its layout: its state says so, and what it offers is what the layout makes."""
-    if gpus.state == "failed":
-        return Look(shown=False, refused=gpus.reason or "the node says failed, and not why")
-    missing = [] if expected is None else _missing(offered, expected)
-    if gpus.state == "success" and not missing:
-        return Look(shown=True)
-    told = f"state {gpus.state or 'not told yet'}"
-    return Look(shown=False, waits=", ".join([told, *missing]), reason=gpus.reason)
-
-
-def offered_by(node: NodeIn) -> dict[str, int]:
-    """The GPUs and MIG devices that a node has; of those that it has none of, none."""
-    amounts = node_of(node, is_whole_or_mig).allocatable
-    return {resource: int(amount.value) for resource, amount in amounts.items() if amount.value >= 1}
-
-
-def _missing(offered: Mapping[str, int], expected: Mapping[str, int]) -> list[str]:
-    names = sorted({*offered, *expected})
-    return [
-        f"{short(name)} {offered.get(name, 0)} of {expected.get(name, 0)}"
-        for name in names
-        if offered.get(name, 0) != expected.get(name, 0)
-    ]
+from tessera.protocol.kubernetes.objects import NodeIn, decode_node
 
 
 @dataclass(slots=True)

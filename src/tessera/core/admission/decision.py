@@ -12,15 +12,18 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Namespace
 from tessera.core.kubernetes.pod import Amounts, Container, Pod
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.kubernetes.resources import WHOLE_GPU, is_whole_or_mig, of_short, short
+from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, is_whole_or_mig, of_short, short
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
-from tessera.core.text import quoted
+from tessera.core.text import escaped, quoted
 
 POLICY_ANNOTATION: Final = "gpu-webhook.k8s.io/fallback-policy"
 MIN_MEMORY_ANNOTATION: Final = "gpu-webhook.k8s.io/min-memory"
 RECORD_ANNOTATION: Final = "gpu-webhook.k8s.io/fallback"
 EXEMPT_LABEL: Final = ("gpu-webhook", "disabled")
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+# what decisions are made by, beside the GPU type of injection
+OWN_ANNOTATIONS: Final = (POLICY_ANNOTATION, MIN_MEMORY_ANNOTATION, RECORD_ANNOTATION, MIRROR_ANNOTATION)
+MOST_GPUS: Final = 999_999  # of one resource in one container: no node has a million devices
 WARNING_LENGTH: Final = 120  # kubectl and the API server cut longer ones
 
 Section = Literal["requests", "limits"]
@@ -38,8 +41,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gpu_resources", self.injection.gpu_resources())
-        own = (POLICY_ANNOTATION, MIN_MEMORY_ANNOTATION, RECORD_ANNOTATION, MIRROR_ANNOTATION)
-        object.__setattr__(self, "annotations", (*own, *sorted(self.injection.annotations())))
+        object.__setattr__(self, "annotations", (*OWN_ANNOTATIONS, *sorted(self.injection.annotations())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ class Rewrite:
     audit: Mapping[str, str] = field(default_factory=dict)
 
 
-Code = Literal["not_offered", "too_many_profiles", "bad_annotation", Refusal]
+Code = Literal["not_offered", "too_many_profiles", "bad_annotation", "bad_quantity", Refusal]
 
 
 REJECTIONS: Final[tuple[str, ...]] = get_args(Code)
@@ -114,11 +116,9 @@ Decision = Admit | Rewrite | Reject
 
 def decide(pod: Pod, offers: Offers, policy: Policy) -> Decision:
     """Decide about one pod that is about to be created."""
-    if MIRROR_ANNOTATION in pod.annotations:
-        return Admit("a mirror pod: its kubelet runs it already")
     namespace = offers.namespaces.get(pod.namespace)
-    if namespace is not None and namespace.labels.get(EXEMPT_LABEL[0]) == EXEMPT_LABEL[1]:
-        return Admit(f"namespace {pod.namespace} is exempt ({'='.join(EXEMPT_LABEL)})")
+    if (at_once := _at_once(pod, namespace, policy)) is not None:
+        return at_once
     asks_for_mig = bool(fallback.asked_profiles(pod))
     try:
         wishes = wishes_of(pod, namespace) if asks_for_mig else Wishes()
@@ -158,6 +158,7 @@ def decide(pod: Pod, offers: Offers, policy: Policy) -> Decision:
     gpu_type = None
     if isinstance(injected, injection.Refused):
         return Reject(injected.reason, injected.message)
+    warnings += tuple(map(_fit, injected.warnings))
     if isinstance(injected, injection.Injected):
         gpu_type = injected.gpu_type
         reasons.append(f"resources of GPU type {gpu_type} injected per {short(injected.resource)}")
@@ -169,6 +170,16 @@ def decide(pod: Pod, offers: Offers, policy: Policy) -> Decision:
     if not edits:
         return Admit(reason, warnings, audit)
     return Rewrite(edits, reason, replaced, gpu_type, warnings, audit)
+
+
+def _at_once(pod: Pod, namespace: Namespace | None, policy: Policy) -> Decision | None:
+    """The decision where nothing needs to be chosen."""
+    if MIRROR_ANNOTATION in pod.annotations:
+        return Admit("a mirror pod: its kubelet runs it already")
+    if namespace is not None and namespace.labels.get(EXEMPT_LABEL[0]) == EXEMPT_LABEL[1]:
+        return Admit(f"namespace {pod.namespace} is exempt ({'='.join(EXEMPT_LABEL)})")
+    bad = _bad_count(pod, policy.gpu_resources)
+    return Reject("bad_quantity", bad) if bad is not None else None
 
 
 def wishes_of(pod: Pod, namespace: Namespace | None) -> Wishes:
@@ -238,6 +249,20 @@ def _section_difference(
     for resource, amount in new.items():
         if old.get(resource) != amount:
             yield SetAmount(name, index, section, resource, amount)
+
+
+def _bad_count(pod: Pod, gpu_resources: frozenset[str]) -> str | None:
+    """What is wrong with a number of GPUs, before anything is computed with it."""
+    for container in pod.all_containers():
+        for resource in container.resources():
+            if is_any_gpu(resource) or resource in gpu_resources:
+                for amount in (container.requests.get(resource), container.limits.get(resource)):
+                    if amount is not None and not (amount.is_whole and 0 <= amount.value <= MOST_GPUS):
+                        return (
+                            f"container {container.name} asks for {escaped(str(amount), 20)} of {resource}; GPUs are "
+                            f"asked for in whole numbers from 0 to {MOST_GPUS}"
+                        )
+    return None
 
 
 def _misspelt(pod: Pod) -> Iterator[str]:

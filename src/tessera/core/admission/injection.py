@@ -11,7 +11,10 @@ from fractions import Fraction
 from typing import Final, Literal
 
 from tessera.core.kubernetes.pod import Container, Pod
+from tessera.core.kubernetes.pod_level import why_broken
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.resources import is_any_gpu, short
+from tessera.core.text import first_of, quoted
 
 GPU_TYPE_ANNOTATION: Final = "task.bkbcs.tencent.com/gpu-type"
 
@@ -21,6 +24,13 @@ SHARED: Final[Mapping[str, Fraction]] = {
     "memory": Fraction(1),  # bytes
     "ephemeral-storage": Fraction(1),
 }
+# A smaller share is none: a cpu limit of 0 is no limit at all, and in less than a mebibyte no process starts.
+_LEAST: Final[Mapping[str, Fraction]] = {
+    "cpu": Fraction(1, 1000),
+    "memory": Fraction(2**20),
+    "ephemeral-storage": Fraction(2**20),
+}
+_MOST_NAMED: Final = 3  # in one warning, which kubectl cuts at 120 characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,8 @@ class InjectionPolicy:
 class Untouched:
     """No rule concerns the pod."""
 
+    warnings: tuple[str, ...] = ()  # when its annotation says that one should
+
 
 @dataclass(frozen=True, slots=True)
 class Injected:
@@ -71,9 +83,17 @@ class Injected:
     pod: Pod
     gpu_type: str
     resource: str
+    warnings: tuple[str, ...] = ()  # what a container had more of, or a GPU that has no rule
 
 
-Refusal = Literal["two_gpu_resources", "no_gpus", "others_ask_too_much", "fraction_of_extended_resource"]
+Refusal = Literal[
+    "two_gpu_resources",
+    "no_gpus",
+    "others_ask_too_much",
+    "share_of_nothing",
+    "fraction_of_extended_resource",
+    "pod_level_resources",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +108,18 @@ Outcome = Untouched | Injected | Refused
 
 
 def inject(pod: Pod, policy: InjectionPolicy) -> Outcome:
-    """Give a pod's GPU containers what their GPUs need."""
+    """Give a pod's GPU containers what their GPUs need. GPU counts are whole numbers, not negative."""
     gpu_type = pod.annotations.get(GPU_TYPE_ANNOTATION)
     if not gpu_type or pod.namespace in policy.skipped_namespaces:
         return Untouched()
     rules = policy.rules(pod.namespace, gpu_type)
-    named = [r for r in rules if any(container.asked(r) is not None for container in _running(pod))]
+    running = list(_running(pod))
+    names = dict.fromkeys(r for container in running for r in container.resources())
+    named = [r for r in rules if r in names]
+    warnings = tuple(_without_rule(gpu_type, rules, [r for r in names if is_any_gpu(r)]))
     if not named:
-        return Untouched()
-    asked = [resource for resource in named if any(container.asked(resource) for container in _running(pod))]
+        return Untouched(warnings)
+    asked = [resource for resource in named if any(container.asked(resource) for container in running)]
     if len(asked) > 1:
         return Refused(
             "two_gpu_resources",
@@ -109,7 +132,22 @@ def inject(pod: Pod, policy: InjectionPolicy) -> Outcome:
             f"GPU type {gpu_type}: the pod asks for 0 of {named[0]}; ask for at least 1, or take the annotation "
             f"{GPU_TYPE_ANNOTATION} away",
         )
-    return _follow(pod, gpu_type, asked[0], rules[asked[0]])
+    outcome = _follow(pod, gpu_type, asked[0], rules[asked[0]])
+    return outcome if isinstance(outcome, Refused) else replace(outcome, warnings=warnings + outcome.warnings)
+
+
+def _without_rule(gpu_type: str, rules: Mapping[str, InjectionRule], gpus: list[str]) -> Iterator[str]:
+    """What a person should hear whose pod is annotated, and gets nothing."""
+    if not rules:
+        yield f"GPU type {quoted(gpu_type)} has no rule, nothing is injected ({GPU_TYPE_ANNOTATION})"
+    elif unknown := [short(resource) for resource in gpus if resource not in rules]:
+        yield (
+            f"GPU type {gpu_type} has no rule for {', '.join(unknown)}: nothing is injected for it; "
+            f"there are rules for {', '.join(map(short, rules))}"
+        )
+    elif not gpus:
+        known = ", ".join(map(short, rules))
+        yield f"GPU type {gpu_type}: no container asks for {known}, for which there are rules; nothing is injected"
 
 
 def _follow(pod: Pod, gpu_type: str, resource: str, rule: InjectionRule) -> Injected | Refused:
@@ -117,33 +155,65 @@ def _follow(pod: Pod, gpu_type: str, resource: str, rule: InjectionRule) -> Inje
     gpus = [amount.value if (amount := container.asked(resource)) else Fraction(0) for container in running]
     written: list[dict[str, Quantity]] = [{} for _ in running]
     for name, per_gpu in rule.per_gpu:
-        if name in SHARED:
-            total = per_gpu * sum(gpus, Fraction(0))
-            others = [c.asked(name) for c, count in zip(running, gpus, strict=True) if not count]
-            taken = sum((amount.value for amount in others if amount is not None), Fraction(0))
-            if taken > total.value:
-                return Refused(
-                    "others_ask_too_much",
-                    f"GPU type {gpu_type}: the containers without a GPU request {total.with_value(taken)} {name}, more "
-                    f"than the {total} that {_count(sum(gpus, Fraction(0)))} × {per_gpu} allow; lower their requests",
-                )
-            amounts = [total.with_value(part) for part in share(total.value - taken, gpus, SHARED[name])]
-        else:
-            amounts = [per_gpu * count for count in gpus]
+        if not per_gpu:
+            continue  # a coefficient of 0 is no share
+        amounts = (_shares if name in SHARED else _multiples)(name, per_gpu, running, gpus)
+        if isinstance(amounts, Refused):
+            return replace(amounts, message=f"GPU type {gpu_type}: {amounts.message}")
         for here, count, amount in zip(written, gpus, amounts, strict=True):
-            if not count:
-                continue
-            if name not in SHARED and not amount.is_whole:
-                return Refused(
-                    "fraction_of_extended_resource",
-                    f"GPU type {gpu_type}: {_count(count)} × {per_gpu} {name} is {amount}, and Kubernetes wants whole "
-                    "numbers of it; change the coefficient or the number of GPUs",
-                )
-            here[name] = amount
+            if count:
+                here[name] = amount
     changed = _with_running(pod, [_write(c, amounts) for c, amounts in zip(running, written, strict=True)])
+    if (broken := why_broken(pod, changed, [name for name, _ in rule.per_gpu])) is not None:
+        return Refused("pod_level_resources", f"GPU type {gpu_type}: {broken}")
     if any(pod.annotations.get(key) != value for key, value in rule.annotations.items()):
         changed = replace(changed, annotations={**pod.annotations, **rule.annotations})
-    return Injected(changed, gpu_type, resource)
+    lowered = [text for c, amounts in zip(running, written, strict=True) for text in _lowered(c, amounts)]
+    warning = f"GPU type {gpu_type} lowers {first_of(lowered, _MOST_NAMED)}"
+    return Injected(changed, gpu_type, resource, (warning,) if lowered else ())
+
+
+def _shares(
+    name: str, per_gpu: Quantity, running: list[Container], gpus: list[Fraction]
+) -> list[Quantity] | Refused:
+    """What is left of a shared resource for each container, by its GPUs."""
+    number = sum(gpus, Fraction(0))
+    total = per_gpu * number
+    others = [c.asked(name) for c, count in zip(running, gpus, strict=True) if not count]
+    taken = sum((amount.value for amount in others if amount is not None), Fraction(0))
+    if taken > total.value:
+        return Refused(
+            "others_ask_too_much",
+            f"the containers without a GPU request {total.with_value(taken)} {name}, more "
+            f"than the {total} that {_count(number)} × {per_gpu} allow; lower their requests",
+        )
+    parts = share(total.value - taken, gpus, SHARED[name])
+    for container, count, part in zip(running, gpus, parts, strict=True):
+        if count and part < _LEAST[name]:
+            left = f"{total.with_value(part)} for container {container.name}, too little to run with"
+            return Refused(
+                "share_of_nothing",
+                f"the containers without a GPU request {total.with_value(taken)} of the {total} {name} that "
+                f"{_count(number)} × {per_gpu} allow, and leave {left}; lower their requests"
+                if taken
+                else f"{_count(number)} × {per_gpu} {name} is {left}; raise the coefficient",
+            )
+    return [total.with_value(part) for part in parts]
+
+
+def _multiples(
+    name: str, per_gpu: Quantity, _running: list[Container], gpus: list[Fraction]
+) -> list[Quantity] | Refused:
+    """So much of an extended resource for each container as its GPUs need."""
+    amounts = [per_gpu * count for count in gpus]
+    for count, amount in zip(gpus, amounts, strict=True):
+        if not amount.is_whole:
+            return Refused(
+                "fraction_of_extended_resource",
+                f"{_count(count)} × {per_gpu} {name} is {amount}, and Kubernetes wants whole "
+                "numbers of it; change the coefficient or the number of GPUs",
+            )
+    return amounts
 
 
 def share(rest: Fraction, weights: list[Fraction], unit: Fraction) -> list[Fraction]:
@@ -153,7 +223,8 @@ def share(rest: Fraction, weights: list[Fraction], unit: Fraction) -> list[Fract
     Kubernetes rounds quantities.
     """
     units = -(-rest // unit)
-    exact = [units * weight / sum(weights, Fraction(0)) for weight in weights]
+    each = units / sum(weights, Fraction(0))
+    exact = [each * weight for weight in weights]
     parts = [part // 1 for part in exact]
     by_remainder = sorted(range(len(parts)), key=lambda i: parts[i] - exact[i])
     for i in by_remainder[: units - sum(parts)]:
@@ -182,6 +253,14 @@ def _write(container: Container, amounts: Mapping[str, Quantity]) -> Container:
     return replace(
         container, requests={**container.requests, **amounts}, limits={**container.limits, **amounts}
     )
+
+
+def _lowered(container: Container, amounts: Mapping[str, Quantity]) -> Iterator[str]:
+    """What a container had more of than it gets."""
+    for name, amount in amounts.items():
+        had = max(container.requests.get(name, amount), container.limits.get(name, amount))
+        if had > amount:
+            yield f"{name} of {container.name} from {had} to {amount}"
 
 
 def _count(gpus: Fraction) -> str:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from tessera.core.errors import InvalidInput, TesseraError
-from tessera.core.text import escaped
+from tessera.core.text import escaped, first_of
 
 MAX_ID: Final = 63  # characters, the kubelet's limit
 
@@ -241,5 +241,4 @@ def _each_once(items: Iterable[_Item]) -> tuple[_Item, ...]:
 
 
 def _shown(ids: Sequence[str]) -> str:
-    shown = ", ".join(escaped(device_id, MAX_ID) for device_id in ids[:3])
-    return shown if len(ids) <= 3 else f"{shown} and {len(ids) - 3} more"
+    return first_of([escaped(device_id, MAX_ID) for device_id in ids], 3)

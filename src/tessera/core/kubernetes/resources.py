@@ -3,6 +3,7 @@
 `MIG_PREFIX`, which makes a profile a resource name, is in `mig.profile`.
 """
 
+import re
 from typing import Final
 
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
@@ -10,6 +11,14 @@ from tessera.core.mig.profile import MIG_PREFIX, MigProfile
 WHOLE_GPU: Final = "nvidia.com/gpu"
 # what the time-slicing of NVIDIA's plugin calls whole GPUs that are shared
 SHARED_GPU: Final = WHOLE_GPU + ".shared"
+
+# apimachinery's IsQualifiedName: an optional DNS subdomain and a slash, then up to 63 letters, digits, - _ .
+_QUALIFIED_NAME: Final = re.compile(
+    r"(?:(?P<domain>[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*)/)?"
+    r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?",
+)
+# what a container can have without a domain, and `hugepages-<size>`
+OF_CONTAINERS: Final = ("cpu", "memory", "ephemeral-storage")
 
 
 def is_whole_or_mig(resource: str) -> bool:
@@ -28,6 +37,19 @@ def is_extended(resource: str) -> bool:
     """Whether it is defined outside Kubernetes: those come in whole numbers, and limits equal requests."""
     domain, slash, _ = resource.partition("/")
     return bool(slash) and not domain.endswith("kubernetes.io")
+
+
+def is_qualified_name(text: str) -> bool:
+    """Whether it can name a resource or an annotation: `cpu`, `nvidia.com/gpu`."""
+    match = _QUALIFIED_NAME.fullmatch(text)
+    return match is not None and len(match["domain"] or "") <= 253  # as DNS has it
+
+
+def is_of_containers(resource: str) -> bool:
+    """Whether the API server accepts it in a container's resources."""
+    if "/" in resource:  # a quota puts `requests.` before it, and that must be a name too
+        return is_qualified_name("requests." + resource) and not resource.startswith("requests.")
+    return resource in OF_CONTAINERS or (resource.startswith("hugepages-") and is_qualified_name(resource))
 
 
 def short(resource: str) -> str:

@@ -3,6 +3,7 @@
 Only what a pod says for good counts. That a node is cordoned, not ready or full today does not exclude it.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,6 +13,13 @@ from typing import Final
 GPU_VENDOR_DOMAINS: Final = ("nvidia.com", "amd.com", "intel.com", "habana.ai")
 # Kubernetes' own condition taints (not-ready, unschedulable, disk-pressure …) say how a node is, not what it is.
 CONDITION_DOMAINS: Final = ("node.kubernetes.io", "node.cloudprovider.kubernetes.io")
+
+# Numbers that Gt and Lt compare are Go's int64. A label's is read by strconv.ParseInt, and no label value begins with a
+# sign; a taint's and a toleration's must be canonical besides (apimachinery, content.IsDecimalInteger). A value has 63
+# characters at most.
+_LABEL_NUMBER: Final = re.compile(r"[0-9]{1,63}")
+_TAINT_NUMBER: Final = re.compile(r"0|-?[1-9][0-9]{0,62}")
+_MAX_INT64: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,7 @@ class Toleration:
             case "" | "Equal":
                 return bool(self.key) and self.value == taint.value
             case "Lt" | "Gt":
-                return _compares(self.operator, taint.value, self.value)
+                return _compares(self.operator, taint.value, self.value, _TAINT_NUMBER)
         return False
 
 
@@ -79,7 +87,7 @@ class Requirement:
                 return (
                     value is not None
                     and len(self.values) == 1
-                    and _compares(self.operator, value, self.values[0])
+                    and _compares(self.operator, value, self.values[0], _LABEL_NUMBER)
                 )
         return False
 
@@ -145,9 +153,10 @@ def _is_passing(key: str) -> bool:
     )
 
 
-def _compares(operator: str, left: str, right: str) -> bool:
-    try:
-        one, other = int(left), int(right)
-    except ValueError:
+def _compares(operator: str, left: str, right: str, number: re.Pattern[str]) -> bool:
+    if not (number.fullmatch(left) and number.fullmatch(right)):
+        return False
+    one, other = int(left), int(right)
+    if max(abs(one), abs(other)) > _MAX_INT64:
         return False
     return one > other if operator == "Gt" else one < other

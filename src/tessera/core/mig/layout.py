@@ -5,18 +5,22 @@ A layout that exists fits its card. Layout files and annotations come in as `Ent
 cards that are really there, or says for every card why not.
 """
 
+import uuid
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
-from tessera.core.devices.ids import gpu_uuid, mig_uuid
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.misfit import explain_misfit
 from tessera.core.mig.placement import Instance, Wish, place
 from tessera.core.mig.profile import MigProfile
+
+# any fixed value would do; it keeps the names of simulated devices apart from other hashes of the same texts
+_NAMES: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "tessera-gpu")
 
 
 class DoesNotFit(InvalidInput):
@@ -72,10 +76,15 @@ class Slot:
     instance: Instance | None = None
 
     def uuid(self, node: str) -> str:
-        """The name it has on a simulated node."""
-        return (
-            gpu_uuid(node, self.card) if self.instance is None else mig_uuid(node, self.card, self.instance)
-        )
+        """The name that it has on a simulated node: `GPU-…`, `MIG-…`.
+
+        A hash of what it is: the same layout has the same devices after a restart, and a card that stays as it is
+        keeps its devices when another changes.
+        """
+        one = self.instance
+        if one is None:
+            return f"GPU-{uuid.uuid5(_NAMES, f'{node}/{self.card}')}"
+        return f"MIG-{uuid.uuid5(_NAMES, f'{node}/{self.card}/{one.position}+{one.size}/{one.profile}')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +130,26 @@ class NodeLayout:
             raise DoesNotFit(
                 f"MIG strategy single: one profile on all cards, not {names}; use strategy mixed"
             )
+
+
+def going(
+    before: NodeLayout | None, after: NodeLayout, offered: Mapping[str, int], strategy: Strategy
+) -> dict[str, int]:
+    """How many devices of each resource would go.
+
+    A device stays where the new layout has the same one in the same place. Where nobody knows how the cards are cut
+    now, only the numbers that the node offers can be compared.
+    """
+    wanted = after.slots(strategy)
+    try:
+        present = before.slots(strategy) if before is not None else None
+    except DoesNotFit:  # a layout that this strategy does not have
+        present = None
+    if present is None:
+        lost = {resource: number - len(wanted.get(resource, ())) for resource, number in offered.items()}
+    else:
+        lost = {resource: len({*slots} - {*wanted.get(resource, ())}) for resource, slots in present.items()}
+    return {resource: number for resource, number in lost.items() if number > 0}
 
 
 @dataclass(frozen=True, slots=True)

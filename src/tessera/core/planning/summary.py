@@ -11,6 +11,7 @@ from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.defragment import Advice
 from tessera.core.planning.planner import Objective, Plan
 from tessera.core.planning.waiting import Group, Outcome, Waiting
+from tessera.core.text import first_of
 
 _SHOWN: Final = 3  # names, of many
 
@@ -128,9 +129,8 @@ def _named(names: Sequence[str], noun: str) -> str:
     """`node gpu-0`, `nodes gpu-0, gpu-1`, `312 nodes (gpu-0, gpu-1, gpu-2 and 309 more)`."""
     if len(names) == 1:
         return f"{noun} {names[0]}"
-    if len(names) <= _SHOWN:
-        return f"{noun}s {', '.join(names)}"
-    return f"{len(names)} {noun}s ({', '.join(names[:_SHOWN])} and {len(names) - _SHOWN} more)"
+    shown = first_of(names, _SHOWN)
+    return f"{noun}s {shown}" if len(names) <= _SHOWN else f"{len(names)} {noun}s ({shown})"
 
 
 def _count(number: int, noun: str) -> str:

@@ -8,12 +8,10 @@ from urllib.parse import unquote, urlsplit
 
 from tessera.kube.errors import InvalidKubeconfig
 
-_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-_PROXY_PORTS: Final = {"http": 80, "https": 443}
+_PORTS: Final = {"http": 80, "https": 443}  # of servers and of proxies, where a URL names none
 
-_HOST: Final = re.compile(
-    r"(?!\.)(?!.*\.\.)[\w.:%-]{1,253}"
-)  # a name or an address; more is the resolver's business
+# a name or an address; more is the resolver's business
+_HOST: Final = re.compile(r"(?!\.)(?!.*\.\.)[\w.:%-]{1,253}")
 
 Material = bytes | Path  # PEM given inline, or a file that may be renewed while we run
 
@@ -30,6 +28,10 @@ def is_there(file: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def _authority(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +51,16 @@ class Endpoint:
             host, port = parts.hostname, parts.port
         except ValueError as error:
             raise InvalidKubeconfig(f'{where}: "{text}" is not a URL: {error}') from error
-        if parts.scheme not in _DEFAULT_PORTS or not host or not is_host(host):
+        if parts.scheme not in _PORTS or not host or not is_host(host):
             raise InvalidKubeconfig(f'{where}: "{text}" is not a URL such as https://10.0.0.1:6443')
         if parts.username or parts.query or parts.fragment:
             raise InvalidKubeconfig(f"{where}: a server is a host, a port and a path, nothing else")
-        return cls(parts.scheme, host, port or _DEFAULT_PORTS[parts.scheme], parts.path.rstrip("/"))
+        return cls(parts.scheme, host, port or _PORTS[parts.scheme], parts.path.rstrip("/"))
 
     @property
     def authority(self) -> str:
         """`host:port`, with brackets around an IPv6 address."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        return _authority(self.host, self.port)
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.authority}{self.prefix}"
@@ -82,16 +83,15 @@ class Proxy:
             host, port = parts.hostname, parts.port
         except ValueError as error:
             raise InvalidKubeconfig(f"{where}: not a URL: {error}") from error
-        if parts.scheme not in _PROXY_PORTS or not host or not is_host(host):
+        if parts.scheme not in _PORTS or not host or not is_host(host):
             raise InvalidKubeconfig(f"{where}: a proxy is http://host:port or https://host:port")
         user = None
         if parts.username:
             user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        return cls(parts.scheme, host, port or _PROXY_PORTS[parts.scheme], user)
+        return cls(parts.scheme, host, port or _PORTS[parts.scheme], user)
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}"
+        return f"{self.scheme}://{_authority(self.host, self.port)}"
 
 
 @dataclass(frozen=True, slots=True)

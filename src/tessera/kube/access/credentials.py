@@ -1,7 +1,7 @@
 """Credentials that change while we run: tokens and certificates in files.
 
-A service account's token lives for an hour and is replaced in its file long before; whoever reads it once is locked
-out later. Files are looked at with every call (a stat costs microseconds) and read again when they changed, and at
+A service account's token lives for an hour and is replaced in its file long before; a client that reads it once is
+locked out later. Files are looked at with every call (a stat costs microseconds) and read again when they changed, and at
 least once a minute, for file systems whose times cannot be trusted.
 """
 

@@ -23,9 +23,9 @@ API_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication
 INTERACTIVE_MODES: Final = ("Never", "IfAvailable", "Always")
 
 _LEEWAY: Final = 10.0  # seconds before its end at which a credential is no longer used
-_PATIENCE: Final = 60.0  # seconds for a plugin that talks to nobody; one that asks a person may take
-_PATIENCE_WITH_PEOPLE: Final = 600.0
-_MAX_OUTPUT: Final = 1024 * 1024
+_PATIENCE: Final = 60.0  # seconds for a plugin that asks no person
+_PATIENCE_WITH_PEOPLE: Final = 600.0  # and for one that does
+_MAX_OUTPUT: Final = 1024 * 1024  # bytes; a token and a certificate with its chain are a few KiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,24 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
     status: _ExecStatus | None = None
 
 
+class _Output(asyncio.SubprocessProtocol):
+    """What a plugin prints, up to the bound; the plugin's standard error is ours."""
+
+    def __init__(self) -> None:
+        self.text = bytearray()
+        self.enough = asyncio.Event()  # there is nothing more to wait for
+        self.ended = asyncio.Event()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self.text += data
+        if len(self.text) > _MAX_OUTPUT:
+            self.enough.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.enough.set()
+        self.ended.set()
+
+
 class ExecCredentials:
     """Credentials that a plugin hands out; `base` adds what the kubeconfig itself has."""
 
@@ -74,7 +92,7 @@ class ExecCredentials:
             return await self._merged()
 
     async def renewed(self, refused: Credential) -> Credential | None:
-        """A new credential, unless somebody else has brought one since."""
+        """A new credential, unless another call has brought one since."""
         async with self._lock:
             if self._last is None or await self._merged() == refused:
                 await self._renew()
@@ -126,13 +144,14 @@ class ExecCredentials:
         environment = dict(os.environ) | dict(spec.env)
         environment["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
         try:
-            process = await asyncio.create_subprocess_exec(
+            transport, output = await asyncio.get_running_loop().subprocess_exec(
+                _Output,
                 spec.command,
                 *spec.args,
                 stdin=None if talks else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
+                stderr=None,
                 env=environment,
-                limit=_MAX_OUTPUT,
             )
         except OSError as error:
             hint = f"; {' '.join(spec.install_hint.split())}" if spec.install_hint else ""
@@ -140,16 +159,17 @@ class ExecCredentials:
         patience = _PATIENCE_WITH_PEOPLE if talks else _PATIENCE
         try:
             async with asyncio.timeout(patience):
-                output, _ = await process.communicate()
+                await output.enough.wait()
         except TimeoutError as error:
             raise self._failed(f"did not end within {patience:g} s") from error
         finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if process.returncode:
-            raise self._failed(f"ended with exit code {process.returncode}")
-        return output
+            transport.close()  # kills it where it still runs
+            await output.ended.wait()
+        if len(output.text) > _MAX_OUTPUT:
+            raise self._failed(f"printed more than {_MAX_OUTPUT // 2**20} MiB")
+        if code := transport.get_returncode():
+            raise self._failed(f"ended with exit code {code}")
+        return bytes(output.text)
 
     def _failed(self, what: str) -> CredentialsFailed:
         return CredentialsFailed(f"{self._spec.where}: the plugin {self._spec.command} {what}")

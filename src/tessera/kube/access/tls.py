@@ -9,7 +9,7 @@ from tessera.kube.access.cluster import Credential, Material, Tls
 from tessera.kube.errors import CredentialsFailed
 
 
-class Contexts:
+class TlsContexts:
     """Makes the TLS context for a new connection, and the same one again until something changed."""
 
     def __init__(self, tls: Tls) -> None:

@@ -1,1 +1,5 @@
-"""Calls to an API server: one connection, one client, one method per verb."""
+"""Calls to an API server.
+
+What belongs here: opening a connection (`dial`), one HTTP/1.1 exchange after the other on it (`connection`), a method per
+verb with bodies as bytes (`client`), and where objects live (`paths`). What does not: what the bytes mean.
+"""

@@ -1,26 +1,27 @@
 """Calls to an API server: one method per verb, bodies as bytes.
 
 Short calls share kept-alive connections; a watch has a connection of its own. What to do with the bytes is the
-caller's: a typed decoder that skips what nobody needs is many times cheaper than object trees.
+caller's: a typed decoder that skips what is not needed is many times cheaper than object trees.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 
 from tessera.kube.access.cluster import Cluster, Credential
-from tessera.kube.access.tls import Contexts
+from tessera.kube.access.tls import TlsContexts
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
-from tessera.kube.errors import NOT_JSON, ApiError, BadResponse, Unreachable, error_of
+from tessera.kube.errors import ApiError, Unreachable, error_of
 from tessera.kube.rest.connection import MAX_BODY, Connection, Lines
 from tessera.kube.rest.dial import dial, proxy_headers
 
+T = TypeVar("T")
 Query = Mapping[str, str | int | bool | None]
 
 _MAX_CALLS: Final = 32  # short calls at a time, each on a connection of its own; further ones wait
@@ -38,12 +39,11 @@ class PatchType(Enum):
     JSON = "application/json-patch+json"
     MERGE = "application/merge-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
-    APPLY = "application/apply-patch+yaml"  # JSON is YAML
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds per stage; a watch is bounded by whoever reads it."""
+    """Seconds per stage; a watch is bounded by its reader."""
 
     connect: float = 10.0  # name, TCP, proxy and TLS together
     answer: float = 35.0  # the API server itself gives up at 34 s for most requests, and says so
@@ -63,7 +63,7 @@ class Client:
         self.cluster = cluster
         self._timeouts = timeouts
         self._clock = clock
-        self._contexts = Contexts(cluster.tls)
+        self._contexts = TlsContexts(cluster.tls)
         self._idle: list[Connection] = []
         self._calls = asyncio.Semaphore(_MAX_CALLS)
         self._closed = False
@@ -106,24 +106,12 @@ class Client:
     async def patch(
         self, path: str, body: object, patch_type: PatchType = PatchType.MERGE, query: Query | None = None
     ) -> bytes:
-        """PATCH an object; an apply patch needs `fieldManager` in the query."""
+        """PATCH an object."""
         return await self.request("PATCH", path, query, body=body, content_type=patch_type.value)
 
     async def delete(self, path: str, query: Query | None = None, body: object = None) -> bytes:
         """DELETE an object; `body` may be DeleteOptions."""
         return await self.request("DELETE", path, query, body=body)
-
-    async def pages(self, path: str, query: Query | None = None, *, limit: int = 500) -> AsyncIterator[bytes]:
-        """The pages of a list, each a List of its own."""
-        token = ""
-        while True:
-            page = await self.request(
-                "GET", path, {**(query or {}), "limit": limit, "continue": token or None}
-            )
-            yield page
-            token = _decode_continue(page)
-            if not token:
-                return
 
     async def request(
         self,
@@ -136,14 +124,22 @@ class Client:
         most: int = MAX_BODY,
     ) -> bytes:
         """One call; when the server asks for patience (Retry-After) it is asked again, a few times."""
+
+        async def once() -> bytes:
+            async with (
+                self._calls,
+                self.stream(method, path, query, body=body, content_type=content_type) as answer,
+            ):
+                return await answer.read_all(most)
+
+        return await self.patiently(once)
+
+    async def patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do some work, and all of it again, a few times, when the server asks for patience (Retry-After)."""
         attempt = 0
         while True:
             try:
-                async with (
-                    self._calls,
-                    self.stream(method, path, query, body=body, content_type=content_type) as answer,
-                ):
-                    return await answer.read_all(most)
+                return await work()
             except ApiError as error:
                 if error.retry_after is None or attempt >= _MOST_RETRIES:
                     raise
@@ -275,21 +271,3 @@ def _encode_query(query: Query) -> str:
             if value is not None
         }
     )
-
-
-class _ListMeta(msgspec.Struct, rename={"token": "continue"}):
-    token: str = ""
-
-
-class _Page(msgspec.Struct):
-    metadata: _ListMeta
-
-
-_PAGE: Final = msgspec.json.Decoder(_Page)
-
-
-def _decode_continue(page: bytes) -> str:
-    try:
-        return _PAGE.decode(page).metadata.token
-    except NOT_JSON as error:
-        raise BadResponse(f"a list that is none: {error}") from error

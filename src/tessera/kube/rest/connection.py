@@ -27,9 +27,7 @@ class Connection:
         self.peer = peer
         self.idle_since = 0.0  # when it went back to the pool
         self.identity: tuple[bytes | None, bytes | None] = (None, None)  # whom the other side takes us for
-        self.patience: float | None = (
-            None  # seconds to wait for any next bytes; None: whoever reads keeps watch
-        )
+        self.patience: float | None = None  # seconds to wait for any next bytes; None: that is the reader's
         self._reader = reader
         self._writer = writer
         self._reset()
@@ -187,7 +185,7 @@ class Lines:
         return []
 
     def abort(self) -> None:
-        """Cut the stream: whoever waits for its next line is told."""
+        """Cut the stream: a reader that waits for its next line gets an error."""
         self._connection.abort()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:

@@ -6,12 +6,11 @@ async with follow(client, {NODES: nodes, UNFINISHED_PODS: pods}) as follower:
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from typing import Any, Final
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final, Self
 
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.health import Pace
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import Resource, Sink
 
@@ -26,12 +25,31 @@ class Follower:
         client: Client,
         sinks: Mapping[Resource, Sink[Any]],
         *,
-        pace: Pace = Pace(),  # noqa: B008 # frozen
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.reflectors = [
-            Reflector(client, resource, sink, pace=pace, clock=clock) for resource, sink in sinks.items()
-        ]
+        self._client = client
+        self.reflectors = [Reflector(client, resource, sink, clock=clock) for resource, sink in sinks.items()]
+
+    @asynccontextmanager
+    async def following(self, *, complete: bool = True) -> AsyncIterator[Self]:
+        """Follow: complete when this begins, and right until it ends.
+
+        With `complete=False` it begins at once, for a caller that waits for its sink with a limit of its own.
+        """
+        for resource in [one.resource for one in self.reflectors if complete and not one.resource.optional]:
+            # a reflector would try for ever: an error is told now
+            await self._client.get(resource.path, {**resource.query, "limit": 1})
+        try:
+            async with asyncio.TaskGroup() as tasks:  # a sink that fails ends the work that reads it
+                running = tasks.create_task(self.run())
+                try:
+                    if complete:
+                        await self.synced()
+                    yield self
+                finally:
+                    running.cancel()
+        except BaseExceptionGroup as group:
+            raise _only(group) from None
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -63,33 +81,15 @@ class Follower:
         )
 
 
-@asynccontextmanager
-async def follow(
+def follow(
     client: Client,
     sinks: Mapping[Resource, Sink[Any]],
     *,
     complete: bool = True,
     clock: Clock = SYSTEM_CLOCK,
-) -> AsyncIterator[Follower]:
-    """Follow collections: complete when this begins, and right until it ends.
-
-    With `complete=False` it begins at once, for a caller that waits for its sink with a limit of its own.
-    """
-    for resource in sinks:
-        if complete and not resource.optional:  # a reflector would try for ever: an error is told now
-            await client.get(resource.path, {**resource.query, "limit": 1})
-    follower = Follower(client, sinks, clock=clock)
-    try:
-        async with asyncio.TaskGroup() as tasks:  # a sink that fails ends the work that reads it
-            running = tasks.create_task(follower.run())
-            try:
-                if complete:
-                    await follower.synced()
-                yield follower
-            finally:
-                running.cancel()
-    except BaseExceptionGroup as group:
-        raise _only(group) from None
+) -> AbstractAsyncContextManager[Follower]:
+    """Follow collections, as `Follower.following` says."""
+    return Follower(client, sinks, clock=clock).following(complete=complete)
 
 
 def _only(error: BaseException) -> BaseException:

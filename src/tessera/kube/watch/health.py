@@ -2,19 +2,16 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
 
 from tessera.kube.clock import Clock
 from tessera.kube.rest.connection import Lines
 
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Seconds that decide when a watch is given up."""
-
-    # bookmarks come about every minute; a little more than that without a line is a dead watch
-    silence: float = 65.0
-    # a server that knows nothing of sendInitialEvents never says that they are over
-    initial_silence: float = 5.0
+# Seconds without a line after which a watch is given up.
+# Bookmarks come about every minute; a little more than that is a dead watch
+SILENCE: Final = 65.0
+# a server that knows nothing of sendInitialEvents never says that they are over
+INITIAL_SILENCE: Final = 5.0
 
 
 @dataclass(slots=True)

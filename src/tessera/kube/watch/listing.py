@@ -11,13 +11,15 @@ because no complete JSON object is the beginning of another.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from tessera.kube.errors import NOT_JSON, ApiError, BadResponse
 from tessera.kube.rest.client import Client, Query
 from tessera.kube.rest.connection import MAX_BODY, MAX_LINE
+
+T = TypeVar("T")
 
 PAGE: Final = 500  # objects; what client-go asks for
 
@@ -165,3 +167,15 @@ async def _read_page(client: Client, path: str, query: Query, cutter: ListCutter
         while piece := await answer.read():
             cutter.feed(piece)
     return cutter.finish()
+
+
+async def list_all(client: Client, path: str, query: Query, decode: Callable[[bytes], T]) -> list[T]:
+    """All objects that a query selects, at once; for queries that select few."""
+    found: list[T] = []
+
+    def begin() -> Callable[[bytes], None]:
+        found.clear()
+        return lambda raw: found.append(decode(raw))
+
+    await client.patiently(lambda: read_list(client, path, {**query, "limit": PAGE}, begin))
+    return found

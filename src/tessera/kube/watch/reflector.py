@@ -15,7 +15,7 @@ from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.events import Event, is_before, read_event
-from tessera.kube.watch.health import Health, Pace, SilenceGuard
+from tessera.kube.watch.health import INITIAL_SILENCE, SILENCE, Health, SilenceGuard
 from tessera.kube.watch.listing import PAGE, read_list
 from tessera.kube.watch.remedies import Backoff, Next, WatchFailed, refuses_streamed_list, remedy
 from tessera.kube.watch.resource import Resource, Sink, T
@@ -39,7 +39,6 @@ class Reflector(Generic[T]):
         resource: Resource,
         sink: Sink[T],
         *,
-        pace: Pace = Pace(),  # noqa: B008 # frozen
         clock: Clock = SYSTEM_CLOCK,
         uniform: Callable[[float, float], float] = random.uniform,
         watch_list: bool = True,
@@ -48,7 +47,6 @@ class Reflector(Generic[T]):
         self.health = Health()
         self._client = client
         self._sink = sink
-        self._pace = pace
         self._clock = clock
         self._uniform = uniform
         self._backoff = Backoff(uniform)
@@ -173,7 +171,7 @@ class Reflector(Generic[T]):
 
     @property
     def _patience(self) -> float:
-        return self._pace.silence if self._initial is None else self._pace.initial_silence
+        return SILENCE if self._initial is None else INITIAL_SILENCE
 
     def _heard(self) -> None:
         self.health.last_contact = self._clock.now()

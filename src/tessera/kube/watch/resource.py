@@ -56,13 +56,13 @@ class Sink(Generic[T]):
     """Where the objects of a resource go."""
 
     decode: Callable[[bytes], T]  # reads one object; one that raises InvalidInput is left out
-    replace: Callable[[Iterable[T]], None]  # these are all there are
-    upsert: Callable[[T], None]  # this one is new or changed
-    delete: Callable[[Key], None]  # this one is gone
+    replace: Callable[[Iterable[T]], object]  # these are all there are
+    upsert: Callable[[T], object]  # this one is new or changed
+    delete: Callable[[Key], object]  # this one is gone
 
 
 def replace_all(
-    known: Iterable[K], fresh: Mapping[K, T], put: Callable[[T], None], remove: Callable[[K], None]
+    known: Iterable[K], fresh: Mapping[K, T], put: Callable[[T], object], remove: Callable[[K], object]
 ) -> None:
     """Replace what is known by what is fresh, where that goes only one by one."""
     for key in [key for key in known if key not in fresh]:

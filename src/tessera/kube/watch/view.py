@@ -16,7 +16,6 @@ from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
-from tessera.kube.watch.health import Pace
 from tessera.kube.watch.resource import NAMESPACES, NODES, UNFINISHED_PODS, Key, Resource, Sink, replace_all
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.pod import decode_pod, pod_of
@@ -33,7 +32,6 @@ class LiveView(Follower):
         *,
         keep: Keep | None = is_whole_or_mig,
         pods: bool = False,
-        pace: Pace = Pace(),  # noqa: B008 # frozen
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Follow a cluster; `keep` says which of a node's resources matter (None: all), and of which pods."""
@@ -57,7 +55,7 @@ class LiveView(Follower):
                 self._put_pod,
                 lambda key: self.pods.pop(key, None),
             )
-        super().__init__(client, sinks, pace=pace, clock=clock)
+        super().__init__(client, sinks, clock=clock)
 
     def _replace_pods(self, found: "Iterable[FoundPod]") -> None:
         self.pods.clear()

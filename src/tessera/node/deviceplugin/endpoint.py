@@ -75,7 +75,7 @@ class Endpoint:
             await self._serve_and_register(kubelet)
 
     async def close(self) -> None:
-        """End serving; whoever listens is told so."""
+        """End serving; a kubelet that listens is told so."""
         server, self._server, self._kubelet = self._server, None, None
         if server is None:
             return

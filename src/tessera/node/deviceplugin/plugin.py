@@ -1,16 +1,16 @@
 """The device plugin: from what sources say to what the kubelet knows.
 
-Two loops, each looking once a second and doing what is to be done. One asks the sources, puts the CDI specs in place
-and then publishes; the other keeps every resource registered. Nothing is remembered that cannot be looked at again,
-so there is no missed event to recover from.
+Two loops, each looking once a second and doing what is to be done. `looks` asks the sources, puts the CDI specs in
+place, publishes, and yields what came of it; `run` keeps every resource registered. Nothing is remembered that cannot be
+looked at again, so there is no missed event to recover from.
 """
 
 import asyncio
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,18 +18,26 @@ from tessera.core.devices.device import Device, DeviceSet, Handover, by_resource
 from tessera.core.devices.transition import Transition, transition
 from tessera.core.errors import InvalidInput
 from tessera.node.cdi import CdiDirectory
+from tessera.node.deviceplugin.allocations import Allocations
 from tessera.node.deviceplugin.endpoint import Endpoint
 from tessera.node.deviceplugin.service import ResourceService
 from tessera.node.files import PREFIX
+from tessera.node.holders import Holders, Key
 from tessera.node.metrics import Metrics
 from tessera.node.sources import Source, SourceFailed
-from tessera.node.state import Memory
-from tessera.node.usage import Key, Usage
+from tessera.node.state import DeviceState
 
 log = logging.getLogger(__name__)
 
 TICK: Final = 1.0  # seconds between looks
 _PATIENCE: Final = 60.0  # seconds: a loop that has not come round for that long hangs
+
+
+@dataclass(frozen=True, slots=True)
+class NotPublished:
+    """What the sources say could not be put in place: the devices are as they were, and it will be tried again."""
+
+    reason: str
 
 
 class Plugin:
@@ -41,27 +49,29 @@ class Plugin:
         sources: Sequence[Source],
         kubelet_dir: Path,
         cdi: CdiDirectory,
-        memory: Memory,
+        state: DeviceState,
+        holders: Holders,
         metrics: Metrics,
         handover: Handover = Handover.CDI,
-        on_transition: Callable[[Transition], None] = lambda _: None,
+        changed: asyncio.Event | None = None,
         tick: float = TICK,
     ) -> None:
+        """`changed` is set by a source that has news, so that the next look need not wait for its second."""
         self._sources = sources
         self._folder = kubelet_dir / "device-plugins"
         self._cdi = cdi
-        self._memory = memory
+        self._state = state
         self._metrics = metrics
         self._handover = handover
-        self._on_transition = on_transition
         self._tick = tick
-        self._usage = Usage(kubelet_dir / "pod-resources" / "kubelet.sock")
+        self._holders = holders
+        self._allocations = Allocations(kubelet_dir, holders, self._send_again)
         self._endpoints: dict[str, Endpoint] = {}
         self._devices: tuple[Device, ...] = ()
         self._published = False
         self._answers: dict[Source, Sequence[Device]] = {}
         self._complaint = ""
-        self._look = asyncio.Event()
+        self._changed = changed or asyncio.Event()
         self._tend = asyncio.Event()
         self._beats = [time.monotonic(), time.monotonic()]
 
@@ -81,33 +91,33 @@ class Plugin:
         return time.monotonic() - min(self._beats) < _PATIENCE
 
     async def in_use(self) -> frozenset[Key]:
-        """The devices that pods hold, as the kubelet says; where it cannot be asked, those that were handed out."""
-        await self._usage.refresh()
-        return frozenset(self._usage.held(device.key for device in self._devices))
-
-    def poke(self) -> None:
-        """Look now, not only at the next tick: something has changed."""
-        self._look.set()
+        """The devices that pods hold, as far as it is known; those that are not proven free are among them."""
+        keys = {device.key for device in self._devices}
+        await self._allocations.settle(keys)
+        return frozenset(self._allocations.held(keys))
 
     async def run(self) -> None:
-        """Work until cancelled; then say goodbye to the kubelet. CDI specs stay: containers may yet restart."""
+        """Keep everything registered until cancelled; then say goodbye to the kubelet.
+
+        CDI specs stay: containers may yet restart.
+        """
         _remove_dead_sockets(self._folder)
-        self._devices = self._memory.load()
-        executor = ThreadPoolExecutor(1, thread_name_prefix="devices")
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._looking(executor))
-                tasks.create_task(self._tending())
+            await self._tending()
         finally:
-            executor.shutdown(wait=False, cancel_futures=True)
             await asyncio.gather(*(endpoint.close() for endpoint in self._endpoints.values()))
 
-    async def _looking(self, executor: ThreadPoolExecutor) -> None:
+    async def looks(self) -> AsyncIterator[Transition | NotPublished]:
+        """Look once a second, and sooner when a source has news; what came of it, if the sources could say."""
+        self._devices = self._state.load()
+        self._holders.load()
         while True:
-            self._look.clear()
-            await self._refresh(executor)
+            self._changed.clear()
+            result = await self._refresh()
+            if result is not None:
+                yield result
             self._beats[0] = time.monotonic()
-            await _either(self._look, self._tick)
+            await _either(self._changed, self._tick)
 
     async def _tending(self) -> None:
         while True:
@@ -116,40 +126,56 @@ class Plugin:
             self._beats[1] = time.monotonic()
             await _either(self._tend, self._tick)
 
-    async def _refresh(self, executor: ThreadPoolExecutor) -> None:
+    async def _refresh(self) -> Transition | NotPublished | None:
         """Ask the sources; if the answer is news, write it to disk and then tell the kubelet."""
         try:
-            wanted, failure = await asyncio.get_running_loop().run_in_executor(executor, self._ask)
+            wanted, failure = await self._ask()
             if failure:
                 self._complain("source", failure)
-            keys = {device.key for device in wanted}
-            going = any(device.key not in keys for device in self._devices)
+            keys = {device.key for device in self._devices}
+            going = bool(keys - {device.key for device in wanted})
             if going:
-                await self._usage.refresh()
+                await self._allocations.settle(keys)
             # from here to the end nothing is awaited: no Allocate can come between what is decided and what is told
-            held = self._usage.held(device.key for device in self._devices) if going else {}
+            held = self._allocations.held(keys) if going else {}
             change = transition(self._devices, wanted, held)
             if change.devices != self._devices or not self._published or not self._cdi.intact():
                 sets = by_resource(change.devices)
-                self._cdi.write(change.devices)
-                self._memory.save(change.devices)
+                self._put_on_disk(change.devices)
                 self._publish(change.devices, sets)
-            self._on_transition(change)
             self._complaint = str(failure or "")
-        except (SourceFailed, InvalidInput, OSError) as error:
-            self._complain("source" if isinstance(error, SourceFailed) else "publish", error)
+        except SourceFailed as error:
+            self._complain("source", error)
+            return None
+        except (InvalidInput, OSError) as error:
+            self._complain("publish", error)
+            return NotPublished(str(error))
+        return change
 
-    def _ask(self) -> tuple[list[Device], SourceFailed | None]:
+    async def _ask(self) -> tuple[list[Device], SourceFailed | None]:
         """What all sources say; where one cannot, what it said before holds, and the failure comes along."""
         failure = None
         for source in self._sources:
             try:
-                self._answers[source] = source.devices()
+                self._answers[source] = await source.devices()
             except SourceFailed as error:
                 if source not in self._answers:
                     raise
                 failure = error
         return [device for source in self._sources for device in self._answers[source]], failure
+
+    def _put_on_disk(self, devices: tuple[Device, ...]) -> None:
+        """CDI specs for the runtime, and what a restart must know; both, or neither and an OSError."""
+        self._cdi.write(devices)
+        if not self._state.save(devices) and self._devices:
+            self._cdi.write(self._devices)
+            raise OSError(
+                "a restart would not know these devices, and could give a pod's slices to another pod"
+            )
+
+    def _send_again(self) -> bool:
+        """Send the devices of one resource to the kubelet once more; False when it listens to none."""
+        return any(endpoint.service.send_again() for endpoint in self._endpoints.values())
 
     def _complain(self, what: str, error: Exception) -> None:
         """Count every failure, and say it once."""
@@ -163,7 +189,12 @@ class Plugin:
         self._devices, self._published = devices, True
         for resource in sets.keys() - self._endpoints.keys():
             service = ResourceService(
-                resource, self._usage, self._handover, self._metrics, lambda: self._devices
+                resource,
+                self._allocations,
+                self._holders,
+                self._handover,
+                self._metrics,
+                lambda: self._devices,
             )
             self._endpoints[resource] = Endpoint(service, self._folder, self._metrics)
         for resource, endpoint in self._endpoints.items():
@@ -197,7 +228,7 @@ def _log_health(before: Iterable[Device], after: Mapping[str, DeviceSet]) -> Non
 
 
 def _remove_dead_sockets(folder: Path) -> None:
-    """Sockets that a killed process of this plugin left: nobody listens there any more."""
+    """Sockets that a killed process of this plugin left: no server listens there any more."""
     for path in folder.glob(f"{PREFIX}*.sock"):
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(1.0)

@@ -22,8 +22,9 @@ from tessera.core.devices.device import (
     UnknownDevice,
 )
 from tessera.core.devices.preference import preferred
+from tessera.node.deviceplugin.allocations import Allocations
+from tessera.node.holders import Holders
 from tessera.node.metrics import Metrics
-from tessera.node.usage import Usage
 from tessera.protocol.kubelet import messages
 from tessera.protocol.kubelet import v1beta1_pb2 as v1beta1
 
@@ -59,7 +60,8 @@ class ResourceService:
     def __init__(
         self,
         resource: str,
-        usage: Usage,
+        allocations: Allocations,
+        holders: Holders,
         handover: Handover,
         metrics: Metrics,
         all_devices: Callable[[], Iterable[Device]] = tuple,
@@ -67,7 +69,8 @@ class ResourceService:
         self.resource = resource
         self.streams: set[Stream] = set()
         self._devices = DeviceSet(resource)
-        self._usage = usage
+        self._allocations = allocations
+        self._holders = holders
         self._handover = handover
         self._metrics = metrics
         self._all_devices = all_devices
@@ -79,11 +82,16 @@ class ResourceService:
         return self._devices
 
     def publish(self, devices: DeviceSet) -> None:
-        """From now on this is the truth; whoever listens gets all of it."""
+        """From now on this is the truth; a kubelet that listens gets all of it."""
         if devices != self._devices:
             self._devices = devices
-            for stream in self.streams:
-                stream.news.set()
+            self.send_again()
+
+    def send_again(self) -> bool:
+        """Send all of it once more to a kubelet that listens; False when none does."""
+        for stream in self.streams:
+            stream.news.set()
+        return bool(self.streams)
 
     def handlers(self) -> "grpc.GenericRpcHandler[Any, Any]":
         """What a gRPC server needs to serve this."""
@@ -149,8 +157,8 @@ class ResourceService:
             device for device in self._all_devices() if device.resource != self.resource and device.place
         ]
         if elsewhere:
-            await self._usage.refresh()
-            held = self._usage.held(device.key for device in elsewhere)
+            await self._allocations.ask()
+            held = {*self._allocations.listed, *self._holders.recent}
             elsewhere = [device for device in elsewhere if device.key in held]
 
         def choose(available: list[str], must_include: list[str], size: int) -> list[str]:
@@ -170,13 +178,13 @@ class ResourceService:
         self._in_flight |= ids
         context.add_done_callback(lambda _: self._in_flight.difference_update(ids))  # type: ignore[arg-type] # stubs
         # the kubelet decides who gets what; should it ever decide on a device that a pod has, better refuse
-        if await self._usage.refresh():
+        if await self._allocations.ask():
             for device_id in sorted(ids):
-                holder = self._usage.listed.get((self.resource, device_id))
+                holder = self._allocations.listed.get((self.resource, device_id))
                 if holder:
                     raise DuplicateDevice(f"{self.resource}: {device_id} is in use by {holder}")
         assignments = self._devices.assign(requests)  # once more: the list may have changed meanwhile
-        self._usage.grant((self.resource, device_id) for device_id in ids)
+        self._holders.grant((self.resource, device_id) for device_id in ids)
         for assignment in assignments:
             self._metrics.allocated(self.resource, "granted")
             log.info("handed out: %s", ", ".join(assignment.cdi_names))

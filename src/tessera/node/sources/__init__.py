@@ -1,10 +1,11 @@
 """Where devices come from: a list in the configuration, simulated GPUs, NVML.
 
-What belongs here: one module per kind of source, each turning what it sees into `core.devices.Device` values. What
-does not: the kubelet, CDI files, and what happens to devices that are in use when they are no longer wanted; a source
-says what ought to be there now.
+What belongs here: one module or folder per kind of source, each turning what it sees into `core.devices.Device` values.
+What does not: the kubelet, CDI files, and what happens to devices that are in use when they are no longer wanted; a
+source says what ought to be there now.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -19,6 +20,25 @@ class SourceFailed(TesseraError):
 class Source(Protocol):
     """Something that knows devices."""
 
-    def devices(self) -> Sequence[Device]:
-        """What ought to be there now, and how it is; asked every second, from a thread, and may block a little."""
+    async def devices(self) -> Sequence[Device]:
+        """What ought to be there now, and how it is; asked every second."""
         ...
+
+
+class BlockingSource(Protocol):
+    """Something that knows devices, and waits for files or a driver when it is asked."""
+
+    def devices(self) -> Sequence[Device]:
+        """What ought to be there now, and how it is."""
+        ...
+
+
+class InThread:
+    """A source that may block, asked in a thread; never twice at the same time."""
+
+    def __init__(self, source: BlockingSource) -> None:
+        self._source = source
+
+    async def devices(self) -> Sequence[Device]:
+        """What the source says."""
+        return await asyncio.to_thread(self._source.devices)

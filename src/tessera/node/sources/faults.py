@@ -34,12 +34,12 @@ class FaultySource:
         self._faults: dict[str, str] = {}
         self._watched = WatchedFiles(path)
 
-    def devices(self) -> Sequence[Device]:
+    async def devices(self) -> Sequence[Device]:
         """The source's devices, and what the file adds."""
         self._look()
         return [
             device.ailing(problem) if device.healthy and (problem := self._problem(device)) else device
-            for device in self._source.devices()
+            for device in await self._source.devices()
         ]
 
     def _problem(self, device: Device) -> str:

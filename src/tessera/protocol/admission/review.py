@@ -15,7 +15,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.text import quoted
 from tessera.protocol.admission.patch import Operation
-from tessera.protocol.kubernetes.objects import complaint, present
+from tessera.protocol.kubernetes.objects import complaint, decoder, present
 from tessera.protocol.kubernetes.pod import PodIn, PodMetaIn, PodSpecIn, annotations_of, pod_of
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -63,7 +63,7 @@ class _RawReviewIn(msgspec.Struct, gc=False):
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(_ReviewIn).decode
 _decode_raw: Final = msgspec.json.Decoder(_RawReviewIn).decode
-_decode_any: Final = msgspec.json.Decoder().decode
+_decode_any: Final = decoder(object)
 _NO_META: Final = PodMetaIn()
 _NO_SPEC: Final = PodSpecIn()
 
@@ -197,7 +197,7 @@ def _not_a_pod(body: bytes, error: msgspec.ValidationError) -> Request:
     """A review whose object does not look like a pod: fine unless it claims to be one that is created."""
     try:
         review = _decode_raw(body)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):  # no review either
         raise InvalidReview(complaint(error)) from error
     request = _checked(review.apiVersion, review.kind, review.request)
     if request.operation == "CREATE" and (request.kind is None or _is_pod(request.kind)):

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from tessera.core.devices.device import Handover
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.resources import is_of_containers
 from tessera.core.mig.geometry import Product, simulated_product
 from tessera.core.mig.layout import Strategy
 from tessera.core.mig.product import product_named
@@ -28,9 +29,6 @@ from tessera.protocol.configuration.schema import (
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"  # what NVIDIA's plugin and runtime call it
 _SIMULATED_KIND: Final = "tessera.simulated/gpu"
 
-_RESOURCE: Final = re.compile(
-    r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII
-)
 _LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
@@ -60,7 +58,7 @@ class Count:
 
 
 def _resource(text: str) -> str:
-    if not _RESOURCE.fullmatch(text):
+    if "/" not in text or not is_of_containers(text):
         raise InvalidInput(f"{shown(text)} is no extended resource such as device.example.com/gpu")
     if text.partition("/")[0].endswith("kubernetes.io"):
         raise InvalidInput(f"{shown(text)}: kubernetes.io belongs to Kubernetes; take a domain of your own")

@@ -16,7 +16,7 @@ from tessera.protocol import yaml
 from tessera.protocol.cdi import check_device_name, check_kind
 from tessera.protocol.configuration.device_fields import DOCUMENT
 from tessera.protocol.configuration.schema import Complaints, shown
-from tessera.protocol.mig import documents as mig
+from tessera.protocol.mig import documents
 
 _NVML_KIND: Final = "tessera.nvml/gpu"
 NVIDIA_CTK_KIND: Final = "nvidia.com/gpu"  # what `nvidia-ctk cdi generate` writes
@@ -158,7 +158,7 @@ def _simulated(read: Mapping[str, Any], complaints: Complaints) -> SimulatedCard
     strategy = Strategy(read["migStrategy"])
     if read["layout"] and not complaints.texts:
         try:
-            resolve(mig.read(read["layout"], "layout").select(), cards).slots(strategy)
+            resolve(documents.read(read["layout"], "layout").select(), cards).slots(strategy)
         except InvalidInput as error:
             complaints.add("simulated.layout", str(error))
     return SimulatedCards(

@@ -4,20 +4,26 @@ The tables below are the whole truth about it: the reader, the JSON Schema and t
 come from them. Everything that is wrong is reported at once, each complaint with its path.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from tessera.core.admission.decision import Policy
+from tessera.core.admission.decision import OWN_ANNOTATIONS, Policy
 from tessera.core.admission.fallback import FallbackPolicy
-from tessera.core.admission.injection import InjectionPolicy, InjectionRule, Rules
+from tessera.core.admission.injection import GPU_TYPE_ANNOTATION, InjectionPolicy, InjectionRule, Rules
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import SUFFIXES, Quantity, format_of_suffix
-from tessera.core.kubernetes.resources import WHOLE_GPU, of_short
+from tessera.core.kubernetes.resources import (
+    OF_CONTAINERS,
+    WHOLE_GPU,
+    is_of_containers,
+    is_qualified_name,
+    of_short,
+)
 from tessera.core.mig.profile import MigProfile
+from tessera.core.text import quoted
 from tessera.protocol import yaml
 from tessera.protocol.configuration.schema import (
     Boolean,
@@ -29,6 +35,7 @@ from tessera.protocol.configuration.schema import (
     Number,
     Record,
     Text,
+    meant,
 )
 
 OnError = Literal["allow", "deny"]
@@ -65,15 +72,22 @@ def _unit(text: str) -> str:
     like = [suffix for suffix in SUFFIXES if text and suffix[:1].lower() == text[:1].lower()]
     near = next((suffix for suffix in like if len(suffix) == len(text)), like[0] if like else None)
     hint = f'; did you mean "{near}"?' if near else f"; they are {', '.join(s for s in SUFFIXES if s)}"
-    raise InvalidInput(f'"{text[:20]}" is not a Kubernetes suffix{hint}')
+    raise InvalidInput(f"{quoted(text, 20)} is not a Kubernetes suffix{hint}")
 
 
 def _resource_name(text: str) -> str:
-    # as Kubernetes has it: an optional DNS domain, a slash, up to 63 letters, digits, - _ .
-    if not re.fullmatch(
-        r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", text
-    ):
-        raise InvalidInput(f'"{text[:60]}" is not the name of a resource, such as cpu or nvidia.com/gpu')
+    if not is_of_containers(text):
+        raise InvalidInput(
+            f"{quoted(text)} is no resource of a container, such as cpu or nvidia.com/gpu{meant(text, OF_CONTAINERS)}"
+        )
+    return text
+
+
+def _annotation(text: str) -> str:
+    if not is_qualified_name(text.lower()):  # as the API server compares them
+        raise InvalidInput(f"{quoted(text)} is no name of an annotation, such as example.com/network")
+    if text in (GPU_TYPE_ANNOTATION, *OWN_ANNOTATIONS):
+        raise InvalidInput("decisions are made by this annotation; a rule cannot set it")
     return text
 
 
@@ -83,6 +97,7 @@ _GPU_TYPE: Final = Text("GPU type", _any_text, "")
 _PROFILE: Final = Text("MIG profile", _profile, "")
 _TARGET: Final = Text("MIG profile or `gpu`", of_short, WHOLE_GPU)
 _RESOURCE: Final = Text("resource name", _resource_name, "")
+_ANNOTATION: Final = Text("annotation", _annotation, "")
 _UNIT: Final = Text("Kubernetes suffix, such as `m` or `Gi`", _unit, "")
 
 FALLBACK: Final = Record(
@@ -131,7 +146,10 @@ _RULE: Final = Record(
             default=(),
         ),
         Field(
-            "annotations", MapOf(_TEXT, _TEXT), "Annotations to set on the pod.", default=MappingProxyType({})
+            "annotations",
+            MapOf(_ANNOTATION, _TEXT),
+            "Annotations to set on the pod.",
+            default=MappingProxyType({}),
         ),
     )
 )

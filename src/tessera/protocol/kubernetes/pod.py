@@ -154,9 +154,7 @@ def _required_terms(spec: PodSpecIn) -> tuple[NodeSelectorTerm, ...] | None:
 
 def _tolerations(spec: PodSpecIn) -> tuple[Toleration, ...]:
     given: list[_TolerationIn] = read(spec.tolerations, _tolerations_of, [], "spec.tolerations")
-    return tuple(
-        Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "") for t in given
-    )
+    return tuple(Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "") for t in given)
 
 
 def _containers_of(given: list[ContainerIn] | None, where: str) -> tuple[Container, ...]:

@@ -12,9 +12,8 @@ from typing import Annotated, Final
 
 import msgspec
 
-from tessera.core.devices.ids import gpu_uuid, mig_uuid
 from tessera.core.errors import InvalidInput
-from tessera.core.mig.layout import NodeLayout
+from tessera.core.mig.layout import NodeLayout, Slot
 from tessera.core.mig.placement import every_place
 
 MAPPING: Final = "run.ai/mig-mapping"
@@ -43,16 +42,16 @@ def mapping_of(
     mapping: dict[int, tuple[MappedDevice, ...]] = {}
     for number, card in enumerate(layout.cards):
         stay = (
-            [one for one in every_place(card.product) if mig_uuid(node, number, one) in leaving]
+            [one for one in every_place(card.product) if Slot(number, one).uuid(node) in leaving]
             if leaving
             else []
         )
-        if gpu_uuid(node, number) in leaving or not (card.mig_enabled or stay):
+        if Slot(number).uuid(node) in leaving or not (card.mig_enabled or stay):
             continue
         come = [one for one in card.instances if not any(one.mask & other.mask for other in stay)]
         ids = {shape.profile: shape.profile_id for shape in card.product.shapes}
         mapping[number] = tuple(
-            MappedDevice(one.position, mig_uuid(node, number, one), ids[one.profile], one in stay)
+            MappedDevice(one.position, Slot(number, one).uuid(node), ids[one.profile], one in stay)
             for one in sorted([*stay, *come], key=lambda one: one.position)
         )
     return mapping

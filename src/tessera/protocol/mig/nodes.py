@@ -11,7 +11,7 @@ from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy, named_card
 from tessera.core.mig.placement import Wish
 from tessera.core.mig.product import find_product
 from tessera.protocol.kubernetes.objects import NodeIn
-from tessera.protocol.mig import documents as mig
+from tessera.protocol.mig import documents
 from tessera.protocol.mig.documents import CONFIG_REASON, CONFIG_STATE, RUNAI_CONFIG
 from tessera.protocol.mig.mapping import MAPPING, decode_mapping
 
@@ -72,7 +72,7 @@ def present_layout(node: GpuNode) -> NodeLayout | None:
     if node.product is None or (node.mapping is None and node.layout is None):
         return None
     if node.mapping is None:
-        entries = mig.read(node.layout or "", RUNAI_CONFIG).select()
+        entries = documents.read(node.layout or "", RUNAI_CONFIG).select()
         named = [number for entry in entries for number in entry.cards or ()]
         return resolve(entries, [node.product] * (node.cards or max(named, default=0) + 1))
     mapping = decode_mapping(node.mapping)

@@ -20,7 +20,7 @@ class Limits:
     connections: int = 64
     head: int = 16 * 1024
     body: int = 256 * 1024  # a pod's YAML is a few KiB
-    request_seconds: float = 10.0  # for a request to arrive whole
+    request_seconds: float = 10.0  # for a request to arrive whole, or for a client to take what it is sent
     idle_seconds: float = 60.0  # between two requests
 
 

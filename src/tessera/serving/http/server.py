@@ -6,7 +6,7 @@ import logging
 import socket
 import ssl
 from contextlib import aclosing
-from typing import Final
+from typing import Any, Final
 
 from tessera.serving.address import Address
 from tessera.serving.http.messages import (
@@ -38,6 +38,7 @@ class Server:
         self._headers = headers
         self._listener: socket.socket | None = None
         self._connections: dict[asyncio.Task[None], socket.socket] = {}
+        self._idle: dict[asyncio.Task[Any], None] = {}  # between two requests; idle longest first
         self._tls: ssl.SSLContext | None = None
         self.address = Address("127.0.0.1", 0)
         self.accepted = 0  # connections so far
@@ -83,8 +84,14 @@ class Server:
                 return  # none left, or gone again already
             self.accepted += 1
             if len(self._connections) >= self._limits.connections:
-                connection.close()
-                continue
+                if not self._idle:
+                    connection.close()
+                    continue
+                longest = next(
+                    iter(self._idle)
+                )  # makes room: clients that say nothing must not keep probes out
+                del self._idle[longest]
+                longest.cancel()
             connection.settimeout(0)
             task = asyncio.create_task(self._serve(connection))
             self._connections[task] = connection
@@ -116,19 +123,26 @@ class Server:
             writer.close()
         except (HangUp, OSError, TimeoutError):
             pass  # gone, or too slow
+        except Exception:  # noqa: BLE001 # a stream that failed half way cannot say so: the log does
+            _log.exception("a stream failed")
         finally:
             if not writer.is_closing():
                 transport.abort()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Requests and their responses, in order, until one side has enough."""
-        loop, limits = asyncio.get_running_loop(), self._limits
+        loop, limits, task = asyncio.get_running_loop(), self._limits, asyncio.current_task()
+        assert task is not None  # noqa: S101 # we are in one
         parser = Parser(limits, writer.get_extra_info("peercert"))
         until = loop.time() + limits.idle_seconds
         while True:
-            idle = parser.idle
-            async with asyncio.timeout_at(until):
-                data = await reader.read(READ)
+            if idle := parser.idle:
+                self._idle[task] = None
+            try:
+                async with asyncio.timeout_at(until):
+                    data = await reader.read(READ)
+            finally:
+                self._idle.pop(task, None)
             if not data:
                 return None
             for request in parser.feed(data):
@@ -166,7 +180,7 @@ class Server:
         headers = (*self._headers, *response.headers, length, connection)
         body = b"" if method == "HEAD" else response.body
         writer.write(head(response.status, response.content_type, headers) + body)
-        await writer.drain()
+        await self._taken(writer)
 
     async def _stream(
         self, request: Request, stream: Stream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -182,10 +196,9 @@ class Server:
                     return
                 async for piece in pieces:
                     writer.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
-                    await writer.drain()
+                    await self._taken(writer)
             if chunked:
                 writer.write(b"0\r\n\r\n")
-            await writer.drain()
 
         copying, leaving = asyncio.create_task(copy()), asyncio.create_task(_end_of(reader))
         try:
@@ -196,6 +209,11 @@ class Server:
             for task in (copying, leaving):
                 task.cancel()
             await asyncio.gather(copying, leaving, return_exceptions=True)
+
+    async def _taken(self, writer: asyncio.StreamWriter) -> None:
+        """Wait until the client has taken so much that more may be written."""
+        async with asyncio.timeout(self._limits.request_seconds):
+            await writer.drain()
 
 
 async def _end_of(reader: asyncio.StreamReader) -> None:

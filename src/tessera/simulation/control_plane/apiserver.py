@@ -16,10 +16,10 @@ from tessera.protocol import yaml
 from tessera.serving.address import Address
 from tessera.serving.http.messages import Limits, Request, Response, Stream
 from tessera.serving.http.server import Server
-from tessera.simulation.control_plane.discovery import discover
-from tessera.simulation.control_plane.kinds import KINDS, NAMESPACES, NODES, PODS, Kind
-from tessera.simulation.control_plane.lists import Lists, selector_of, watch
+from tessera.simulation.control_plane.kinds import KINDS, NAMESPACES, NODES, PODS, Kind, discover
+from tessera.simulation.control_plane.lists import Lists, watch
 from tessera.simulation.control_plane.patches import apply_patch
+from tessera.simulation.control_plane.selectors import selector_of
 from tessera.simulation.control_plane.store import Document, StatusError, Store
 
 # bodies: the API server takes 3 MiB, and reviews for webhooks are larger; programs on this machine may take their time
@@ -62,7 +62,7 @@ class ApiServer:
     def __init__(self, store: Store | None = None, admission: Admission = admit_all) -> None:
         self.store = store or Store()
         self.admission = admission
-        self.tokens: set[str] | None = None  # None: everybody may in
+        self.tokens: set[str] | None = None  # None: every client may in
         self.bookmark_seconds = 60.0
         self.kinds: dict[tuple[str, str], Kind] = {(kind.prefix, kind.plural): kind for kind in KINDS}
         self._lists = Lists()
@@ -135,6 +135,7 @@ class ApiServer:
     async def _collection(self, request: Request, target: Target) -> Response | Stream:
         match request.method:
             case "GET" if request.query.get("watch") in {"true", "1"}:
+                selector_of(request.query)  # what it refuses must be refused before the stream begins
                 return Stream(self.watch(target, request.query))
             case "GET":
                 return Response(self._lists.read(self.store, target.kind, target.namespace, request.query))
@@ -150,7 +151,7 @@ class ApiServer:
             case "DELETE":
                 selector = selector_of(request.query)
                 for stored in self.store.list(target.kind, target.namespace):
-                    if selector(stored.document):
+                    if selector is None or selector(stored.document):
                         self.store.delete(target.kind, stored.key[1], stored.key[0])
                 return _json({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
         raise StatusError(405, "MethodNotAllowed", f"{request.method} is not supported here")

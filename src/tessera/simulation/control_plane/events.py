@@ -1,4 +1,4 @@
-"""Events: what happened to an object, told as `kubectl describe` shows it."""
+"""Events: what happened to an object, as `kubectl describe` shows it."""
 
 import contextlib
 import secrets
@@ -18,7 +18,7 @@ class Events:
         self._store = store
         self._names: dict[tuple[str, str, str], tuple[str, str]] = {}  # uid, reason, message → the event
 
-    def tell(
+    def record(
         self, component: str, about: Document, reason: str, message: str, *, warning: bool = False
     ) -> None:
         """Something happened to an object."""
@@ -62,7 +62,7 @@ class Events:
         try:
             event = self._store.get(EVENTS, name, namespace).document
         except StatusError:
-            return False  # somebody has deleted it
+            return False  # it was deleted
         event |= {"count": event.get("count", 1) + 1, "lastTimestamp": moment}
         self._store.update(EVENTS, name, event, namespace)
         return True

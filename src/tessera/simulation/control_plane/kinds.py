@@ -1,7 +1,11 @@
-"""The kinds of objects that the stand-in API server knows, in one table."""
+"""The kinds of objects that the stand-in API server knows, in one table, and how it tells clients of them (discovery)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+_VERSION: Final = {"major": "1", "minor": "36", "gitVersion": "v1.36.1+tessera", "platform": "linux/amd64"}
+_VERBS: Final = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +54,45 @@ KINDS: Final = (
     NODES, NAMESPACES, PODS, SECRETS, CONFIG_MAPS, EVENTS, SERVICES,
     DEPLOYMENTS, JOBS, LEASES, MUTATING_WEBHOOKS, RESOURCE_SLICES,
 )  # fmt: skip
+
+
+def discover(path: str, kinds: Iterable[Kind]) -> dict[str, Any] | None:
+    """The document at a discovery path; None for any other path."""
+    path = path.rstrip("/")
+    match path:
+        case "/version":
+            return dict(_VERSION)
+        case "/livez" | "/readyz" | "/healthz":
+            return {"status": "ok"}
+        case "/api":
+            return {"kind": "APIVersions", "versions": ["v1"]}
+        case "/apis":
+            versions = sorted({kind.api_version for kind in kinds if kind.group})
+            groups = [_group(api_version) for api_version in versions]
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+    found = [kind for kind in kinds if kind.prefix == path]
+    if not found:
+        return None
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": found[0].api_version,
+        "resources": [_resource(kind) for kind in found],
+    }
+
+
+def _group(api_version: str) -> dict[str, Any]:
+    group, _, version = api_version.rpartition("/")
+    served = {"groupVersion": api_version, "version": version}
+    return {"name": group, "versions": [served], "preferredVersion": served}
+
+
+def _resource(kind: Kind) -> dict[str, Any]:
+    resource: dict[str, Any] = {
+        "name": kind.plural,
+        "singularName": kind.kind.lower(),
+        "namespaced": kind.namespaced,
+        "kind": kind.kind,
+        "verbs": _VERBS,
+    }
+    return resource | ({"shortNames": [kind.short]} if kind.short else {})

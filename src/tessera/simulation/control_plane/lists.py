@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from tessera.simulation.control_plane.kinds import Kind
-from tessera.simulation.control_plane.selectors import Selector, field_selector, label_selector
+from tessera.simulation.control_plane.selectors import Selector, selector_of
 from tessera.simulation.control_plane.store import Change, Document, StatusError, Store, Stored, expired
 
 _OPEN_LISTS: Final = 16  # lists that are being read page by page
@@ -35,8 +35,7 @@ class Lists:
             if wanted.isdigit() and int(wanted) > store.version:
                 raise too_large_version(int(wanted), store.version)
             version, items = store.version, store.list(kind, namespace)
-            if selects(query):
-                selector = selector_of(query)
+            if (selector := selector_of(query)) is not None:
                 items = [stored for stored in items if selector(stored.document)]
         metadata: Document = {"resourceVersion": str(version)}
         if limit and wanted != "0" and len(items) > limit:
@@ -49,7 +48,7 @@ class Lists:
         return _list_of(kind, metadata, items)
 
     def forget(self, token: str | None = None) -> None:
-        """Answer 410 to whoever comes for the next page."""
+        """Answer 410 to the client that comes for the next page."""
         if token is None:
             self._rest.clear()
         else:
@@ -75,7 +74,7 @@ async def watch(
         since = store.version
         selector = selector_of(query)
         for stored in store.list(kind, namespace):
-            if not selects(query) or selector(stored.document):
+            if selector is None or selector(stored.document):
                 yield event("ADDED", stored.encoded)
         if initial:
             yield bookmark(kind, since, end_of_initial=True)
@@ -105,7 +104,7 @@ class _Waiting:
 
     def __init__(self, namespace: str, since: int, query: Query) -> None:
         self._namespace, self._since = namespace, since
-        self._selector = selector_of(query) if selects(query) else None
+        self._selector = selector_of(query)
         self._lines: deque[bytes] = deque()
         self._awake = asyncio.Event()
 
@@ -161,15 +160,3 @@ def too_large_version(wanted: int, current: int) -> StatusError:
     """The server has not come that far yet, or no longer is."""
     message = f"Timeout: Too large resource version: {wanted}, current: {current}"
     return StatusError(504, "Timeout", message, cause="ResourceVersionTooLarge")
-
-
-def selects(query: Query) -> bool:
-    """Whether a query asks for some objects only."""
-    return bool(query.get("labelSelector") or query.get("fieldSelector"))
-
-
-def selector_of(query: Query) -> Selector:
-    """The selector in a query."""
-    labels = label_selector(query.get("labelSelector", ""))
-    fields = field_selector(query.get("fieldSelector", ""))
-    return lambda document: labels(document) and fields(document)

@@ -104,7 +104,7 @@ class Scheduler:
         for stored, pod in pods:
             name = (pod.get("spec") or {}).get("nodeName")
             if name in rooms and (pod.get("status") or {}).get("phase") not in _ENDED:
-                with contextlib.suppress(InvalidInput):  # nobody knows what it takes
+                with contextlib.suppress(InvalidInput):  # what it takes is not known
                     rooms[name].take(read_pod(stored))
         for stored, document in sorted(waiting, key=lambda one: self._arrivals.get(one[0].key, 0)):
             try:
@@ -138,7 +138,7 @@ class Scheduler:
         _condition(document, {"type": "PodScheduled", "status": "True"})
         metadata = document["metadata"]
         self._store.update(PODS, metadata["name"], document, metadata["namespace"])
-        self._events.tell(
+        self._events.record(
             NAME,
             document,
             "Scheduled",
@@ -150,7 +150,7 @@ class Scheduler:
         if _condition(document, condition):
             metadata = document["metadata"]
             self._store.update(PODS, metadata["name"], document, metadata["namespace"])
-            self._events.tell(NAME, document, "FailedScheduling", message, warning=True)
+            self._events.record(NAME, document, "FailedScheduling", message, warning=True)
 
 
 def read_pod(stored: Stored) -> Pod:
@@ -159,7 +159,7 @@ def read_pod(stored: Stored) -> Pod:
 
 
 def _room(stored: Stored) -> Room | None:
-    """A node before anybody is on it; None when its object makes no sense."""
+    """A node without any pods on it; None when its object makes no sense."""
     try:
         node = objects.node_of(objects.decode_node(stored.encoded))
     except InvalidInput:

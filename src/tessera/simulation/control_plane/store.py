@@ -1,7 +1,7 @@
 """Objects as an API server keeps them: versions, conflicts, and a history that watches follow.
 
 In memory and without I/O; everything happens at once, on the caller's turn. The store keeps JSON and hands out
-fresh documents, so nobody changes an object behind its back.
+fresh documents, so that no object is changed behind its back.
 """
 
 import secrets
@@ -164,7 +164,7 @@ class Store:
             if kept in current["metadata"]:
                 metadata[kept] = current["metadata"][kept]
         if msgspec.json.encode(_completed(kind, document)) == old.encoded:
-            return old  # nothing changed, so nobody hears of it
+            return old  # nothing changed: followers hear of nothing
         return self._put(kind, old.key, document, "MODIFIED")
 
     def delete(self, kind: Kind, name: str, namespace: str = "") -> Stored:

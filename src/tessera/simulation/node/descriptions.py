@@ -105,7 +105,7 @@ def parse(text: str | bytes, source: str = "nodes") -> dict[str, NodeSpec]:
 
 
 def known_nodes() -> dict[str, NodeSpec]:
-    """The nodes that stories are told on."""
+    """The nodes that stories are played on."""
     file = importlib.resources.files(__package__) / "nodes.yaml"
     return parse(file.read_bytes(), "nodes.yaml")
 

@@ -3,11 +3,13 @@
 It serves Registration and PodResources on unix sockets, listens to every plugin's ListAndWatch, counts what is
 allocatable, and asks plugins for devices when a pod comes. Like the real one it deletes all sockets in its folder when
 it starts, refuses a socket it is connected to already, and holds a plugin that breaks off for gone until it registers
-again. It can be stopped, restarted and made to hang up.
+again. It keeps what it has allocated in a checkpoint on disk, strikes out pods that have ended only when PodResources is asked
+and every pod is known, and can be restarted into a time in which it does not know its pods yet. It can be stopped and
+made to hang up.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -16,7 +18,7 @@ import grpc
 import grpc.aio
 
 from tessera.core.errors import TesseraError
-from tessera.protocol.kubelet import messages
+from tessera.protocol.kubelet import checkpoint, messages
 from tessera.protocol.kubelet import podresources_pb2 as podresources
 from tessera.protocol.kubelet import v1beta1_pb2 as v1beta1
 
@@ -53,6 +55,10 @@ class Kubelet:
         self.plugins: dict[str, Plugin] = {}
         self.devices: dict[str, dict[str, bool]] = {}  # resource → id → healthy
         self.pods: dict[str, dict[str, Held]] = {}  # namespace/name → container → what it holds
+        self.unknown: set[str] = set()  # pods that run and that it has not heard of since it started
+        self._allocated: dict[
+            str, dict[str, Held]
+        ] = {}  # like `pods`, with init containers and pods that ended
         self.registrations: list[str] = []  # resources, in the order they came
         self._pod_resources = root / "pod-resources" if pod_resources else None
         self._on_change = on_change
@@ -103,10 +109,18 @@ class Kubelet:
         self.devices.clear()
         await self._changed()
 
-    async def restart(self) -> None:
-        """Stop and start; pods keep their devices, as the real kubelet's checkpoint sees to it."""
+    async def restart(self, unknown: Iterable[str] = ()) -> None:
+        """Stop and start; pods keep their devices, as the checkpoint sees to it.
+
+        Of the pods in `unknown` it has not heard yet: PodResources does not list them until `hear` is called.
+        """
         await self.stop()
+        self.unknown = {*unknown}
         await self.start()
+
+    def hear(self) -> None:
+        """Every source of pods has spoken."""
+        self.unknown.clear()
 
     async def hang_up(self, resource: str) -> None:
         """Break off the stream of one plugin, and not come back by itself."""
@@ -130,6 +144,7 @@ class Kubelet:
         }
         grants = {resource: await self._allocate(resource, those) for resource, those in chosen.items()}
         self.pods.setdefault(pod, {})[container] = chosen
+        self._write_checkpoint()
         for resource in chosen:
             await self.pre_start(pod, resource, container=container)
         await self._changed()
@@ -200,7 +215,7 @@ class Kubelet:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            # nobody cancelled us: the channel was closed, since its plugin has gone
+            # this task was not cancelled: the channel was closed, since its plugin has gone
             raise AdmissionFailed(f"{method.name}: the plugin of {plugin.resource} has gone") from None
         return answer
 
@@ -246,6 +261,7 @@ class Kubelet:
                 self.devices[plugin.resource] = {
                     device.ID: device.health == messages.HEALTHY for device in answer.devices
                 }
+                self._write_checkpoint()
                 await self._changed()
         except grpc.aio.AioRpcError:
             pass  # it is gone, which is all there is to know
@@ -271,6 +287,9 @@ class Kubelet:
     async def _list_pods(
         self, request: podresources.ListPodResourcesRequest, context: _Context
     ) -> podresources.ListPodResourcesResponse:
+        self._note()
+        if not self.unknown:
+            self._allocated = {pod: self._allocated[pod] for pod in self.pods}
         return podresources.ListPodResourcesResponse(
             pod_resources=[
                 podresources.PodResources(
@@ -288,8 +307,25 @@ class Kubelet:
                     ],
                 )
                 for pod, containers in self.pods.items()
+                if pod not in self.unknown
             ]
         )
+
+    def _note(self) -> None:
+        for pod, containers in self.pods.items():
+            self._allocated[pod] = self._allocated.get(pod, {}) | containers
+
+    def _write_checkpoint(self) -> None:
+        self._note()
+        entries = [
+            checkpoint.Entry(pod, container, resource, {"-1": ids})
+            for pod, containers in self._allocated.items()
+            for container, held in containers.items()
+            for resource, ids in held.items()
+        ]
+        temporary = self.folder / f".{checkpoint.FILE}"
+        temporary.write_bytes(checkpoint.encode(entries))
+        temporary.replace(self.folder / checkpoint.FILE)
 
     async def _changed(self) -> None:
         self._on_change()

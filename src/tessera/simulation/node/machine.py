@@ -94,7 +94,7 @@ class SimulatedNode:
         }
 
     def _report(self) -> None:
-        with contextlib.suppress(StatusError):  # somebody has deleted the node: there is nobody to report to
+        with contextlib.suppress(StatusError):  # the node was deleted: its status has no place any more
             self._store.update(NODES, self.name, {"status": self._status()}, status=True)
 
     # its pods
@@ -122,7 +122,7 @@ class SimulatedNode:
         except (AdmissionFailed, Unresolvable, InvalidInput) as error:
             await self.kubelet.remove(name)
             message = f"Pod was rejected: Allocate failed due to {error}, which is unexpected"
-            self._events.tell("kubelet", stored.document, "UnexpectedAdmissionError", message, warning=True)
+            self._events.record("kubelet", stored.document, "UnexpectedAdmissionError", message, warning=True)
             self._set_status(
                 key, {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": message}
             )
@@ -160,7 +160,7 @@ class SimulatedNode:
     # its files
 
     def _put_host_files(self) -> None:
-        """Files that listed devices consist of; a pipe is the device node that anybody may make."""
+        """Files that listed devices consist of; a pipe is the device node that needs no privileges to make."""
         for device in self.spec.devices.static if self.spec.devices else ():
             for node in device.edits.nodes:
                 path = self._on_host(node.host_path)

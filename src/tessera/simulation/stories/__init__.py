@@ -1,1 +1,5 @@
-"""The stories of the demo: what they are, how they are played, and how each must end. Played on a real cluster too."""
+"""The stories of the demo: what they are (`story`, `table`), how they are played (`stage`, `playing`), what came of each step
+(`scenes`), and what of that is wrong (`comparing`).
+
+They are played on the embedded cluster and on a real one. How they are shown is the narrator's business, in `cli.demo`.
+"""

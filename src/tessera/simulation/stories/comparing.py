@@ -18,7 +18,7 @@ def refusal_wrong(ends: Ending, message: str) -> tuple[str, ...]:
 
 
 def pod_wrong(ends: Ending, pod: Document, *, kubelets: bool) -> tuple[str, ...]:
-    """What is wrong about an admitted pod; without kubelets, nobody hands out devices."""
+    """What is wrong about an admitted pod; without kubelets, no devices are handed out."""
     record = annotations_of(pod).get(RECORD_ANNOTATION, "")
     wrong: list[str] = []
     if isinstance(ends, Refused):
@@ -28,7 +28,7 @@ def pod_wrong(ends: Ending, pod: Document, *, kubelets: bool) -> tuple[str, ...]
     if isinstance(ends, Waits):
         waiting = why_waiting(pod)
         if first_sentence(waiting) != ends.because:
-            wrong.append(f'it was to wait because "{ends.because}", and is told "{waiting}"')
+            wrong.append(f'it was to wait because "{ends.because}", and waits because "{waiting}"')
         return tuple(wrong)
     node, phase = pod["spec"].get("nodeName"), pod["status"].get("phase")
     if not runs(pod, kubelets=kubelets) or node != ends.on:

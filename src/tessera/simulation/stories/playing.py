@@ -96,9 +96,9 @@ async def _submit(step: Submit, stage: Stage) -> PodEnded:
     return await _settle(step.pod, step.ends, stage, warnings)
 
 
-async def _settle(asked: Document, ends: Ending, stage: Stage, warnings: tuple[str, ...] = ()) -> PodEnded:
+async def _settle(written: Document, ends: Ending, stage: Stage, warnings: tuple[str, ...] = ()) -> PodEnded:
     """Wait until a pod has ended as it is to, or has had its time."""
-    name = asked["metadata"]["name"]
+    name = written["metadata"]["name"]
 
     def wrong(pod: Document) -> tuple[str, ...]:
         return pod_wrong(ends, pod, kubelets=stage.kubelets)
@@ -108,7 +108,7 @@ async def _settle(asked: Document, ends: Ending, stage: Stage, warnings: tuple[s
     runs = pod["status"].get("phase") == "Running"
     seen = await stage.backstage.seen(namespace, name) if runs else {}
     reason = stage.backstage.reason(namespace, name)
-    return PodEnded(asked, pod, "", reason, warnings, seen, wrong(pod))
+    return PodEnded(written, pod, "", reason, warnings, seen, wrong(pod))
 
 
 async def _submit_many(step: SubmitMany, stage: Stage) -> ManyEnded:
@@ -125,15 +125,17 @@ async def _submit_many(step: SubmitMany, stage: Stage) -> ManyEnded:
         if running != step.running:
             wrong.append(f"{step.running} were to run, {running} do")
         if {first_sentence(reason) for reason in reasons} != {step.because}:
-            wrong.append(f'those that wait were to be told "{step.because}", and were told {sorted(reasons)}')
+            wrong.append(
+                f'the others were to wait because "{step.because}", and wait because {sorted(reasons)}'
+            )
         if records != {step.fallback}:
             wrong.append(f"fallback was to be {step.fallback}, and is {sorted(records)}")
         return tuple(wrong)
 
     pods = await stage.until(look, lambda pods: not compare(pods))
     ended = tuple(
-        PodEnded(asked, pod, "", stage.backstage.reason(stage.namespace, pod["metadata"]["name"]), said)
-        for asked, pod, said in zip(step.pods, pods, warnings, strict=True)
+        PodEnded(written, pod, "", stage.backstage.reason(stage.namespace, pod["metadata"]["name"]), said)
+        for written, pod, said in zip(step.pods, pods, warnings, strict=True)
     )
     return ManyEnded(step.pods[0], ended, compare(pods))
 
@@ -152,7 +154,7 @@ async def _relayout(step: Relayout, stage: Stage) -> LayoutChanged:
     if step.layout is not None:
         await stage.annotate(step.node, RUNAI_CONFIG, step.layout)
 
-    def told(node: Document) -> tuple[str, str, dict[str, int]]:
+    def observed(node: Document) -> tuple[str, str, dict[str, int]]:
         metadata, allocatable = node["metadata"], node["status"].get("allocatable", {})
         state = str((metadata.get("labels") or {}).get(CONFIG_STATE, ""))
         counts = {
@@ -161,7 +163,7 @@ async def _relayout(step: Relayout, stage: Stage) -> LayoutChanged:
         return state, str(annotations_of(node).get(CONFIG_REASON, "")), counts
 
     def compare(node: Document) -> tuple[str, ...]:
-        state, reason, counts = told(node)
+        state, reason, counts = observed(node)
         wrong = (
             [] if state == step.state else [f"the layout was to be {step.state}, and is {state or 'nothing'}"]
         )
@@ -171,7 +173,7 @@ async def _relayout(step: Relayout, stage: Stage) -> LayoutChanged:
 
     node = await stage.until(lambda: stage.node(step.node), lambda node: not compare(node))
     await stage.backstage.settled()
-    state, reason, counts = told(node)
+    state, reason, counts = observed(node)
     return LayoutChanged(step.node, step.layout, before, counts, state, reason, compare(node))
 
 

@@ -1,4 +1,4 @@
-"""Where stories are played: a cluster, seen through its API, and what only those beside it know.
+"""Where stories are played: a cluster, seen through its API, and what its API does not tell.
 
 The API is enough for nodes, pods and events; `Backstage` is for the rest: making nodes, and looking into containers.
 The embedded cluster has one, a real cluster that stories are to be played on needs another.
@@ -36,7 +36,7 @@ class Backstage(Protocol):
         ...
 
     async def settled(self) -> None:
-        """Return when those who decide know what the API says now."""
+        """Return when the webhook knows what the API says now."""
         ...
 
     async def seen(self, namespace: str, pod: str) -> Mapping[str, Sequence[str]]:
@@ -44,7 +44,7 @@ class Backstage(Protocol):
         ...
 
     def reason(self, namespace: str, pod: str) -> str:
-        """Why the pod was admitted as it was; empty when nobody knows."""
+        """Why the pod was admitted as it was; empty when that is not known."""
         ...
 
 
@@ -52,7 +52,7 @@ class Stage:
     """A cluster to play on.
 
     `patience` is how long anything may take to come about, in seconds. Without `kubelets`, nodes are objects and pods that
-    are bound run as far as anybody can see. `adapt` makes a pod of a story one that this cluster can run.
+    are bound count as running. `adapt` makes a pod of a story one that this cluster can run.
     """
 
     def __init__(

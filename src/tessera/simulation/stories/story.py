@@ -1,4 +1,4 @@
-"""What a story is: nodes, pods, and how it must end. Data alone; `stories` has the table, `playing` plays it."""
+"""What a story is: nodes, pods, and how it must end. Data alone; `table` has them all, `playing` plays one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Somebody creates a pod."""
+    """A user creates a pod."""
 
     pod: Document
     ends: Ending
@@ -54,12 +54,12 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class SubmitMany:
-    """Somebody creates pods that are all alike; so many run, and the others wait."""
+    """A user creates pods that are all alike; so many run, and the others wait."""
 
     pods: tuple[Document, ...]
     fallback: str
     running: int
-    because: str  # what those that wait are told
+    because: str  # why the scheduler keeps the others waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,10 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Relayout:
-    """Somebody changes a node's layout (or a pod ends that kept one from changing), and what becomes of it."""
+    """The operator changes a node's layout (or a pod ends that kept one from changing), and what becomes of it."""
 
     node: str
-    layout: str | None  # None: nobody writes anything, what was asked for before goes on
+    layout: str | None  # None: it stays as it was written before, and goes on
     state: str
     offers: Counts
     reason: str = ""  # words in the reason that the node gives
@@ -110,5 +110,5 @@ class Story:
 
     name: str
     title: str
-    told: str
+    text: str
     steps: tuple[Step, ...]

@@ -1,4 +1,4 @@
-"""The stories, in one table. The same are told on the embedded cluster and on a real one, with the same endings."""
+"""The stories, in one table. The same are played on the embedded cluster and on a real one, with the same endings."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -40,7 +40,7 @@ def container(
 
 
 def pod(name: str, *containers: Document, annotations: Mapping[str, str] | None = None) -> Document:
-    """A pod as somebody would write it."""
+    """A pod as a user would write it."""
     metadata: Document = {"name": name} | ({"annotations": dict(annotations)} if annotations else {})
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": list(containers)}}
 
@@ -87,7 +87,7 @@ STORIES: Final = (
     Story(
         "rejected",
         "Nothing fits",
-        "No node has a GPU. The pod's owner is told at once, with what was asked and what there is.",
+        "No node has a GPU. The pod's owner learns it at once, with what was asked for and what there is.",
         (
             Nodes({"cpu": {}}),
             Submit(asks("infer", TWO), Refused((f"asked for {TWO}: 1", "tried gpu", "no GPU at all"))),
@@ -108,7 +108,7 @@ STORIES: Final = (
     Story(
         "layout",
         "A new layout for a node",
-        "Somebody cuts the cards anew while a pod holds a slice of one. What is in use stays; what is impossible is refused.",
+        "The operator cuts the cards anew while a pod holds a slice of one. What is in use stays; what is impossible is refused.",
         (
             MEDIUM,
             Submit(_TRAIN, Runs("h200-medium", "", {"main": {THREE: 1}})),
@@ -187,8 +187,8 @@ STORIES: Final = (
     ),
 )  # fmt: skip
 
-# Pods to look at when there is nothing to be told: some of everything, and one that waits. None has the name of a pod of
-# examples/pods: whoever applies one of those makes a new pod.
+# Pods to look at when no story is played: some of everything, and one that waits. None has the name of a pod of
+# examples/pods: applying one of those makes a new pod.
 SOME_PODS: Final = (
     asks("tuning", THREE),
     asks("pair", TWO, 2),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tessera.core.errors import InvalidInput
-from tessera.webhook.certificates.rotation import UNREADABLE, Authority, Vault
+from tessera.webhook.certificates.rotation import UNREADABLE, Authorities, Authority
 
 CURRENT, CURRENT_KEY = "ca.crt", "ca.key"
 FOLLOWING, FOLLOWING_KEY = "next.crt", "next.key"
@@ -17,7 +17,7 @@ RETIRING, RETIRING_SINCE = "retiring.crt", "retiring-since"  # the latter as Uni
 _BLOCK: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 
-class InvalidVault(InvalidInput):
+class InvalidAuthorities(InvalidInput):
     """A Secret that holds something else than authorities."""
 
 
@@ -39,28 +39,28 @@ def bundle_of(authorities: Iterable[Authority]) -> bytes:
     return b"".join(one.certificate for one in authorities)
 
 
-def read_vault(data: Mapping[str, bytes], where: str) -> Vault | None:
+def read_authorities(data: Mapping[str, bytes], where: str) -> Authorities | None:
     """What a Secret holds; None when it is empty, as a chart may have made it."""
     if not any(data.values()):
         return None
     since = data.get(RETIRING_SINCE, b"").decode("ascii", "replace") or "0"
     if not re.fullmatch(r"\d{1,12}", since, re.ASCII):
-        raise InvalidVault(f"{where}: {RETIRING_SINCE}: not a Unix time")
+        raise InvalidAuthorities(f"{where}: {RETIRING_SINCE}: not a Unix time")
     current = _signer(data, CURRENT, CURRENT_KEY, where)
     following = _signer(data, FOLLOWING, FOLLOWING_KEY, where) if data.get(FOLLOWING) else None
-    return Vault(current, following, tuple(authorities_in(data.get(RETIRING, b""))), float(since))
+    return Authorities(current, following, tuple(authorities_in(data.get(RETIRING, b""))), float(since))
 
 
-def write_vault(vault: Vault) -> dict[str, bytes | None]:
+def write_authorities(authorities: Authorities) -> dict[str, bytes | None]:
     """A Secret's data; None for keys that are not to be there."""
-    following = vault.following
+    following = authorities.following
     return {
-        CURRENT: vault.current.certificate,
-        CURRENT_KEY: vault.current.key,
+        CURRENT: authorities.current.certificate,
+        CURRENT_KEY: authorities.current.key,
         FOLLOWING: following.certificate if following else None,
         FOLLOWING_KEY: following.key if following else None,
-        RETIRING: bundle_of(vault.retiring) if vault.retiring else None,
-        RETIRING_SINCE: str(int(vault.retiring_since)).encode() if vault.retiring else None,
+        RETIRING: bundle_of(authorities.retiring) if authorities.retiring else None,
+        RETIRING_SINCE: str(int(authorities.retiring_since)).encode() if authorities.retiring else None,
     }
 
 
@@ -68,9 +68,9 @@ def _signer(data: Mapping[str, bytes], certificate: str, key: str, where: str) -
     found = authorities_in(data.get(certificate, b""))
     hint = "delete the Secret, and the webhook makes a new one"
     if len(found) != 1:
-        raise InvalidVault(f"{where}: {certificate}: one CA certificate in PEM is expected; {hint}")
+        raise InvalidAuthorities(f"{where}: {certificate}: one CA certificate in PEM is expected; {hint}")
     if not data.get(key):
-        raise InvalidVault(f"{where}: {key}: missing; {hint}")
+        raise InvalidAuthorities(f"{where}: {key}: missing; {hint}")
     one = found[0]
     return Authority(one.name, one.not_before, one.not_after, one.certificate, data[key])
 

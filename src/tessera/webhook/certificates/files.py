@@ -1,4 +1,4 @@
-"""A certificate and key that somebody else looks after: an operator, or cert-manager."""
+"""A certificate and key in files, which an operator or cert-manager looks after."""
 
 import asyncio
 import ssl
@@ -8,8 +8,8 @@ from pathlib import Path
 from tessera.core.errors import TesseraError
 from tessera.serving.metrics import Family, counter
 from tessera.webhook.certificates.manager import expiry_family
+from tessera.webhook.certificates.served import ServedCertificate, server_context
 from tessera.webhook.certificates.signer import Signer
-from tessera.webhook.http.identity import Identity, server_context
 from tessera.webhook.reload import Followed
 
 
@@ -20,14 +20,14 @@ class CertificateFiles:
         self,
         certificate: Path,
         key: Path,
-        identity: Identity,
+        served: ServedCertificate,
         signer: Signer,
         report: Callable[[str, str | None], None],
     ) -> None:
-        self._identity = identity
+        self._served = served
         self._signer = signer
         self._report = report
-        self._served = b""
+        self._chain = b""
         self._inspected = b""
         self._not_after: float | None = None
         self.followed: Followed[tuple[ssl.SSLContext, bytes]] = Followed(
@@ -47,11 +47,11 @@ class CertificateFiles:
 
     async def inspect(self) -> None:
         """Find out when the certificate that is served ends."""
-        if self._inspected == self._served:
+        if self._inspected == self._chain:
             return
-        self._inspected = self._served
+        self._inspected = self._chain
         try:
-            self._not_after = await self._signer.expiry(self._served)
+            self._not_after = await self._signer.expiry(self._chain)
         except TesseraError as error:
             self._not_after = None
             self._report("when the certificate ends is not known", str(error))
@@ -72,8 +72,8 @@ class CertificateFiles:
         )
 
     def _use(self, pair: tuple[ssl.SSLContext, bytes]) -> None:
-        context, self._served = pair
-        self._identity.change(context)
+        context, self._chain = pair
+        self._served.change(context)
 
 
 def _read(certificate: bytes, key: bytes) -> tuple[ssl.SSLContext, bytes]:

@@ -19,31 +19,31 @@ from tessera.webhook.certificates.authorities import (
     authorities_in,
     bundle_of,
     names_in,
-    read_vault,
-    write_vault,
+    read_authorities,
+    write_authorities,
 )
 from tessera.webhook.certificates.rotation import (
+    Authorities,
     Leaf,
     Move,
     Policy,
     Sightings,
     Situation,
-    Vault,
     not_ready,
     plan,
 )
+from tessera.webhook.certificates.served import ServedCertificate, server_context
 from tessera.webhook.certificates.signer import Signer
-from tessera.webhook.http.identity import Identity, server_context
 
 _SOON_SECONDS: Final = 1.0  # until the next look while something is missing
-_AGAIN_SECONDS: Final = 0.2  # until the next try when somebody else was faster
-_MOST_MISSED: Final = 4  # looks; with more than that missing, nobody was watching
+_AGAIN_SECONDS: Final = 0.2  # until the next try when another replica was faster
+_MOST_MISSED: Final = 4  # looks; with more than that missing, this replica was not watching
 _MOST_STEPS: Final = 20  # in a row; a rotation takes five
 _REPEAT_SECONDS: Final = 600.0  # an error that stays the same is told again this often
 
 
 class Conflict(TesseraError):
-    """Somebody else was faster: look again."""
+    """Another replica was faster: look again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,31 +91,24 @@ class Store(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Doings:
-    """What the keeper has done, for whoever shows metrics."""
-
-    signed: int = 0
-    errors: int = 0
-
-
-class Keeper:
-    """Keeps an identity served that API servers trust."""
+class CertificateManager:
+    """Keeps a certificate served that API servers trust."""
 
     def __init__(
         self,
         store: Store,
         signer: Signer,
-        identity: Identity,
+        served: ServedCertificate,
         names: Sequence[str],
         log: Log,
         policy: Policy = Policy(),  # noqa: B008 # frozen
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.doings = Doings()
+        self.signed = 0
+        self.errors = 0
         self._store = store
         self._signer = signer
-        self._identity = identity
+        self._served = served
         self._names = tuple(names)
         self._log = log
         self._policy = policy
@@ -164,12 +157,12 @@ class Keeper:
         seen = self._sightings.look(names, asked, self._clock.now())
         read_at = self._clock.wall()
         secret = await self._store.read_secret()
-        vault = read_vault(secret.data, self._store.secret_name) if secret else None
-        at = Situation(self._clock.wall(), vault, names, self._leaf, seen)
+        authorities = read_authorities(secret.data, self._store.secret_name) if secret else None
+        at = Situation(self._clock.wall(), authorities, names, self._leaf, seen)
         self._known = at
         move = plan(at, self._policy)
-        if move is Move.SIGN and vault is not None:
-            await self._sign(vault, read_at)
+        if move is Move.SIGN and authorities is not None:
+            await self._sign(authorities, read_at)
         else:
             await self._act(move, at, secret, found)
         if move is not Move.REST:
@@ -179,42 +172,44 @@ class Keeper:
     async def _act(
         self, move: Move, at: Situation, secret: StoredSecret | None, found: StoredBundles | None
     ) -> None:
-        vault = at.vault
+        authorities = at.authorities
         if move in (Move.ESTABLISH, Move.INTRODUCE):
-            await self._write(await self._with_fresh(move, vault, at.now), secret)
-        elif vault is None or move is Move.REST:
+            await self._write(await self._with_fresh(move, authorities, at.now), secret)
+        elif authorities is None or move is Move.REST:
             return
         elif move is Move.PUBLISH:
             assert found is not None  # noqa: S101 # there is no bundle to mend without a configuration
-            await self._store.publish(found, bundle_of(vault.trusted(at.now, self._policy)))
+            await self._store.publish(found, bundle_of(authorities.trusted(at.now, self._policy)))
         else:
-            await self._write(_moved(move, vault, at, found), secret)
+            await self._write(_moved(move, authorities, at, found), secret)
 
-    async def _with_fresh(self, move: Move, vault: Vault | None, now: float) -> Vault:
+    async def _with_fresh(self, move: Move, authorities: Authorities | None, now: float) -> Authorities:
         fresh = await self._signer.authority(now - self._policy.skew, now + self._policy.authority_life)
-        if move is Move.INTRODUCE and vault is not None:
-            return rotation.introduce(vault, fresh, now)
-        return rotation.establish(vault, fresh, now)
+        if move is Move.INTRODUCE and authorities is not None:
+            return rotation.introduce(authorities, fresh, now)
+        return rotation.establish(authorities, fresh, now)
 
-    async def _write(self, vault: Vault, secret: StoredSecret | None) -> None:
+    async def _write(self, authorities: Authorities, secret: StoredSecret | None) -> None:
         if secret is None:
-            await self._store.create_secret(write_vault(vault))
+            await self._store.create_secret(write_authorities(authorities))
         else:
-            await self._store.write_secret(secret.version, write_vault(vault))
+            await self._store.write_secret(secret.version, write_authorities(authorities))
 
-    async def _sign(self, vault: Vault, read_at: float) -> None:
+    async def _sign(self, authorities: Authorities, read_at: float) -> None:
         # From the authority's beginning, so that a clock that runs ahead makes no certificate of the future;
         # until a time that counts from reading the Secret, as `rotation` explains.
-        begin = vault.current.not_before
-        end = float(int(min(read_at + self._policy.leaf_life, vault.current.not_after)))  # whole seconds
-        made = await self._signer.leaf(vault.current, self._names, begin, end)
-        self._identity.change(server_context(made.certificate, made.key))
-        self._leaf = Leaf(vault.current.name, read_at, begin, end)
-        self.doings.signed += 1
+        begin = authorities.current.not_before
+        end = float(
+            int(min(read_at + self._policy.leaf_life, authorities.current.not_after))
+        )  # whole seconds
+        made = await self._signer.leaf(authorities.current, self._names, begin, end)
+        self._served.change(server_context(made.certificate, made.key))
+        self._leaf = Leaf(authorities.current.name, read_at, begin, end)
+        self.signed += 1
 
     def _failed(self, message: str) -> float:
         """Count and tell; answers how long until the next try, longer each time."""
-        self.doings.errors += 1
+        self.errors += 1
         self._failures += 1
         text, when = self._told
         if message != text or self._clock.now() - when >= _REPEAT_SECONDS:
@@ -224,16 +219,16 @@ class Keeper:
 
     def metrics(self) -> list[Family]:
         """What there is to see."""
-        vault = self._known.vault if self._known else None
+        authorities = self._known.authorities if self._known else None
         ends: list[tuple[str, Mapping[str, str], float]] = []
         if self._leaf:
             ends.append(("", {"certificate": "serving"}, self._leaf.not_after))
-        if vault:
-            ends.append(("", {"certificate": "authority"}, vault.current.not_after))
+        if authorities:
+            ends.append(("", {"certificate": "authority"}, authorities.current.not_after))
         return [
             expiry_family(ends),
-            counter("gpu_webhook_certificate_renewals_total", "Certificates put into service.", self.doings.signed),
-            counter("gpu_webhook_certificate_errors_total", "Attempts to renew or publish that failed.", self.doings.errors),
+            counter("gpu_webhook_certificate_renewals_total", "Certificates put into service.", self.signed),
+            counter("gpu_webhook_certificate_errors_total", "Attempts to renew or publish that failed.", self.errors),
             gauge("gpu_webhook_certificate_trusted", "1 while the published bundle trusts what is served.",
                   int(self.not_ready() is None)),
         ]  # fmt: skip
@@ -249,14 +244,16 @@ def expiry_family(ends: Sequence[tuple[str, Mapping[str, str], float]]) -> Famil
     )
 
 
-def _moved(move: Move, vault: Vault, at: Situation, found: StoredBundles | None) -> Vault:
+def _moved(move: Move, authorities: Authorities, at: Situation, found: StoredBundles | None) -> Authorities:
     if move is Move.PROMOTE:
-        return rotation.promote(vault, at.now)
+        return rotation.promote(authorities, at.now)
     if move is Move.FORGET:
-        return rotation.forget(vault)
+        return rotation.forget(authorities)
     published = b"\n".join(found.bundles.values()) if found else b""
     strays = rotation.strays(at)
-    return rotation.adopt(vault, [one for one in authorities_in(published) if one.name in strays], at.now)
+    return rotation.adopt(
+        authorities, [one for one in authorities_in(published) if one.name in strays], at.now
+    )
 
 
 def names_of_service(service: str, namespace: str) -> list[str]:

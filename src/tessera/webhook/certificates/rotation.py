@@ -1,8 +1,8 @@
 """Which certificate authority is used when: decided from what is there, by every replica for itself.
 
 There is no leader. The state is in two objects that all replicas read and change under their resource version: the
-Secret with the authorities (`Vault`) and the webhook configuration with the bundle that API servers trust. Each
-replica looks at both, asks `plan` for the next step, takes it, and looks again; whoever loses a race has lost
+Secret with the authorities (`Authorities`) and the webhook configuration with the bundle that API servers trust. Each
+replica looks at both, asks `plan` for the next step, takes it, and looks again; a replica that loses a race has lost
 nothing. An authority is *following* (published, not used yet), then *current* (it signs), then *retiring* (trusted
 still, signs no more), then gone. What keeps every call good on the way:
 
@@ -10,9 +10,9 @@ still, signs no more), then gone. What keeps every call good on the way:
   seen it too; and no replica changes to a leaf that it signed before that, unless it has nothing better to lose.
 - A retiring authority stays trusted until no leaf that it signed can be valid any more. A leaf's life is counted from
   the moment at which its replica *read* the Secret, so a replica that slept between reading and signing makes no
-  exception. Nobody has to know which replicas there are.
-- A certificate in the bundle that the Secret does not know is not thrown out but adopted as retiring: somebody may
-  be serving with it.
+  exception. No replica has to know which others there are.
+- A certificate in the bundle that the Secret does not know is not thrown out but adopted as retiring: a replica
+  may be serving with it.
 """
 
 import enum
@@ -28,7 +28,9 @@ class Policy:
     """How long things last, in seconds."""
 
     authority_life: float = 730 * DAY
-    rotate_after: float = 365 * DAY  # half its life: the other half is for whoever does not notice
+    rotate_after: float = (
+        365 * DAY
+    )  # half its life: the other half is for a rotation that goes wrong unnoticed
     leaf_life: float = 7 * DAY  # also how long an authority is trusted after its last signature
     renew_after: float = 2 * DAY  # leaves five days for the API server to be unreachable
     settle: float = (
@@ -71,7 +73,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Vault:
+class Authorities:
     """The authorities, as they are in the Secret."""
 
     current: Authority
@@ -95,7 +97,7 @@ class Vault:
     def fits(self, bundle: frozenset[str], now: float, policy: Policy) -> bool:
         """Whether a bundle may stay as it is.
 
-        Between the moments at which somebody's clock and everybody's clock says that a certificate has retired,
+        Between the moments at which the first replica's clock and the last one's say that a certificate has retired,
         it may be there or not: else two replicas would put it in and take it out in turns.
         """
         perhaps_retired = self.retired(now + policy.skew, policy)
@@ -108,7 +110,7 @@ class Situation:
     """Everything a replica knows when it decides."""
 
     now: float
-    vault: Vault | None  # None: there is no Secret, or nothing in it
+    authorities: Authorities | None  # None: there is no Secret, or nothing in it
     bundles: tuple[frozenset[str], ...] | None  # names, one set per webhook; None: no such configuration
     leaf: Leaf | None
     seen: Mapping[str, float]  # for how many seconds without a break each name has been in every bundle
@@ -136,21 +138,21 @@ UNREADABLE: Final = "unreadable"  # stands in a bundle's names for what is no ce
 
 def plan(at: Situation, policy: Policy) -> Move:
     """The next step."""
-    vault = at.vault
-    if vault is None:
+    authorities = at.authorities
+    if authorities is None:
         return Move.ESTABLISH
-    if not vault.current.valid(at.now):
-        usable = vault.following is not None and vault.following.valid(at.now)
+    if not authorities.current.valid(at.now):
+        usable = authorities.following is not None and authorities.following.valid(at.now)
         return Move.PROMOTE if usable else Move.ESTABLISH
     if strays(at):
         return Move.ADOPT
-    if not all(vault.fits(bundle, at.now, policy) for bundle in at.bundles or ()):
+    if not all(authorities.fits(bundle, at.now, policy) for bundle in at.bundles or ()):
         return Move.PUBLISH
-    if _leaf_needed(at, vault.current, policy):
+    if _leaf_needed(at, authorities.current, policy):
         return Move.SIGN
-    if vault.retiring and vault.retired(at.now, policy) and at.bundles:
+    if authorities.retiring and authorities.retired(at.now, policy) and at.bundles:
         return Move.FORGET
-    return _rotation(at, vault, policy)
+    return _rotation(at, authorities, policy)
 
 
 def _leaf_needed(at: Situation, current: Authority, policy: Policy) -> bool:
@@ -163,20 +165,24 @@ def _leaf_needed(at: Situation, current: Authority, policy: Policy) -> bool:
     return nothing_to_lose or at.seen.get(current.name, 0.0) >= policy.settle
 
 
-def _rotation(at: Situation, vault: Vault, policy: Policy) -> Move:
-    following = vault.following
+def _rotation(at: Situation, authorities: Authorities, policy: Policy) -> Move:
+    following = authorities.following
     if following is None:
-        due = at.now >= vault.current.not_before + policy.rotate_after
+        due = at.now >= authorities.current.not_before + policy.rotate_after
         return Move.INTRODUCE if due else Move.REST
     if not following.valid(at.now) or at.now >= following.not_before + policy.rotate_after:
-        return Move.INTRODUCE  # a rotation that nobody finished in time
+        return Move.INTRODUCE  # a rotation that was not finished in time
     settled = at.seen.get(following.name, 0.0) >= policy.settle
     return Move.PROMOTE if settled else Move.REST
 
 
 def strays(at: Situation) -> set[str]:
     """What is in the bundle and not in the Secret."""
-    known = {one.name for one in (*at.vault.needed(), *at.vault.retiring)} if at.vault else set()
+    known = (
+        {one.name for one in (*at.authorities.needed(), *at.authorities.retiring)}
+        if at.authorities
+        else set()
+    )
     return set().union(*(at.bundles or ())) - known - {UNREADABLE}
 
 
@@ -199,41 +205,46 @@ def not_ready(at: Situation, policy: Policy, found: frozenset[str]) -> str | Non
 # What a move makes of the Secret. `fresh` is a new authority.
 
 
-def establish(vault: Vault | None, fresh: Authority, now: float) -> Vault:
+def establish(authorities: Authorities | None, fresh: Authority, now: float) -> Authorities:
     """A first authority; one that it replaces stays trusted for as long as any other that retires."""
-    if vault is None:
-        return Vault(fresh)
-    return Vault(fresh, None, _joined(vault.retiring, vault.current, vault.following), now)
-
-
-def introduce(vault: Vault, fresh: Authority, now: float) -> Vault:
-    """An authority that is to follow; one that was to follow and did not is let go like any other."""
-    if vault.following is None:
-        return replace(vault, following=fresh)
-    return replace(
-        vault, following=fresh, retiring=_joined(vault.retiring, vault.following), retiring_since=now
+    if authorities is None:
+        return Authorities(fresh)
+    return Authorities(
+        fresh, None, _joined(authorities.retiring, authorities.current, authorities.following), now
     )
 
 
-def promote(vault: Vault, now: float) -> Vault:
+def introduce(authorities: Authorities, fresh: Authority, now: float) -> Authorities:
+    """An authority that is to follow; one that was to follow and did not is let go like any other."""
+    if authorities.following is None:
+        return replace(authorities, following=fresh)
+    return replace(
+        authorities,
+        following=fresh,
+        retiring=_joined(authorities.retiring, authorities.following),
+        retiring_since=now,
+    )
+
+
+def promote(authorities: Authorities, now: float) -> Authorities:
     """The one that follows signs from now on."""
-    if vault.following is None:
+    if authorities.following is None:
         raise ValueError("no authority follows")
-    return Vault(vault.following, None, _joined(vault.retiring, vault.current), now)
+    return Authorities(authorities.following, None, _joined(authorities.retiring, authorities.current), now)
 
 
-def adopt(vault: Vault, found: Iterable[Authority], now: float) -> Vault:
+def adopt(authorities: Authorities, found: Iterable[Authority], now: float) -> Authorities:
     """Let certificates retire that only the bundle knew."""
-    return replace(vault, retiring=_joined(vault.retiring, *found), retiring_since=now)
+    return replace(authorities, retiring=_joined(authorities.retiring, *found), retiring_since=now)
 
 
-def forget(vault: Vault) -> Vault:
+def forget(authorities: Authorities) -> Authorities:
     """Nothing retires any more."""
-    return replace(vault, retiring=())
+    return replace(authorities, retiring=())
 
 
 def _joined(retiring: tuple[Authority, ...], *more: Authority | None) -> tuple[Authority, ...]:
-    """Retiring authorities need no keys: nobody signs with them."""
+    """Retiring authorities need no keys: no replica signs with them."""
     added = (replace(one, key=b"") for one in more if one is not None)
     return tuple({one.name: one for one in (*retiring, *added)}.values())
 

@@ -54,7 +54,7 @@ class Made(msgspec.Struct):
 
 
 class Program(Protocol):
-    """Whoever answers such questions."""
+    """Answers such questions: a process of its own, or a function in this one."""
 
     async def __call__(self, question: Question) -> Made:
         """Raises `SigningFailed` when there is no answer."""

@@ -103,7 +103,7 @@ async def _racing(call: Awaitable[bytes]) -> None:
     try:
         await call
     except ApiError as error:
-        if error.is_conflict or error.is_not_found:  # changed, made or deleted by somebody else meanwhile
+        if error.is_conflict or error.is_not_found:  # changed, made or deleted by another client meanwhile
             raise Conflict(str(error)) from error
         raise
 

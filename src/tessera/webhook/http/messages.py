@@ -1,4 +1,4 @@
-"""The vocabulary of the HTTP server: answers, routes, limits; what an answer looks like on the wire."""
+"""The words of the HTTP server: responses as they go out, routes, limits, counters."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,20 +27,36 @@ _JSON_OK: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class Answer(msgspec.Struct, frozen=True, gc=False):
-    """What a handler says to one request."""
+class Response(msgspec.Struct, frozen=True, gc=False):
+    """What is said to one request."""
 
     status: int
     body: bytes
     content_type: bytes = JSON
+    allow: bytes = b""  # the methods that would be right, with 405
+
+    def encode(self, method: bytes, *, last: bool) -> bytes:
+        """The response as it goes out, in one piece; `last`: the connection is closed after it."""
+        body = self.body
+        if self.status == 200 and self.content_type is JSON and method == b"POST" and not last:
+            return b"%b%d\r\n\r\n%b" % (_JSON_OK, len(body), body)
+        return b"HTTP/1.1 %d %b\r\nContent-Type: %b\r\nContent-Length: %d\r\n%b%b\r\n%b" % (
+            self.status,
+            _REASONS.get(self.status, b"-"),
+            self.content_type,
+            len(body),
+            b"Allow: %b\r\n" % self.allow if self.allow else b"",
+            b"Connection: close\r\n" if last else b"",
+            b"" if method == b"HEAD" else body,
+        )
 
 
-Handler = Callable[[bytes], Answer]
+Handler = Callable[[bytes], Response]
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Who answers on a path, and to which method (GET includes HEAD)."""
+    """Which handler answers on a path, and to which method (GET includes HEAD)."""
 
     handle: Handler
     method: bytes = b"GET"
@@ -67,7 +83,7 @@ class Limits:
 
 @dataclass(slots=True)
 class Tally:
-    """What happened on a listener: plain integers, read by whoever shows metrics."""
+    """What happened on a listener: plain integers, for metrics."""
 
     accepted: int = 0
     handshake_failures: int = 0
@@ -75,22 +91,6 @@ class Tally:
     timeouts: int = 0
     bad_requests: int = 0  # 4xx answered by the server itself
     faults: int = 0  # exceptions that escaped a handler
-
-
-def message(answer: Answer, method: bytes, last: bool, route: Route | None) -> bytes:
-    """The answer as it goes out, in one piece."""
-    body = answer.body
-    if answer.status == 200 and answer.content_type is JSON and method == b"POST" and not last:
-        return b"%b%d\r\n\r\n%b" % (_JSON_OK, len(body), body)
-    return b"HTTP/1.1 %d %b\r\nContent-Type: %b\r\nContent-Length: %d\r\n%b%b\r\n%b" % (
-        answer.status,
-        _REASONS.get(answer.status, b"-"),
-        answer.content_type,
-        len(body),
-        b"Allow: %b\r\n" % route.allow if answer.status == 405 and route else b"",
-        b"Connection: close\r\n" if last else b"",
-        b"" if method == b"HEAD" else body,
-    )
 
 
 def path_of(url: bytes) -> bytes:

@@ -1,108 +1,174 @@
-"""Reading a request with the parser: piece by piece, within limits, to its answer or its refusal."""
+"""HTTP/1.1 without a socket: bytes in, events out. It calls no other part and keeps no time.
 
-from typing import Final, Protocol, cast
+An API server's requests differ in little but their bodies. So heads that were read once are remembered (`Heads`), with
+what they say, and the same bytes again are a request without going through httptools.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias, cast
 
 import httptools
+import msgspec
 
-from tessera.webhook.http.messages import JSON, TEXT, Answer, Route, path_of
-from tessera.webhook.http.site import Site
+from tessera.webhook.http.messages import JSON, TEXT, Limits, Response, Route, path_of
 
+_HEAD_END: Final = b"\r\n\r\n"
+_MOST_HEADS: Final = 1024  # kept at a time; those of an API server differ in nothing but the body's length
+_LONGEST_HEAD: Final = 1024  # bytes
 # Added for each header, as HTTP/2 counts a header list: it limits the number along with the size.
 _HEADER_OVERHEAD: Final = 32
 
 
-class Asked(Protocol):
-    """The connection that is being read."""
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """A whole request that a route answers."""
 
-    ended: bool  # the last answer has been written: whatever still comes is thrown away
-
-    def begin(self) -> None:
-        """A request has begun."""
-
-    def go_on(self) -> None:
-        """The client waits to be told to send the body."""
-
-    def ask(self, route: Route, body: bytes) -> Answer:
-        """The handler's answer."""
-
-    def finish(self, answer: Answer, method: bytes, route: Route | None, *, last: bool, whole: bool) -> None:
-        """Answer the request."""
-
-    def end(self) -> None:
-        """Close."""
+    route: Route
+    body: bytes
+    method: bytes
+    keep_alive: bool = True
 
 
-class Reader:
-    """The parser of one connection, and the request it is at."""
+class Refusal(msgspec.Struct, frozen=True, gc=False):
+    """A request that no handler sees, and the response to it."""
+
+    response: Response
+    method: bytes
+    keep_alive: bool = False
+    whole: bool = False  # else what comes next cannot be told from the rest of it: the end
+
+
+class Continue(msgspec.Struct, frozen=True, gc=False):
+    """The client waits to be told to send the body."""
+
+
+class Upgrade(msgspec.Struct, frozen=True, gc=False):
+    """The request before this wished for another protocol: what follows is no HTTP/1.1."""
+
+
+Event: TypeAlias = Request | Refusal | Continue | Upgrade
+
+
+class Heads(dict[bytes, tuple[Route, int]]):
+    """Heads that were read, and what they say: the route, and how long the body is. Shared by connections."""
+
+    def learn(self, head: bytes, route: Route, length: int) -> None:
+        """Keep what a head says."""
+        if len(head) <= _LONGEST_HEAD:
+            if len(self) >= _MOST_HEADS:
+                del self[next(iter(self))]
+            self[head] = route, length
+
+
+class Parser:
+    """The requests of one connection."""
 
     __slots__ = (
-        "_announced", "_body", "_connection", "_expect", "_fed", "_head", "_header_bytes", "_json", "_lesson",
-        "_method", "_parser", "_refusal", "_route", "_site", "_size", "_unclaimed", "_url",
+        "_body", "_complaint", "_events", "_expect", "_fed", "_head", "_header_bytes", "_heads", "_http", "_json",
+        "_length", "_lesson", "_limits", "_method", "_missing", "_over", "_route", "_routes", "_size", "_unclaimed", "_url",
+        "reading",
     )  # fmt: skip
 
-    def __init__(self, site: Site, connection: Asked) -> None:
-        self._site = site
-        self._connection = connection
-        self._parser = httptools.HttpRequestParser(self)
-        self._unclaimed = 0  # bytes since the parser last made anything of them but a header
-        # What it was given since it last began with a request, and what can be learnt from that
+    def __init__(self, routes: Mapping[bytes, Route], limits: Limits, heads: Heads) -> None:
+        self._routes = routes
+        self._limits = limits
+        self._heads = heads
+        self._http = httptools.HttpRequestParser(self)
+        self._events: list[Event] = []
+        self._over = False  # refused in the middle: whatever still comes is no event
+        self._unclaimed = 0  # bytes since httptools last made anything of them but a header
+        # What httptools was given since it last began with a request, and what can be learnt from that
         self._head = b""
         self._fed = 0
         self._lesson: tuple[Route, int] | None = None
         # The request
+        self.reading = False  # one has begun and is not whole yet
+        self._missing: int  # of the body, if the head was known
         self._method: bytes
         self._url: bytes
-        self._announced: bytes  # Content-Length
+        self._length: bytes  # Content-Length
         self._expect: bytes
         self._json: bool
         self._header_bytes: int
         self._body: bytearray  # one piece, however small those were that it came in
         self._size: int
         self._route: Route | None
-        self._refusal: Answer | None  # decided before the request is whole
+        self._complaint: Response | None  # decided before the request is whole
         self._forget()
 
-    def begin(self, head: bytes) -> None:
-        """What is fed from now on is a new request; its head, if it arrived in one piece."""
-        self._head, self._fed = head, 0
+    def feed(self, data: bytes) -> Sequence[Event]:
+        """What these bytes complete. After an event that ends the connection nothing may be fed."""
+        events = self._events
+        while data:
+            if self._missing:
+                data = self._collect(data)
+            elif self.reading:
+                self._parse(data)
+                break
+            else:
+                end = data.find(_HEAD_END) + len(_HEAD_END)
+                known = self._heads.get(data[:end])
+                if known is None:
+                    self._head, self._fed = data[:end], 0
+                    self._parse(data)
+                    break
+                route, length = known
+                if len(data) == end + length and not events:  # mostly: one request, and all of it
+                    return (Request(route, data[end:], route.method),)
+                self.reading = True
+                self._route, self._missing = known
+                data = data[end:]
+        if events:
+            self._events = []  # an idle connection keeps no bodies
+        return events
 
-    def feed(self, data: bytes) -> None:
-        """Read on."""
+    def refuse(self, status: int, sentence: str) -> Refusal:
+        """Give up the request that is being read."""
+        self._over = True
+        refusal = Refusal(Response(status, sentence.encode() + b"\n", TEXT), self._method)
+        self._forget()
+        return refusal
+
+    def close(self) -> None:
+        """Read no more: httptools and we refer to each other."""
+        del self._http
+
+    def _collect(self, data: bytes) -> bytes:
+        """Take what belongs to the body behind a known head; what does not is returned."""
+        piece = data[: self._missing]
+        self._body += piece
+        self._missing -= len(piece)
+        if not self._missing:
+            route, body = cast(Route, self._route), bytes(self._body)
+            self._events.append(Request(route, body, route.method))
+            self.reading = False
+            self._body = bytearray()
+        return data[len(piece) :]
+
+    def _parse(self, data: bytes) -> None:
         self._unclaimed += len(data)
         self._fed += len(data)
         try:
-            self._parser.feed_data(data)
+            self._http.feed_data(data)
         except httptools.HttpParserUpgrade:
-            if not self._connection.ended:  # answered as if it had not asked; what follows is no HTTP/1.1
-                self._connection.end()
+            self._events.append(Upgrade())
+            return
         except httptools.HttpParserError as error:
-            if not self._connection.ended:
-                self.refuse(400, f"not HTTP/1.1: {error}")
-        if self._unclaimed > self._site.limits.header_bytes and not self._connection.ended:
-            # One endless header, trailer or chunk extension: the parser would go on collecting it.
-            self.refuse(431, f"a header is larger than {self._site.limits.header_bytes} bytes")
+            self._refuse(400, f"not HTTP/1.1: {error}")
+        if self._unclaimed > self._limits.header_bytes:
+            # One endless header, trailer or chunk extension: httptools would go on collecting it.
+            self._refuse(431, f"a header is larger than {self._limits.header_bytes} bytes")
         if self._lesson is not None:
             route, length = self._lesson
             self._lesson = None
-            # Only if the parser saw head and body cut where we do, and nothing before, between or behind them.
+            # Only if httptools saw head and body cut where we do, and nothing before, between or behind them.
             if self._fed == len(self._head) + length:
-                self._site.learn(self._head, route, length)
+                self._heads.learn(self._head, route, length)
 
-    def close(self) -> None:
-        """Read no more: the parser and we refer to each other."""
-        del self._parser
-
-    def refuse(self, status: int, sentence: str) -> None:
-        """Answer in the middle of a request. What comes after it cannot be told from the rest of it: the end."""
-        self._site.tally.bad_requests += 1
-        self._finish(Answer(status, sentence.encode() + b"\n", TEXT), last=True, whole=False)
-
-    # The parser's calls, in their order
+    # The calls of httptools, in their order
 
     def on_message_begin(self) -> None:
         self._unclaimed = 0
-        if not self._connection.ended:
-            self._connection.begin()
+        self.reading = not self._over
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -115,78 +181,84 @@ class Reader:
                 self._json = value == JSON or value.partition(b";")[0].strip().lower() == JSON
         elif size == 14:
             if name.lower() == b"content-length":
-                self._announced = value
+                self._length = value
         elif size == 6:
             if name.lower() == b"expect":
                 self._expect = value
         elif size == 16 and name.lower() == b"content-encoding" and value.lower() != b"identity":
-            self._refusal = Answer(400, b"the body must not be encoded\n", TEXT)
-        if self._header_bytes > self._site.limits.header_bytes and not self._connection.ended:
-            self.refuse(431, f"the headers are larger than {self._site.limits.header_bytes} bytes")
+            self._complaint = Response(400, b"the body must not be encoded\n", TEXT)
+        if self._header_bytes > self._limits.header_bytes:
+            self._refuse(431, f"the headers are larger than {self._limits.header_bytes} bytes")
 
     def on_headers_complete(self) -> None:
         self._unclaimed = 0
-        if self._connection.ended:
+        if self._over:
             return
-        self._method = method = self._parser.get_method()
-        self._route = route = self._site.routes.get(path_of(self._url))
+        self._method = method = self._http.get_method()
+        self._route = route = self._routes.get(path_of(self._url))
         if route is None:
-            self._refusal = Answer(404, b"nothing here\n", TEXT)
+            self._complaint = Response(404, b"nothing here\n", TEXT)
         elif method != route.method and not (method == b"HEAD" and route.method == b"GET"):
-            self._refusal = Answer(405, b"this path takes %b\n" % route.method, TEXT)
+            self._complaint = Response(405, b"this path takes %b\n" % route.method, TEXT, route.allow)
         elif route.json and not self._json:
-            self._refusal = Answer(400, b"the content type must be application/json\n", TEXT)
-        if self._announced and int(self._announced) > self._site.limits.body_bytes:
+            self._complaint = Response(400, b"the content type must be application/json\n", TEXT)
+        if self._length and int(self._length) > self._limits.body_bytes:
             self._refuse_body()
         elif self._expect:
             self._meet_expectation()
 
     def _meet_expectation(self) -> None:
         if self._expect.lower() != b"100-continue":
-            self.refuse(417, "the only expectation understood is 100-continue")
-        elif self._refusal is not None:
-            self._site.tally.bad_requests += 1
-            self._finish(self._refusal, last=True, whole=False)
+            self._refuse(417, "the only expectation understood is 100-continue")
+        elif self._complaint is not None:
+            self._over = True
+            self._events.append(Refusal(self._complaint, self._method))
+            self._forget()
         else:
-            self._connection.go_on()
+            self._events.append(Continue())
 
     def on_body(self, body: bytes) -> None:
         self._unclaimed = 0
-        if self._connection.ended:
+        if self._over:
             return
         self._size += len(body)
-        if self._size > self._site.limits.body_bytes:
+        if self._size > self._limits.body_bytes:
             self._refuse_body()
-        elif self._refusal is None:  # else read to its end, so that the connection stays usable, but not kept
+        elif (
+            self._complaint is None
+        ):  # else read to its end, so that the connection stays usable, but not kept
             self._body += body
-
-    def _refuse_body(self) -> None:
-        self.refuse(413, f"the body is larger than {self._site.limits.body_bytes} bytes")
 
     def on_message_complete(self) -> None:
         self._unclaimed = 0
-        if self._connection.ended:
+        if self._over:
             return
-        last = self._site.draining or not self._parser.should_keep_alive()
-        if self._refusal is not None:
-            self._site.tally.bad_requests += 1
-            self._finish(self._refusal, last=last)
-            return
-        route = cast(Route, self._route)
-        plain = self._method == route.method and not (self._expect or last or self._parser.should_upgrade())
-        if plain and self._announced and self._size:  # HEAD is not: the known are answered as the route says
-            self._lesson = route, self._size
-        self._finish(self._connection.ask(route, bytes(self._body)), last=last)
-
-    def _finish(self, answer: Answer, *, last: bool, whole: bool = True) -> None:
-        method, route = self._method, self._route
+        keep_alive = self._http.should_keep_alive()
+        if self._complaint is not None:
+            self._events.append(Refusal(self._complaint, self._method, keep_alive, whole=True))
+        else:
+            route = cast(Route, self._route)
+            plain = self._method == route.method and not (self._expect or self._http.should_upgrade())
+            if (
+                plain and keep_alive and self._length and self._size
+            ):  # HEAD is not: the known are answered as the route says
+                self._lesson = route, self._size
+            self._events.append(Request(route, bytes(self._body), self._method, keep_alive))
         self._forget()
-        self._connection.finish(answer, method, route, last=last, whole=whole)
+
+    def _refuse(self, status: int, sentence: str) -> None:
+        if not self._over:
+            self._events.append(self.refuse(status, sentence))
+
+    def _refuse_body(self) -> None:
+        self._refuse(413, f"the body is larger than {self._limits.body_bytes} bytes")
 
     def _forget(self) -> None:
-        self._method = self._url = self._announced = self._expect = b""
+        self.reading = False
+        self._missing = 0
+        self._method = self._url = self._length = self._expect = b""
         self._header_bytes = self._size = 0
         self._json = False
         self._route = None
-        self._refusal = None
+        self._complaint = None
         self._body = bytearray()

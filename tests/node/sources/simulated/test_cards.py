@@ -9,19 +9,22 @@ import pytest
 from tessera.core.devices.device import Assignment, Device
 from tessera.core.mig.geometry import SIMULATED_H200_70GB
 from tessera.core.mig.layout import NodeLayout, Strategy
-from tessera.node.sources.simulated.cards import SimulatedSource
+from tessera.node.sources.simulated.cards import CardDevices
 from tessera.protocol.mig.documents import read_layout
 
 CARDS = [SIMULATED_H200_70GB] * 4
 MIXED = "2g.20gb=2,3g.30gb=1"
 
 
-def source(
+def devices_of(
     tmp_path: Path, wanted: str | NodeLayout = MIXED, strategy: Strategy = Strategy.MIXED
-) -> SimulatedSource:
+) -> list[Device]:
     layout = read_layout(wanted, CARDS) if isinstance(wanted, str) else wanted
-    return SimulatedSource(
-        lambda: layout,
+    return list(maker(tmp_path, strategy).of(layout))
+
+
+def maker(tmp_path: Path, strategy: Strategy = Strategy.MIXED) -> CardDevices:
+    return CardDevices(
         node="node-1",
         strategy=strategy,
         tools=tmp_path,
@@ -51,7 +54,7 @@ def test_layouts_become_devices(
     tmp_path: Path, layout: str, strategy: Strategy, resources: dict[str, int]
 ) -> None:
     """Four cards of 2×2g.20gb + 1×3g.30gb are eight and four devices; the strategy decides their names."""
-    devices = list(source(tmp_path, layout, strategy).devices())
+    devices = devices_of(tmp_path, layout, strategy)
     assert counted(devices) == resources
     assert len({device.id for device in devices}) == len(devices)
     assert next(device.numa for device in devices if device.place and device.place.card.index == 3) == (1,)
@@ -59,23 +62,23 @@ def test_layouts_become_devices(
 
 def test_ids_outlive_a_restart_and_a_change_elsewhere(tmp_path: Path) -> None:
     """The same layout gives the same ids; a card that stays as it is keeps its devices."""
-    first = list(source(tmp_path).devices())
-    assert list(source(tmp_path).devices()) == first
+    first = devices_of(tmp_path)
+    assert devices_of(tmp_path) == first
     changed = read_layout(
         "{version: v1, mig-configs: {selected: ["
         "{devices: [0], mig-enabled: true, mig-devices: [7g.70gb]},"
         "{devices: [1, 2, 3], mig-enabled: true, mig-devices: [2g.20gb, 2g.20gb, 3g.30gb]}]}}",
         CARDS,
     )
-    then = list(source(tmp_path, changed).devices())
+    then = devices_of(tmp_path, changed)
     kept = [device for device in first if device.place and device.place.card.index > 0]
     assert [device for device in then if device.place and device.place.card.index > 0] == kept
 
 
 def test_the_tool_is_kept_in_place(tmp_path: Path) -> None:
     """Every device mounts nvidia-smi; it is there, executable, and comes back when it is removed or changed."""
-    simulated = source(tmp_path / "tools")
-    device = simulated.devices()[0]
+    layout, cards = read_layout(MIXED, CARDS), maker(tmp_path / "tools")
+    device = cards.of(layout)[0]
     (mount,) = device.edits.mounts
     tool = Path(mount.host_path)
     assert mount.container_path == "/usr/bin/nvidia-smi"
@@ -83,7 +86,7 @@ def test_the_tool_is_kept_in_place(tmp_path: Path) -> None:
     good = tool.read_bytes()
     for spoil in (tool.unlink, lambda: tool.write_text("#!/bin/sh\n")):
         spoil()
-        simulated.devices()
+        cards.of(layout)
         assert tool.read_bytes() == good
 
 
@@ -106,8 +109,7 @@ def test_nvidia_smi_lists_exactly_the_containers_devices(tmp_path: Path, shell: 
     command, path = shells(tmp_path)[shell]
     if not Path(command[0]).exists():
         pytest.skip(f"no {shell} here")
-    simulated = source(tmp_path)
-    devices = simulated.devices()
+    devices = devices_of(tmp_path)
     # one slice of card 1 and two of card 3, given by two resources
     mine = [
         next(d for d in devices if d.place and d.place.card.index == 1 and d.resource.endswith("3g.30gb")),
@@ -153,7 +155,7 @@ def test_a_whole_gpu_has_no_slices(tmp_path: Path) -> None:
     layout = read_layout(
         "{version: v1, mig-configs: {selected: [{devices: all, mig-enabled: false}]}}", CARDS
     )
-    device = source(tmp_path, layout).devices()[2]
+    device = devices_of(tmp_path, layout)[2]
     assert device.resource == "nvidia.com/gpu"
     done = subprocess.run(
         ["/bin/sh", device.edits.mounts[0].host_path, "-L"],

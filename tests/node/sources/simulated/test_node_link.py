@@ -5,13 +5,15 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.node.process import NodePlugin, Settings
+from tessera.node.sources.simulated.node_link import NodeLink, _read
+from tessera.node.sources.simulated.report import Report
 from tessera.protocol.configuration import devices as device_config
 from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.protocol.mig.mapping import decode_mapping
@@ -58,6 +60,9 @@ class Cluster:
     @property
     def annotations(self) -> dict[str, str]:
         return dict(self.server.store.get(NODES, "node-1").document["metadata"].get("annotations") or {})
+
+    def room(self, profile: str, how: str) -> float | None:
+        return sample(self.node.metrics, "tessera_device_plugin_mig_room", profile=profile, how=how)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(30):
@@ -137,7 +142,7 @@ def test_the_annotation_becomes_resources() -> None:
 
 
 def test_without_an_annotation_the_configuration_holds() -> None:
-    """No annotation: the layout of the configuration, GPU labels, and no state, since nobody asked."""
+    """No annotation: the layout of the configuration, GPU labels, and no state, since no layout was asked for."""
 
     async def story(root: Path) -> None:
         async with cluster(root) as it:
@@ -194,16 +199,92 @@ def test_fault_28_a_layout_that_waits_for_a_pod() -> None:
             there = {one.device_uuid: one.leaving for devices in mapping.values() for one in devices}
             assert there == {device.id: device.leaving for device in it.node.plugin.devices}
             assert sorted(there.values()) == [False, False, False, True]
+            assert it.labels[f"{seven}.count"] == "3", "labels tell what is there, not what is to come"
+            # so does the metric: beside the device that stays, two more of its kind would fit on that card
+            await it.until(lambda: (it.room("7g.70gb", "free"), it.room("2g.20gb", "beside")) == (3, 2))
             await it.kubelet.remove("ml/train")
             await it.kubelet.until(lambda kubelet: kubelet.allocatable == {TWO: 0, THREE: 0, seven: 4})
             await it.until(lambda: it.labels[STATE] == "success")
             mapping = decode_mapping(it.annotations[MAPPING])
             assert [[one.leaving for one in devices] for devices in mapping.values()] == [[False]] * 4
+            assert it.labels[f"{seven}.count"] == "4"
 
     run(story)
 
 
-def test_labels_that_somebody_removes_come_back() -> None:
+def test_an_old_state_is_no_answer_to_a_new_layout() -> None:
+    """`mig apply` takes the state away and writes a layout: what comes back is about that layout, never the old success."""
+
+    async def story(root: Path) -> None:
+        async with cluster(root, annotation("2g.20gb", "2g.20gb", "3g.30gb")) as it:
+            await it.until(lambda: it.labels.get(STATE) == "success")
+            await it.kubelet.until(lambda kubelet: kubelet.allocatable == {TWO: 8, THREE: 4})
+            await it.kubelet.admit("ml/train", {TWO: 1})
+            states: list[tuple[bool, str]] = []
+            new = annotation("7g.70gb")
+
+            def note(_: Any) -> None:
+                if STATE in it.labels:
+                    states.append((it.annotations[RUNAI_CONFIG] == new, it.labels[STATE]))
+
+            stop = it.server.store.follow(NODES, it.server.store.version, note)
+            await it.patch({"labels": {STATE: None}, "annotations": {RUNAI_CONFIG: new}})
+            await it.until(lambda: it.labels.get(STATE) == "pending")
+            stop()
+            assert states == [(True, "pending")]
+
+    run(story)
+
+
+def test_a_layout_that_cannot_be_put_in_place_is_no_success() -> None:
+    """While specs cannot be written the state is pending, with the reason; the devices are as they were."""
+
+    async def story(root: Path) -> None:
+        async with cluster(root, annotation("2g.20gb", "2g.20gb", "3g.30gb")) as it:
+            await it.until(lambda: it.labels.get(STATE) == "success")
+            await it.kubelet.until(lambda kubelet: kubelet.allocatable == {TWO: 8, THREE: 4})
+            (root / "cdi").rename(root / "elsewhere")
+            (root / "cdi").write_text("a file where the folder should be")
+            await it.annotate(annotation("7g.70gb"))
+            await it.until(lambda: it.labels.get(STATE) == "pending")
+            assert it.annotations[REASON].startswith("cannot be put in place, will be tried again: ")
+            assert it.labels[f"{TWO}.count"] == "8"
+            assert it.kubelet.allocatable == {TWO: 8, THREE: 4}
+            (root / "cdi").unlink()
+            await it.until(lambda: it.labels.get(STATE) == "success")
+            assert it.labels["nvidia.com/mig-7g.70gb.count"] == "4"
+
+    run(story)
+
+
+def test_what_the_watch_brought_is_newer_than_an_answer() -> None:
+    """A patch's answer that comes after a newer event of the watch does not hide what the event said."""
+
+    class SlowClient:
+        """While it patches, a person removes the label that was there."""
+
+        patches: ClassVar[list[dict[str, Any]]] = []
+
+        async def patch(self, path: str, patch: dict[str, Any]) -> bytes:
+            self.patches.append(patch)
+            if len(self.patches) == 1:
+                link.upsert(_read(b'{"metadata": {"name": "node-1", "labels": {"b": "2"}}}'))
+            return b'{"metadata": {"name": "node-1", "labels": {"a": "1", "b": "2"}}}'
+
+    async def story() -> None:
+        link.upsert(_read(b'{"metadata": {"name": "node-1", "labels": {"a": "1"}}}'))
+        link.report(Report(labels={"a": "1", "b": "2"}))
+        await link._answer()
+        await link._answer()
+        assert [one["metadata"]["labels"] for one in SlowClient.patches] == [{"b": "2"}, {"a": "1"}]
+        await link._answer()
+        assert len(SlowClient.patches) == 2, "the second answer was the newest word"
+
+    link = NodeLink(SlowClient(), "node-1")  # type: ignore[arg-type] # nothing else is called
+    asyncio.run(story())
+
+
+def test_removed_labels_come_back() -> None:
     """What the node ought to say is compared with what it says, not with what was sent."""
 
     async def story(root: Path) -> None:
@@ -283,15 +364,15 @@ def test_room_is_measured() -> None:
 
     async def story(root: Path) -> None:
         async with cluster(root, annotation("2g.20gb", "2g.20gb", "3g.30gb")) as it:
-
-            def room(profile: str, how: str) -> float | None:
-                return sample(it.node.metrics, "tessera_device_plugin_mig_room", profile=profile, how=how)
-
             await it.kubelet.until(lambda kubelet: kubelet.allocatable == {TWO: 8, THREE: 4})
-            await it.until(lambda: room("2g.20gb", "free") == 8)
-            assert (room("3g.30gb", "free"), room("1g.10gb", "free"), room("1g.10gb", "recut")) == (4, 0, 28)
+            await it.until(lambda: it.room("2g.20gb", "free") == 8)
+            assert (it.room("3g.30gb", "free"), it.room("1g.10gb", "free"), it.room("1g.10gb", "recut")) == (
+                4,
+                0,
+                28,
+            )
             await it.kubelet.admit("default/p", {TWO: 1})
-            await it.until(lambda: room("2g.20gb", "free") == 7)
-            assert room("1g.10gb", "recut") == 21
+            await it.until(lambda: it.room("2g.20gb", "free") == 7)
+            assert it.room("1g.10gb", "recut") == 21
 
     run(story)

@@ -5,31 +5,25 @@ a container sees exactly its devices, whichever of them it got.
 """
 
 import importlib.resources
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from tessera.core.devices.device import Card, Device, Edits, Mount, Place, Span
-from tessera.core.devices.ids import gpu_uuid, mig_uuid
 from tessera.core.devices.preference import blocks_of
 from tessera.core.mig.layout import NodeLayout, Slot, Strategy
 from tessera.node.files import PREFIX, write_whole
-from tessera.node.sources import SourceFailed
-
-log = logging.getLogger(__name__)
 
 SMI_IN_CONTAINER: Final = "/usr/bin/nvidia-smi"  # where NVIDIA's runtime puts the real one
 _VARIABLE: Final = "TESSERA_DEVICE_"  # nvidia-smi.sh looks for it
 _SMI: Final = (importlib.resources.files(__package__) / "nvidia-smi.sh").read_bytes()
 
 
-class SimulatedSource:
-    """The cards of one node; `layout` is asked every time, and says None until it is known."""
+class CardDevices:
+    """Makes the devices of one node's cards."""
 
     def __init__(
         self,
-        layout: Callable[[], NodeLayout | None],
         *,
         node: str,
         strategy: Strategy,
@@ -38,28 +32,19 @@ class SimulatedSource:
         cdi_kind: str,
         numa_nodes: int = 0,  # of the simulated machine; 0: nothing is said about them
     ) -> None:
-        self._layout = layout
         self._node = node
-        self.strategy = strategy
+        self._strategy = strategy
         self._smi = tools / f"{PREFIX}nvidia-smi"
         self._env_list = env_list
         self._cdi_kind = cdi_kind
         self._numa_nodes = numa_nodes
         self._made: tuple[NodeLayout, list[Device]] | None = None
 
-    @property
-    def applied(self) -> NodeLayout | None:
-        """The layout whose devices were given last."""
-        return self._made[0] if self._made else None
-
-    def devices(self) -> Sequence[Device]:
-        """The devices that the layout makes; the tool that they mount is put in place first."""
+    def of(self, layout: NodeLayout) -> Sequence[Device]:
+        """The devices that a layout makes; the tool that they mount is put in place first."""
         self._put_tool()
-        layout = self._layout()
-        if layout is None:
-            raise SourceFailed("the layout of the simulated cards is not known yet")
         if self._made is None or self._made[0] is not layout:
-            slots = layout.slots(self.strategy)
+            slots = layout.slots(self._strategy)
             made = [
                 self._device(layout, resource, slot) for resource, those in slots.items() for slot in those
             ]
@@ -77,13 +62,13 @@ class SimulatedSource:
 
     def _device(self, layout: NodeLayout, resource: str, slot: Slot) -> Device:
         product = layout.cards[slot.card].product
-        gpu = gpu_uuid(self._node, slot.card)
+        gpu = Slot(slot.card).uuid(self._node)
         described = [product.name, gpu, str(product.memory_mib)]
         variable = f"{_VARIABLE}{slot.card:04}"
         if slot.instance is None:
             name, span = gpu, Span(0, product.memory_slices)
         else:
-            name = mig_uuid(self._node, slot.card, slot.instance)
+            name = slot.uuid(self._node)
             span = Span(slot.instance.position, slot.instance.size)
             shape = product.shape(slot.instance.profile)
             memory = shape.memory_mib if shape else 0

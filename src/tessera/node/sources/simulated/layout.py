@@ -1,4 +1,4 @@
-"""The layout of a node's simulated cards: the last good one holds, whatever is asked for.
+"""Which layout a node's simulated cards get: the last good one holds, whatever is desired.
 
 A layout comes as text, from the node's annotation or from a file. One that cannot be read or does not fit is refused
 with its reason; the cards stay as they are. The last good text is kept on disk, so that a restart in front of a bad
@@ -43,78 +43,101 @@ class Outcome:
     reason: str = ""
 
 
-class LayoutKeeper:
-    """What the cards are cut into, and what became of the last wish."""
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The layout that the cards are to have, and the text that it answers."""
 
-    def __init__(
-        self, cards: Sequence[Product], strategy: Strategy, *, default: str = "", memory: Path
-    ) -> None:
-        self.strategy = strategy
-        self.layout: NodeLayout | None = None  # None: nobody has said yet
-        self.asked: str | None = None  # the text that was asked for last
-        self._cards = tuple(cards)
-        self._default = default
-        self._memory = memory
-        self._failure = ""
-        self._read("")  # a default that does not fit is a mistake in the configuration
+    layout: NodeLayout
+    desired: str | None  # as the node or the file says it, empty for nothing; None: it is not known yet
+    refusal: str = ""  # why that text was refused, and an earlier layout holds
 
-    def ask(self, text: str | None) -> None:
-        """Somebody wants this layout; None or nothing: that of the configuration."""
-        text = text if text and text.strip() else ""
-        if text == self.asked:
-            return
-        self.asked = text
-        try:
-            self._change(self._read(text))
-        except InvalidInput as error:
-            self._failure = _shortened("; ".join(str(error).split("\n")))
-            log.error("layout refused, the last good one stays: %s", self._failure)  # noqa: TRY400 # one line
-            if self.layout is None:
-                self._change(self._remembered() or self._read(""))
-        else:
-            self._failure = ""
-            self._remember(text)
-
-    def recall(self) -> None:
-        """Nobody says what is wanted: go on with what was good in the last run, if there was one."""
-        if self.layout is None and (remembered := self._remembered()):
-            log.warning("nobody says which layout is wanted, the last good one holds")
-            self._change(remembered)
+    def not_in_place(self, reason: str) -> Outcome:
+        """What became of the layout that was asked for while its devices cannot be put in place."""
+        if self.refusal:
+            return Outcome(State.FAILED, self.refusal)
+        return Outcome(State.PENDING, shortened(f"cannot be put in place, will be tried again: {reason}"))
 
     def outcome(self, change: Transition) -> Outcome:
-        """What became of the last wish, given what the devices did."""
-        if self._failure:
-            return Outcome(State.FAILED, self._failure)
+        """What became of the layout that was asked for, given what the devices did."""
+        if self.refusal:
+            return Outcome(State.FAILED, self.refusal)
         if change.complete:
             return Outcome(State.SUCCESS)
-        return Outcome(State.PENDING, _shortened(f"{len(change.waiting)} to come after {_staying(change)}"))
+        return Outcome(State.PENDING, shortened(f"{len(change.waiting)} to come after {_staying(change)}"))
 
-    def _change(self, layout: NodeLayout) -> None:
-        if layout != self.layout:
-            log.info("layout: %s", _counted(layout, self.strategy))
-        self.layout = layout
+
+def text_of(desired: str | None) -> str:
+    """What is desired; blank text desires nothing."""
+    return desired if desired and desired.strip() else ""
+
+
+class Layouts:
+    """Decides what a node's cards are cut into, and keeps the last good text on disk."""
+
+    def __init__(
+        self, cards: Sequence[Product], strategy: Strategy, *, default: str = "", path: Path
+    ) -> None:
+        self._cards = tuple(cards)
+        self._strategy = strategy
+        self._default = default
+        self._path = path
+        self._read("")  # a default that does not fit is a mistake in the configuration
+
+    def decide(self, desired: str | None, before: Decided | None) -> Decided:
+        """The layout from now on, where this text is desired; None or nothing: that of the configuration."""
+        text = text_of(desired)
+        if before is not None and before.desired == text:
+            return before
+        try:
+            decided = Decided(self._read(text), text)
+        except InvalidInput as error:
+            refusal = shortened("; ".join(str(error).split("\n")))
+            log.error("layout refused, the last good one stays: %s", refusal)  # noqa: TRY400 # one line
+            good = before.layout if before else self._last_good() or self._read("")
+            decided = Decided(good, text, refusal)
+        else:
+            self._keep(text)
+        self._say(decided, before)
+        return decided
+
+    def recall(self) -> Decided | None:
+        """What was good in the last run, for a start at which it cannot be learned what is desired."""
+        layout = self._last_good()
+        if layout is None:
+            return None
+        log.warning("the API server does not say which layout is desired, the last good one holds")
+        decided = Decided(layout, None)
+        self._say(decided, None)
+        return decided
+
+    def _say(self, decided: Decided, before: Decided | None) -> None:
+        if before is None or decided.layout != before.layout:
+            resources = decided.layout.resources(self._strategy)
+            counted = ", ".join(f"{name}: {count}" for name, count in resources.items())
+            log.info("layout: %s", counted or "nothing")
 
     def _read(self, text: str) -> NodeLayout:
         if not text and not self._default:
             return NodeLayout(tuple(CardLayout(card) for card in self._cards))
         layout = mig.read_layout(text or self._default, self._cards)
-        layout.slots(self.strategy)  # the strategy may not allow it
+        layout.slots(self._strategy)  # the strategy may not allow it
         return layout
 
-    def _remember(self, text: str) -> None:
+    def _keep(self, text: str) -> None:
+        data = text.encode()
         try:
-            if self._memory.exists() and self._memory.read_text() == text:
+            if self._path.exists() and self._path.read_bytes() == data:
                 return
-            self._memory.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(self._memory, text.encode())
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self._path, data)
         except OSError as error:
-            log.warning("%s: a restart will not remember the layout: %s", self._memory, error)
+            log.warning("%s: a restart will not remember the layout: %s", self._path, error)
 
-    def _remembered(self) -> NodeLayout | None:
+    def _last_good(self) -> NodeLayout | None:
         """The last good layout of an earlier run, if it still is one."""
         try:
-            return self._read(self._memory.read_text())
-        except (OSError, InvalidInput):
+            return self._read(self._path.read_bytes().decode())
+        except (OSError, UnicodeDecodeError, InvalidInput):
             return None
 
 
@@ -129,17 +152,13 @@ def _staying(change: Transition) -> str:
     )
 
 
-def _shortened(reason: str) -> str:
+def shortened(reason: str) -> str:
     """The reason on one line; one that is too long ends after a word, and shows that it goes on."""
     return textwrap.shorten(reason, _MOST_REASON, placeholder=" …", break_on_hyphens=False)
 
 
-def _counted(layout: NodeLayout, strategy: Strategy) -> str:
-    return ", ".join(f"{name}: {count}" for name, count in layout.resources(strategy).items()) or "nothing"
-
-
 class LayoutFile:
-    """A layout in a file, followed; without the file there is no wish."""
+    """A layout in a file, followed; without the file none is desired."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,12 +1,12 @@
 """Our node in the API server: the layout that it asks for, and what we answer.
 
 The node is watched, and what it ought to say is compared with what it says; the difference is one merge patch. So a
-label that somebody removes comes back, and an answer that failed is given again.
+label that a person removes comes back, and a patch that failed is sent again.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -17,6 +17,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import NODES, Key, Sink
+from tessera.node.sources.simulated.layout import text_of
 from tessera.node.sources.simulated.report import Report
 from tessera.protocol.kubernetes.objects import MetaIn
 from tessera.protocol.mig.documents import RUNAI_CONFIG
@@ -43,20 +44,16 @@ def _read(raw: bytes) -> MetaIn:
 
 
 class NodeLink:
-    """Follows one node and keeps its labels and annotations as they ought to be."""
+    """Follows one node, and keeps its labels and annotations as they ought to be."""
 
-    def __init__(
-        self,
-        client: Client,
-        name: str,
-        *,
-        on_layout: Callable[[str | None], None],
-        on_silence: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, client: Client, name: str, changed: asyncio.Event | None = None) -> None:
+        """`changed` is set whenever there is something new to read here."""
+        self.heard = False  # whether the node was seen, so that `desired` is what it says
+        self.desired: str | None = None  # the layout that its annotation asks for
+        self.silent = False  # whether the API server has not answered for so long that waiting is no use
         self._client = client
         self._name = name
-        self._on_layout = on_layout
-        self._on_silence = on_silence
+        self._changed = changed or asyncio.Event()
         self._seen: MetaIn | None = None
         self._report: Report | None = None
         self._news = asyncio.Event()
@@ -89,7 +86,8 @@ class NodeLink:
     def upsert(self, one: MetaIn) -> None:
         """The node has changed."""
         self._seen = one
-        self._on_layout((one.annotations or {}).get(RUNAI_CONFIG))
+        self.heard, self.desired = True, (one.annotations or {}).get(RUNAI_CONFIG)
+        self._changed.set()
         self._news.set()
 
     def delete(self, key: Key) -> None:
@@ -102,7 +100,8 @@ class NodeLink:
             async with asyncio.timeout(_PATIENCE):
                 await self._reflector.synced()
         except TimeoutError:
-            self._on_silence()
+            self.silent = True
+            self._changed.set()
 
     async def _answering(self) -> None:
         delay, longest = _RETRY
@@ -119,13 +118,17 @@ class NodeLink:
                 self._news.set()
 
     async def _answer(self) -> None:
-        if self._seen is None or self._report is None:
+        seen, report = self._seen, self._report
+        # a report about an earlier text is no answer to this one, which is about to be looked at
+        if seen is None or report is None or report.desired != text_of(self.desired):
             return
-        patch = self._report.patch(self._seen.labels or {}, self._seen.annotations or {})
-        if patch:
-            path = path_of("v1", "nodes", name=self._name)
-            self._seen = _read(await self._client.patch(path, patch))
-            log.info("node %s: told what its layout did: %s", self._name, ", ".join(sorted(_names(patch))))
+        patch = report.patch(seen.labels or {}, seen.annotations or {})
+        if not patch:
+            return
+        answer = _read(await self._client.patch(path_of("v1", "nodes", name=self._name), patch))
+        log.info("node %s: told what its layout did: %s", self._name, ", ".join(sorted(_names(patch))))
+        if self._seen is seen:  # else the watch has brought something newer meanwhile
+            self._seen = answer
 
 
 def _names(patch: dict[str, dict[str, dict[str, str | None]]]) -> Iterable[str]:

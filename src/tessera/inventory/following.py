@@ -1,0 +1,83 @@
+"""An inventory that is kept right by list and watch."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from tessera.core.devices.capacity import PodUse
+from tessera.inventory.inventory import Inventory, InventoryNode
+from tessera.kube.rest.client import Client
+from tessera.kube.watch.follow import Follower, follow
+from tessera.kube.watch.resource import NODES, UNFINISHED_PODS, Key, Resource, Sink
+
+
+@asynccontextmanager
+async def following(client: Client, inventory: Inventory) -> AsyncIterator["FollowedInventory"]:
+    """Follow a cluster: the inventory is complete when this begins, and right until it ends."""
+    followed = FollowedInventory(inventory)
+    async with follow(client, followed.sinks) as followed.follower:
+        yield followed
+
+
+class FollowedInventory:
+    """An inventory as it changes."""
+
+    follower: Follower
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.changed = asyncio.Event()
+        self._inventory = inventory
+        self._pods: dict[Key, PodUse] = {}  # those that use something that is asked about
+        self.sinks: dict[Resource, Sink[Any]] = {
+            replace(NODES, labels=inventory.selector.text): Sink(
+                inventory.decode_node, self._replace_nodes, self._put_node, self._remove_node
+            ),
+            UNFINISHED_PODS: Sink(inventory.decode_pod, self._replace_pods, self._put_pod, self._remove_pod),
+        }
+
+    @property
+    def trouble(self) -> str:
+        """Why this may not be how things are; empty when it is."""
+        return self.follower.trouble()
+
+    def now(self) -> None:
+        """Bring the inventory's list of pods up to date; its sums are."""
+        self._inventory.pods[:] = [one for one in self._pods.values() if self._inventory.holds(one)]
+
+    def _replace_nodes(self, nodes: Iterable[InventoryNode]) -> None:
+        self._inventory.begin_nodes()
+        for one in nodes:
+            self._inventory.put(one)
+        self.changed.set()
+
+    def _put_node(self, one: InventoryNode) -> None:
+        self._inventory.put(one)
+        self.changed.set()
+
+    def _remove_node(self, key: Key) -> None:
+        self._inventory.remove_node(key.name)
+        self.changed.set()
+
+    def _replace_pods(self, pods: Iterable[PodUse]) -> None:
+        self._inventory.begin_pods()
+        self._pods.clear()
+        for one in pods:
+            self._put_pod(one)
+        self.changed.set()
+
+    def _put_pod(self, one: PodUse) -> None:
+        key = Key(one.namespace, one.name)
+        if self._pods.get(key) == one:
+            return
+        self._remove_pod(key)
+        if one.amounts:
+            self._pods[key] = one
+            self._inventory.capacity.add(one)
+            self.changed.set()
+
+    def _remove_pod(self, key: Key) -> None:
+        if (known := self._pods.pop(key, None)) is not None:
+            self._inventory.capacity.remove(known)
+            self.changed.set()

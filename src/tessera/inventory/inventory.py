@@ -1,0 +1,176 @@
+"""The nodes and pods of a cluster, or of files, read in one pass into a `Capacity`."""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tessera.core.devices.capacity import Capacity, PodUse
+from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.node import Node
+from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.kube.object_files import FileObject, called, naming, objects_in
+from tessera.kube.watch.resource import NODES, UNFINISHED_PODS
+from tessera.protocol.kubernetes import objects
+from tessera.protocol.kubernetes.pod import PodMetaIn
+from tessera.protocol.kubernetes.pod_use import decode_pod_use
+from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
+from tessera.protocol.mig.nodes import GpuNode, gpu_node
+
+if TYPE_CHECKING:
+    from tessera.kube.rest.client import Client
+
+# Told while a long list is read: what it is of and how many there are, then how many were read so far.
+Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryNode:
+    """A node: what it has, and what is known of its GPUs."""
+
+    node: Node
+    gpus: GpuNode
+
+
+@dataclass(slots=True)
+class Inventory:
+    """What is asked about, and what was found."""
+
+    keep: Callable[[str], bool]
+    selector: LabelSelector = EVERYTHING  # of nodes
+    holds: Callable[[PodUse], bool] = lambda _: False  # which pods to keep, beside adding them up
+    places: bool = False  # whether to read where these pods may go
+    capacity: Capacity = field(default_factory=Capacity)
+    gpus: dict[str, GpuNode] = field(default_factory=dict)  # of nodes that say something about them
+    pods: list[PodUse] = field(default_factory=list)
+
+    # reading one object
+
+    def decode_node(self, raw: bytes) -> InventoryNode:
+        """A node, with the resources that are asked about."""
+        decoded = objects.decode_node(raw)
+        return InventoryNode(objects.node_of(decoded, self.keep), gpu_node(decoded))
+
+    def decode_pod(self, raw: bytes) -> PodUse:
+        """What a pod uses of the resources that are asked about."""
+        return decode_pod_use(raw, self.keep, where=self.holds if self.places else None)
+
+    def put(self, one: InventoryNode) -> None:
+        """Take a node in."""
+        self.capacity.put_node(one.node)
+        if one.gpus.label or one.gpus.layout is not None or one.gpus.mapping is not None:
+            self.gpus[one.node.name] = one.gpus
+        else:
+            self.gpus.pop(one.node.name, None)
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node."""
+        self.capacity.remove_node(name)
+        self.gpus.pop(name, None)
+
+    def used(self, name: str) -> dict[str, int]:
+        """How many GPUs and MIG devices of a node pods hold."""
+        usage = self.capacity.usage(name).items()
+        return {resource: int(one.allocated.value) for resource, one in usage if is_any_gpu(resource)}
+
+    def add(self, pod: PodUse) -> None:
+        """Take a pod in."""
+        if pod.amounts:
+            self.capacity.add(pod)
+            if self.holds(pod):
+                self.pods.append(pod)
+
+    # reading everything
+
+    def begin_nodes(self) -> Callable[[bytes], None]:
+        """Begin a list of nodes, from nothing."""
+        self.capacity.forget_nodes()
+        self.gpus.clear()
+        return lambda raw: self.put(self.decode_node(raw))
+
+    def begin_pods(self) -> Callable[[bytes], None]:
+        """Begin a list of pods, from nothing."""
+        self.capacity.forget_pods()
+        self.pods.clear()
+        return lambda raw: self.add(self.decode_pod(raw))
+
+    async def read_cluster(
+        self, client: "Client", *, pods: bool = True, progress: Progress | None = None
+    ) -> None:
+        """Ask an API server; nothing that it sends is kept longer than one object takes to be read."""
+        from tessera.kube.watch.listing import PAGE, read_list
+
+        for resource, begin in (
+            (replace(NODES, labels=self.selector.text), self.begin_nodes),
+            (UNFINISHED_PODS, self.begin_pods),
+        )[: 2 if pods else 1]:
+            query: dict[str, str | int] = {**resource.query, "limit": PAGE}
+            if progress is None:
+                await read_list(client, resource.path, query, begin)
+                continue
+            with progress(resource.name, await _how_many(client, resource.path)) as so_far:
+                await read_list(client, resource.path, query, partial(_counted, begin, so_far))
+
+    def read_files(self, paths: Sequence[str]) -> None:
+        """Read files with objects, as kubectl writes them."""
+        if not self.take(objects_in(paths)):
+            raise InvalidInput(f"{called(*paths)}: no nodes and no pods")
+
+    def take(self, found: Iterable[FileObject]) -> set[str]:
+        """Take nodes and pods, each once, and pass over other kinds of objects; which of both there were."""
+        seen: set[tuple[str, str, str]] = set()
+        for where, kind, raw in found:
+            if kind not in ("Node", "Pod"):
+                continue
+            with naming(where):
+                name = _name(raw).metadata
+                key = (kind, name.namespace or "", name.name or "")
+                if key in seen:
+                    continue
+                seen.add(key)
+                if kind == "Pod":
+                    self.add(self.decode_pod(raw))
+                elif self.selector.matches((one := self.decode_node(raw)).node.labels):
+                    self.put(one)
+        return {kind for kind, _, _ in seen}
+
+
+class _Named(msgspec.Struct):
+    metadata: PodMetaIn
+
+
+_name: Final = objects.decoder(_Named)
+
+
+class _Count(msgspec.Struct):
+    remainingItemCount: int = 0  # noqa: N815 # as in the API
+
+
+class _Page(msgspec.Struct):
+    metadata: _Count
+
+
+async def _how_many(client: "Client", path: str) -> int:
+    """How many objects a collection has; few when the server does not say."""
+    page = await client.get(path, {"limit": 1})
+    try:
+        return 1 + msgspec.json.decode(page, type=_Page).metadata.remainingItemCount
+    except msgspec.MsgspecError:
+        return 0
+
+
+def _counted(
+    begin: Callable[[], Callable[[bytes], None]], so_far: Callable[[int], None]
+) -> Callable[[bytes], None]:
+    """The same list begun, and how many of its objects were read told each time."""
+    take, numbers = begin(), count(1)
+
+    def counted(raw: bytes) -> None:
+        take(raw)
+        so_far(next(numbers))
+
+    return counted

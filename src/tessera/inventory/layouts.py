@@ -1,0 +1,90 @@
+"""Layouts, with what is known of the cards that they are for; those of nodes as the nodes say them."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from tessera.core.errors import InvalidInput
+from tessera.core.mig.geometry import Product
+from tessera.core.mig.layout import Entry, NodeLayout, Strategy, entries_of, resolve
+from tessera.inventory.inventory import Inventory
+from tessera.protocol.mig import documents as mig
+from tessera.protocol.mig.nodes import PRODUCT, GpuNode, present_layout
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A layout document, and what is known of the cards that it is for."""
+
+    where: str
+    document: mig.MigDocument
+    product: Product | None = None
+    cards: int | None = None
+    strategy: Strategy = Strategy.MIXED
+    present: NodeLayout | None = None  # how a node's cards are cut, whatever is desired
+    used: Mapping[str, int] | None = None  # devices that pods hold, by resource; None: unknown
+    pending: str = ""  # why a node's cards are not cut as desired yet
+
+    def configs(self, name: str | None) -> dict[str, tuple[Entry, ...]]:
+        """The configuration of that name, or all there are."""
+        return {name: self.document.select(name)} if name else dict(self.document.configs)
+
+    def layout(self, entries: tuple[Entry, ...]) -> NodeLayout:
+        """The layout that the entries give the cards; as many as they name where their number is unknown."""
+        if self.product is None:
+            raise InvalidInput(f"{self.where}: which product are the cards? Say it with --product")
+        named = [number for entry in entries for number in entry.cards or ()]
+        return resolve(entries, [self.product] * (self.cards or max(named, default=0) + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A node whose layout cannot be read, or whose cards are unknown."""
+
+    where: str
+    reason: str
+
+
+def node_layouts(
+    inventory: Inventory,
+    product: Product | None = None,
+    cards: int | None = None,
+    *,
+    with_used: bool = False,
+    only: Collection[str] = (),
+) -> list[Source | Unreadable]:
+    """The layouts of nodes that say how their cards are cut, or should be.
+
+    What the caller says about the cards goes before what a node says.
+    """
+    return [
+        _of_node(
+            node, product or node.product, cards or node.cards, inventory.used(name) if with_used else None
+        )
+        for name, node in inventory.gpus.items()
+        if (node.layout is not None or node.mapping is not None) and (not only or name in only)
+    ]
+
+
+def _of_node(
+    node: GpuNode, product: Product | None, cards: int | None, used: Mapping[str, int] | None
+) -> Source | Unreadable:
+    where = f"node {node.name}"
+    if product is None:
+        called = f'unknown product "{node.label}"' if node.label else f"no label {PRODUCT}"
+        return Unreadable(where, f"{called}; say it with --product")
+    try:
+        present = present_layout(node) if node.mapping is not None else None
+    except InvalidInput as error:
+        if node.layout is None:
+            return Unreadable(where, str(error))
+        present = None  # the desired layout is still worth a look
+    try:
+        document = (
+            mig.MigDocument(mig.Format.RUNAI, {mig.SELECTED: entries_of(present)})
+            if node.layout is None and present is not None
+            else mig.read(node.layout or "", mig.RUNAI_CONFIG)
+        )
+    except InvalidInput as error:
+        return Unreadable(where, str(error))
+    pending = (node.reason or "the node gives no reason") if node.state == "pending" else ""
+    return Source(where, document, product, cards, node.strategy, present, used, pending)

@@ -1,0 +1,139 @@
+"""Objects in files, as `kubectl get -o yaml` or `-o json` writes them, in place of an API server.
+
+Everything that reads such files reads them here: the webhook's `--nodes`, `tessera admit`, the inventory.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.node import Namespace, Node
+from tessera.protocol import yaml
+from tessera.protocol.kubernetes import objects
+from tessera.protocol.kubernetes.workloads import title_of
+
+_SUFFIXES: Final = (".json", ".yaml", ".yml")
+
+T = TypeVar("T")
+
+
+class FileObject(NamedTuple):
+    """An object in a file."""
+
+    where: str
+    kind: str
+    raw: bytes  # as JSON
+
+
+class _Outermost(msgspec.Struct):
+    kind: str = ""
+    items: list[msgspec.Raw] | None = None
+
+
+_outermost: Final = msgspec.json.Decoder(_Outermost).decode
+
+
+def read_file(path: str) -> bytes:
+    """A file's bytes; `-` is standard input."""
+    if path == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{path}: {(error.strerror or str(error)).lower()}") from error
+
+
+def called(*paths: str) -> str:
+    """Paths as messages name them."""
+    return ", ".join("standard input" if path == "-" else path for path in paths)
+
+
+@contextmanager
+def naming(where: str) -> Iterator[None]:
+    """Complaints about what is in a file begin with its name."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(f"{where}: {error}") from error
+
+
+def documents_in(file: str) -> list[dict[str, Any]]:
+    """The objects in a file as documents, those of Lists taken out."""
+    documents = yaml.load_all(read_file(file), called(file))
+    with naming(called(file)):
+        return objects.items(documents)
+
+
+def objects_in(paths: Iterable[str]) -> Iterator[FileObject]:
+    """Every object in some files; of a folder all files that can hold any, as `kubectl cluster-info dump` writes them."""
+    for path in paths:
+        files = [path]
+        if path != "-" and Path(path).is_dir():
+            files = [str(file) for file in sorted(Path(path).rglob("*")) if file.suffix in _SUFFIXES]
+            if not files:
+                raise InvalidInput(f"{path}: no files that end in {', '.join(_SUFFIXES)}")
+        for file in files:
+            yield from objects_in_text(read_file(file), called(file))
+
+
+def objects_in_text(text: bytes, where: str) -> Iterator[FileObject]:
+    """Every object in a text. Of JSON only the outermost layer is decoded, which is much faster."""
+    try:
+        whole = _outermost(text)
+        items = [(raw, _outermost(raw).kind) for raw in whole.items or ()]
+    except (msgspec.MsgspecError, RecursionError):
+        yield from objects_in_documents(yaml.load_all(text, where), where)
+        return
+    if not whole.kind.endswith("List"):
+        yield FileObject(where, whole.kind, text)
+        return
+    for raw, kind in items:
+        # a typed list leaves its items' kind out
+        yield FileObject(where, kind or whole.kind.removesuffix("List"), bytes(raw))
+
+
+def objects_in_documents(documents: Iterable[object], where: str) -> Iterator[FileObject]:
+    """Every object in documents that are parsed already."""
+    with naming(where):
+        found = objects.items(documents)
+    for one in found:
+        yield FileObject(where, str(one.get("kind") or ""), msgspec.json.encode(one))
+
+
+@dataclass(frozen=True, slots=True)
+class NodesAndNamespaces:
+    """What a file says that a cluster has."""
+
+    nodes: tuple[Node, ...]
+    namespaces: tuple[Namespace, ...]
+
+
+def nodes_and_namespaces(
+    found: Iterable[FileObject], keep: Callable[[str], bool] | None = None
+) -> NodesAndNamespaces:
+    """Nodes (with the resources to keep) and namespaces; any other kind is refused."""
+    nodes: list[Node] = []
+    namespaces: list[Namespace] = []
+    for one in found:
+        with naming(one.where):
+            match one.kind:
+                case "Node":
+                    nodes.append(objects.node_of(_decoded(objects.decode_node, one), keep))
+                case "Namespace":
+                    namespaces.append(objects.namespace_of(_decoded(objects.decode_namespace, one)))
+                case kind:
+                    raise InvalidInput(f"kind {kind or '(none)'} is neither a Node nor a Namespace")
+    return NodesAndNamespaces(tuple(nodes), tuple(namespaces))
+
+
+def _decoded(decode: Callable[[bytes], T], one: FileObject) -> T:
+    try:
+        return decode(one.raw)
+    except objects.InvalidObject as error:
+        raise InvalidInput(f"{title_of(msgspec.json.decode(one.raw), one.kind)}: {error}") from error

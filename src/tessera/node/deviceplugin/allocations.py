@@ -1,0 +1,135 @@
+"""What the kubelet has allocated, and how it proves that a device is free.
+
+PodResources names the pods that hold devices, and that is all it is good for: for about a second after every start of the
+kubelet its list is empty, then static pods are in it and the API server's are not, and plain init containers never are. So
+a device that the list lacks may be in use. What proves it free is the kubelet's checkpoint (read in Kubernetes 1.36,
+pkg/kubelet/cm/devicemanager/manager.go):
+
+- The kubelet reads its checkpoint before it serves anything, so it never knows less than what it wrote last.
+- It strikes out a pod's devices in `UpdateAllocatedDevices` alone, which does nothing until every source of pods has been
+  heard, and then takes the pods that have ended. `List` calls it.
+- Every message of ListAndWatch makes it write the checkpoint, whole, by renaming.
+
+Hence: call List, send the devices once more, and read the checkpoint that comes after that. A device that is in none of its
+entries is free. As long as no such checkpoint comes, what was held is held.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+from tessera.core.errors import InvalidInput
+from tessera.kube.files import signature_of
+from tessera.node.holders import A_POD, Holders, Key
+from tessera.node.rpc import CallFailed, call
+from tessera.protocol.kubelet import checkpoint, messages
+from tessera.protocol.kubelet.podresources_pb2 import ListPodResourcesRequest
+
+log = logging.getLogger(__name__)
+
+_TIMEOUT: Final = 1.0  # seconds for List; the kubelet waits for us meanwhile
+_PATIENCE: Final = 1.0  # seconds for the checkpoint; one write and one fsync, usually some milliseconds
+_LOOK: Final = 0.01  # seconds between looks at it
+_AGAIN: Final = (
+    5.0  # seconds until the kubelet is made to write once more about what it has just said is held
+)
+
+
+class Allocations:
+    """Keeps the record of holders right by what the kubelet says and proves."""
+
+    def __init__(
+        self,
+        kubelet_dir: Path,
+        holders: Holders,
+        send_again: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`send_again` sends one list of devices to the kubelet once more; False when no kubelet listens."""
+        self._socket = kubelet_dir / "pod-resources" / "kubelet.sock"
+        self._checkpoint = kubelet_dir / "device-plugins" / checkpoint.FILE
+        self._holders = holders
+        self._send_again = send_again
+        self._clock = clock
+        self._listed: Mapping[Key, str] = {}
+        self._proven = False  # whether there was a proof in this run
+        self._unimplemented = False  # whether the kubelet will never say
+        self._refuted: tuple[frozenset[Key], float] = (
+            frozenset(),
+            0.0,
+        )  # not free after all, and when that was said
+        self._complained = False
+
+    @property
+    def listed(self) -> Mapping[Key, str]:
+        """Who holds what, as the kubelet said last; there may be more."""
+        return self._listed
+
+    def held(self, keys: Collection[Key]) -> dict[Key, str]:
+        """Those of these devices that are not proven free, and who holds them.
+
+        Before the first proof that is all of them: the record may come from a disk that was full.
+        """
+        held = self._holders.of(keys)
+        if self._proven or self._unimplemented or not self._socket.exists():
+            return held
+        return dict.fromkeys(keys, A_POD) | held
+
+    async def ask(self) -> bool:
+        """Ask the kubelet which pods hold devices; False when it cannot be asked."""
+        try:
+            answer = await call(self._socket, messages.LIST_PODS, ListPodResourcesRequest(), _TIMEOUT)
+        except CallFailed as error:
+            self._unimplemented = error.status is grpc.StatusCode.UNIMPLEMENTED
+            if not self._complained:
+                log.warning(
+                    "cannot ask which devices are in use, what was handed out counts as used: %s", error
+                )
+                self._complained = True
+            return False
+        if self._complained:
+            log.info("the kubelet says again which devices are in use")
+            self._complained = False
+        self._listed = messages.holders(answer)
+        return True
+
+    async def settle(self, keys: Collection[Key]) -> None:
+        """Bring the record up to date for these devices, as far as the kubelet proves anything now."""
+        if not await self.ask():
+            return
+        self._holders.named({key: self._listed[key] for key in keys if key in self._listed})
+        doubtful = self._holders.all - self._listed.keys()
+        if self._proven and self._refuted_lately(doubtful):
+            return
+        allocated = await self._written_anew()
+        if allocated is None:
+            return
+        self._proven = True
+        self._holders.proven(allocated & {*keys, *self._holders.all})
+        self._refuted = (self._holders.all & doubtful, self._clock())
+
+    def _refuted_lately(self, doubtful: frozenset[Key]) -> bool:
+        """Whether nothing is in doubt, or only what the kubelet has just written that it is held."""
+        if not doubtful:
+            self._refuted = (doubtful, self._clock())
+        refuted, at = self._refuted
+        return refuted == doubtful and self._clock() < at + _AGAIN
+
+    async def _written_anew(self) -> frozenset[Key] | None:
+        """What is in the checkpoint that the kubelet writes because of what we send now; None: it wrote none."""
+        before = signature_of(self._checkpoint)
+        if not self._send_again():
+            return None
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                while signature_of(self._checkpoint) in (before, None):
+                    await asyncio.sleep(_LOOK)
+            return checkpoint.allocated(self._checkpoint.read_bytes())
+        except (TimeoutError, OSError, InvalidInput) as error:
+            log.debug("the kubelet proves nothing about devices now: %r", error)
+            return None

@@ -1,0 +1,134 @@
+"""The simulated cards of one node, as a whole: desired text in, devices out, and a report about what became of them."""
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tessera.core.devices.device import Device
+from tessera.core.devices.transition import Transition
+from tessera.core.mig.layout import NodeLayout
+from tessera.core.planning.fragmentation import CardUse, occupied
+from tessera.kube.rest.client import Client
+from tessera.node.metrics import Metrics
+from tessera.node.sources import SourceFailed
+from tessera.node.sources.simulated.cards import CardDevices
+from tessera.node.sources.simulated.layout import Decided, LayoutFile, Layouts, Outcome
+from tessera.node.sources.simulated.node_link import NodeLink
+from tessera.node.sources.simulated.report import beside, report_of, without
+from tessera.protocol.configuration.devices import SimulatedCards
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _There:
+    """What is on the cards, whatever is desired of them."""
+
+    layout: NodeLayout  # the devices that pods can be given
+    leaving: frozenset[str]  # the ids of those that stay for their pods
+
+
+class SimulatedSource:
+    """Owns cards, layout and report. Every method runs in the event loop, and none waits."""
+
+    def __init__(
+        self,
+        configuration: SimulatedCards,
+        *,
+        node: str,
+        state_dir: Path,
+        metrics: Metrics,
+        client: Client | None = None,
+        layout_file: Path | None = None,
+        changed: asyncio.Event | None = None,
+    ) -> None:
+        """The layout comes from the file, or else from the node that `client` sees, or else from the configuration.
+
+        `changed` is set when another layout is desired, so that the next look need not wait for its second.
+        """
+        self._node = node
+        self._strategy = configuration.strategy
+        self._metrics = metrics
+        self._file = LayoutFile(layout_file) if layout_file else None
+        self._link = NodeLink(client, node, changed) if client and not layout_file else None
+        self._layouts = Layouts(
+            configuration.cards,
+            configuration.strategy,
+            default=configuration.layout,
+            path=state_dir / "layout",
+        )
+        self._cards = CardDevices(
+            node=node,
+            strategy=configuration.strategy,
+            tools=state_dir,
+            env_list=configuration.env_list,
+            cdi_kind=configuration.cdi_kind,
+            numa_nodes=configuration.numa_nodes,
+        )
+        self._decided: Decided | None = None
+        self._outcome: Outcome | None = None
+        self._there: _There | None = None  # None: nothing yet
+        self._reported: tuple[Decided, Outcome, _There | None] | None = None
+
+    async def run(self) -> None:
+        """Follow the node and write reports to it until cancelled; without a cluster there is nothing to do."""
+        if self._link is not None:
+            await self._link.run()
+
+    async def devices(self) -> Sequence[Device]:
+        """The devices of the layout that is desired now, or of the last good one."""
+        self._decided = self._decide()
+        if self._decided is None:
+            raise SourceFailed("the layout of the simulated cards is not known yet")
+        return self._cards.of(self._decided.layout)
+
+    def settled(self, change: Transition) -> None:
+        """What became of the devices that were given last: say it in the log, in the metrics and at the node."""
+        if self._decided is not None:
+            waiting = {device.id for device in change.waiting}
+            leaving = frozenset(device.id for device in change.leaving)
+            self._there = _There(without(self._decided.layout, self._node, waiting), leaving)
+            self._say(self._decided, self._decided.outcome(change))
+
+    def not_settled(self, reason: str) -> None:
+        """The devices that were given last could not be put in place: those that were there before still are."""
+        if self._decided is not None:
+            self._say(self._decided, self._decided.not_in_place(reason))
+
+    def use(self, held: Collection[tuple[str, str]]) -> tuple[CardUse, ...]:
+        """The cards as they are cut now, and which of their devices are among these that pods hold."""
+        if self._there is None:
+            return ()
+        layout = beside(self._there.layout, self._node, self._there.leaving)
+        slots = {
+            slot
+            for resource, some in layout.slots(self._strategy).items()
+            for slot in some
+            if (resource, slot.uuid(self._node)) in held
+        }
+        return occupied(layout, slots)
+
+    def _say(self, decided: Decided, outcome: Outcome) -> None:
+        if outcome != self._outcome:
+            if self._outcome is None or outcome.state is not self._outcome.state:
+                self._metrics.layout(outcome.state)
+            log.info("layout %s%s", outcome.state, f": {outcome.reason}" if outcome.reason else "")
+            self._outcome = outcome
+        news = (decided, outcome, self._there)
+        if self._link is not None and self._there is not None and news != self._reported:
+            self._reported = news
+            layout, leaving = self._there.layout, self._there.leaving
+            self._link.report(
+                report_of(self._node, layout, leaving, self._strategy, decided.desired, outcome)
+            )
+
+    def _decide(self) -> Decided | None:
+        if self._link is None:
+            return self._layouts.decide(self._file.read() if self._file else None, self._decided)
+        if self._link.heard:
+            return self._layouts.decide(self._link.desired, self._decided)
+        if self._link.silent and self._decided is None:
+            return self._layouts.recall()
+        return self._decided

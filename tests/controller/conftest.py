@@ -1,0 +1,46 @@
+"""Rollouts against a stand-in cluster whose nodes answer."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tessera.controller.layouts.changes import Wanted
+from tessera.controller.layouts.rollout import Rollout
+from tessera.controller.layouts.targets import changes_of
+from tessera.kube.rest.client import Client
+from tessera.protocol.kubernetes.selector import LabelSelector
+from tessera.protocol.mig import documents as mig
+from tests.build import MIG
+from tests.controller.plugin import FakePlugin
+from tests.inventory.objects import LAYOUT, node
+from tests.kube.served import served  # noqa: F401 # a fixture
+
+BIG = {MIG + "2g.20gb": "4", MIG + "3g.30gb": "2"}
+
+
+@pytest.fixture
+def roll_out(served, monkeypatch):  # noqa: F811 # the fixture
+    """Gives a layout to nodes of three that answer: how each ended, by name, and what was told meanwhile."""
+    served.add(*(node(f"gpu-{number}", BIG, "NVIDIA-H200", layout=LAYOUT) for number in range(3)))
+    monkeypatch.setattr(Rollout, "settles", 0.05)
+
+    def call(layout, *names, at_once=1, timeout=20.0):
+        told: list[str] = []
+
+        async def work():
+            async with Client(served.server.cluster) as client:
+                wanted = Wanted(mig.read(layout), None, label=False, text=layout)
+                changes = await changes_of(client, wanted, names, LabelSelector.parse(""))
+                rollout = Rollout(client, at_once=at_once, timeout=timeout, tell=told.append)
+                await rollout.run(changes)
+                return rollout
+
+        rollout = asyncio.run(work())
+        ended = {name: (str(one.result), one.reason) for name, one in rollout.outcomes.items()}
+        return SimpleNamespace(ended=ended, told=told, succeeded=rollout.succeeded)
+
+    runner: Any = call
+    runner.cluster, runner.plugin = served, FakePlugin(served)
+    return runner

@@ -1,0 +1,41 @@
+"""Whether a node shows its layout: its state and what it offers, side by side."""
+
+import pytest
+
+from tessera.controller.layouts.progress import Progress, offered_by, progress_of
+from tessera.protocol.kubernetes.objects import decode_node
+from tessera.protocol.mig.nodes import gpu_node
+from tests.build import GPU, MIG
+
+ONES, TWOS = MIG + "1g.10gb", MIG + "2g.20gb"
+
+
+def node(state="", reason="", **allocatable):
+    labels = b'{"nvidia.com/mig.config.state": "%s"}' % state.encode() if state else b"{}"
+    text = b'{"metadata": {"name": "n", "labels": %s, "annotations": {"nvidia.com/mig.config.reason": "%s"}}}'
+    return gpu_node(decode_node(text % (labels, reason.encode())))
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "offered", "expected", "progress"),
+    [
+        ("success", "", {ONES: 4}, {ONES: 4}, Progress(shown=True)),
+        ("success", "", {ONES: 4}, None, Progress(shown=True)),
+        ("success", "", {ONES: 3}, {ONES: 4}, Progress(shown=False, waits="state success; 1g.10gb current 3, desired 4")),
+        ("", "", {TWOS: 8}, {TWOS: 0}, Progress(shown=False, waits="waiting for the node's state; 2g.20gb current 8, desired 0")),
+        ("", "", {}, None, Progress(shown=False, waits="waiting for the node's state")),
+        ("pending", "ml/train", {TWOS: 1}, {ONES: 4}, Progress(shown=False, waits="state pending; 1g.10gb current 0, desired 4; 2g.20gb current 1, desired 0", reason="ml/train")),
+        ("failed", "no such card", {ONES: 4}, {ONES: 4}, Progress(shown=False, refused="no such card")),
+        ("failed", "", {}, None, Progress(shown=False, refused="the node reports failed, and no reason")),
+    ],
+)  # fmt: skip
+def test_progress(state, reason, offered, expected, progress):
+    """A layout holds when the state is success and nothing is missing; else what is missing is named."""
+    assert progress_of(node(state, reason), offered, expected) == progress
+
+
+def test_what_a_node_offers():
+    """GPUs and MIG devices alone, and none of which there are none."""
+    status = f'{{"allocatable": {{"{ONES}": "4", "{TWOS}": "0", "{GPU}": "2", "cpu": "64"}}}}'
+    one = decode_node(f'{{"metadata": {{"name": "n"}}, "status": {status}}}'.encode())
+    assert offered_by(one) == {ONES: 4, GPU: 2}

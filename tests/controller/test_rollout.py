@@ -1,0 +1,215 @@
+"""Rollouts: a few nodes at a time, each seen to take its layout, and put back when it does not."""
+
+import pytest
+
+from tessera.controller.layouts.rollout import MaxUnavailable
+from tessera.core.errors import InvalidInput
+from tessera.protocol.mig import documents as mig
+from tessera.simulation.control_plane.store import StatusError
+from tests.build import GPU, MIG
+from tests.controller.conftest import BIG
+from tests.inventory.objects import LAYOUT, node
+from tests.kube.apiserver import status as refusal
+
+ONES = "1g.10gb=2"
+ONES_TEXT = LAYOUT.replace("[2g.20gb, 2g.20gb, 3g.30gb]", "[1g.10gb, 1g.10gb]")
+ALL = ("gpu-0", "gpu-1", "gpu-2")
+
+
+def written(roll_out, name):
+    return roll_out.cluster.node(name)["metadata"].get("annotations", {}).get("run.ai/mig.config")
+
+
+def state(roll_out, name):
+    return roll_out.cluster.node(name)["metadata"]["labels"].get("nvidia.com/mig.config.state")
+
+
+@pytest.mark.parametrize(("text", "of_3", "of_100"), [("1", 1, 1), ("2", 2, 2), ("67%", 2, 67), ("1%", 1, 1), ("200", 200, 200)])  # fmt: skip
+def test_max_unavailable(text, of_3, of_100):
+    """A number of nodes, or a part of them that is never none."""
+    one = MaxUnavailable.parse(text)
+    assert (one.of(3), one.of(100)) == (of_3, of_100)
+
+
+@pytest.mark.parametrize("text", ["0", "0%", "many%", "", "-1", "1.5", "²", "1000000"])
+def test_max_unavailable_refuses(text):
+    """What is no number of nodes is told."""
+    with pytest.raises(InvalidInput) as caught:
+        MaxUnavailable.parse(text)
+    assert str(caught.value) == f'"{text}" is not a number of nodes such as 2, nor a part of them such as 25%'
+
+
+@pytest.mark.parametrize(("at_once", "expected"), [(1, 1), (2, 2), (9, 3)])
+def test_so_many_at_a_time(roll_out, at_once, expected):
+    """So many nodes are under way at a time, never more."""
+    under_way, most = set(), 0
+
+    def asked(name, _):
+        nonlocal most
+        under_way.add(name)
+        most = max(most, len(under_way))
+        if len(under_way) == expected or len(roll_out.plugin.seen) == 3:  # no more will come: answer them
+            for one, text in roll_out.plugin.seen:
+                if one in under_way:
+                    roll_out.cluster.loop.call_soon(roll_out.plugin.answer, one, text)
+
+    def answered(name, _):
+        under_way.discard(name)
+        return ""
+
+    roll_out.plugin.on_layout, roll_out.plugin.refuses = asked, answered
+    roll_out.plugin.absent = set(ALL)
+    assert roll_out(ONES, *ALL, at_once=at_once).ended == dict.fromkeys(ALL, ("done", ""))
+    assert most == expected
+
+
+def test_a_node_that_refuses_stops_the_rollout(roll_out):
+    """It gets its old layout back with the reason told, and no further node is begun; the same again goes on."""
+    roll_out.plugin.refuses = lambda name, text: (
+        "card 1 is broken" if name == "gpu-1" and "1g" in text else ""
+    )
+    found = roll_out(ONES, *ALL)
+    assert found.ended == {
+        "gpu-0": ("done", ""),
+        "gpu-1": ("put back", "card 1 is broken; the old layout is back"),
+        "gpu-2": ("not begun", ""),
+    }
+    assert not found.succeeded
+    assert found.told[-1] == "gpu-1: not taken, the old layout is written again"
+    assert [written(roll_out, name) == LAYOUT for name in ALL] == [False, True, True]
+    roll_out.plugin.refuses = lambda name, text: ""
+    assert roll_out(ONES, *ALL).succeeded
+
+
+def test_node_without_a_layout(roll_out):
+    """A node that had no layout gets one; when that fails, it has none again."""
+    roll_out.cluster.add(
+        node("fresh", {GPU: "2"}, "NVIDIA-H200", **{"gpu.memory": "71680", "gpu.count": "2"})
+    )
+    roll_out.plugin.refuses = lambda name, text: "no such thing" if text else ""
+    assert roll_out(ONES, "fresh").ended == {"fresh": ("put back", "no such thing; the old layout is back")}
+    assert written(roll_out, "fresh") is None
+    roll_out.plugin.refuses = lambda name, text: ""
+    assert roll_out(ONES, "fresh").succeeded
+    assert roll_out.cluster.node("fresh")["status"]["allocatable"][MIG + "1g.10gb"] == "4"
+
+
+def test_pods_that_hold_the_old_devices(roll_out):
+    """Why a node waits is told once, while it waits; how it ended names what was missing."""
+    why = "3 to come after 1 × 3g.30gb, kept for ml/train"
+
+    def answer(offers):
+        def change(document):
+            document["metadata"]["labels"]["nvidia.com/mig.config.state"] = "pending"
+            document["metadata"]["annotations"]["nvidia.com/mig.config.reason"] = why
+            document["status"]["allocatable"] = offers
+
+        roll_out.cluster.changing_node("gpu-0", change)
+
+    def hold(name, text):
+        if text != LAYOUT:
+            roll_out.plugin.absent = {"gpu-0"}
+            later = roll_out.cluster.loop.call_later
+            later(0.1, answer, BIG)
+            later(0.3, answer, {MIG + "1g.10gb": "1"})
+        else:
+            roll_out.plugin.absent = set()
+
+    roll_out.plugin.on_layout = hold
+    found = roll_out(ONES, "gpu-0", timeout=1.0)
+    assert found.told[-3:] == [
+        f"gpu-0: state pending; 1g.10gb current 0, desired 4; 2g.20gb current 4, desired 0; 3g.30gb current 2, desired 0: {why}",
+        "gpu-0: state pending; 1g.10gb current 1, desired 4",
+        "gpu-0: not taken, the old layout is written again",
+    ]
+    why = "the layout is not in place after 1 s: state pending; 1g.10gb current 1, desired 4; the old layout is back"
+    assert found.ended == {"gpu-0": ("put back", why)}
+
+
+def test_a_failure_of_before_is_not_this_one(roll_out):
+    """What a node said of its old layout is not taken for an answer to the new one."""
+
+    def spoil(document):
+        document["metadata"]["labels"]["nvidia.com/mig.config.state"] = "failed"
+        document["metadata"]["annotations"]["nvidia.com/mig.config.reason"] = "an old story"
+
+    roll_out.cluster.change_node("gpu-0", spoil)
+    assert roll_out(ONES, "gpu-0").succeeded
+
+
+def test_a_node_that_does_not_answer(roll_out):
+    """A node that never shows the layout: after the timeout the old one is back, state and all."""
+    roll_out.plugin.absent = {"gpu-0"}
+    waits = "waiting for the node's state; 1g.10gb current 0, desired 4; 2g.20gb current 4, desired 0; 3g.30gb current 2, desired 0"
+    why = f"the layout is not in place after 0.3 s: {waits}; the old layout is back"
+    assert roll_out(ONES, "gpu-0", timeout=0.3).ended == {"gpu-0": ("put back", why)}
+    assert (written(roll_out, "gpu-0"), state(roll_out, "gpu-0")) == (LAYOUT, "success")
+
+
+def test_written_and_not_waited_for(roll_out):
+    """Without waiting, writing is all."""
+    roll_out.plugin.absent = {"gpu-0", "gpu-1"}
+    found = roll_out(ONES, "gpu-0", "gpu-1", timeout=None)
+    assert found.ended == dict.fromkeys(("gpu-0", "gpu-1"), ("written", ""))
+    assert found.succeeded
+    assert mig.read(written(roll_out, "gpu-1")) == mig.read(ONES_TEXT)
+
+
+def test_conflicts_are_tried_again(roll_out):
+    """A kubelet that writes its node at the same moment does no harm."""
+    left = [2]
+
+    def intercept(request):
+        if request.method == "PATCH" and left[0]:
+            left[0] -= 1
+            return refusal(StatusError(409, "Conflict", "the object has been modified"))
+        return None
+
+    roll_out.cluster.server.intercept = intercept
+    assert roll_out(ONES, "gpu-0").succeeded
+    assert left == [0]
+
+
+def test_a_node_that_changes_all_the_time(roll_out):
+    """After some conflicts in a row it is given up, and the node is as it was."""
+    conflict = refusal(StatusError(409, "Conflict", "the object has been modified"))
+    roll_out.cluster.server.intercept = lambda request: conflict if request.method == "PATCH" else None
+    assert roll_out(ONES, "gpu-0").ended == {
+        "gpu-0": ("failed", "the node changed 5 times while it was written to; the node is as it was")
+    }
+
+
+def test_another_client_wins(roll_out):
+    """A layout that another client writes meanwhile is left alone, before and after ours."""
+    other = LAYOUT.replace("[2g.20gb, 2g.20gb, 3g.30gb]", "[7g.70gb]")
+
+    def set_layout(document):
+        document["metadata"]["annotations"]["run.ai/mig.config"] = other
+
+    def overtake(name, text):
+        if "1g.10gb" in text:
+            roll_out.cluster.loop.call_soon(lambda: roll_out.cluster.changing_node(name, set_layout))
+
+    roll_out.plugin.absent = {"gpu-0"}
+    roll_out.plugin.on_layout = overtake
+    assert roll_out(ONES, "gpu-0").ended == {
+        "gpu-0": ("failed", "another client changed run.ai/mig.config meanwhile; left as it is")
+    }
+    assert written(roll_out, "gpu-0") == other
+
+
+def test_cluster_lost_half_way(roll_out):
+    """When the old layout cannot be put back either, the command that does it is told."""
+
+    def intercept(request):
+        patches = [one for one in roll_out.cluster.server.requests if one.method == "PATCH"]
+        if request.method == "PATCH" and len(patches) > 1:
+            return refusal(StatusError(500, "InternalError", "etcd is away"))
+        return None
+
+    roll_out.cluster.server.intercept = intercept
+    roll_out.plugin.refuses = lambda name, text: "no"
+    result, reason = roll_out(ONES, "gpu-0").ended["gpu-0"]
+    assert result == "failed"
+    assert reason.startswith("no; the old layout could not be put back (")
+    assert reason.endswith(f"kubectl annotate node gpu-0 --overwrite run.ai/mig.config='{LAYOUT}'")

@@ -1,0 +1,81 @@
+"""Objects in files: every object once, whatever the file's shape, and complaints with the file's name in front."""
+
+import json
+
+import pytest
+
+from tessera.core.errors import InvalidInput
+from tessera.kube.object_files import called, nodes_and_namespaces, objects_in, objects_in_text
+from tessera.protocol import yaml
+
+NODE = {"kind": "Node", "metadata": {"name": "a"}}
+POD = {"kind": "Pod", "metadata": {"name": "p"}}
+
+
+@pytest.mark.parametrize(
+    ("documents", "found"),
+    [
+        ([NODE], [NODE]),
+        ([NODE, POD], [NODE, POD]),
+        ([{"kind": "List", "items": [NODE, POD]}], [NODE, POD]),
+        ([{"kind": "NodeList", "items": [{"metadata": {"name": "a"}}]}], [NODE]),
+        ([{"kind": "List", "items": []}], []),
+        ([{"kind": "List"}], []),
+        ([{"metadata": {"name": "a"}}], [{"metadata": {"name": "a"}}]),
+    ],
+)
+def test_json_and_yaml_say_the_same(documents, found):
+    """The quick reading of JSON finds what the reading of YAML finds."""
+    expected = [(one.get("kind", ""), one["metadata"]) for one in found]
+    texts = [
+        "---\n".join(map(yaml.dump, documents)),
+        *(map(json.dumps, documents[:1] if len(documents) == 1 else [])),
+    ]
+    for text in texts:
+        seen = list(objects_in_text(text.encode(), "f"))
+        assert [(one.kind, json.loads(one.raw)["metadata"]) for one in seen] == expected
+        assert all(one.where == "f" for one in seen)
+
+
+def test_folders(tmp_path):
+    """Of a folder every file that can hold objects is read, in order; one without any is refused."""
+    (tmp_path / "pods").mkdir()
+    (tmp_path / "nodes.yaml").write_text(yaml.dump(NODE))
+    (tmp_path / "pods" / "p.json").write_text(json.dumps(POD))
+    (tmp_path / "notes.txt").write_text("kind: Node")
+    assert [one.kind for one in objects_in([str(tmp_path)])] == ["Node", "Pod"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InvalidInput, match=r"empty: no files that end in \.json, \.yaml, \.yml"):
+        list(objects_in([str(tmp_path / "empty")]))
+
+
+def test_names():
+    """Standard input has a name of its own in messages."""
+    assert called("a", "-", "b") == "a, standard input, b"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"kind: Pod", "f: kind Pod is neither a Node nor a Namespace"),
+        (b"a: 1", "f: kind (none) is neither a Node nor a Namespace"),
+        (b"[1]", "f: expected a Kubernetes object, got a list"),
+        (b"kind: Node\nmetadata: {name: n}\nstatus: 7", "f: Node n: status: expected object | null, got int"),
+        (b"kind: Node\nmetadata: 7", "f: Node (no name): metadata: expected object, got int"),
+        (b'{"kind": "NodeList", "items": 7}', "f: NodeList.items: expected a list, got a number"),
+        (b'{"kind": "NodeList", "items": [7]}', "f: NodeList.items[0]: expected an object, got a number"),
+        (
+            b'{"kind": "NodeList", "items": [{"metadata": 7}]}',
+            "f: Node (no name): metadata: expected object, got int",
+        ),
+        (
+            b"kind: Node\nmetadata: {name: n}\nstatus: {allocatable: {cpu: many}}",
+            'f: node n, status.allocatable[cpu]: "many" is not a Kubernetes quantity such as 2, 500m or 8Gi',
+        ),
+    ],
+)
+def test_files_without_nodes_are_refused(content, message):
+    """What is no node and no namespace is refused, with the place."""
+    with pytest.raises(InvalidInput) as caught:
+        nodes_and_namespaces(objects_in_text(content, "f"))
+    assert str(caught.value) == message

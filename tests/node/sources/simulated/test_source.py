@@ -1,0 +1,87 @@
+"""The simulated cards as a whole: desired text in, devices out."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tessera.core.devices.device import by_resource
+from tessera.core.devices.transition import transition
+from tessera.node.metrics import Metrics
+from tessera.node.sources import SourceFailed
+from tessera.node.sources.simulated.source import SimulatedSource
+from tessera.protocol.configuration import devices as device_config
+from tests.node.running import sample
+
+EXAMPLE = (Path(__file__).parents[4] / "examples" / "simulated-h200.yaml").read_text()
+ONE, SEVEN = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-7g.70gb"
+
+
+def source(tmp_path: Path, metrics: Metrics | None = None) -> SimulatedSource:
+    configuration = device_config.parse(EXAMPLE).simulated
+    assert configuration is not None
+    return SimulatedSource(
+        configuration,
+        node="node-1",
+        state_dir=tmp_path / "state",
+        metrics=metrics or Metrics(),
+        layout_file=tmp_path / "layout",
+    )
+
+
+def counted(simulated: SimulatedSource) -> dict[str, int]:
+    devices = asyncio.run(simulated.devices())
+    return {resource: len(some) for resource, some in by_resource(devices).items()}
+
+
+def test_a_file_becomes_devices(tmp_path: Path) -> None:
+    """Each look reads the file once more; a bad text leaves the devices as they are."""
+    simulated = source(tmp_path)
+    assert counted(simulated) == {"nvidia.com/mig-2g.20gb": 8, "nvidia.com/mig-3g.30gb": 4}
+    for text, expected in (("7g.70gb=1", {SEVEN: 4}), ("nonsense", {SEVEN: 4}), ("1g.10gb=7", {ONE: 28})):
+        (tmp_path / "layout").write_text(text)
+        assert counted(simulated) == expected
+
+
+def test_the_outcome_is_measured(tmp_path: Path) -> None:
+    """What became of the devices is in the metrics, one state at a time."""
+    metrics = Metrics()
+    simulated = source(tmp_path, metrics)
+
+    def states() -> list[str]:
+        found = ("success", "pending", "failed")
+        name = "tessera_device_plugin_layout_state"
+        return [one for one in found if sample(metrics, name, state=one) == 1]
+
+    simulated.settled(transition((), (), {}))
+    assert states() == [], "no layout is known yet"
+    before = asyncio.run(simulated.devices())
+    simulated.settled(transition((), before, {}))
+    assert states() == ["success"]
+    (tmp_path / "layout").write_text("7g.70gb=1")
+    wanted = asyncio.run(simulated.devices())
+    simulated.settled(transition(before, wanted, {before[0].key: "ml/train"}))
+    assert states() == ["pending"]
+    (tmp_path / "layout").write_text("nonsense")
+    simulated.settled(transition(wanted, asyncio.run(simulated.devices()), {}))
+    assert states() == ["failed"]
+
+
+def test_nothing_is_said_before_the_layout_is_known(tmp_path: Path) -> None:
+    """A cluster is followed and has not answered: there are no devices yet, and no cards to measure."""
+    configuration = device_config.parse(EXAMPLE).simulated
+    assert configuration is not None
+
+    async def story() -> None:
+        simulated = SimulatedSource(
+            configuration,
+            node="node-1",
+            state_dir=tmp_path,
+            metrics=Metrics(),
+            client=object(),  # type: ignore[arg-type] # it is never asked: nothing runs
+        )
+        with pytest.raises(SourceFailed, match="not known yet"):
+            await simulated.devices()
+        assert simulated.use(frozenset()) == ()
+
+    asyncio.run(story())

@@ -1,0 +1,91 @@
+"""The record of who holds which device."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.node.holders import Holders, Key
+
+A, B, C = ("example.com/x", "a"), ("example.com/x", "b"), ("example.com/y", "a")
+
+
+def test_what_is_on_disk_comes_back(tmp_path: Path) -> None:
+    """Devices and names outlive a restart; a device is on disk before anything else is done with it."""
+    path = tmp_path / "state" / "holders.json"
+    holders = Holders(path)
+    holders.grant([A, B])
+    holders.named({B: "ml/train"})
+    again = Holders(path)
+    again.load()
+    assert again.of([A, B, C]) == {A: "a pod", B: "ml/train"}
+    holders.proven([B])
+    assert path.read_bytes() == b'[["example.com/x","a","a pod"],["example.com/x","b","ml/train"]]'
+
+
+def test_a_device_without_a_name_may_be_as_young_as_the_restart(tmp_path: Path) -> None:
+    """What has a name was with a pod, so a proof frees it; what has none may have been handed out a moment ago."""
+    path, now = tmp_path / "holders.json", [0.0]
+    holders = Holders(path)
+    holders.grant([A, B])
+    holders.named({B: "ml/train"})
+    again = Holders(path, lambda: now[0])
+    again.load()
+    again.proven([])
+    assert again.all == {A}
+    now[0] = 10.1
+    again.proven([])
+    assert again.all == frozenset()
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[1]", b'[["a"]]', b"\xff"])
+def test_a_broken_file_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture, data: bytes) -> None:
+    """One line, and a start without a record."""
+    path = tmp_path / "holders.json"
+    path.write_bytes(data)
+    holders = Holders(path)
+    holders.load()
+    assert holders.all == frozenset()
+    assert "pods of the last run have no names" in caplog.text
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is said once, and the record goes on in memory."""
+    (tmp_path / "state").write_text("a file where the folder should be")
+    holders = Holders(tmp_path / "state" / "holders.json")
+    holders.grant([A])
+    holders.grant([B])
+    assert holders.all == {A, B}
+    assert len(caplog.records) == 1
+
+
+_KEYS = st.sampled_from([A, B, C])
+_STEPS = st.one_of(
+    st.tuples(st.just("grant"), st.sets(_KEYS)),
+    st.tuples(st.just("named"), st.sets(_KEYS)),
+    st.tuples(st.just("proven"), st.sets(_KEYS)),
+    st.tuples(st.just("wait"), st.just(set[Key]())),
+)
+
+
+@given(st.lists(_STEPS, max_size=12))
+def test_only_a_proof_frees(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, set[Key]]]
+) -> None:
+    """Whatever happens in whatever order: a device that was held is held until a proof lacks it."""
+    now = 0.0
+    holders = Holders(tmp_path_factory.mktemp("state") / "holders.json", lambda: now)
+    for what, keys in steps:
+        before = holders.all
+        if what == "grant":
+            holders.grant(keys)
+        elif what == "named":
+            holders.named(dict.fromkeys(keys, "ml/train"))
+        elif what == "wait":
+            now += 60.0
+        else:
+            holders.proven(keys)
+            assert keys <= holders.all
+            continue
+        assert before | keys <= holders.all
