@@ -19,7 +19,7 @@ class Answering:
 
     def __init__(self, *answers: Found) -> None:
         self.answers = list(answers)
-        self.asked = []
+        self.asked: list[tuple[object, ...]] = []
 
     def __call__(self, program, goal, start):
         rows = [(dict(row.weights), row.most) for row in program.rows[2:]]
