@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-# Clusters add tolerations for these later (ExtendedResourceToleration and the like): such taints exclude nobody.
+# Clusters add tolerations for these later (ExtendedResourceToleration and the like): such taints exclude no pod.
 GPU_VENDOR_DOMAINS: Final = ("nvidia.com", "amd.com", "intel.com", "habana.ai")
 # Kubernetes' own condition taints (not-ready, unschedulable, disk-pressure …) say how a node is, not what it is.
 CONDITION_DOMAINS: Final = ("node.kubernetes.io", "node.cloudprovider.kubernetes.io")

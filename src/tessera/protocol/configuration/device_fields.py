@@ -147,7 +147,7 @@ _OWN_PRODUCT: Final = Record(
 
 @dataclass(frozen=True, slots=True)
 class _ProductKind:
-    """A product by name, or a card that somebody made up."""
+    """A product by name, or the description of a simulated card."""
 
     words: str = "name of a product, or a map that describes one"
 

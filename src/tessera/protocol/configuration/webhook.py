@@ -183,7 +183,7 @@ SERVER: Final = Record(
     )
 )
 
-# the other file's fields: whoever has mixed the two up is told where to go
+# the other file's fields: an operator who mixes the two up is told where they belong
 _OF_DEVICES: Final = ("handover", "faultFile", "static", "simulated", "nvml")
 
 DOCUMENT: Final = Record(
