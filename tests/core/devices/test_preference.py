@@ -115,7 +115,9 @@ def test_a_thousand_devices_are_no_burden() -> None:
     must=st.sets(st.tuples(st.integers(0, 3), st.integers(0, 6)), max_size=3),
     size=st.integers(1, 10),
 )
-def test_laws(free: set[tuple[int, int]], must: set[tuple[int, int]], size: int) -> None:
+def test_the_preferred_are_free_once_and_on_few_cards(
+    free: set[tuple[int, int]], must: set[tuple[int, int]], size: int
+) -> None:
     """What is chosen was free, is there once, has what must be in it, and lies on as few cards as can be."""
     devices = [device for card in range(4) for device in sliced(card, SEVEN)]
     free_ids = [f"{card}-{start}" for card, start in free | must]
