@@ -87,7 +87,7 @@ documents = st.recursive(
 @given(documents, st.lists(st.tuples(st.sampled_from(["add", "remove"]), paths, documents), max_size=6))
 def test_maps_are_changed_as_an_independent_implementation_changes_them(document, changes):
     """What applies gives what jsonpatch gives, whatever the operations take away under each other; nothing else applies."""
-    operations = [
+    operations: Any = [
         {
             "op": op,
             "path": "".join(f"/{escape(part)}" for part in parts),
