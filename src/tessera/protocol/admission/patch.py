@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, NotRequired, TypedDict
 
-from tessera.core.admission.decision import ContainerList, DropAmount, Edit, Section, SetAmount
+from tessera.core.admission.edits import ContainerList, DropAmount, Edit, Section, SetAmount
 from tessera.core.errors import TesseraError
 from tessera.protocol.kubernetes.objects import present
 from tessera.protocol.kubernetes.pod import PodIn, PodSpecIn, resources_of
