@@ -21,17 +21,18 @@ PODS = 2000
 PROFILES = ["1g.10gb", "1g.10gb.me", "1g.20gb", "2g.20gb", "3g.30gb", "7g.80gb"]
 GPUS = [*(f"nvidia.com/mig-{profile}" for profile in PROFILES), "nvidia.com/gpu"]
 CONFIG = """
-fallback: {chains: {7g.80gb: [gpu, 1g.10gb]}}
+fallback: {chains: {7g.80gb: [gpu, 1g.10gb]}, minMemoryFraction: 0.3, maxWholeGPUs: 2, passingTaints: [example.com/*]}
 injection:
   resourceMap:
     V100:
       nvidia.com/gpu: {resourceList: [{name: cpu, coefficient: 3.7}, {name: memory, coefficient: 7, unit: Gi}, {name: nvidia.com/shm, coefficient: 2}], annotations: {a.b/c: d}}
       nvidia.com/mig-1g.10gb: {resourceList: [{name: cpu, coefficient: 1}, {name: ephemeral-storage, coefficient: 10, unit: G}]}
 """  # fmt: skip
-NODES: dict[str, tuple[dict[str, int], str]] = {
-    "random-a": ({"nvidia.com/mig-1g.10gb": 4, "nvidia.com/mig-2g.20gb": 2}, "a"),
-    "random-b": ({"nvidia.com/mig-1g.20gb": 3, "nvidia.com/gpu": 2}, "b"),
-    "random-c": ({"nvidia.com/mig-3g.30gb": 1, "nvidia.com/mig-1g.10gb.me": 1}, "c"),
+NODES: dict[str, tuple[dict[str, int], str, str]] = {  # what it has, its zone, its taint
+    "random-a": ({"nvidia.com/mig-1g.10gb": 4, "nvidia.com/mig-2g.20gb": 2}, "a", ""),
+    "random-b": ({"nvidia.com/mig-1g.20gb": 3, "nvidia.com/gpu": 2}, "b", "karpenter.sh/disrupted"),
+    "random-c": ({"nvidia.com/mig-3g.30gb": 1, "nvidia.com/mig-1g.10gb.me": 1}, "c", "example.com/upgrading"),
+    "random-d": ({"nvidia.com/mig-7g.80gb": 1, "nvidia.com/mig-1g.10gb.shared": 8}, "c", "dedicated"),
 }
 
 
@@ -74,6 +75,7 @@ def random_pod(dice: random.Random, name: str) -> Object:
         spec["resources"] = {
             section: sections[section] for section in dice.sample(["limits", "requests"], dice.randint(1, 2))
         }
+    spec |= random_place(dice)
     annotations = {}
     if dice.random() < 0.4:
         annotations["task.bkbcs.tencent.com/gpu-type"] = dice.choice(["V100", "T4"])
@@ -83,6 +85,23 @@ def random_pod(dice: random.Random, name: str) -> Object:
         annotations["gpu-webhook.k8s.io/min-memory"] = dice.choice(["10Gi", "20Gi", "40Gi"])
     metadata: Object = {"name": name} | ({"annotations": annotations} if annotations else {})
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def random_place(dice: random.Random) -> Object:
+    """Where a pod may go, beside its selector: taints that it tolerates, and the one node of a DaemonSet's pod."""
+    place: Object = {}
+    if dice.random() < 0.2:
+        place["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
+    match dice.randint(0, 9):
+        case 0:
+            field = {"key": "metadata.name", "operator": "In", "values": [dice.choice([*NODES, "none"])]}
+            required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+            place["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+        case 1:
+            place["nodeName"] = dice.choice([*NODES, "none"])
+        case _:
+            pass
+    return place
 
 
 def as_sent(document: Object) -> Object:
@@ -121,8 +140,9 @@ def amounts(document: Object) -> list[dict[str, dict[str, Quantity]]]:
 def test_a_patch_always_applies(own_control_plane: Client, namespace: str, tmp_path: Path) -> None:
     """None is refused because of our patch, and every pod comes out as `tessera admit` says."""
     cluster, policy = own_control_plane, config.parse(CONFIG).policy
-    for name, (has, zone) in NODES.items():
-        cluster.add_node(name, allocatable=has, labels={"zone": zone})
+    for name, (has, zone, taint) in NODES.items():
+        taints = [{"key": taint, "effect": "NoSchedule"}] if taint else []
+        cluster.add_node(name, allocatable=has, labels={"zone": zone}, taints=taints)
     try:
         with (
             Webhook(cluster, tmp_path, config=CONFIG) as webhook,
@@ -148,8 +168,8 @@ def check(
 ) -> None:
     """One pod: what the API server says to it is what the pure decision says."""
     ours = admit(defaulted(as_sent(document)), offers, policy, namespace)
-    assert ours.judgement is not None
-    decision = ours.judgement.decision
+    (judgement,) = ours.judgements.values()
+    decision = judgement.decision
     if isinstance(decision, Reject):
         with pytest.raises(ApiError) as refused:
             cluster.api.create(pods_path(namespace), document, dryRun="All")

@@ -80,8 +80,8 @@ def test_objects_without_pods(tessera):
     code, out, err = tessera("admit", "-f", "all.yaml", "--nodes", NODES / "h200.yaml", "-o", "explain")
     assert (code, err) == (0, "")
     assert out.startswith(
-        "PyTorchJob d: no pod template that tessera knows; passes as it is\n\n"
-        "ConfigMap (no name): no pod template that tessera knows; passes as it is\n\n"
+        "PyTorchJob d: no pod template in it; passes as it is\n\n"
+        "ConfigMap (no name): no pod template in it; passes as it is\n\n"
         "Pod default/infer\n"
     )
     Path("job.yaml").write_text(texts[0])
@@ -165,6 +165,31 @@ def test_workloads(tessera, kind, path):
     assert all(operation["path"].startswith("/" + "/".join(path)) for operation in json.loads(out))
 
 
+def test_a_workload_with_several_templates(tessera):
+    """Each of its pods is decided about at its place, and one that is rejected rejects the whole."""
+    job = """\
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: train}
+spec:
+  tasks:
+  - {name: a, template: {spec: {containers: [{name: main, resources: {limits: {nvidia.com/mig-2g.20gb: 1}}}]}}}
+  - {name: b, template: {spec: {containers: [{name: main, resources: {limits: {nvidia.com/mig-2g.20gb: 1}}}]}}}
+"""
+    Path("job.yaml").write_text(job)
+    code, out, err = tessera("admit", "-f", "job.yaml", "--nodes", NODES / "small.yaml", "-o", "json")
+    tasks = json.loads(out)["spec"]["tasks"]
+    limits = [one["template"]["spec"]["containers"][0]["resources"]["limits"] for one in tasks]
+    assert (code, limits) == (0, [{"nvidia.com/mig-1g.10gb": "1"}] * 2)
+    assert err.count("Warning: GPU fallback 2g.20gb->1g.10gb") == 2
+    _, out, _ = tessera("admit", "-f", "job.yaml", "--nodes", NODES / "small.yaml", "-o", "explain")
+    assert out.count("Job default/train, spec.tasks[1].template\n  asks for ") == 1
+    Path("job.yaml").write_text(job.replace("mig-2g.20gb: 1", "mig-2g.20gb: 99", 1))
+    code, out, err = tessera("admit", "-f", "job.yaml", "--nodes", NODES / "small.yaml")
+    assert (code, out) == (3, "")
+    assert err.startswith("Job default/train, spec.tasks[0].template: rejected: asked for")
+
+
 def test_namespaces(tessera):
     """A Namespace among the documents counts: its label exempts, its annotations hold."""
     Path("ns.yaml").write_text("kind: Namespace\nmetadata: {name: team, labels: {gpu-webhook: disabled}}\n")
@@ -209,11 +234,11 @@ def test_explain(tessera):
         == """\
 Pod default/infer
   asks for    nvidia.com/mig-2g.20gb: 1  (container main)
-  nodes       3 of 4 count for this pod
+  nodes       2 of 4 count for this pod, 3 have GPUs
               ✓ small-1  1g.10gb ×28
               ✓ v100-1   gpu ×8
-              ✓ cpu-1    no GPU
               ✗ other    2g.20gb ×3  taint team=b:NoSchedule is not tolerated
+              - cpu-1    no GPU
   candidates  2g.20gb  as asked     not offered
               1g.10gb  smaller      offered, up to 28 a node  ← chosen
               gpu      a whole GPU  offered, up to 8 a node
@@ -236,6 +261,105 @@ Pod default/infer
               +        nvidia.com/mig-1g.10gb: '1'
 """
     )
+
+
+@pytest.mark.parametrize(
+    ("config", "metadata", "expected"),
+    [
+        (
+            "fallback: {downgrades: false, minMemory: 15Gi}",
+            {"gpu-webhook.k8s.io/fallback-policy": "smaller"},
+            """\
+  asks for    nvidia.com/mig-2g.20gb: 1  (container main)
+  rules       fallback.downgrades: false
+              the pod's fallback-policy smaller
+              at least 15Gi (fallback.minMemory)
+  nodes       3 of 3 count for this pod, 3 have GPUs
+              ✓ small-1, small-2  1g.10gb ×28
+              ✓ three             3g.30gb ×1
+  candidates  2g.20gb  as asked     not offered
+              1g.10gb  smaller      forbidden by fallback.downgrades: false
+              3g.30gb  larger       forbidden by the pod's fallback-policy smaller
+              gpu      a whole GPU  not offered
+  decision    rejected: asked for""",
+        ),
+        (
+            "",
+            {"gpu-webhook.k8s.io/fallback-policy": "never"},
+            """\
+  asks for    nvidia.com/mig-2g.20gb: 1  (container main)
+  rules       the pod's fallback-policy never
+  nodes       3 of 3 count for this pod, 3 have GPUs
+              ✓ small-1, small-2  1g.10gb ×28
+              ✓ three             3g.30gb ×1
+  candidates  2g.20gb  as asked     not offered
+              1g.10gb  smaller      forbidden by the pod's fallback-policy never
+              3g.30gb  larger       forbidden by the pod's fallback-policy never
+              gpu      a whole GPU  forbidden by the pod's fallback-policy never
+  decision    admitted as it is: asked for""",
+        ),
+        (
+            "fallback: {enabled: false}",
+            {},
+            """\
+  asks for    nvidia.com/mig-2g.20gb: 1  (container main)
+  rules       no fallback (fallback.enabled: false)
+  nodes       3 of 3 count for this pod, 3 have GPUs
+              ✓ small-1, small-2  1g.10gb ×28
+              ✓ three             3g.30gb ×1
+  decision    admitted as it is: fallback is switched off
+""",
+        ),
+        (
+            "fallback: {chains: {2g.20gb: [gpu, 1g.10gb]}, autoscaled: [7g.80gb], unmatched: admit}",
+            {"gpu-webhook.k8s.io/min-memory": "5Gi"},
+            """\
+  asks for    nvidia.com/mig-2g.20gb: 1  (container main)
+  rules       at least 5Gi (the pod's min-memory)
+              2g.20gb becomes gpu, 1g.10gb (fallback.chains)
+              7g.80gb can come (fallback.autoscaled)
+              unmatched pods are let through (fallback.unmatched: admit)
+  nodes       3 of 3 count for this pod, 3 have GPUs
+              ✓ small-1, small-2  1g.10gb ×28
+              ✓ three             3g.30gb ×1
+  candidates  2g.20gb  as asked     not offered
+              gpu      a whole GPU  not offered
+              1g.10gb  smaller      offered, up to 28 a node  ← chosen
+  decision    admitted with a change: 2g.20gb""",
+        ),
+    ],
+)
+def test_explain_says_what_holds(tessera, config, metadata, expected):
+    """Which settings hold and whose they are; every candidate with its reason, and none chosen where none is."""
+    pod = yaml.load((PODS / "2g.yaml").read_text())
+    pod["metadata"]["annotations"] = metadata
+    Path("pod.yaml").write_text(yaml.dump(pod))
+    Path("config.yaml").write_text(config)
+    node = "kind: Node\nmetadata: {{name: {}}}\nstatus: {{allocatable: {{nvidia.com/mig-{}: '{}'}}}}\n"
+    nodes = [("small-1", "1g.10gb", 28), ("small-2", "1g.10gb", 28), ("three", "3g.30gb", 1)]
+    Path("nodes.yaml").write_text("---\n".join(node.format(*one) for one in nodes))
+    _, out, _ = tessera(
+        "admit", "-f", "pod.yaml", "--nodes", "nodes.yaml", "--config", "config.yaml", "-o", "explain"
+    )
+    assert out.startswith("Pod default/infer\n" + expected)
+
+
+def test_explain_an_exempt_namespace(tessera):
+    """Where nothing is decided there are no candidates."""
+    Path("ns.yaml").write_text("kind: Namespace\nmetadata: {name: team, labels: {gpu-webhook: disabled}}\n")
+    _, out, _ = tessera("admit", "-f", PODS / "2g.yaml", "--nodes", NODES / "small.yaml", "--nodes", "ns.yaml", "-n", "team", "-o", "explain")  # fmt: skip
+    assert "candidates" not in out
+    assert "chosen" not in out
+
+
+def test_capacity_tells_offline(tessera):
+    """Offline there is no past: what a node has and cannot give now counts."""
+    Path("nodes.yaml").write_text(
+        "kind: Node\nmetadata: {name: n}\nstatus: {capacity: {nvidia.com/mig-2g.20gb: 8}, "
+        "allocatable: {nvidia.com/mig-2g.20gb: 0, nvidia.com/mig-1g.10gb: 4}}\n"
+    )
+    code, out, err = tessera("admit", "-f", PODS / "2g.yaml", "--nodes", "nodes.yaml", "-o", "patch")
+    assert (code, out, err) == (0, "[]\n", "")
 
 
 @pytest.mark.parametrize(

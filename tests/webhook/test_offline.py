@@ -19,7 +19,7 @@ def workload(kind, **metadata):
     pod = document if kind == "Pod" else {"spec": document["spec"]}
     for step in reversed(TEMPLATES[kind]):
         pod = {step: pod}
-    return {**pod, "apiVersion": "x/v1", "kind": kind, "metadata": {"name": "w", **metadata}}
+    return {**pod, "apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "w", **metadata}}
 
 
 @pytest.mark.parametrize("kind", TEMPLATES)
@@ -54,7 +54,7 @@ def test_other_kinds_pass():
     """An object without a pod is not judged."""
     service = {"kind": "Service", "metadata": {"name": "s"}}
     found = admit(service, SMALL, policy(), "default")
-    assert (found.after, found.judgement, found.title, found.rejected) == (service, None, "Service s", False)
+    assert (found.after, found.judgements, found.title, found.rejected) == (service, {}, "Service s", False)
 
 
 @pytest.mark.parametrize(

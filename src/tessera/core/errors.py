@@ -1,6 +1,6 @@
 """The one tree of errors that Tessera raises on purpose.
 
-An error is one sentence: where, what was wrong, what would be right. Whoever catches a `TesseraError` may show
+An error is one sentence: where, what was wrong, what would be right. A caller that catches a `TesseraError` may show
 `str(error)` to a person as it is; anything else that escapes is a bug.
 """
 

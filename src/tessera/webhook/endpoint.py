@@ -96,6 +96,7 @@ class Admission:
     def __init__(self, offers: Offers, policy: Policy) -> None:
         self.offers = offers
         self._policy = policy
+        self.offers.grace = policy.fallback.grace
         self._verdicts: dict[tuple[object, ...], Verdict] = {}
         self._verdicts_for = offers.version
 
@@ -107,6 +108,7 @@ class Admission:
     @policy.setter
     def policy(self, policy: Policy) -> None:
         self._policy = policy
+        self.offers.grace = policy.fallback.grace
         self._verdicts.clear()
 
     def answer(self, body: bytes) -> bytes:

@@ -3,6 +3,7 @@
 A workload's pod template is put into an AdmissionReview and takes the very same path as the API server's.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,27 +13,38 @@ from tessera.core.admission.decision import Policy, Reject
 from tessera.core.admission.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.protocol.admission import patch, review
-from tessera.protocol.kubernetes.workloads import TEMPLATES, template_of, title_of
+from tessera.protocol.admission.patch import Operation
+from tessera.protocol.kubernetes.workloads import Place, templates_of, title_of, written
 from tessera.webhook.endpoint import Judgement, judge
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """One object, and what became of it; `judgement` is None for objects without pods."""
+    """One object, and what became of it: a judgement for each of its pod templates, by place."""
 
     before: dict[str, Any]
     after: dict[str, Any]
-    judgement: Judgement | None
+    judgements: Mapping[Place, Judgement]
 
     @property
     def title(self) -> str:
         """The object as messages name it: `Pod default/train`."""
-        return title_of(self.before, namespace=self.judgement.pod.namespace if self.judgement else "")
+        namespace = next((one.pod.namespace for one in self.judgements.values()), "")
+        return title_of(self.before, namespace=namespace)
+
+    def title_at(self, place: Place) -> str:
+        """The same, with the place of a template where there are several."""
+        return f"{self.title}, {written(place)}" if len(self.judgements) > 1 else self.title
 
     @property
     def rejected(self) -> bool:
-        """Whether there is a pod, and it was rejected."""
-        return self.judgement is not None and isinstance(self.judgement.decision, Reject)
+        """Whether some pod of it was rejected."""
+        return any(isinstance(one.decision, Reject) for one in self.judgements.values())
+
+    @property
+    def operations(self) -> list[Operation]:
+        """The patch of the whole object."""
+        return [operation for one in self.judgements.values() for operation in one.operations]
 
 
 def admit(one: dict[str, Any], offers: Offers, policy: Policy, namespace: str) -> Admitted:
@@ -42,23 +54,31 @@ def admit(one: dict[str, Any], offers: Offers, policy: Policy, namespace: str) -
         raise InvalidInput(
             f"kind: {'missing' if kind is None else 'not a text'}; expected a Kubernetes object"
         )
-    if kind not in TEMPLATES:
-        return Admitted(one, one, None)
-    template = template_of(one)
+    templates = templates_of(one)
+    if not templates:
+        return Admitted(one, one, {})
     metadata = one.get("metadata") or {}
     if not isinstance(metadata, dict):
         raise InvalidInput(f"{kind}: metadata: expected an object")
+    space = metadata.get("namespace") or namespace
+    judgements = {place: _judged(one, place, pod, space, offers, policy) for place, pod in templates}
+    operations = [operation for judged in judgements.values() for operation in judged.operations]
+    return Admitted(one, patch.apply(one, operations), judgements)
+
+
+def _judged(
+    one: dict[str, Any], place: Place, pod: dict[str, Any], namespace: str, offers: Offers, policy: Policy
+) -> Judgement:
     request = {
         "uid": "offline",
         "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "namespace": metadata.get("namespace") or namespace,
+        "namespace": namespace,
         "operation": "CREATE",
-        "object": template,
+        "object": pod,
     }
     body = msgspec.json.encode({"apiVersion": review.API_VERSION, "kind": review.KIND, "request": request})
-    root = "".join(f"/{step}" for step in TEMPLATES[kind])
+    root = "".join(f"/{patch.escape(str(step))}" for step in place)
     try:
-        judgement = judge(review.decode(body), offers, policy, lambda: one, root)
+        return judge(review.decode(body), offers, policy, lambda: one, root)
     except InvalidInput as error:
         raise InvalidInput(f"{title_of(one)}: {str(error).removeprefix('request.object.')}") from error
-    return Admitted(one, patch.apply(one, judgement.operations), judgement)

@@ -1,24 +1,26 @@
 """One pod, one decision."""
 
+from dataclasses import replace
+
 import pytest
 
-from tessera.core.admission.decision import (
-    Admit,
-    DropAmount,
-    Reject,
-    Rewrite,
-    SetAmount,
-    SetAnnotation,
-    decide,
-)
+from tessera.core.admission.decision import Admit, Reject, Rewrite, decide
+from tessera.core.admission.edits import DropAmount, SetAmount, SetAnnotation
 from tessera.core.kubernetes.node import Namespace
 from tessera.core.kubernetes.pod import Container
 from tessera.core.kubernetes.quantity import Quantity
-from tests.build import GPU, MIG, container, node, offers, pod, policy
+from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement
+from tests.build import GPU, MIG, amounts, container, node, offers, pod, policy
 
 ONE = Quantity.parse("1")
 SMALL = node("small", **{"1g.10gb": 28})
 RECORD = "gpu-webhook.k8s.io/fallback"
+POLICY, MIN_MEMORY = "gpu-webhook.k8s.io/fallback-policy", "gpu-webhook.k8s.io/min-memory"
+V100 = {"task.bkbcs.tencent.com/gpu-type": "V100"}
+BOUND = [
+    {"node_name": "small"},
+    {"required_terms": (NodeSelectorTerm(fields=(Requirement("metadata.name", "In", ("small",)),)),)},
+]
 
 
 def decided(asker, *nodes, rules="", namespaces=()):
@@ -48,12 +50,12 @@ def test_nothing_to_do():
     assert decided(pod(container(**{"1g.10gb": 1})), SMALL) == Admit("what it asks for is offered")
     assert decided(pod(container(cpu=1)), SMALL) == Admit("asks for nothing that is configured here")
     whole = pod(container(gpu=1))
-    assert decided(whole, SMALL) == Admit("asks for whole GPUs, which nothing takes the place of")
+    assert decided(whole, node("n", gpu=1)) == Admit("asks for whole GPUs, which nothing takes the place of")
 
 
 def test_misspelt_profiles():
     """A slice that no card can be cut into is warned of, beside whatever is decided; none of it is not."""
-    odd = {MIG + "3g30gb": Quantity.parse("1"), MIG + "2g.20gB": Quantity.parse("0")}
+    odd = amounts({MIG + "3g30gb": 1, MIG + "2g.20gB": 0})
     decision = decided(pod(Container("main", odd, odd)), SMALL)
     assert isinstance(decision, Admit)
     warning = f'"{MIG}3g30gb" is no MIG profile such as {MIG}1g.10gb: nothing is done about it'
@@ -75,7 +77,7 @@ def test_records():
     nodes = [node("n", **{"1g.10gb": 7, "gpu": 8})]
     two = pod(container(**{"3g.30gb": 1}), container(**{"3g.30gb": 1}), init=(container(**{"7g.80gb": 1}),))
     decision = decided(two, *nodes)
-    assert SetAnnotation(RECORD, "7g.80gb->1g.10gb,3g.30gb->1g.10gb") in decision.edits
+    assert SetAnnotation(RECORD, "7g.80gb->gpu,3g.30gb->1g.10gb") in decision.edits
     again = pod(container(**{"3g.30gb": 1}), annotations={RECORD: "2g.20gb->1g.10gb,\nevil,3g.30gb->1g.10gb"})
     decision = decided(again, *nodes)
     assert SetAnnotation(RECORD, "2g.20gb->1g.10gb,3g.30gb->1g.10gb") in decision.edits
@@ -103,27 +105,77 @@ def test_injection_sees_fallback():
     rules = (
         "injection: {resourceMap: {V100: {nvidia.com/gpu: {resourceList: [{name: cpu, coefficient: 4}]}}}}"
     )
-    asker = pod(container(**{"3g.30gb": 2}), annotations={"task.bkbcs.tencent.com/gpu-type": "V100"})
+    asker = pod(container(**{"3g.30gb": 1}), annotations=V100)
     decision = decided(asker, node("v", gpu=8), rules=rules)
-    assert SetAmount("containers", 0, "requests", "cpu", Quantity.parse("8")) in decision.edits
-    assert SetAmount("containers", 0, "requests", GPU, Quantity.parse("2")) in decision.edits
+    assert SetAmount("containers", 0, "requests", "cpu", Quantity.parse("4")) in decision.edits
+    assert SetAmount("containers", 0, "requests", GPU, Quantity.parse("1")) in decision.edits
     assert decision.gpu_type == "V100"
     assert decision.audit == {"fallback": "3g.30gb->gpu", "injection": "V100"}
 
 
-def test_rejected():
-    """The message names what was asked, what was tried and what the cluster offers."""
-    asker = pod(container(**{"2g.20gb": 1}), node_selector={"zone": "b"})
-    assert decided(asker, SMALL) == Reject(
+@pytest.mark.parametrize(
+    ("asks", "nodes", "rules", "annotations", "message"),
+    [
+        (
+            {"2g.20gb": 1}, [], "", {},
+            ("asked for nvidia.com/mig-2g.20gb: 1, which no node that this pod can use offers; tried gpu (not offered); "
+            "the nodes that this pod can use offer no GPU at all, the whole cluster 1g.10gb (up to 28 a node)"),
+        ),
+        (
+            {"2g.20gb": 30}, [node("n", **{"1g.10gb": 28, "2g.20gb": 1, "gpu": 8})], "", {},
+            ("asked for nvidia.com/mig-2g.20gb: 30, of which no node that this pod can use has enough (at most 1 a node, "
+            "30 needed); tried 1g.10gb (not enough: at most 28 a node, 30 needed), gpu (forbidden by fallback.maxWholeGPUs: 1); "
+            "the nodes that this pod can use offer gpu (up to 8 a node), 1g.10gb (up to 28 a node), 2g.20gb (up to 1 a node)"),
+        ),
+        (
+            {"2g.20gb": 1}, [node("n", **{"1g.10gb": 2, "3g.30gb": 1, "gpu": 8})],
+            "fallback: {downgrades: false, wholeGPU: false}", {POLICY: "smaller"},
+            ("asked for nvidia.com/mig-2g.20gb: 1, which no node that this pod can use offers; tried 1g.10gb (forbidden by "
+            "fallback.downgrades: false), 3g.30gb (forbidden by the pod's fallback-policy smaller), gpu (forbidden by "
+            "fallback.wholeGPU: false); the nodes that this pod can use offer gpu (up to 8 a node), 1g.10gb (up to 2 a node), "
+            "3g.30gb (up to 1 a node), the whole cluster gpu (up to 8 a node), 1g.10gb (up to 28 a node), 3g.30gb (up to 1 a node)"),
+        ),
+        (
+            {"2g.20gb": 1}, [node("n", **{"1g.10gb": 2})], "", {MIN_MEMORY: "15Gi"},
+            ("asked for nvidia.com/mig-2g.20gb: 1, which no node that this pod can use offers; tried 1g.10gb (below the minimum of 15Gi "
+            "(the pod's min-memory)), gpu (not offered); the nodes that this pod can use offer 1g.10gb (up to 2 a node), "
+            "the whole cluster 1g.10gb (up to 28 a node)"),
+        ),
+        (
+            {"2g.20gb": 1, "gpu": 2}, [node("n", **{"2g.20gb": 2}), node("m", gpu=2)], "", {},
+            ("asked for nvidia.com/mig-2g.20gb: 1, nvidia.com/gpu: 2, which no node that this pod can use has together; tried "
+            "gpu (not together with the rest); the nodes that this pod can use offer gpu (up to 2 a node), "
+            "2g.20gb (up to 2 a node), the whole cluster gpu (up to 2 a node), 1g.10gb (up to 28 a node), 2g.20gb (up to 2 a node)"),
+        ),
+    ],
+)  # fmt: skip
+def test_rejected(asks, nodes, rules, annotations, message):
+    """The message names what was asked, every candidate with its reason, and what the cluster offers."""
+    labelled = [replace(one, labels={"zone": "b"}) for one in nodes]
+    asker = pod(container(**asks), node_selector={"zone": "b"}, annotations=annotations)
+    assert decided(asker, SMALL, *labelled, rules=rules) == Reject("not_offered", message)
+
+
+def test_rejected_for_want_of_a_node_that_is_large_enough():
+    """Nodes that could never hold the pod do not count, and the message says what for."""
+    asker = pod(container(**{"1g.10gb": 1, "cpu": 64, "rdma/hca": 1, "memory": "1Gi"}))
+    decision = decided(asker, node("n", cpu=16, memory="64Gi", **{"1g.10gb": 7}))
+    assert decision == Reject(
         "not_offered",
-        "asked for nvidia.com/mig-2g.20gb: 1, which no node that this pod can use offers; tried gpu and found no other "
-        "profile; the nodes that this pod can use offer no GPU at all, the whole cluster 1g.10gb (up to 28 a node)",
+        "asked for nvidia.com/mig-1g.10gb: 1, which no node that this pod can use offers; tried gpu (not offered); "
+        "the nodes that this pod can use offer no GPU at all, the whole cluster 1g.10gb (up to 7 a node); "
+        "nodes that could never hold its cpu, rdma/hca do not count",
     )
-    many = decided(pod(container(**{"2g.20gb": 30})), node("n", **{"1g.10gb": 28, "3g.30gb": 4, "gpu": 8}))
-    assert many == Reject(
-        "not_offered",
-        "asked for nvidia.com/mig-2g.20gb: 30, which no node that this pod can use offers; tried 1g.10gb, 3g.30gb, gpu; "
-        "the nodes that this pod can use offer gpu (up to 8 a node), 1g.10gb (up to 28 a node), 3g.30gb (up to 4 a node)",
+
+
+def test_rejected_for_want_of_a_common_node():
+    """Two profiles that exist, but on no node together, are not said to be missing."""
+    asker = pod(container(**{"2g.20gb": 2}), container(**{"1g.10gb": 2}))
+    decision = decided(asker, node("a", **{"2g.20gb": 2}), node("b", **{"1g.10gb": 2}))
+    assert isinstance(decision, Reject)
+    assert decision.message.startswith(
+        "asked for nvidia.com/mig-2g.20gb: 2, nvidia.com/mig-1g.10gb: 2, which no node that this pod can use has together; "
+        "tried 1g.10gb (not together with the rest), gpu (forbidden by fallback.maxWholeGPUs: 1), 2g.20gb (not together with the rest); "
     )
 
 
@@ -142,25 +194,185 @@ def test_let_through():
     )
 
 
-def test_namespaces():
-    """A namespace's annotations hold where the pod says nothing; its label exempts it."""
+@pytest.mark.parametrize(
+    ("pods", "namespaces", "expected"),
+    [
+        ({}, {POLICY: "never"}, "waits"),
+        ({POLICY: "any"}, {POLICY: "never"}, "waits"),  # a pod cannot allow itself what its namespace forbids
+        ({POLICY: "never"}, {POLICY: "any"}, "waits"),
+        ({POLICY: "larger"}, {POLICY: "any"}, "2g.20gb->3g.30gb"),
+        ({POLICY: "any"}, {POLICY: "larger"}, "2g.20gb->3g.30gb"),
+        ({POLICY: "smaller"}, {POLICY: "larger"}, "2g.20gb->gpu"),  # what both allow
+        ({POLICY: "larger"}, {POLICY: "smaller"}, "2g.20gb->gpu"),
+        ({POLICY: "smaller"}, {POLICY: "smaller"}, "2g.20gb->1g.10gb"),
+        ({MIN_MEMORY: "5Gi"}, {MIN_MEMORY: "11Gi"}, "2g.20gb->3g.30gb"),  # the larger minimum
+        ({MIN_MEMORY: "11Gi"}, {MIN_MEMORY: "5Gi"}, "2g.20gb->3g.30gb"),
+        ({}, {MIN_MEMORY: "31Gi"}, "2g.20gb->gpu"),
+    ],
+)
+def test_the_stricter_of_pod_and_namespace_holds(pods, namespaces, expected):
+    """Directions that both allow, the larger minimum."""
+    asker = pod(container(**{"2g.20gb": 1}), namespace="team", annotations=pods)
+    nodes = [SMALL, node("three", **{"3g.30gb": 1}), node("gpu", gpu=1)]
+    decision = decided(asker, *nodes, namespaces=(Namespace("team", annotations=namespaces),))
+    if expected == "waits":
+        assert isinstance(decision, Admit)
+        assert "waits" in decision.warnings[0]
+    else:
+        assert isinstance(decision, Rewrite)
+        assert decision.audit == {"fallback": expected}
+
+
+def test_exempt_namespace():
+    """A namespace's label exempts it."""
     asker = pod(container(**{"2g.20gb": 1}), namespace="team")
-    strict = Namespace("team", annotations={"gpu-webhook.k8s.io/fallback-policy": "never"})
-    assert isinstance(decided(asker, SMALL, namespaces=(strict,)), Admit)
-    lenient = pod(
-        container(**{"2g.20gb": 1}),
-        namespace="team",
-        annotations={"gpu-webhook.k8s.io/fallback-policy": "any"},
-    )
-    assert isinstance(decided(lenient, SMALL, namespaces=(strict,)), Rewrite)
     exempt = Namespace("team", labels={"gpu-webhook": "disabled"})
     assert decided(asker, namespaces=(exempt,)) == Admit("namespace team is exempt (gpu-webhook=disabled)")
+
+
+@pytest.mark.parametrize("bound", BOUND)
+@pytest.mark.parametrize(
+    ("asks", "annotations", "rules", "words"),
+    [
+        ({"2g.20gb": 99}, {}, "", "asked for nvidia.com/mig-2g.20gb: 99"),
+        ({"2g.20gb": 1}, {MIN_MEMORY: "20"}, "", "metadata.annotations[gpu-webhook.k8s.io/min-"),
+        ({"2g.20gb": 1}, {POLICY: "nevr"}, "", "metadata.annotations[gpu-webhook.k8s.io/fall"),
+        ({f"1g.{i}gb": 1 for i in range(1, 10)}, {}, "", "asked for nvidia.com/mig-1g.1gb: 1, nvidia.com"),
+        ({"1g.10gb": 1, "gpu": 1}, V100, "injection: {resourceMap: {V100: {nvidia.com/gpu: {}, nvidia.com/mig-1g.10gb: {}}}}", "GPU type V100: the pod asks for"),
+    ],
+)  # fmt: skip
+def test_bound_pods_are_never_rejected(bound, asks, annotations, rules, words):
+    """Whatever is wrong with a pod that is bound to one node, it is let in as it is, with a warning: its controller would stall."""
+    nodes = [replace(SMALL, allocatable=amounts({"1g.10gb": 28, "gpu": 1}))]
+    free = decided(pod(container(**asks), annotations=annotations), *nodes, rules=rules)
+    assert isinstance(free, Reject)
+    decision = decided(pod(container(**asks), annotations=annotations, **bound), *nodes, rules=rules)
+    assert isinstance(decision, Admit)
+    assert decision.warnings[0].startswith(f'left as it is, since it is bound to node "small": {words}')
+    assert decision.reason.endswith(f'left as it is, since it is bound to node "small": {free.message}')
+
+
+def test_bound_pods_get_their_limits():
+    """A pod that is let in as it is still has what the API server insists on."""
+    decision = decided(pod(container(limits={}, **{"2g.20gb": 99}), node_name="small"), SMALL)
+    assert decision.edits == (SetAmount("containers", 0, "limits", MIG + "2g.20gb", Quantity.parse("99")),)
+    terms = (NodeSelectorTerm(fields=(Requirement("metadata.name", "In", ("small", "other")),)),)
+    free = pod(container(**{"2g.20gb": 99}), required_terms=terms)
+    assert isinstance(decided(free, SMALL), Reject), "two nodes to choose from: not bound"
+
+
+def test_switched_off():
+    """Without fallback nothing is rewritten and nobody rejected; limits and injection go on, and annotations are not read."""
+    off = "fallback: {enabled: false}\ninjection: {resourceMap: {V100: {nvidia.com/mig-2g.20gb: {resourceList: [{name: cpu, coefficient: 4}]}}}}"
+    asker = pod(container(limits={}, **{"2g.20gb": 1}), annotations={POLICY: "nevr", **V100})
+    four = Quantity.parse("4")
+    decision = decided(asker, rules=off)
+    assert decision.edits == (
+        SetAmount("containers", 0, "requests", "cpu", four),
+        SetAmount("containers", 0, "limits", MIG + "2g.20gb", ONE),
+        SetAmount("containers", 0, "limits", "cpu", four),
+    )
+    assert decision.reason.startswith("fallback is switched off; limits added")
+    assert decided(pod(container(**{"2g.20gb": 1})), rules=off) == Admit("fallback is switched off")
+
+
+@pytest.mark.parametrize(
+    ("requests", "limits"),
+    [
+        ({"2g.20gb": 1, "1g.10gb": 1}, {"1g.10gb": 1}),
+        ({"2g.20gb": 1, "1g.10gb": 1}, {"2g.20gb": 1}),
+        ({"2g.20gb": 1, "1g.10gb": 1}, {}),
+        (
+            {"1g.10gb": 1},
+            {"2g.20gb": 1, "1g.10gb": 1},
+        ),  # as kubectl has it, before the API server fills requests in
+    ],
+)
+def test_limits_are_complete_before_keys_are_merged(requests, limits):
+    """Whatever was left out, requests and limits are equal in the end."""
+    both = pod(Container("main", amounts(requests), amounts(limits)))
+    decision = decided(both, SMALL)
+    after = {
+        (edit.section, edit.resource): edit.amount for edit in decision.edits if isinstance(edit, SetAmount)
+    }
+    two = Quantity.parse("2")
+    assert after == {("requests", MIG + "1g.10gb"): two, ("limits", MIG + "1g.10gb"): two}
+
+
+def test_names_with_a_plus():
+    """`+` may stand in no resource's name: nothing is done, not even a limit added, and the right name is told."""
+    plus = amounts({MIG + "1g.10gb+me": 1})
+    decision = decided(pod(Container("main", plus, {})), node("n", **{"1g.10gb.me": 1, "1g.10gb": 1}))
+    warning = f'"{MIG}1g.10gb+me" is no resource name, did you mean {MIG}1g.10gb.me? Nothing is done about it'
+    assert decision == Admit("asks for nothing that is configured here", (warning,))
+    assert len(warning) <= 120
+
+
+@pytest.mark.parametrize(
+    ("asks", "has", "warning"),
+    [
+        (
+            16,
+            8,
+            "nvidia.com/gpu: 16: no node that this pod can use has more than 8; the pod stays as it is and waits",
+        ),
+        (1, 0, "nvidia.com/gpu: 1: no node that this pod can use has any; the pod stays as it is and waits"),
+        (8, 8, None),
+    ],
+)
+def test_a_word_about_whole_gpus(asks, has, warning):
+    """Whole GPUs are left alone; that no node has so many is said."""
+    decision = decided(pod(container(gpu=asks)), node("n", gpu=has))
+    assert isinstance(decision, Admit)
+    assert decision.warnings == ((warning,) if warning else ())
+
+
+INJECTS = """
+injection:
+  resourceMap:
+    V100:
+      nvidia.com/mig-2g.20gb: {resourceList: [{name: cpu, coefficient: 32}, {name: example.com/shm, coefficient: 1}]}
+      nvidia.com/mig-1g.10gb: {resourceList: [{name: cpu, coefficient: 8}]}
+"""
+
+
+def test_room_for_what_is_injected():
+    """A node that could never hold the pod with what is injected into it offers nothing to it."""
+    asker = pod(container(**{"2g.20gb": 1}), annotations=V100)
+    both = {"2g.20gb": 1, "1g.10gb": 1}
+    assert decided(asker, node("n", cpu=16, **both), rules=INJECTS).audit == {
+        "fallback": "2g.20gb->1g.10gb",
+        "injection": "V100",
+    }
+    assert decided(asker, node("n", cpu=32, **both), rules=INJECTS).audit == {"injection": "V100"}
+    decision = decided(asker, node("n", cpu=4, **both), rules=INJECTS)
+    assert isinstance(decision, Reject)
+    assert decision.message.startswith(
+        "asked for nvidia.com/mig-2g.20gb: 1, for which no node that this pod can use has room, with what is injected; "
+        "tried 1g.10gb (no room for what is injected with it), gpu (not offered); "
+    )
+
+
+def test_injected_resources_that_no_node_has():
+    """They exclude nobody, and are warned of; where some nodes have them, the others do not count."""
+    asker = pod(container(**{"2g.20gb": 1}), annotations=V100)
+    without = node("n", **{"2g.20gb": 1})
+    assert decided(asker, without, rules=INJECTS).warnings == (
+        "injected example.com/shm: no node has it now",
+    )
+    has = node("m", **{"1g.10gb": 1, "example.com/shm": 1})
+    decision = decided(asker, without, has, rules=INJECTS)
+    assert decision.audit == {"fallback": "2g.20gb->1g.10gb", "injection": "V100"}
+    assert len(decision.warnings) == 1
 
 
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
         ("fallback-policy", "nevr", 'metadata.annotations[gpu-webhook.k8s.io/fallback-policy]: "nevr" is not one of never, smaller, larger, any'),
+        ("min-memory", "20", 'metadata.annotations[gpu-webhook.k8s.io/min-memory]: "20" is less than 1Gi, which every profile has; did you mean 20Gi?'),
+        ("min-memory", "900Mi", 'metadata.annotations[gpu-webhook.k8s.io/min-memory]: "900Mi" is less than 1Gi, which every profile has'),
+        ("min-memory", "-20Gi", 'metadata.annotations[gpu-webhook.k8s.io/min-memory]: "-20Gi" is less than 1Gi, which every profile has'),
         ("min-memory", "20GB", 'metadata.annotations[gpu-webhook.k8s.io/min-memory]: "20GB" is not an amount of memory such as 20Gi'),
         ("min-memory", "../\n\x1b[31m" + "x" * 300_000, 'metadata.annotations[gpu-webhook.k8s.io/min-memory]: "../\\n\\x1b[31m' + "x" * 51 + '"… is not an amount of memory such as 20Gi'),
     ],

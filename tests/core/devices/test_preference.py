@@ -103,11 +103,11 @@ def test_devices_without_a_card_come_in_their_order() -> None:
 
 
 def test_a_thousand_devices_are_no_burden() -> None:
-    """The kubelet waits for the answer while a pod starts: a thousand slices take well under a second."""
+    """The kubelet waits for the answer while a pod starts: a thousand slices take well under a second of processor time."""
     devices = [device for card in range(143) for device in sliced(card, SEVEN)]
-    began = time.perf_counter()
+    began = time.process_time()
     assert len(choose(devices, [device.id for device in devices], 8)) == 8
-    assert time.perf_counter() - began < 1.0
+    assert time.process_time() - began < 1.0
 
 
 @given(
@@ -115,7 +115,9 @@ def test_a_thousand_devices_are_no_burden() -> None:
     must=st.sets(st.tuples(st.integers(0, 3), st.integers(0, 6)), max_size=3),
     size=st.integers(1, 10),
 )
-def test_laws(free: set[tuple[int, int]], must: set[tuple[int, int]], size: int) -> None:
+def test_the_preferred_are_free_once_and_on_few_cards(
+    free: set[tuple[int, int]], must: set[tuple[int, int]], size: int
+) -> None:
     """What is chosen was free, is there once, has what must be in it, and lies on as few cards as can be."""
     devices = [device for card in range(4) for device in sliced(card, SEVEN)]
     free_ids = [f"{card}-{start}" for card, start in free | must]

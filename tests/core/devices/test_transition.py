@@ -69,7 +69,9 @@ PLACES = st.lists(
 
 
 @given(before=PLACES, wanted=PLACES, data=st.data())
-def test_laws(before: tuple[Device, ...], wanted: tuple[Device, ...], data: st.DataObject) -> None:
+def test_no_device_in_use_vanishes_and_none_overlap(
+    before: tuple[Device, ...], wanted: tuple[Device, ...], data: st.DataObject
+) -> None:
     """Nothing in use vanishes, nothing lies on the slices of what is leaving, nothing wanted is forgotten."""
     in_use = held(*data.draw(st.lists(st.sampled_from(before), unique=True))) if before else {}
     result = transition(before, wanted, in_use)

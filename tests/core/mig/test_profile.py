@@ -16,7 +16,7 @@ from tessera.core.mig.profile import InvalidProfile, MigProfile
         ("1g.24gb-me", "1g.24gb-me", "nvidia.com/mig-1g.24gb-me"),
     ],
 )
-def test_names(text, written, resource):
+def test_spellings_of_a_profile(text, written, resource):
     """A profile is read in each of its spellings and found again behind its resource name."""
     profile = MigProfile.parse(text)
     assert str(profile) == written
@@ -25,7 +25,7 @@ def test_names(text, written, resource):
     assert MigProfile.parse(written) == profile
 
 
-def test_order():
+def test_order_of_profiles():
     """Profiles are ordered by memory, then compute, then extra engines."""
     ordered = [
         "1g.10gb-me",

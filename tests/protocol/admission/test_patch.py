@@ -1,8 +1,12 @@
 """JSON patches: applied strictly, or not at all."""
 
+import copy
 from typing import Any
 
+import jsonpatch
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tessera.protocol.admission.patch import PatchDoesNotApply, apply, escape
 
@@ -68,3 +72,34 @@ def test_what_an_operation_adds_stays_as_it_is_there():
     ]
     assert apply({}, operations) == {"a": {"b": 1}}
     assert operations[0]["value"] == {}
+
+
+paths = st.lists(st.sampled_from(["a", "b", "0", "c/d", "~"]), min_size=1, max_size=3)
+documents = st.recursive(
+    st.just(1) | st.none(),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["a", "b", "0", "c/d", "~"]), inner, max_size=3)
+    ),
+).filter(lambda one: isinstance(one, dict))
+
+
+@given(documents, st.lists(st.tuples(st.sampled_from(["add", "remove"]), paths, documents), max_size=6))
+def test_maps_are_changed_as_an_independent_implementation_changes_them(document, changes):
+    """What applies gives what jsonpatch gives, whatever the operations take away under each other; nothing else applies."""
+    operations: Any = [
+        {
+            "op": op,
+            "path": "".join(f"/{escape(part)}" for part in parts),
+            **({"value": value} if op == "add" else {}),
+        }
+        for op, parts, value in changes
+    ]
+    before = copy.deepcopy(document), copy.deepcopy(operations)
+    try:
+        mine = apply(document, operations)
+    except PatchDoesNotApply:
+        return  # stricter than JSON Patch: no operation ends in a list
+    finally:
+        assert (document, operations) == before
+    assert mine == jsonpatch.JsonPatch(operations).apply(document)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import jsonschema
@@ -10,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tessera.core.admission.candidates import FallbackPolicy
 from tessera.core.admission.decision import Policy
-from tessera.core.admission.fallback import FallbackPolicy
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.protocol import yaml
@@ -37,7 +38,12 @@ def test_fallback():
           downgrades: false
           upgrades: false
           wholeGPU: false
-          chains: {3g.30gb: [1g.10gb+me, nvidia.com/mig-1g.10gb, gpu, nvidia.com/gpu], 7g.80gb: []}
+          maxWholeGPUs: 4
+          minMemory: 10Gi
+          minMemoryFraction: 0.25
+          grace: 1m30s
+          passingTaints: [draining, example.com/*, draining]
+          chains: {3g.30gb: [1g.10gb+me, nvidia.com/mig-1g.10gb, 1g.10gb.shared, gpu, nvidia.com/gpu, gpu.shared], 7g.80gb: []}
           autoscaled: [gpu, 2g.20gb]
           unmatched: admit
         server: {onError: deny}
@@ -48,8 +54,16 @@ def test_fallback():
         downgrades=False,
         upgrades=False,
         whole_gpu=False,
+        max_whole_gpus=4,
+        min_memory=Quantity.parse("10Gi"),
+        min_memory_fraction=Fraction(1, 4),
+        grace=90.0,
+        passing_taints=("draining", "example.com/*"),
         chains={
-            resource("3g.30gb"): tuple(map(resource, ("1g.10gb.me", "1g.10gb", "gpu"))),
+            resource("3g.30gb"): (
+                *map(resource, ("1g.10gb.me", "1g.10gb", "1g.10gb.shared", "gpu")),
+                "nvidia.com/gpu.shared",
+            ),
             resource("7g.80gb"): (),
         },
         autoscaled=frozenset(map(resource, ("gpu", "2g.20gb"))),
@@ -234,6 +248,31 @@ def test_example():
     """The example is valid, and the file in examples/ is it."""
     assert config.parse(config.EXAMPLE).policy.fallback.chains == {resource("7g.80gb"): (resource("gpu"),)}
     assert (ROOT / "examples/config.yaml").read_text() == config.EXAMPLE
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("maxWholeGPUs: -1", "maxWholeGPUs: -1 is not a whole number from 0 to 1024"),
+        ("maxWholeGPUs: 1.5", "maxWholeGPUs: 1.5 is not a whole number from 0 to 1024"),
+        ('minMemory: "20"', 'minMemory: "20" is less than 1Gi, which every profile has; did you mean 20Gi?'),
+        ("minMemory: 20", "minMemory: 20 is not a text; expected amount of memory, such as `10Gi`"),
+        ("minMemory: 20GB", 'minMemory: "20GB" is not a Kubernetes quantity such as 2, 500m or 8Gi'),
+        ("minMemoryFraction: 1.01", "minMemoryFraction: 1.01 is not a number from 0 to 1"),
+        ("minMemoryFraction: half", 'minMemoryFraction: "half" is not a number; write it without quotes, such as 4000 or 1.5'),
+        ("grace: 2", "grace: 2 is not a text; expected duration, such as `30s` or `2m`"),
+        ("grace: soon", 'grace: "soon" is not a duration such as 30s, 2m or 1h'),
+        ("grace: 1s2m", 'grace: "1s2m" is not a duration such as 30s, 2m or 1h'),
+        ('passingTaints: ["*"]', 'passingTaints[0]: "*" is not the key of a taint, such as example.com/draining or example.com/*'),
+        ("passingTaints: [a b]", 'passingTaints[0]: "a b" is not the key of a taint, such as example.com/draining or example.com/*'),
+        ("passingTaints: draining", 'passingTaints: "draining" is not a list'),
+    ],
+)  # fmt: skip
+def test_bad_floors_and_times(text, complaint):
+    """What cannot be meant is refused with the place."""
+    with pytest.raises(InvalidInputs) as caught:
+        config.parse(f"fallback:\n  {text}\n")
+    assert str(caught.value) == f"fallback.{complaint}"
 
 
 def test_schema():

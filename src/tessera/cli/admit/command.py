@@ -71,8 +71,8 @@ def command(
 ) -> int:
     """Decide about pods offline, with the very code of the webhook.
 
-    Pods, and the pod templates of Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs and CronJobs, are admitted
-    against the given nodes; any other object passes as it is. Warnings and rejections go to standard error, except with
+    Pods, and the pod templates of Deployments, Jobs and any other object that has some (Volcano, Kubeflow, JobSet, Ray …),
+    are admitted against the given nodes; what has none passes as it is. Warnings and rejections go to standard error, except with
     -o explain, where they are part of the reasoning.
 
     \b
@@ -157,18 +157,17 @@ def _print(results: list[Admitted], output: str) -> None:
             click.echo(json.dumps(after[0], indent=2))
         case _:
             for one in results:
-                if one.judgement is not None:
-                    click.echo(json.dumps(one.judgement.operations))
+                if one.judgements:
+                    click.echo(json.dumps(one.operations))
 
 
 def _report(results: list[Admitted]) -> None:
     """Warnings and rejections, as kubectl would print them."""
     for one in results:
-        if one.judgement is None:
-            continue
-        decision = one.judgement.decision
-        if isinstance(decision, Reject):
-            click.echo(f"{one.title}: rejected: {decision.message}", err=True)
-            continue
-        for warning in decision.warnings:
-            click.echo(f"Warning: {warning}", err=True)
+        for place, judgement in one.judgements.items():
+            decision = judgement.decision
+            if isinstance(decision, Reject):
+                click.echo(f"{one.title_at(place)}: rejected: {decision.message}", err=True)
+                continue
+            for warning in decision.warnings:
+                click.echo(f"Warning: {warning}", err=True)

@@ -4,16 +4,19 @@ import difflib
 
 from tessera.cli.common.terminal import Style, table
 from tessera.core.admission import explanation as core
+from tessera.core.admission.candidates import Step
 from tessera.core.admission.decision import Admit, Policy, Reject
-from tessera.core.admission.fallback import UNLIMITED, Step, asked_profiles
 from tessera.core.admission.offers import Offers
-from tessera.core.kubernetes.resources import of_short, short
+from tessera.core.kubernetes.resources import short
 from tessera.core.text import first_of
 from tessera.protocol import yaml
+from tessera.protocol.admission import patch
+from tessera.protocol.kubernetes.workloads import Place
 from tessera.webhook.offline import Admitted
 
 _STEPS = {
     Step.AS_ASKED: "as asked",
+    Step.EQUAL: "its equal",
     Step.SMALLER: "smaller",
     Step.LARGER: "larger",
     Step.WHOLE_GPU: "a whole GPU",
@@ -24,27 +27,31 @@ _MOST_NAMES = 3
 
 def explain(one: Admitted, offers: Offers, policy: Policy, style: Style) -> str:
     """What was asked, which nodes counted, what was tried, what came of it, and the change."""
-    if one.judgement is None:
-        return f"{style.bold(one.title)}: no pod template that tessera knows; passes as it is"
-    pod, decision = one.judgement.pod, one.judgement.decision
-    lines = [style.bold(one.title)]
+    if not one.judgements:
+        return f"{style.bold(one.title)}: no pod template in it; passes as it is"
+    return "\n\n".join(_explained(one, place, offers, policy, style) for place in one.judgements)
+
+
+def _explained(one: Admitted, place: Place, offers: Offers, policy: Policy, style: Style) -> str:
+    pod, decision = one.judgements[place].pod, one.judgements[place].decision
+    lines = [style.bold(one.title_at(place))]
     asked = core.asked(pod)
     lines += _block(
         "asks for", [f"{what}  {style.dim(f'(container {name})')}" for name, what in asked] or ["no GPU"]
     )
     if asked:
-        lines += _block("nodes", _nodes(core.nodes(pod, offers.nodes.values()), style))
+        lines += _block("rules", list(core.rules(pod, offers, policy)))
+        lines += _block("nodes", _nodes(core.nodes(pod, offers.nodes.values(), policy), style))
     trials = core.trials(pod, offers, policy)
-    chosen = _chosen(one)
     if trials:
-        rows = [(short(t.candidate), _STEPS[t.step], _found(t)) for t in trials]
-        several = len({t.asked for t in trials}) > 1
+        several = len({v.asked for v in trials}) > 1
+        rows = [(short(v.candidate), _STEPS[v.kind], v.reason) for v in trials]
         texts = table(
-            [(f"{short(t.asked)} →", *row) if several else row for t, row in zip(trials, rows, strict=True)]
+            [(f"{short(v.asked)} →", *row) if several else row for v, row in zip(trials, rows, strict=True)]
         )
         marks = [
-            style.good(f"{text}  ← chosen") if (t.asked, t.candidate) in chosen else text
-            for t, text in zip(trials, texts, strict=True)
+            style.good(f"{text}  ← chosen") if v.chosen else text
+            for v, text in zip(trials, texts, strict=True)
         ]
         lines += _block("candidates", marks)
     if isinstance(decision, Reject):
@@ -54,7 +61,7 @@ def explain(one: Admitted, offers: Offers, policy: Policy, style: Style) -> str:
     lines += _block("decision", [f"{style.good(verdict)}: {decision.reason}"])
     lines += _block("warning", [style.note(warning) for warning in decision.warnings])
     if not isinstance(decision, Admit):
-        lines += _block("change", _diff(one, style))
+        lines += _block("change", _diff(one, place, style))
     return "\n".join(lines)
 
 
@@ -67,43 +74,32 @@ def _nodes(verdicts: list[core.NodeVerdict], style: Style) -> list[str]:
         return ["none at all"]
     groups: dict[tuple[str, str], list[str]] = {}
     for verdict in verdicts:
-        offer = (
-            ", ".join(f"{short(resource)} ×{count}" for resource, count in verdict.offer.counts) or "no GPU"
-        )
+        offer = ", ".join(f"{short(resource)} ×{count}" for resource, count in verdict.offer.counts)
         groups.setdefault((verdict.excluded or "", offer), []).append(verdict.node.name)
-    ordered = sorted(groups.items(), key=lambda item: (bool(item[0][0]), item[0]))
-    counted = sum(len(names) for (excluded, _), names in ordered if not excluded)
-    lines = [f"{counted} of {len(verdicts)} count for this pod"]
+    # first what counts, then what has something and does not count, then what has nothing
+    ordered = sorted(groups.items(), key=lambda item: (not item[0][1], bool(item[0][0]), item[0]))
+    counted = sum(len(names) for (excluded, offer), names in ordered if offer and not excluded)
+    having = sum(len(names) for (_, offer), names in ordered if offer)
+    lines = [f"{counted} of {len(verdicts)} count for this pod, {having} have GPUs"]
     rows = [
-        (first_of(names, _MOST_NAMES), offer, excluded) for (excluded, offer), names in ordered[:_MOST_ROWS]
+        (first_of(names, _MOST_NAMES), offer or "no GPU", excluded)
+        for (excluded, offer), names in ordered[:_MOST_ROWS]
     ]
-    for row, text in zip(rows, table([(names, offer, "") for names, offer, _ in rows]), strict=True):
-        lines.append(style.bad(f"✗ {text}  {row[2]}") if row[2] else f"{style.good('✓')} {text}")
+    for (_, offer, excluded), text in zip(rows, table([(n, o, "") for n, o, _ in rows]), strict=True):
+        if offer == "no GPU":
+            lines.append(style.dim(f"- {text}  {excluded}".rstrip()))
+        elif excluded:
+            lines.append(style.bad(f"✗ {text}  {excluded}"))
+        else:
+            lines.append(f"{style.good('✓')} {text}")
     if len(ordered) > _MOST_ROWS:
         lines.append(style.dim(f"… and {len(ordered) - _MOST_ROWS} more groups of nodes"))
     return lines
 
 
-def _found(trial: core.Trial) -> str:
-    if trial.offered:
-        return "offered (autoscaler)" if trial.most == UNLIMITED else f"offered, up to {trial.most} a node"
-    return f"not enough: at most {trial.most} a node" if trial.most else "not offered"
-
-
-def _chosen(one: Admitted) -> set[tuple[str, str]]:
-    assert one.judgement is not None  # noqa: S101
-    decision = one.judgement.decision
-    if isinstance(decision, Reject):
-        return set()
-    replaced = dict(getattr(decision, "replaced", ()))
-    return {
-        (r, of_short(replaced[short(r)]) if short(r) in replaced else r)
-        for r in asked_profiles(one.judgement.pod)
-    }
-
-
-def _diff(one: Admitted, style: Style) -> list[str]:
-    before, after = yaml.dump(one.before).splitlines(), yaml.dump(one.after).splitlines()
+def _diff(one: Admitted, place: Place, style: Style) -> list[str]:
+    changed = patch.apply(one.before, one.judgements[place].operations)
+    before, after = yaml.dump(one.before).splitlines(), yaml.dump(changed).splitlines()
     lines = list(difflib.unified_diff(before, after, lineterm="", n=3))[2:]
     return [
         style.good(line)

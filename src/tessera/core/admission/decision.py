@@ -1,23 +1,28 @@
-"""One pod, one decision: fallback, then injection, then one set of edits."""
+"""One pod, one decision: missing limits, then fallback, then injection, then one set of edits.
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+Each of these is a stage: it takes the pod as the stage before left it, and gives back the pod with what there is to
+say about it, or rejects it. A pod that is bound to one node is never rejected, since its controller would stall: what
+a stage would reject it for becomes a warning.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from tessera.core.admission import fallback, injection
-from tessera.core.admission.fallback import AsAsked, FallbackPolicy, Permission, Unmatched, Wishes
-from tessera.core.admission.injection import InjectionPolicy, Refusal
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.candidates import FallbackPolicy
+from tessera.core.admission.edits import Edit, difference
+from tessera.core.admission.fallback import AsAsked, Question, Unmatched
+from tessera.core.admission.injection import GPU_TYPE_ANNOTATION, InjectionPolicy, Refusal
+from tessera.core.admission.offers import Needs, Offers
+from tessera.core.admission.wishes import MIN_MEMORY_ANNOTATION, POLICY_ANNOTATION, wishes_of
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import Namespace
-from tessera.core.kubernetes.pod import Amounts, Container, Pod
-from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, is_whole_or_mig, of_short, short
+from tessera.core.kubernetes.node import Offer, is_other
+from tessera.core.kubernetes.pod import Container, Pod, needs
+from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, of_short, short
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
 from tessera.core.text import escaped, quoted
 
-POLICY_ANNOTATION: Final = "gpu-webhook.k8s.io/fallback-policy"
-MIN_MEMORY_ANNOTATION: Final = "gpu-webhook.k8s.io/min-memory"
 RECORD_ANNOTATION: Final = "gpu-webhook.k8s.io/fallback"
 EXEMPT_LABEL: Final = ("gpu-webhook", "disabled")
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
@@ -25,9 +30,6 @@ MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 OWN_ANNOTATIONS: Final = (POLICY_ANNOTATION, MIN_MEMORY_ANNOTATION, RECORD_ANNOTATION, MIRROR_ANNOTATION)
 MOST_GPUS: Final = 999_999  # of one resource in one container: no node has a million devices
 WARNING_LENGTH: Final = 120  # kubectl and the API server cut longer ones
-
-Section = Literal["requests", "limits"]
-ContainerList = Literal["initContainers", "containers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,38 +44,6 @@ class Policy:
     def __post_init__(self) -> None:
         object.__setattr__(self, "gpu_resources", self.injection.gpu_resources())
         object.__setattr__(self, "annotations", (*OWN_ANNOTATIONS, *sorted(self.injection.annotations())))
-
-
-@dataclass(frozen=True, slots=True)
-class SetAmount:
-    """Write a resource of a container."""
-
-    containers: ContainerList
-    index: int
-    section: Section
-    resource: str
-    amount: Quantity
-
-
-@dataclass(frozen=True, slots=True)
-class DropAmount:
-    """Take a resource of a container away."""
-
-    containers: ContainerList
-    index: int
-    section: Section
-    resource: str
-
-
-@dataclass(frozen=True, slots=True)
-class SetAnnotation:
-    """Write an annotation of the pod."""
-
-    key: str
-    value: str
-
-
-Edit = SetAmount | DropAmount | SetAnnotation
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,163 +84,242 @@ class Reject:
 Decision = Admit | Rewrite | Reject
 
 
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """A pod as one stage leaves it, and what there is to say about that."""
+
+    pod: Pod
+    reason: str = ""
+    warnings: tuple[str, ...] = ()
+    replaced: tuple[tuple[str, str], ...] = ()
+    gpu_type: str | None = None
+
+
 def decide(pod: Pod, offers: Offers, policy: Policy) -> Decision:
     """Decide about one pod that is about to be created."""
-    namespace = offers.namespaces.get(pod.namespace)
-    if (at_once := _at_once(pod, namespace, policy)) is not None:
-        return at_once
-    asks_for_mig = bool(fallback.asked_profiles(pod))
-    try:
-        wishes = wishes_of(pod, namespace) if asks_for_mig else Wishes()
-    except InvalidInput as error:
-        return Reject("bad_annotation", str(error))
-
-    warnings: tuple[str, ...] = ()
-    reasons: list[str] = []
-    replaced: tuple[tuple[str, str], ...] = ()
-    changed = pod
-    outcome = fallback.choose(pod, offers, policy.fallback, wishes)
-    if isinstance(outcome, Unmatched):
-        waits = outcome.never or not policy.fallback.reject_unmatched
-        if not waits:
-            return Reject("too_many_profiles" if outcome.too_many else "not_offered", _unmatched(outcome))
-        why = "its fallback-policy is never" if outcome.never else "unmatched pods are let through"
-        warnings = (
-            _fit(f"{_asked(outcome)}: no node offers it now; the pod stays as it is and waits ({why})"),
-        )
-        reasons.append(f"{_unmatched(outcome)}; {why}")
-    elif not isinstance(outcome, AsAsked):
-        changed = fallback.apply(pod, outcome.by)
-        replaced = tuple((short(old), short(new)) for old, new in outcome.by.items())
-        changed = replace(changed, annotations={**pod.annotations, RECORD_ANNOTATION: _record(pod, replaced)})
-        warnings = tuple(
-            _fit(f"GPU fallback {old}->{new}: no node that this pod can use offers {old} as asked")
-            for old, new in replaced
-        )
-        reasons += [f"{old} is not offered, {new} is the first that is" for old, new in replaced]
-    elif asks_for_mig:
-        reasons.append("what it asks for is offered")
-
-    complete = complete_limits(changed, policy.gpu_resources)
-    if complete is not changed:
-        reasons.append("limits added where a GPU request had none")
-    injected = injection.inject(complete, policy.injection)
-    gpu_type = None
-    if isinstance(injected, injection.Refused):
-        return Reject(injected.reason, injected.message)
-    warnings += tuple(map(_fit, injected.warnings))
-    if isinstance(injected, injection.Injected):
-        gpu_type = injected.gpu_type
-        reasons.append(f"resources of GPU type {gpu_type} injected per {short(injected.resource)}")
-        complete = injected.pod
-    warnings += tuple(map(_fit, _misspelt(pod)))
-    audit = _audit(replaced, gpu_type)
-    edits = tuple(difference(pod, complete))
-    reason = "; ".join(reasons) or _untouched(pod)
-    if not edits:
-        return Admit(reason, warnings, audit)
-    return Rewrite(edits, reason, replaced, gpu_type, warnings, audit)
-
-
-def _at_once(pod: Pod, namespace: Namespace | None, policy: Policy) -> Decision | None:
-    """The decision where nothing needs to be chosen."""
-    if MIRROR_ANNOTATION in pod.annotations:
-        return Admit("a mirror pod: its kubelet runs it already")
-    if namespace is not None and namespace.labels.get(EXEMPT_LABEL[0]) == EXEMPT_LABEL[1]:
-        return Admit(f"namespace {pod.namespace} is exempt ({'='.join(EXEMPT_LABEL)})")
+    exempt = why_exempt(pod, offers)
+    if exempt is not None:
+        return Admit(exempt)
     bad = _bad_count(pod, policy.gpu_resources)
-    return Reject("bad_quantity", bad) if bad is not None else None
+    if bad is not None:  # nothing can be computed with it, bound or not
+        spared = _spared(Reject("bad_quantity", bad), pod)
+        return spared if isinstance(spared, Reject) else _decided(pod, (spared,))
+    complete = _complete(pod, policy)
+    fallen = _spared(_fall_back(complete.pod, offers, policy), complete.pod)
+    if isinstance(fallen, Reject):
+        return fallen
+    injected = _spared(_inject(fallen.pod, offers, policy), fallen.pod)
+    if isinstance(injected, Reject):
+        return injected
+    return _decided(pod, (fallen, complete, injected))
 
 
-def wishes_of(pod: Pod, namespace: Namespace | None) -> Wishes:
-    """What the pod's annotations say about fallback, or else its namespace's."""
+def why_exempt(pod: Pod, offers: Offers) -> str | None:
+    """Why nothing is decided about a pod; None when it is looked at."""
+    if MIRROR_ANNOTATION in pod.annotations:
+        return "a mirror pod: its kubelet runs it already"
+    namespace = offers.namespaces.get(pod.namespace)
+    if namespace is not None and namespace.labels.get(EXEMPT_LABEL[0]) == EXEMPT_LABEL[1]:
+        return f"namespace {pod.namespace} is exempt ({'='.join(EXEMPT_LABEL)})"
+    return None
 
-    def said(key: str) -> tuple[str, str] | None:
-        if key in pod.annotations:
-            return f"metadata.annotations[{key}]", pod.annotations[key]
-        if namespace is not None and key in namespace.annotations:
-            return f"namespace {namespace.name}, metadata.annotations[{key}]", namespace.annotations[key]
-        return None
 
-    permission, min_memory = Permission.ANY, None
-    if (policy := said(POLICY_ANNOTATION)) is not None:
-        where, text = policy
-        try:
-            permission = Permission(text)
-        except ValueError:
-            choices = ", ".join(one.value for one in Permission)
-            raise InvalidInput(f"{where}: {quoted(text)} is not one of {choices}") from None
-    if (memory := said(MIN_MEMORY_ANNOTATION)) is not None:
-        where, text = memory
-        try:
-            min_memory = Quantity.parse(text)
-        except InvalidInput:
-            raise InvalidInput(f"{where}: {quoted(text)} is not an amount of memory such as 20Gi") from None
-    return Wishes(permission, min_memory)
+def _spared(stage: _Stage | Reject, before: Pod) -> _Stage | Reject:
+    """A pod that is bound to one node goes on as it was; any other is rejected."""
+    if isinstance(stage, Reject) and before.bound_to:
+        warning = f"left as it is, since it is bound to node {quoted(before.bound_to)}: {stage.message}"
+        return _Stage(before, warning, (warning,))
+    return stage
+
+
+def _decided(pod: Pod, stages: Sequence[_Stage]) -> Decision:
+    """What the stages did, as one decision."""
+    *_, last = stages
+    replaced = tuple(pair for one in stages for pair in one.replaced)
+    reason = "; ".join(one.reason for one in stages if one.reason) or _untouched(pod)
+    told = tuple(map(_fit, (*(words for one in stages for words in one.warnings), *_misspelt(pod))))
+    audit = _audit(replaced, last.gpu_type)
+    edits = tuple(difference(pod, last.pod))
+    if not edits:
+        return Admit(reason, told, audit)
+    return Rewrite(edits, reason, replaced, last.gpu_type, told, audit)
+
+
+# Missing limits
+
+
+def _complete(pod: Pod, policy: Policy) -> _Stage:
+    complete = complete_limits(pod, policy.gpu_resources)
+    return _Stage(complete, "" if complete is pod else "limits added where a GPU request had none")
 
 
 def complete_limits(pod: Pod, gpu_resources: frozenset[str]) -> Pod:
     """Give each GPU request its limit: Kubernetes refuses an extended resource whose limit is not its request."""
 
     def complete(container: Container) -> Container:
+        limits = container.limits
         missing = {
             resource: amount
             for resource, amount in container.requests.items()
-            if resource not in container.limits and (is_whole_or_mig(resource) or resource in gpu_resources)
+            if resource not in limits and (_is_gpu(resource) or resource in gpu_resources)
         }
-        return replace(container, limits={**container.limits, **missing}) if missing else container
+        if not missing:
+            return container
+        return Container(container.name, container.requests, {**limits, **missing}, container.restartable)
 
     return pod.map_containers(complete)
 
 
-def difference(before: Pod, after: Pod) -> Iterator[Edit]:
-    """The edits that turn one pod into the other, which has the same containers."""
-    lists: tuple[tuple[ContainerList, tuple[Container, ...], tuple[Container, ...]], ...] = (
-        ("initContainers", before.init_containers, after.init_containers),
-        ("containers", before.containers, after.containers),
+def _is_gpu(resource: str) -> bool:
+    if resource.startswith(MIG_PREFIX):
+        return "+" not in resource  # that may stand in no resource's name: the API server refuses it
+    return is_any_gpu(resource)
+
+
+# Fallback
+
+
+def _fall_back(pod: Pod, offers: Offers, policy: Policy) -> _Stage | Reject:
+    asked = fallback.asked_profiles(pod)
+    if not policy.fallback.enabled:
+        return _Stage(pod, "fallback is switched off" if asked else "")
+    if not asked:
+        return _Stage(pod, warnings=tuple(_too_many_whole_gpus(pod, offers, policy)))
+    try:
+        question = ask(pod, asked, offers, policy)
+    except InvalidInput as error:
+        return Reject("bad_annotation", str(error))
+    outcome = question.choose()
+    if isinstance(outcome, Unmatched):
+        return _unmatched(pod, outcome, policy.fallback)
+    if isinstance(outcome, AsAsked):
+        return _Stage(pod, "what it asks for is offered")
+    replaced = tuple((short(old), short(new)) for old, new in outcome.by.items())
+    changed = fallback.apply(pod, outcome.by)
+    record = {**pod.annotations, RECORD_ANNOTATION: _record(pod, replaced)}
+    return _Stage(
+        changed.changed(changed.init_containers, changed.containers, record),
+        "; ".join(f"{old} is not offered, {new} is the first that is" for old, new in replaced),
+        tuple(
+            f"GPU fallback {old}->{new}: no node that this pod can use offers {old} as asked"
+            for old, new in replaced
+        ),
+        replaced,
     )
-    for name, old, new in lists:
-        for index, (one, other) in enumerate(zip(old, new, strict=True)):
-            if one is not other:
-                yield from _section_difference(name, index, "requests", one.requests, other.requests)
-                yield from _section_difference(name, index, "limits", one.limits, other.limits)
-    if before.annotations is not after.annotations:
-        for key, value in after.annotations.items():
-            if before.annotations.get(key) != value:
-                yield SetAnnotation(key, value)
 
 
-def _section_difference(
-    name: ContainerList, index: int, section: Section, old: Amounts, new: Amounts
-) -> Iterator[Edit]:
-    for resource in old:
-        if resource not in new:
-            yield DropAmount(name, index, section, resource)
-    for resource, amount in new.items():
-        if old.get(resource) != amount:
-            yield SetAmount(name, index, section, resource, amount)
+def ask(pod: Pod, asked: Mapping[str, MigProfile], offers: Offers, policy: Policy) -> Question:
+    """What fallback is asked about a pod whose limits are complete; `InvalidInput` for annotations without a meaning."""
+    wishes = wishes_of(pod, offers.namespaces.get(pod.namespace))
+    gpu_type = pod.annotations.get(GPU_TYPE_ANNOTATION)
+    if gpu_type is None or not policy.gpu_resources:
+        return Question(pod, offers, policy.fallback, wishes, asked=asked)
+    # what injection writes and no node has is warned of, the second time that the pod comes, too
+    written = policy.injection.resources(pod.namespace, gpu_type)
+
+    def wanted(of: Pod) -> Needs:
+        every = needs(of, is_other).items()
+        return {name: n for name, n in every if name not in written or offers.has_anywhere(name)}
+
+    def fits(by: Mapping[str, str], fitting: Sequence[Offer]) -> bool:
+        """Whether what injection adds to a choice still fits on one of its nodes."""
+        injected = injection.inject(fallback.apply(pod, by), policy.injection)
+        if not isinstance(injected, injection.Injected):
+            return True
+        holding = set(fallback.usable_offers(pod, offers, policy.fallback, wanted(injected.pod)))
+        return any(one in holding for one in fitting)
+
+    return Question(pod, offers, policy.fallback, wishes, wanted(pod), fits, asked=asked)
+
+
+def _unmatched(pod: Pod, outcome: Unmatched, policy: FallbackPolicy) -> _Stage | Reject:
+    message = str(outcome)
+    if outcome.never:
+        why = f"{outcome.never}"
+    elif not policy.reject_unmatched:
+        why = "unmatched pods are let through"
+    else:
+        return Reject("too_many_profiles" if outcome.too_many else "not_offered", message)
+    warning = f"{outcome.wanted}: no node offers it now; the pod stays as it is and waits ({why})"
+    return _Stage(pod, f"{message}; {why}", (warning,))
+
+
+def _too_many_whole_gpus(pod: Pod, offers: Offers, policy: Policy) -> Iterator[str]:
+    """A word about whole GPUs that no node has so many of: fallback leaves them alone, and the pod would wait for ever."""
+    if not any(one.asked(WHOLE_GPU) for one in pod.all_containers()):
+        return
+    need = needs(pod, WHOLE_GPU.__eq__).get(WHOLE_GPU, 0)
+    usable = fallback.usable_offers(pod, offers, policy.fallback, {})
+    most = max((one.count(WHOLE_GPU) for one in usable), default=0)
+    if most < need:
+        has = f"more than {most}" if most else "any"
+        yield f"{WHOLE_GPU}: {need}: no node that this pod can use has {has}; the pod stays as it is and waits"
+
+
+# Injection
+
+
+def _inject(pod: Pod, offers: Offers, policy: Policy) -> _Stage | Reject:
+    outcome = injection.inject(pod, policy.injection)
+    if isinstance(outcome, injection.Refused):
+        return Reject(outcome.reason, outcome.message)
+    if not isinstance(outcome, injection.Injected):
+        return _Stage(pod, warnings=outcome.warnings)
+    reason = f"resources of GPU type {outcome.gpu_type} injected per {short(outcome.resource)}"
+    return _Stage(
+        outcome.pod,
+        reason,
+        (*outcome.warnings, *_nowhere(pod, outcome.pod, offers)),
+        gpu_type=outcome.gpu_type,
+    )
+
+
+def _nowhere(before: Pod, after: Pod, offers: Offers) -> Iterator[str]:
+    """A word about injected resources that no node has: the pod would wait for ever, or until one comes."""
+    had = needs(before, is_other)
+    for resource in needs(after, is_other):
+        if resource not in had and not offers.has_anywhere(resource):
+            yield f"injected {resource}: no node has it now"
+
+
+# Words
 
 
 def _bad_count(pod: Pod, gpu_resources: frozenset[str]) -> str | None:
     """What is wrong with a number of GPUs, before anything is computed with it."""
-    for container in pod.all_containers():
-        for resource in container.resources():
-            if is_any_gpu(resource) or resource in gpu_resources:
-                for amount in (container.requests.get(resource), container.limits.get(resource)):
-                    if amount is not None and not (amount.is_whole and 0 <= amount.value <= MOST_GPUS):
-                        return (
-                            f"container {container.name} asks for {escaped(str(amount), 20)} of {resource}; GPUs are "
-                            f"asked for in whole numbers from 0 to {MOST_GPUS}"
-                        )
+    for container in (*pod.init_containers, *pod.containers):
+        for section in (container.requests, container.limits):
+            for resource, amount in section.items():
+                number = amount.value
+                if number.denominator == 1 and 0 <= number.numerator <= MOST_GPUS:
+                    continue
+                if is_any_gpu(resource) or resource in gpu_resources:
+                    return (
+                        f"container {container.name} asks for {escaped(str(amount), 20)} of {resource}; GPUs are "
+                        f"asked for in whole numbers from 0 to {MOST_GPUS}"
+                    )
     return None
 
 
 def _misspelt(pod: Pod) -> Iterator[str]:
     """What a person should hear about a slice that no node can be cut into, whatever else happens to the pod."""
-    asked = {name: None for one in pod.all_containers() for name in one.resources() if one.asked(name)}
-    for resource in asked:
-        if resource.startswith(MIG_PREFIX) and MigProfile.of_resource(resource) is None:
+    odd = {
+        name: None
+        for one in (*pod.init_containers, *pod.containers)
+        for section in (one.requests, one.limits)
+        for name in section
+        if name.startswith(MIG_PREFIX) and _is_odd(name) and one.asked(name)
+    }
+    for resource in odd:
+        meant = resource.replace("+", ".")
+        if not _is_odd(meant):
+            yield f"{quoted(resource)} is no resource name, did you mean {meant}? Nothing is done about it"
+        else:
             yield f"{quoted(resource)} is no MIG profile such as {MIG_PREFIX}1g.10gb: nothing is done about it"
+
+
+def _is_odd(resource: str) -> bool:
+    return resource.startswith(MIG_PREFIX) and not is_any_gpu(resource)
 
 
 def _untouched(pod: Pod) -> str:
@@ -283,8 +332,10 @@ def _untouched(pod: Pod) -> str:
 def _record(pod: Pod, replaced: tuple[tuple[str, str], ...]) -> str:
     """The record with what is new at its end; what was recorded at an earlier admission stays."""
     entries = [f"{old}->{new}" for old, new in replaced]
-    earlier = pod.annotations.get(RECORD_ANNOTATION, "").split(",")
-    return ",".join(dict.fromkeys([entry for entry in earlier if _is_entry(entry)] + entries))
+    earlier = pod.annotations.get(RECORD_ANNOTATION)
+    if earlier:
+        entries = [entry for entry in earlier.split(",") if _is_entry(entry)] + entries
+    return ",".join(dict.fromkeys(entries))
 
 
 def _is_entry(text: str) -> bool:
@@ -302,30 +353,6 @@ def _audit(replaced: tuple[tuple[str, str], ...], gpu_type: str | None) -> Mappi
     if gpu_type is not None:
         audit["injection"] = gpu_type
     return audit
-
-
-def _asked(outcome: Unmatched) -> str:
-    return ", ".join(f"{resource}: {count}" for resource, count in outcome.asked)
-
-
-def _unmatched(outcome: Unmatched) -> str:
-    if outcome.too_many:
-        return f"asked for {_asked(outcome)}: too many different profiles to place together; ask for fewer"
-    tried = ", ".join(map(short, outcome.tried)) or "nothing else, since nothing else is allowed"
-    if outcome.tried == (WHOLE_GPU,):
-        tried += " and found no other profile"
-    usable = _listed(outcome.usable)
-    where = f"the nodes that this pod can use offer {usable}"
-    if outcome.usable != outcome.anywhere:
-        where += f", the whole cluster {_listed(outcome.anywhere)}"
-    return f"asked for {_asked(outcome)}, which no node that this pod can use offers; tried {tried}; {where}"
-
-
-def _listed(counts: tuple[tuple[str, int], ...]) -> str:
-    return (
-        ", ".join(f"{short(r)} (up to {n} a node)" if n < fallback.UNLIMITED else short(r) for r, n in counts)
-        or "no GPU at all"
-    )
 
 
 def _fit(warning: str) -> str:

@@ -1,16 +1,17 @@
-"""A decision, taken apart for a person: what was asked, which nodes counted, what was tried."""
+"""A decision, taken apart for a person: what was asked, what holds, which nodes counted, what was tried."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tessera.core.admission import fallback
-from tessera.core.admission.decision import Policy, wishes_of
-from tessera.core.admission.fallback import Step
+from tessera.core.admission import decision
+from tessera.core.admission.decision import Policy, complete_limits, why_exempt
+from tessera.core.admission.fallback import Replace, Trial, Unmatched, asked_profiles
 from tessera.core.admission.offers import Offers
+from tessera.core.admission.wishes import wishes_of
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import Node, Offer, why_excluded
-from tessera.core.kubernetes.pod import Pod
-from tessera.core.kubernetes.resources import is_whole_or_mig
+from tessera.core.kubernetes.node import Node, Offer, is_other, why_excluded, why_too_small
+from tessera.core.kubernetes.pod import Pod, needs
+from tessera.core.kubernetes.resources import is_any_gpu, short
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,44 +23,70 @@ class NodeVerdict:
     excluded: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One candidate for one profile, looked at alone."""
-
-    asked: str
-    candidate: str
-    step: Step
-    offered: bool
-    most: int  # that one of the pod's nodes has
-
-
 def asked(pod: Pod) -> list[tuple[str, str]]:
     """The GPU resources a pod asks for, by container: `("main", "nvidia.com/gpu: 1")`."""
     return [
         (container.name, f"{resource}: {container.asked(resource)}")
         for container in pod.all_containers()
         for resource in container.resources()
-        if is_whole_or_mig(resource)
+        if is_any_gpu(resource)
     ]
 
 
-def nodes(pod: Pod, every: Iterable[Node]) -> list[NodeVerdict]:
+def nodes(pod: Pod, every: Iterable[Node], policy: Policy) -> list[NodeVerdict]:
     """Each node, and whether it counts for the pod."""
-    return [NodeVerdict(node, node.offer, why_excluded(pod, node)) for node in every]
+    wanted = needs(pod, is_other)
+    passing = policy.fallback.passing_taints
+    return [
+        NodeVerdict(node, node.offer, why_excluded(pod, node, passing) or why_too_small(wanted, node))
+        for node in every
+    ]
 
 
 def trials(pod: Pod, offers: Offers, policy: Policy) -> list[Trial]:
-    """Every candidate in the order in which it is considered."""
+    """Every candidate in the order in which it is considered; none where fallback does not look at the pod."""
+    if not policy.fallback.enabled or why_exempt(pod, offers) is not None:
+        return []
+    try:
+        complete = complete_limits(pod, policy.gpu_resources)
+        question = decision.ask(complete, asked_profiles(complete), offers, policy)
+    except InvalidInput:
+        return []
+    outcome = question.choose()
+    if isinstance(outcome, Unmatched):
+        return list(outcome.trials)
+    return list(question.trials(outcome.by if isinstance(outcome, Replace) else {}))
+
+
+def rules(pod: Pod, offers: Offers, policy: Policy) -> Iterator[str]:
+    """What holds for this pod beyond the usual, each with the setting or the annotation that says so."""
+    given = policy.fallback
+    if not given.enabled:
+        yield "no fallback (fallback.enabled: false)"
+        return
+    switches = {
+        "downgrades": given.downgrades,
+        "upgrades": given.upgrades,
+        "wholeGPU": given.whole_gpu,
+    }
+    yield from (f"fallback.{name}: false" for name, allowed in switches.items() if not allowed)
     try:
         wishes = wishes_of(pod, offers.namespaces.get(pod.namespace))
     except InvalidInput:
-        return []
-    usable = fallback.usable_offers(pod, offers, policy.fallback)
-    found = []
-    for resource, profile in fallback.asked_profiles(pod).items():
-        for candidate in fallback.candidates(resource, profile, usable, policy.fallback, wishes):
-            fits = fallback.fits(pod, resource, candidate.resource, usable, wishes)
-            most = max((offer.count(candidate.resource) for offer in usable), default=0)
-            step = fallback.step_to(profile, candidate.resource)
-            found.append(Trial(resource, candidate.resource, step, fits, most))
-    return found
+        return
+    yield from (said for said in (wishes.never, wishes.no_smaller, wishes.no_larger) if said)
+    for profile in asked_profiles(pod).values():
+        for floor in given.floors(profile):
+            wishes = wishes.at_least(floor)
+    if wishes.floor is not None:
+        yield f"at least {wishes.floor}"
+    for resource in asked_profiles(pod):
+        if resource in given.chains:
+            names = ", ".join(map(short, given.chains[resource])) or "nothing"
+            yield f"{short(resource)} becomes {names} (fallback.chains)"
+    if given.autoscaled and not pod.bound_to:
+        yield f"{', '.join(sorted(map(short, given.autoscaled)))} can come (fallback.autoscaled)"
+    if not given.reject_unmatched:
+        yield "unmatched pods are let through (fallback.unmatched: admit)"
+    if pod.bound_to:
+        yield f"bound to node {pod.bound_to}: never rejected"

@@ -1,78 +1,33 @@
 """Fallback: what a pod gets when the MIG profiles it asks for are not offered.
 
-For each profile there is one list of candidates: itself, the smaller ones from the largest down, the larger ones
-from the smallest up, a whole GPU; or the chain that the operator wrote. A pod's profiles are replaced one by one
-throughout the pod, and what is chosen for all of them must fit together on one node. With several profiles the
-mildest step wins (as asked, smaller, larger, whole GPU: the worst one counts), then the fewest changes, then the
-order of the containers.
+For each profile there is one list of candidates (`candidates`). A pod's profiles are replaced one by one throughout
+the pod, and what is chosen for all of them must fit together on one node. With several profiles the mildest step wins
+(as asked, an equal, smaller, larger, whole GPU: the worst one counts), then the fewest changes, then the order of the
+containers.
 """
 
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum, IntEnum
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from tessera.core.admission.offers import Offers, most_of
-from tessera.core.kubernetes.node import Offer
-from tessera.core.kubernetes.pod import Container, Pod, peak
+from tessera.core.admission.candidates import Candidate, FallbackPolicy, Step, Usable, candidates
+from tessera.core.admission.offers import Needs, Offers
+from tessera.core.admission.wishes import Wishes
+from tessera.core.kubernetes.node import Offer, is_other
+from tessera.core.kubernetes.pod import Container, Pod, moments, needs
 from tessera.core.kubernetes.quantity import Number, Quantity
-from tessera.core.kubernetes.resources import WHOLE_GPU
+from tessera.core.kubernetes.resources import WHOLE_GPU, short
 from tessera.core.mig.profile import MigProfile
 
-GIB: Final = 2**30
 # A pod with more different profiles than any card has would make the search for a common node explode.
 MOST_PROFILES: Final = 8
 UNLIMITED: Final = 2**63 - 1
-_MOST_TRIALS: Final = 10_000  # combinations looked at for one pod: some ten milliseconds
+_MOST_LOOKS: Final = 10_000  # combinations looked at for one pod: some ten milliseconds
+_MOST_NAMED: Final = 12  # candidates in a message; a person reads no more
 
-
-class Permission(Enum):
-    """What a pod or its namespace allows (`gpu-webhook.k8s.io/fallback-policy`)."""
-
-    NEVER = "never"
-    SMALLER = "smaller"
-    LARGER = "larger"
-    ANY = "any"
-
-
-class Step(IntEnum):
-    """How far a candidate is from what was asked for; the lower, the better."""
-
-    AS_ASKED = 0
-    SMALLER = 1
-    LARGER = 2
-    WHOLE_GPU = 3
-
-
-@dataclass(frozen=True, slots=True)
-class FallbackPolicy:
-    """What the operator allows."""
-
-    enabled: bool = True
-    downgrades: bool = True
-    upgrades: bool = True
-    whole_gpu: bool = True
-    chains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # resource → resources, in order
-    autoscaled: frozenset[str] = frozenset()  # resources that the autoscaler can bring
-    reject_unmatched: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the pod, or else its namespace, says."""
-
-    permission: Permission = Permission.ANY
-    min_memory: Quantity | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """One resource that could stand for a profile."""
-
-    resource: str
-    step: Step
+# Whether a node has room for all that the pod would need then: the replacements, and the offers they fit on
+Accepts = Callable[[Mapping[str, str], Sequence[Offer]], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,219 +43,316 @@ class Replace:
 
 
 @dataclass(frozen=True, slots=True)
-class Unmatched:
-    """Nothing that is allowed fits: what was asked, what was tried, what is there."""
+class Trial:
+    """One candidate for one profile, and what speaks for or against it."""
 
-    asked: tuple[tuple[str, int], ...]
-    tried: tuple[str, ...]
+    asked: str
+    candidate: str
+    kind: Step
+    offered: bool
+    reason: str
+    chosen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unmatched:
+    """Nothing that is allowed fits: what was asked, what was tried and why not, what is there."""
+
+    asked: tuple[tuple[str, int], ...]  # whole GPUs besides are the last of them
+    trials: tuple[Trial, ...]
     usable: tuple[tuple[str, int], ...]  # on the nodes that the pod could be placed on
     anywhere: tuple[tuple[str, int], ...]
-    never: bool = False  # the pod's own wish to wait
+    too_small: tuple[str, ...] = ()  # the needs of the pod for which further nodes are too small
+    never: str = ""  # who wants the pod to wait
     too_many: bool = False  # more profiles than can be searched
+
+    @property
+    def wanted(self) -> str:
+        """What was asked for, in words."""
+        return ", ".join(f"{resource}: {count}" for resource, count in self.asked)
+
+    def __str__(self) -> str:
+        """What was asked, every candidate with the reason why not, and what there is."""
+        if self.too_many:
+            return f"asked for {self.wanted}: too many different profiles to place together; ask for fewer"
+        own = [one for one in self.trials if one.kind is Step.AS_ASKED]
+        if all(one.offered for one in own):
+            why = "which no node that this pod can use has together"
+        elif len(own) == 1:
+            why = _why_not(own[0])
+        else:
+            why = "; ".join(f"{short(one.asked)}: {one.reason}" for one in own)
+        tried = list(dict.fromkeys(
+            f"{short(one.candidate)} ({one.reason})" for one in self.trials if one.kind is not Step.AS_ASKED
+        ))  # fmt: skip
+        more = f" and {len(tried) - _MOST_NAMED} more" if len(tried) > _MOST_NAMED else ""
+        words = ", ".join(tried[:_MOST_NAMED]) + more or "nothing else, since its chain names nothing else"
+        where = f"the nodes that this pod can use offer {listed(self.usable)}"
+        if self.usable != self.anywhere:
+            where += f", the whole cluster {listed(self.anywhere)}"
+        if self.too_small:
+            where += f"; nodes that could never hold its {', '.join(self.too_small)} do not count"
+        return f"asked for {self.wanted}, {why}; tried {words}; {where}"
+
+
+def _why_not(own: Trial) -> str:
+    if own.reason == NOT_OFFERED:
+        return "which no node that this pod can use offers"
+    if own.reason == _NO_ROOM:
+        return "for which no node that this pod can use has room, with what is injected"
+    return f"of which no node that this pod can use has enough ({own.reason.removeprefix(_NOT_ENOUGH)})"
+
+
+def listed(counts: Sequence[tuple[str, int]]) -> str:
+    """What is offered, in words."""
+    return (
+        ", ".join(f"{short(r)} (up to {n} a node)" if n < UNLIMITED else short(r) for r, n in counts)
+        or "no GPU at all"
+    )
 
 
 Outcome = AsAsked | Replace | Unmatched
+
+NOT_OFFERED: Final = "not offered"
+_NOT_ENOUGH: Final = "not enough: "
+_NOT_TOGETHER: Final = "not together with the rest"
+_NO_ROOM: Final = "no room for what is injected with it"
 
 
 def asked_profiles(pod: Pod) -> dict[str, MigProfile]:
     """The MIG resources that a pod asks for, not zero of them, in container order."""
     found: dict[str, MigProfile] = {}
-    for container in pod.all_containers():
-        for resource in container.resources():
-            if resource not in found:
-                profile = MigProfile.of_resource(resource)
-                if profile is not None and container.asked(resource):
-                    found[resource] = profile
+    for container in (*pod.init_containers, *pod.containers):
+        for section in (container.requests, container.limits):
+            for resource in section:
+                if resource not in found:
+                    profile = MigProfile.of_resource(resource)
+                    if profile is not None and container.asked(resource):
+                        found[resource] = profile
     return found
 
 
-def choose(pod: Pod, offers: Offers, policy: FallbackPolicy, wishes: Wishes) -> Outcome:
-    """Decide what each of the pod's profiles becomes."""
-    asked = asked_profiles(pod)
-    if not asked:
-        return AsAsked()
-    usable = usable_offers(pod, offers, policy)
-    lists = [candidates(resource, asked[resource], usable, policy, wishes) for resource in asked]
-    search = _Search(pod, list(asked), usable, wishes)
-    chosen = search.best(lists) if len(asked) <= MOST_PROFILES else None
-    if chosen is None:
-        return Unmatched(
-            asked=tuple((resource, _whole(search.need((resource,)))) for resource in asked),
-            tried=tuple(
-                dict.fromkeys(c.resource for one in lists for c in one if c.step is not Step.AS_ASKED)
-            ),
-            usable=tuple(sorted(most_of(usable).items())),
-            anywhere=tuple(sorted(offers.anywhere().items())),
-            never=wishes.permission is Permission.NEVER,
-            too_many=len(asked) > MOST_PROFILES or search.trials > _MOST_TRIALS,
-        )
-    changed = {resource: to for resource, to in chosen.items() if resource != to}
-    return Replace(MappingProxyType(changed)) if changed else AsAsked()
+class Question:
+    """One pod before the offers: all that a choice, and its explanation, is made from."""
 
-
-def usable_offers(pod: Pod, offers: Offers, policy: FallbackPolicy) -> list[Offer]:
-    """What the nodes offer that the pod could be placed on, now or once the autoscaler brings them."""
-    usable = offers.for_pod(pod)
-    if policy.autoscaled:  # a node that could come has any number of what the autoscaler can bring
-        usable.append(Offer(tuple((resource, UNLIMITED) for resource in sorted(policy.autoscaled))))
-    return usable
-
-
-def fits(pod: Pod, resource: str, by: str, usable: Sequence[Offer], wishes: Wishes) -> bool:
-    """Whether one node has room for one replacement, and for the whole GPUs asked for besides."""
-    search = _Search(pod, [resource], usable, wishes)
-    return bool(search.narrowed([by], search.usable))
-
-
-def candidates(
-    resource: str, profile: MigProfile, usable: Sequence[Offer], policy: FallbackPolicy, wishes: Wishes
-) -> list[Candidate]:
-    """What may stand for a profile, best first. What was asked for always comes first."""
-    found = [Candidate(resource, Step.AS_ASKED)]
-    if not policy.enabled or wishes.permission is Permission.NEVER:
-        return found
-    chain = policy.chains.get(resource)
-    if chain is not None:
-        rest = [_Rung(to, step_to(profile, to), MigProfile.of_resource(to)) for to in chain if to != resource]
-    else:
-        offered = sorted(
-            (p.rank, p)
-            for p in map(MigProfile.of_resource, most_of(usable))
-            if p is not None and p != profile
-        )
-        at = bisect_left(offered, (profile.rank, profile))
-        rest = [
-            *(_Rung(p.resource, Step.SMALLER, p) for _, p in reversed(offered[:at])),
-            *(_Rung(p.resource, Step.LARGER, p) for _, p in offered[at:]),
-            _Rung(WHOLE_GPU, Step.WHOLE_GPU, None),
-        ]
-    # an explicit chain is tried in its own order: every rung of it is one step away
-    found += [
-        Candidate(rung.resource, Step.SMALLER if chain is not None else rung.step)
-        for rung in rest
-        if _allowed(rung, policy, wishes)
-    ]
-    return found
-
-
-def step_to(profile: MigProfile, resource: str) -> Step:
-    """Which kind of step it is from a profile to a resource."""
-    to = MigProfile.of_resource(resource)
-    if to is None:
-        return Step.WHOLE_GPU
-    return Step.AS_ASKED if to == profile else Step.SMALLER if to < profile else Step.LARGER
-
-
-@dataclass(frozen=True, slots=True)
-class _Rung:
-    resource: str
-    step: Step
-    profile: MigProfile | None
-
-
-def _allowed(rung: _Rung, policy: FallbackPolicy, wishes: Wishes) -> bool:
-    match rung.step:
-        case Step.SMALLER:
-            allowed = policy.downgrades and wishes.permission is not Permission.LARGER
-        case Step.LARGER:
-            allowed = policy.upgrades and wishes.permission is not Permission.SMALLER
-        case _:
-            allowed = policy.whole_gpu
-    if wishes.min_memory is not None and rung.profile is not None:
-        # a profile's 20gb counts as 20 GiB
-        allowed = allowed and rung.profile.memory_gb * GIB >= wishes.min_memory.value
-    return allowed
-
-
-class _Search:
-    """The search for candidates that fit together on one node."""
-
-    def __init__(self, pod: Pod, asked: Sequence[str], usable: Sequence[Offer], wishes: Wishes) -> None:
-        self.pod, self.asked, self.min_memory = pod, asked, wishes.min_memory
-        self.trials = 0
+    def __init__(
+        self,
+        pod: Pod,
+        offers: Offers,
+        policy: FallbackPolicy,
+        wishes: Wishes,
+        wanted: Needs | None = None,
+        accepts: Accepts | None = None,
+        *,
+        asked: Mapping[str, MigProfile] | None = None,
+    ) -> None:
+        """Ask about a pod; `wanted` is what a node must have for it besides GPUs, by default all that it needs."""
+        self.asked = asked_profiles(pod) if asked is None else asked
+        self._moments = moments(pod)
+        self._wanted = needs(pod, is_other, self._moments) if wanted is None else wanted
+        self._pod, self._offers, self._policy, self._wishes = pod, offers, policy, wishes
+        self._accepts = accepts
         self._needs: dict[tuple[str, ...], Number] = {}
+        self.looks = 0
+        self.usable = Usable(usable_offers(pod, offers, policy, self._wanted))
         # the whole GPUs that the pod asks for besides must be there, whatever is chosen
-        self.usable = self._with_room(usable, WHOLE_GPU, ())
+        self._with_beside = self._with_room(self.usable.offers, WHOLE_GPU, ())
+        self._lists: list[list[Candidate]] | None = None
 
-    def best(self, lists: Sequence[Sequence[Candidate]]) -> dict[str, str] | None:
+    @property
+    def lists(self) -> list[list[Candidate]]:
+        """The candidates of each profile, best first."""
+        if self._lists is None:
+            self._lists = [list(self._candidates(resource)) for resource in self.asked]
+        return self._lists
+
+    def _candidates(self, resource: str) -> Iterator[Candidate]:
+        return candidates(
+            resource,
+            self.asked[resource],
+            self.need((resource,)),
+            self.usable,
+            self._policy,
+            self._wishes,
+        )
+
+    def choose(self) -> Outcome:
+        """What each of the pod's profiles becomes."""
+        if not self.asked or self._fits_as_asked():
+            return AsAsked()
+        chosen = self._best() if len(self.asked) <= MOST_PROFILES else None
+        if chosen is None:
+            return self._unmatched()
+        return Replace(MappingProxyType({old: new for old, new in chosen.items() if old != new}))
+
+    def trials(self, chosen: Mapping[str, str] | None) -> Iterator[Trial]:
+        """Every candidate in the order in which it is considered, and what speaks against it.
+
+        `chosen` is what was chosen for each profile; None when nothing was.
+        """
+        alone = len(self.asked) == 1 and not self.need((WHOLE_GPU,))
+        for (resource, _), found in zip(self.asked.items(), self.lists, strict=True):
+            passed_over = True  # so far: those before the chosen one
+            for one in found:
+                taken = chosen is not None and one.resource == chosen.get(resource, resource)
+                passed_over = passed_over and not taken
+                reason = one.obstacle or self._lack(resource, one.resource)
+                if not reason and passed_over:  # it is there, and something else keeps the pod from it
+                    reason = _NO_ROOM if alone else _NOT_TOGETHER
+                offered = reason in ("", _NOT_TOGETHER)
+                words = reason or self._offer(one.resource)
+                yield Trial(resource, one.resource, one.kind, offered, words, chosen=taken)
+
+    def need(self, sources: tuple[str, ...]) -> Number:
+        """How many the pod needs at most at one time of what takes the place of all these."""
+        if sources not in self._needs:
+            found: Number = 0
+            for moment in self._moments:
+                found = max(found, sum([moment.get(source, 0) for source in sources]))
+            self._needs[sources] = found
+        return self._needs[sources]
+
+    def _offer(self, resource: str) -> str:
+        most = self.usable.most.get(resource, 0)
+        return "offered (autoscaler)" if most == UNLIMITED else f"offered, up to {most} a node"
+
+    def _lack(self, resource: str, to: str) -> str:
+        """Why one replacement alone is not there; empty when it is."""
+        most = self.usable.most.get(to, 0)
+        if not most:
+            return NOT_OFFERED
+        need = self.need((resource,))
+        if most < need:
+            return f"{_NOT_ENOUGH}at most {most} a node, {_whole(need)} needed"
+        return "" if self._with_room(self._with_beside, to, (resource,)) else _NOT_TOGETHER
+
+    def _unmatched(self) -> Unmatched:
+        asked = [(resource, _whole(self.need((resource,)))) for resource in self.asked]
+        if beside := self.need((WHOLE_GPU,)):
+            asked.append((WHOLE_GPU, _whole(beside)))
+        too_many = len(self.asked) > MOST_PROFILES or self.looks > _MOST_LOOKS
+        return Unmatched(
+            asked=tuple(asked),
+            trials=() if too_many else tuple(self.trials(None)),
+            usable=tuple(sorted(self.usable.most.items())),
+            anywhere=tuple(sorted(self._offers.anywhere().items())),
+            too_small=tuple(self._too_small()),
+            never=self._wishes.never,
+            too_many=too_many,
+        )
+
+    def _too_small(self) -> Iterator[str]:
+        """The needs without any one of which more would be offered."""
+        every = usable_offers(self._pod, self._offers, self._policy, {})
+        if len(every) == len(self.usable.offers):
+            return
+        for resource, need in self._wanted.items():
+            if len(usable_offers(self._pod, self._offers, self._policy, {resource: need})) < len(every):
+                yield resource
+
+    # The search for candidates that fit together on one node
+
+    def _fits_as_asked(self) -> bool:
+        fitting = self._with_beside
+        for resource in self.asked:
+            fitting = self._with_room(fitting, resource, (resource,))
+        return bool(fitting) and (self._accepts is None or self._accepts({}, fitting))
+
+    def _best(self) -> dict[str, str] | None:
         """The first combination that fits, the mildest first."""
-        for worst in Step:
-            for changes in range(1, len(self.asked) + 1) if worst else (0,):
-                for chosen in self._combinations(lists, worst, changes, (), Step.AS_ASKED, self.usable):
-                    return dict(zip(self.asked, chosen, strict=True))
+        if len(self.asked) == 1:  # the usual pod: the first that fits, and no further
+            (asked,) = self.asked
+            for one in self._candidates(asked):
+                if one.kind is not Step.AS_ASKED and not one.obstacle and self._fits(asked, one):
+                    return {asked: one.resource}
+            return None
+        lists = [[one for one in found if not one.obstacle] for found in self.lists]
+        for worst in list(Step)[1:]:
+            for changes in range(1, len(self.asked) + 1):
+                for chosen in self._combinations(lists, worst, changes, (), Step.AS_ASKED, self._with_beside):
+                    return dict(zip(self.asked, (one.resource for one in chosen), strict=True))
         return None
+
+    def _fits(self, asked: str, one: Candidate) -> bool:
+        fitting = self._with_room(self._with_beside, one.resource, (asked,))
+        return bool(fitting) and (self._accepts is None or self._accepts({asked: one.resource}, fitting))
 
     def _combinations(
         self,
         lists: Sequence[Sequence[Candidate]],
         worst: Step,
         changes: int,
-        chosen: tuple[str, ...],
+        chosen: tuple[Candidate, ...],
         used: Step,
         fitting: Sequence[Offer],
-    ) -> Iterator[tuple[str, ...]]:
+    ) -> Iterator[tuple[Candidate, ...]]:
         """Combinations whose worst step and number of changes are exactly these, in the candidates' order.
 
         `fitting` are the offers with room for what was chosen so far: each choice only narrows them down.
         """
         if len(chosen) == len(self.asked):
-            if used == worst and not changes:
+            if used == worst and not changes and self._is_accepted(chosen, fitting):
                 yield chosen
             return
         for candidate in lists[len(chosen)]:
-            changed = candidate.step is not Step.AS_ASKED
-            if candidate.step > worst or changed > changes or self.trials > _MOST_TRIALS:
+            changed = candidate.order is not Step.AS_ASKED
+            if candidate.order > worst or changed > changes or self.looks > _MOST_LOOKS:
                 continue
-            self.trials += 1
-            more = (*chosen, candidate.resource)
-            if left := self.narrowed(more, fitting):
+            self.looks += 1
+            more = (*chosen, candidate)
+            if left := self._narrowed(more, fitting):
                 yield from self._combinations(
-                    lists, worst, changes - changed, more, max(used, candidate.step), left
+                    lists, worst, changes - changed, more, max(used, candidate.order), left
                 )
 
-    def narrowed(self, chosen: Sequence[str], fitting: Sequence[Offer]) -> list[Offer]:
-        """The offers that still have room now that the last one was chosen too."""
-        to = chosen[-1]
-        return self._with_room(
-            fitting, to, tuple(r for r, by in zip(self.asked, chosen, strict=False) if by == to)
-        )
-
-    def _with_room(self, offers: Sequence[Offer], to: str, sources: tuple[str, ...]) -> list[Offer]:
-        need = self.need((*sources, WHOLE_GPU) if to == WHOLE_GPU else sources)
-        return [
-            one for one in offers if one.count(to) >= need and (not sources or self._is_large_enough(one, to))
-        ]
-
-    def _is_large_enough(self, offer: Offer, to: str) -> bool:
-        if self.min_memory is None or to != WHOLE_GPU or offer.card_memory_gb is None:
+    def _is_accepted(self, chosen: Sequence[Candidate], fitting: Sequence[Offer]) -> bool:
+        if self._accepts is None:
             return True
-        return offer.card_memory_gb * GIB >= self.min_memory.value
+        named = zip(self.asked, (one.resource for one in chosen), strict=True)
+        return self._accepts({old: new for old, new in named if old != new}, fitting)
 
-    def need(self, sources: tuple[str, ...]) -> Number:
-        """How many the pod needs at most at one time of what takes the place of all these."""
-        if sources not in self._needs:
+    def _narrowed(self, chosen: Sequence[Candidate], fitting: Sequence[Offer]) -> Sequence[Offer]:
+        """The offers that still have room now that the last one was chosen too."""
+        to = chosen[-1].resource
+        pairs = [
+            (resource, one) for resource, one in zip(self.asked, chosen, strict=False) if one.resource == to
+        ]
+        if to == WHOLE_GPU:
+            lesser = tuple(resource for resource, one in pairs if one.kind is Step.WHOLE_GPU)
+            if lesser and self.need(lesser) > self._policy.max_whole_gpus:
+                return ()
+        return self._with_room(fitting, to, tuple(resource for resource, _ in pairs))
 
-            def amount(container: Container) -> Number:
-                return sum(q.number for s in sources if (q := container.asked(s)) is not None)
+    def _with_room(self, offers: Sequence[Offer], to: str, sources: tuple[str, ...]) -> Sequence[Offer]:
+        need = self.need((*sources, WHOLE_GPU) if to == WHOLE_GPU else sources)
+        return [one for one in offers if one.count(to) >= need] if need else offers
 
-            self._needs[sources] = peak(self.pod, amount)
-        return self._needs[sources]
+
+def usable_offers(pod: Pod, offers: Offers, policy: FallbackPolicy, wanted: Needs) -> list[Offer]:
+    """What the nodes offer that the pod could be placed on, now or once the autoscaler brings them."""
+    usable = offers.for_pod(pod, wanted, policy.passing_taints)
+    if policy.autoscaled and not pod.bound_to:
+        # a node that could come has any number of what the autoscaler can bring
+        usable.append(Offer(tuple((resource, UNLIMITED) for resource in sorted(policy.autoscaled))))
+    return usable
 
 
 def apply(pod: Pod, by: Mapping[str, str]) -> Pod:
     """The pod with its resources replaced, in requests and in limits; a key that is there already is added to."""
 
-    def section(amounts: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
-        if not any(resource in amounts and amounts[resource] for resource in by):
+    def section(amounts: Mapping[str, Quantity], implied: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
+        if not any(amounts.get(resource) for resource in by) and not any(by[r] in amounts for r in implied):
             return amounts
         replaced = {r: amount for r, amount in amounts.items() if r not in by or not amount}
         for resource, to in by.items():
-            if amounts.get(resource):
-                replaced[to] = replaced[to] + amounts[resource] if to in replaced else amounts[resource]
+            if moved := amounts.get(resource) or (implied.get(resource) if to in amounts else None):
+                replaced[to] = replaced[to] + moved if to in replaced else moved
         return replaced
 
     def container(one: Container) -> Container:
-        requests, limits = section(one.requests), section(one.limits)
+        # a limit without a request is one: where its new name is requested already, the request grows as the limit does
+        implied = {r: one.limits[r] for r in by if one.limits.get(r) and r not in one.requests}
+        requests, limits = section(one.requests, implied), section(one.limits, {})
         if requests is one.requests and limits is one.limits:
             return one
         return Container(one.name, requests, limits, one.restartable)

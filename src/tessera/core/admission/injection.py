@@ -57,6 +57,11 @@ class InjectionPolicy:
         own = self.by_namespace.get(namespace, {}).get(gpu_type, {})
         return {**self.default.get(gpu_type, {}), **own}
 
+    def resources(self, namespace: str, gpu_type: str) -> frozenset[str]:
+        """Every resource that the rules for a type may write."""
+        rules = self.rules(namespace, gpu_type).values()
+        return frozenset(name for rule in rules for name, _ in rule.per_gpu)
+
     def gpu_resources(self) -> frozenset[str]:
         """Every resource that some rule takes for a GPU."""
         every = (self.default, *self.by_namespace.values())

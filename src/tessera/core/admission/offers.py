@@ -3,23 +3,37 @@
 Nodes with the same offer, the same taints and the same values of the labels that a pod looks at are one to a
 decision. `Offers` groups them so, once for each set of label keys that pods use, and keeps the groups right as nodes
 come, change and go: a pod that selects by product meets a handful of groups where the cluster has thousands of
-nodes. Updates and decisions take turns on one thread, so a decision sees one consistent state.
+nodes. Whether a node could hold the pod at all (cpu, memory, other resources) is mostly answered by the smallest and
+the largest node of a group; only in between are its nodes looked at one by one. Updates and decisions take turns on
+one thread, so a decision sees one consistent state.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
-from tessera.core.kubernetes.node import Namespace, Node, Offer, why_excluded
-from tessera.core.kubernetes.pod import Pod
-from tessera.core.kubernetes.scheduling import Taint, label_keys, untolerated
+from tessera.core.kubernetes.node import (
+    STATED_BY_EVERY_NODE,
+    Namespace,
+    Node,
+    Offer,
+    others,
+    why_excluded,
+    why_too_small,
+)
+from tessera.core.kubernetes.pod import Pod, named_nodes
+from tessera.core.kubernetes.quantity import Number
+from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Taint, label_keys, untolerated
 
 _MOST_TABLES: Final = (
     64  # sets of label keys kept at a time; clusters use a few, and each costs one walk to make
 )
 
+GRACE: Final = 120.0  # a plugin restarts within seconds, a whole operator within a minute
+Needs = Mapping[str, Number]  # of resources that fallback does not look at
 _Group = tuple[tuple[Taint, ...], Offer]
 _Values = tuple[str | None, ...]
+_NOTHING: Final[Needs] = {}
 
 
 @lru_cache(maxsize=512)
@@ -49,14 +63,84 @@ class _Table:
                 del self.rows[values]
 
 
+class _Members:
+    """The nodes of a group, and bounds of what they have besides GPUs: none has less, none has more.
+
+    Bounds only ever widen while the group lasts: a node that goes leaves them as they are, which is still true.
+    """
+
+    __slots__ = ("least", "most", "names", "unstated")
+
+    def __init__(self, node: Node) -> None:
+        self.names: dict[str, None] = {node.name: None}
+        self.least = dict(others(node))
+        self.most = dict(self.least)
+        self.unstated = STATED_BY_EVERY_NODE - self.least.keys()  # of some node: it may have any amount
+
+    def add(self, node: Node) -> None:
+        self.names[node.name] = None
+        has = dict(others(node))
+        for resource in [name for name in self.least if name not in has and name not in STATED_BY_EVERY_NODE]:
+            del self.least[resource]
+        for resource, amount in has.items():
+            if resource in self.least:
+                self.least[resource] = min(amount, self.least[resource])
+            elif resource in self.unstated:
+                self.least[resource] = amount
+            self.most[resource] = max(amount, self.most.get(resource, 0))
+        self.unstated |= STATED_BY_EVERY_NODE - has.keys()
+
+    def all_hold(self, needs: Needs) -> bool:
+        least = self.least
+        for resource, need in needs.items():
+            if resource in least:
+                if least[resource] < need:
+                    return False
+            elif resource not in self.unstated:
+                return False
+        return True
+
+    def none_holds(self, needs: Needs) -> bool:
+        most = self.most
+        return any(
+            most.get(resource, 0) < need and resource not in self.unstated for resource, need in needs.items()
+        )
+
+
+class _Terms:
+    """Terms of an affinity, found by a value that they want: thousands of them meet thousands of rows."""
+
+    __slots__ = ("_any", "_by_value")
+
+    def __init__(self, terms: tuple[NodeSelectorTerm, ...]) -> None:
+        self._any: list[NodeSelectorTerm] = []  # those that want no value: looked at one by one
+        self._by_value: dict[tuple[str, str], list[NodeSelectorTerm]] = {}
+        for term in dict.fromkeys(terms):
+            wants = next((one for one in term.expressions if one.operator == "In"), None)
+            if wants is None:
+                self._any.append(term)
+                continue
+            for value in wants.values:
+                self._by_value.setdefault((wants.key, value), []).append(term)
+
+    def match(self, labels: Mapping[str, str]) -> bool:
+        """Whether some term is satisfied."""
+        return any(term.matches("", labels) for term in self._any) or any(
+            term.matches("", labels) for item in labels.items() for term in self._by_value.get(item, ())
+        )
+
+
 class Offers:
     """What the nodes of a cluster offer, indexed for admission; and the namespaces' switches."""
 
     def __init__(self, nodes: Iterable[Node] = (), namespaces: Iterable[Namespace] = ()) -> None:
         self.version = 0  # grows with every change that a decision could see
+        # seconds for which what is gone from a node still counts; whoever fills the offers has a clock, and reads it
+        self.grace = GRACE
         self.namespaces: dict[str, Namespace] = {one.name: one for one in namespaces}
         self._nodes: dict[str, Node] = {}
         self._groups: dict[str, _Group] = {}  # of the nodes that offer anything
+        self._members: dict[_Group, _Members] = {}
         self._tables: dict[tuple[str, ...], _Table] = {(): _Table(())}
         for node in nodes:
             self.put(node)
@@ -79,6 +163,11 @@ class Offers:
         if offer.counts:
             group = _shared((tuple(taint for taint in node.taints if taint.may_exclude), offer))
             self._groups[node.name] = group
+            members = self._members.get(group)
+            if members is None:
+                self._members[group] = _Members(node)
+            else:
+                members.add(node)
             self._count(node, group, 1)
         return True
 
@@ -89,6 +178,10 @@ class Offers:
             return False
         group = self._groups.pop(name, None)
         if group is not None:
+            members = self._members[group].names
+            del members[name]
+            if not members:
+                del self._members[group]
             self._count(node, group, -1)
         return True
 
@@ -117,41 +210,66 @@ class Offers:
 
     def anywhere(self) -> dict[str, int]:
         """Every GPU resource of the cluster, with the most that one node has."""
-        return most_of(offer for row in self._tables[()].rows.values() for _, offer in row)
+        return most_of(offer for _, offer in self._members)
 
-    def for_pod(self, pod: Pod) -> list[Offer]:
-        """The distinct offers of the nodes that the pod could ever be placed on, in a fixed order."""
-        found = set(self._named(pod) if _names_nodes(pod) else self._selected(pod))
-        return sorted(found, key=lambda offer: (offer.counts, offer.card_memory_gb or 0))
+    def has_anywhere(self, resource: str) -> bool:
+        """Whether some node with GPUs has, or had, any of a resource; of what no node states, nobody knows."""
+        return any(resource in one.most or resource in one.unstated for one in self._members.values())
 
-    def _named(self, pod: Pod) -> Iterator[Offer]:
+    def for_pod(self, pod: Pod, needs: Needs = _NOTHING, passing: tuple[str, ...] = ()) -> list[Offer]:
+        """The distinct offers of the nodes that the pod could ever be placed on, in a fixed order.
+
+        `needs` are the pod's, beside GPUs: nodes that could not hold it even if they were empty do not count.
+        `passing` are taints that exclude nobody, beside those that everybody knows.
+        """
+        found = set(
+            self._named(pod, needs, passing) if _names_nodes(pod) else self._selected(pod, needs, passing)
+        )
+        if len(found) < 2:
+            return list(found)
+        return sorted(found, key=lambda offer: (offer.counts, offer.card_memory_gb or 0, offer.whole))
+
+    def _named(self, pod: Pod, needs: Needs, passing: tuple[str, ...]) -> Iterator[Offer]:
         """For pods that name nodes, as a DaemonSet's do: those nodes are looked at one by one."""
-        for name in _names(pod) or self._groups:
+        names = {pod.node_name} if pod.node_name else named_nodes(pod.required_terms)
+        for name in names or self._groups:
             group = self._groups.get(name)
-            if group is not None and why_excluded(pod, self._nodes[name]) is None:
+            if group is not None and _could_hold(pod, self._nodes[name], needs, passing):
                 yield group[1]
 
-    def _selected(self, pod: Pod) -> Iterator[Offer]:
+    def _selected(self, pod: Pod, needs: Needs, passing: tuple[str, ...]) -> Iterator[Offer]:
         terms = pod.required_terms
         table = self._table(tuple(sorted(set(label_keys(pod.node_selector, terms)))))
-        rows: Iterable[tuple[_Values, dict[_Group, int]]]  # equality alone is one look-up
-        if terms is None:
-            wanted: _Values = tuple(pod.node_selector[key] for key in table.keys)
-            rows = [(wanted, table.rows.get(wanted, {}))]
-        else:
-            rows = table.rows.items()
-        for values, row in rows:
-            if terms is not None:
-                labels = {
-                    key: value for key, value in zip(table.keys, values, strict=True) if value is not None
-                }
-                if any(labels.get(key) != value for key, value in pod.node_selector.items()):
+        for row in self._rows(table, pod.node_selector, terms):
+            for group in row:
+                taints, offer = group
+                if taints and untolerated(taints, pod.tolerations, placed=False, passing=passing) is not None:
                     continue
-                if not any(term.matches("", labels) for term in terms):
-                    continue
-            for taints, offer in row:
-                if untolerated(taints, pod.tolerations, placed=False) is None:
+                members = self._members[group]
+                if (
+                    not needs
+                    or members.all_hold(needs)
+                    or (
+                        not members.none_holds(needs)
+                        and any(_could_hold(pod, self._nodes[name], needs, passing) for name in members.names)
+                    )
+                ):
                     yield offer
+
+    def _rows(
+        self, table: _Table, selector: Mapping[str, str], terms: tuple[NodeSelectorTerm, ...] | None
+    ) -> Iterator[dict[_Group, int]]:
+        """The rows of a table whose labels a selector and an affinity want."""
+        if terms is None:  # equality alone is one look-up
+            row = table.rows.get(tuple(selector[key] for key in table.keys))
+            if row is not None:
+                yield row
+            return
+        wanted = _Terms(terms)
+        for values, row in table.rows.items():
+            labels = {key: value for key, value in zip(table.keys, values, strict=True) if value is not None}
+            if all(labels.get(key) == value for key, value in selector.items()) and wanted.match(labels):
+                yield row
 
     def _table(self, keys: tuple[str, ...]) -> _Table:
         table = self._tables.pop(keys, None)
@@ -177,21 +295,13 @@ def most_of(offers: Iterable[Offer]) -> dict[str, int]:
     most: dict[str, int] = {}
     for offer in offers:
         for resource, count in offer.counts:
-            most[resource] = max(count, most.get(resource, 0))
+            if count > most.get(resource, 0):
+                most[resource] = count
     return most
 
 
-def _names(pod: Pod) -> set[str]:
-    """The only nodes that come into question; empty when the names do not narrow it down."""
-    if pod.node_name:
-        return {pod.node_name}
-    names: set[str] = set()
-    for term in pod.required_terms or ():
-        listed = next((one.values for one in term.fields if one.operator == "In"), ())
-        if not listed:
-            return set()
-        names.update(listed)
-    return names
+def _could_hold(pod: Pod, node: Node, needs: Needs, passing: tuple[str, ...]) -> bool:
+    return why_excluded(pod, node, passing) is None and why_too_small(needs, node) is None
 
 
 def _names_nodes(pod: Pod) -> bool:

@@ -1,8 +1,8 @@
 """What there is, what is taken and what is left, counted as the scheduler counts.
 
 A pod becomes a `PodUse`: what it takes of its node, or asks for while it has none. `Capacity` adds uses up as they
-come and keeps none of them, so that a cluster of any size is read in one pass; whoever follows a cluster keeps the
-uses and takes the old one out before the new one goes in.
+come and keeps none of them, so that a cluster of any size is read in one pass; a watcher keeps the uses
+and takes the old one out before the new one goes in.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -51,7 +51,7 @@ def pod_use(
 
 
 def in_effect(spec: Amounts, actual: Amounts, allocated: Amounts, *, infeasible: bool) -> Amounts:
-    """What counts while somebody resizes a running pod: the most of what is asked for, promised and there.
+    """What counts while a running pod is resized: the most of what is asked for, promised and there.
 
     A resize that the node has refused for good counts for nothing.
     """

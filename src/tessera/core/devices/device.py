@@ -2,7 +2,7 @@
 
 A `Device` says which resource it counts for, how it gets into a container (`Edits`, and the CDI kind they are
 published under), where it lies, and what is wrong with it. A `DeviceSet` is every device of one resource, and
-turns the ids that somebody chose into `Assignment`s, all of them or none. Nothing here knows which protocol asks.
+turns the ids that were chosen into `Assignment`s, all of them or none. Nothing here knows which protocol asks.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ class UnknownDevice(CannotAssign):
 
 
 class DuplicateDevice(CannotAssign):
-    """An id that was asked for twice at once, or that somebody else holds."""
+    """An id that was asked for twice at once, or that another container holds."""
 
 
 class UnhealthyDevice(CannotAssign):
@@ -111,12 +111,12 @@ class Device:
     id: str
     resource: str
     cdi_kind: str  # vendor/class
-    edits: Edits = Edits()  # none: somebody else publishes the device under its CDI name
+    edits: Edits = Edits()  # none: another program publishes the device under its CDI name
     env_list: str = ""  # the environment variable in which a container's devices stand by id, if there is one
     place: Place | None = None
     numa: tuple[int, ...] = ()
     problem: str = ""  # why it is unhealthy; empty when it is healthy
-    leaving: bool = False  # in use and no longer wanted: stays for its pod, goes to nobody else
+    leaving: bool = False  # in use and no longer wanted: stays for its pod, goes to no other
 
     def __post_init__(self) -> None:
         if not 0 < len(self.id) <= MAX_ID:

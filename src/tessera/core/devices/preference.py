@@ -2,7 +2,7 @@
 
 Three wishes, in this order: a container's devices lie on as few cards as can be; what is left keeps the largest
 holes, so that the largest profile could still be cut; and cards that are begun are finished before whole ones.
-A wish, not a promise: whoever asked decides.
+A wish, not a promise: the kubelet decides.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,7 @@
 """From the devices that are there to those that are wanted, without taking anything from a running pod.
 
 A device in use that is no longer wanted stays, leaving, until its pod ends: its container can be restarted, and
-nobody else gets it. A wanted device that would lie on the same slices waits for that.
+no other pod gets it. A wanted device that would lie on the same slices waits for that.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

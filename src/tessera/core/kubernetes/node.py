@@ -1,26 +1,36 @@
 """The little of nodes and namespaces that decisions need."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Final
 
 from tessera.core.kubernetes.pod import NOTHING, Amounts, Pod
-from tessera.core.kubernetes.resources import is_whole_or_mig
+from tessera.core.kubernetes.quantity import Number
+from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, is_share
 from tessera.core.kubernetes.scheduling import Taint, untolerated
+from tessera.core.mig.profile import MIG_PREFIX
 
 # labels that GPU feature discovery sets
 GPU_PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
 GPU_MEMORY_LABEL: Final = "nvidia.com/gpu.memory"  # MiB of one card
+GPU_COUNT_LABEL: Final = "nvidia.com/gpu.count"
+_SHARING_LABEL: Final = "nvidia.com/gpu.sharing-strategy"  # none, time-slicing, mps
+_REPLICAS_LABEL: Final = "nvidia.com/gpu.replicas"  # how many share one GPU
+_LAYOUT_STATE_LABEL: Final = "nvidia.com/mig.config.state"
 _NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
+# Every kubelet states these: a node without them is one that nobody has measured, not one that has none.
+STATED_BY_EVERY_NODE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The GPU resources of a node: whole cards and MIG devices, in whole numbers, never zero."""
+    """The GPU resources of a node: whole cards, MIG devices and shares, in whole numbers, never zero."""
 
     counts: tuple[tuple[str, int], ...]
     card_memory_gb: int | None = None  # of a whole card, when a label tells
+    whole: bool = True  # what is called nvidia.com/gpu there is a whole card, not a slice or a share of one
 
     def count(self, resource: str) -> int:
         """How many of a resource the node has."""
@@ -38,20 +48,65 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=lambda: _NO_LABELS)
     taints: tuple[Taint, ...] = ()
     allocatable: Amounts = field(default_factory=lambda: NOTHING)
+    # What is allocatable no more and counts all the same: its devices are away for a moment, since their plugin or
+    # the kubelet restarts.
+    away: Amounts = field(default_factory=lambda: NOTHING)
+    ready: bool = field(default=True, compare=False)
 
     @property
     def offer(self) -> Offer:
         """What the node offers to pods that ask for GPUs."""
-        counts = sorted(
+        counts = [
             (resource, int(amount.value))
-            for resource, amount in self.allocatable.items()
-            if amount.value >= 1 and is_whole_or_mig(resource)
-        )
+            for amounts in (self.allocatable, self.away)
+            for resource, amount in amounts.items()
+            if is_any_gpu(resource) and amount.value >= 1
+        ]
+        if not counts:
+            return _NO_OFFER
         memory = self.labels.get(GPU_MEMORY_LABEL, "")
-        # usable memory is a little less than the name on the box (40536 MiB on a 40 GB card): round up
         return Offer(
-            tuple(counts), -(-int(memory) // 1024) if memory.isascii() and memory.isdigit() else None
+            tuple(sorted(counts)),
+            # usable memory is a little less than the name on the box (40536 MiB on a 40 GB card): round up
+            -(-int(memory) // 1024) if memory.isascii() and memory.isdigit() and len(memory) < 10 else None,
+            _offers_whole_cards(self.labels),
         )
+
+    def amount(self, resource: str) -> Number | None:
+        """How much it has of any resource; None where a node that says nothing may have any amount."""
+        quantity = self.allocatable.get(resource) or self.away.get(resource)
+        if quantity is None:
+            known = resource in self.allocatable or resource not in STATED_BY_EVERY_NODE
+            return 0 if known else None
+        return quantity.number
+
+    def is_cut_without(self, resource: str, before: "Node | None" = None) -> bool:
+        """Whether it was deliberately cut anew: its layout is done, and its labels count no such MIG devices any more.
+
+        Where labels count nothing, now or before, they say nothing about it.
+        """
+        if not resource.startswith(MIG_PREFIX) or self.labels.get(_LAYOUT_STATE_LABEL) != "success":
+            return False
+        label = resource.removesuffix(".shared") + ".count"
+        counting = (
+            GPU_COUNT_LABEL in self.labels
+            or any(key.startswith(MIG_PREFIX) and key.endswith(".count") for key in self.labels)
+            or (before is not None and label in before.labels)
+        )
+        return counting and self.labels.get(label) in (None, "0")
+
+
+_NO_OFFER: Final = Offer(())
+
+
+def _offers_whole_cards(labels: Mapping[str, str]) -> bool:
+    product = labels.get(GPU_PRODUCT_LABEL, "")
+    if "-MIG-" in product or product.endswith("-SHARED"):
+        return False
+    replicas = labels.get(_REPLICAS_LABEL, "")
+    return labels.get(_SHARING_LABEL, "none") in ("none", "") and (
+        replicas in ("", "0", "1") or not replicas.isdigit()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +118,11 @@ class Namespace:
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
-def why_excluded(pod: Pod, node: Node) -> str | None:
-    """Why a pod could never be placed on a node, in words; None when it could."""
+def why_excluded(pod: Pod, node: Node, passing: tuple[str, ...] = ()) -> str | None:
+    """Why a pod could never be placed on a node, in words; None when it could.
+
+    `passing` are taints that exclude nobody, beside those that everybody knows.
+    """
     if pod.node_name and pod.node_name != node.name:
         return f"spec.nodeName is {pod.node_name}"
     for key, value in pod.node_selector.items():
@@ -74,8 +132,41 @@ def why_excluded(pod: Pod, node: Node) -> str | None:
         t.matches(node.name, node.labels) for t in pod.required_terms
     ):
         return f"node affinity wants {' or '.join(map(str, pod.required_terms)) or 'nothing'}"
-    taint = untolerated(node.taints, pod.tolerations, placed=bool(pod.node_name))
+    taint = untolerated(node.taints, pod.tolerations, placed=bool(pod.node_name), passing=passing)
     return f"taint {taint} is not tolerated" if taint else None
+
+
+def why_too_small(needs: Mapping[str, Number], node: Node) -> str | None:
+    """Why a node could not hold a pod even if it were empty, in words; None when it could."""
+    for resource, need in needs.items():
+        has = node.amount(resource)
+        if has is not None and has < need:
+            return f"has {_written(has)} {resource}, the pod needs {_written(need)}"
+    return None
+
+
+def is_other(resource: str) -> bool:
+    """Whether it is a resource that fallback does not look at: what a node needs room for besides.
+
+    A misspelt profile is warned of, and nothing else is done about it.
+    """
+    return resource != WHOLE_GPU and (not resource.startswith(MIG_PREFIX) or is_share(resource))
+
+
+def others(node: Node) -> Iterator[tuple[str, Number]]:
+    """What a node has of resources that fallback does not look at."""
+    for resource, quantity in node.allocatable.items():
+        if is_other(resource):
+            yield resource, quantity.number
+    for resource, quantity in node.away.items():
+        if is_other(resource):
+            yield resource, quantity.number
+
+
+def _written(amount: Number) -> str:
+    if isinstance(amount, Fraction):
+        return f"{float(amount):g}"
+    return f"{amount / 2**30:.4g}Gi" if amount >= 2**30 else str(amount)
 
 
 def _label(node: Node, key: str) -> str:

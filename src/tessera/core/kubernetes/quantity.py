@@ -79,7 +79,7 @@ class Quantity:
         return hash(self.value)
 
     def __bool__(self) -> bool:
-        return self.value != 0
+        return self.value.numerator != 0
 
     def __add__(self, other: "Quantity") -> "Quantity":
         return Quantity(self.value + other.value, self.format if self.value else other.format)
@@ -139,8 +139,10 @@ def _parse(text: str) -> Quantity:
 
 
 def _canonical(value: Fraction, form: Format) -> str:
-    if not value:
+    if not value.numerator:
         return "0"
+    if value.denominator == 1 and form is Format.DECIMAL_SI and value.numerator % 1000:
+        return str(value.numerator)  # nearly all that is ever written
     if form is Format.BINARY_SI and (abs(value) < 1024 or value.denominator != 1):
         form = Format.DECIMAL_SI  # as apimachinery does: binary suffixes are for whole numbers from 1024 on
     if form is Format.BINARY_SI:

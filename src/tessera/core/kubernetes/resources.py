@@ -9,8 +9,8 @@ from typing import Final
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
 
 WHOLE_GPU: Final = "nvidia.com/gpu"
-# what the time-slicing of NVIDIA's plugin calls whole GPUs that are shared
-SHARED_GPU: Final = WHOLE_GPU + ".shared"
+_SHARED: Final = ".shared"  # what NVIDIA's plugin puts behind the name of what it shares (time slicing, MPS)
+_DOMAIN: Final = "nvidia.com/"
 
 # apimachinery's IsQualifiedName: an optional DNS subdomain and a slash, then up to 63 letters, digits, - _ .
 _QUALIFIED_NAME: Final = re.compile(
@@ -28,9 +28,15 @@ def is_whole_or_mig(resource: str) -> bool:
     )
 
 
+def is_share(resource: str) -> bool:
+    """Whether it is a share of a GPU or of a MIG device, which several containers use in turns: no profile."""
+    base = resource.removesuffix(_SHARED)
+    return base != resource and is_whole_or_mig(base)
+
+
 def is_any_gpu(resource: str) -> bool:
     """Whether it is a GPU or a part of one, shared ones too: what capacity counts."""
-    return is_whole_or_mig(resource) or resource == SHARED_GPU
+    return is_whole_or_mig(resource) or is_share(resource)
 
 
 def is_extended(resource: str) -> bool:
@@ -53,15 +59,15 @@ def is_of_containers(resource: str) -> bool:
 
 
 def short(resource: str) -> str:
-    """A resource as records and messages name it: `1g.10gb`, `gpu`."""
-    profile = MigProfile.of_resource(resource)
-    if profile is not None:
-        return profile.label
-    return "gpu" if resource == WHOLE_GPU else resource
+    """A resource as records and messages name it: `1g.10gb`, `gpu`, `1g.10gb.shared`."""
+    if not is_any_gpu(resource):
+        return resource
+    return resource.removeprefix(MIG_PREFIX).removeprefix(_DOMAIN)
 
 
 def of_short(name: str) -> str:
-    """The resource behind `gpu`, a profile or a resource's full name."""
-    if name in ("gpu", WHOLE_GPU):
-        return WHOLE_GPU
-    return name if is_whole_or_mig(name) else MigProfile.parse(name).resource
+    """The resource behind `gpu`, a profile, a share of either, or a resource's full name."""
+    for resource in (name, _DOMAIN + name, MIG_PREFIX + name):
+        if is_any_gpu(resource):
+            return resource
+    return MigProfile.parse(name).resource

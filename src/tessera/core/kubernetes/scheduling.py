@@ -9,10 +9,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-# Clusters add tolerations for these later (ExtendedResourceToleration and the like): such taints exclude nobody.
+# Clusters add tolerations for these later (ExtendedResourceToleration and the like): such taints exclude no pod.
 GPU_VENDOR_DOMAINS: Final = ("nvidia.com", "amd.com", "intel.com", "habana.ai")
-# Kubernetes' own condition taints (not-ready, unschedulable, disk-pressure …) say how a node is, not what it is.
-CONDITION_DOMAINS: Final = ("node.kubernetes.io", "node.cloudprovider.kubernetes.io")
+# Taints that say how a node is, not what it is: it is coming, going, or not well today. `domain/*` is any key of it.
+PASSING_TAINTS: Final = (
+    "node.kubernetes.io/*",  # not-ready, unschedulable, disk-pressure …
+    "node.cloudprovider.kubernetes.io/*",
+    "ToBeDeletedByClusterAutoscaler",
+    "DeletionCandidateOfClusterAutoscaler",
+    "karpenter.sh/*",
+    "node.cilium.io/*",
+)
 
 # Numbers that Gt and Lt compare are Go's int64. A label's is read by strconv.ParseInt, and no label value begins with a
 # sign; a taint's and a toleration's must be canonical besides (apimachinery, content.IsDecimalInteger). A value has 63
@@ -33,7 +40,7 @@ class Taint:
     @property
     def may_exclude(self) -> bool:
         """Whether this taint can keep a pod away for good."""
-        return self.effect in ("NoSchedule", "NoExecute") and not _is_passing(self.key)
+        return self.effect in ("NoSchedule", "NoExecute") and not is_passing(self.key)
 
     def __str__(self) -> str:
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
@@ -123,16 +130,24 @@ class NodeSelectorTerm:
 
 
 def untolerated(
-    taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...], *, placed: bool
+    taints: tuple[Taint, ...],
+    tolerations: tuple[Toleration, ...],
+    *,
+    placed: bool,
+    passing: tuple[str, ...] = (),
 ) -> Taint | None:
-    """The first taint that keeps a pod away.
+    """The first taint that keeps a pod away; `passing` are further taints that pass, as the operator knows.
 
     A pod with `nodeName` has passed the scheduler by: only NoExecute, which evicts, concerns it.
     """
     for taint in taints:
         if placed and taint.effect != "NoExecute":
             continue
-        if taint.may_exclude and not any(toleration.tolerates(taint) for toleration in tolerations):
+        if (
+            taint.may_exclude
+            and not (passing and is_passing(taint.key, passing))
+            and not any(toleration.tolerates(taint) for toleration in tolerations)
+        ):
             return taint
     return None
 
@@ -145,11 +160,14 @@ def label_keys(selector: Mapping[str, str], terms: tuple[NodeSelectorTerm, ...] 
 
 
 @lru_cache(maxsize=1024)  # a cluster has a few keys of taints, and every decision asks about them
-def _is_passing(key: str) -> bool:
-    """Whether taints of this key say nothing that is meant for good, see the domains above."""
-    domain = key.partition("/")[0]
+def is_passing(key: str, further: tuple[str, ...] = ()) -> bool:
+    """Whether taints of this key say nothing that is meant for good, see the tables above."""
+    domain, slash, _ = key.partition("/")
+    if slash and any(domain == known or domain.endswith("." + known) for known in GPU_VENDOR_DOMAINS):
+        return True
     return any(
-        domain == known or domain.endswith("." + known) for known in (*GPU_VENDOR_DOMAINS, *CONDITION_DOMAINS)
+        domain == pattern.removesuffix("/*") if slash and pattern.endswith("/*") else key == pattern
+        for pattern in (*PASSING_TAINTS, *further)
     )
 
 

@@ -18,6 +18,7 @@ from typing import Final
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.profile import MigProfile
 
+_MOST_COMPUTE: Final = 7  # slices: no real card has more
 MAX_SLICES: Final = 16  # real cards have eight at most; twice that keeps every search instant
 
 
@@ -291,3 +292,11 @@ PRODUCTS: Final[tuple[Product, ...]] = (
     ),
     SIMULATED_H200_70GB,
 )
+
+# the largest profile of each product: of those with seven slices a 7g, of those with four a 4g
+_WHOLE_CARDS: Final = frozenset(product.shapes[-1].profile for product in PRODUCTS)
+
+
+def is_whole_card(profile: MigProfile) -> bool:
+    """Whether a device of this profile takes a whole card: every 7g does, known cards or not."""
+    return profile.compute == _MOST_COMPUTE or profile in _WHOLE_CARDS

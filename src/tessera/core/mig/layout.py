@@ -137,7 +137,7 @@ def going(
 ) -> dict[str, int]:
     """How many devices of each resource would go.
 
-    A device stays where the new layout has the same one in the same place. Where nobody knows how the cards are cut
+    A device stays where the new layout has the same one in the same place. Where it is not known how the cards are cut
     now, only the numbers that the node offers can be compared.
     """
     wanted = after.slots(strategy)

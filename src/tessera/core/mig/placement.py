@@ -13,7 +13,7 @@ from tessera.core.mig.profile import MigProfile
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """One MIG device that somebody wants on a card, at a place of their choice or anywhere."""
+    """One MIG device that is wanted on a card, at a certain place or anywhere."""
 
     profile: MigProfile
     position: int | None = None  # first memory slice

@@ -2,7 +2,8 @@
 
 A profile says how many compute slices and how much memory a MIG device has, and which extra engines. On a node it
 is the resource `nvidia.com/mig-1g.10gb`; a `+` is a `.` there, since `+` may not stand in a resource name.
-`+me` adds the media engines, `+me.all` all of them, `+gfx` graphics; `-me` is a slice that goes without.
+`+me` adds the media engines, `+me.all` all of them, `+gfx` graphics; `-me` is a slice that goes without. A name that
+ends in `.shared` is no profile: it is a share of one, which several containers use in turns.
 """
 
 import re
@@ -20,6 +21,8 @@ _TEXT: Final = re.compile(
     r"(?P<compute>[1-9]\d{0,2})g\.(?P<memory>[1-9]\d{0,5})gb(?P<extras>(?:[+.-][a-z][a-z0-9.]{0,15})?)",
     re.ASCII,
 )
+_ENGINES: Final = {"": 0, "+me": 1, "+gfx": 2, "+me.all": 3}  # the more, the later
+_SHARE: Final = ("+shared", ".shared", "-shared")
 
 
 class InvalidProfile(InvalidInput):
@@ -45,8 +48,10 @@ class MigProfile:
 
     @classmethod
     def of_resource(cls, resource: str) -> "MigProfile | None":
-        """The profile behind `nvidia.com/mig-<profile>`; None for any other resource."""
-        return _parse(resource[len(MIG_PREFIX) :]) if resource.startswith(MIG_PREFIX) else None
+        """The profile behind `nvidia.com/mig-<profile>`; None for any other resource, and for what cannot be one."""
+        if not resource.startswith(MIG_PREFIX) or "+" in resource:
+            return None
+        return _parse(resource[len(MIG_PREFIX) :])
 
     def __str__(self) -> str:
         """The profile as NVIDIA's tools write it: `1g.10gb+me`."""
@@ -68,8 +73,21 @@ class MigProfile:
     @property
     def rank(self) -> tuple[int, int, int, str]:
         """The place in the order, for sorting many."""
-        engines = -1 if self.extras.startswith("-") else len(self.extras)
+        engines = -1 if self.extras.startswith("-") else _ENGINES.get(self.extras, len(_ENGINES))
         return (self.memory_gb, self.compute, engines, self.extras)
+
+    @property
+    def engines(self) -> frozenset[str]:
+        """The extra engines that it has: `me.all` are all media engines, and so `me` too."""
+        return _engines(self.extras)
+
+
+@lru_cache(maxsize=256)
+def _engines(extras: str) -> frozenset[str]:
+    if not extras.startswith("+"):
+        return frozenset()
+    parts = extras[1:].split(".")
+    return frozenset(".".join(parts[: length + 1]) for length in range(len(parts)))
 
 
 @lru_cache(maxsize=1024)
@@ -78,6 +96,8 @@ def _parse(text: str) -> MigProfile | None:
     if match is None:
         return None
     extras = match["extras"]
+    if extras.endswith(_SHARE):
+        return None
     if extras.startswith("."):
         extras = "+" + extras[1:]
     return MigProfile(int(match["compute"]), int(match["memory"]), extras)

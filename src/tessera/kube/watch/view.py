@@ -5,17 +5,19 @@ admission calls the API server. Updates that change nothing a decision reads, su
 the view's version alone.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
 from tessera.core.admission.offers import Offers
-from tessera.core.kubernetes.node import Namespace, Node
+from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Namespace, Node
 from tessera.core.kubernetes.pod import Pod
-from tessera.core.kubernetes.resources import is_whole_or_mig
+from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
+from tessera.kube.watch.grace import NodesWithGrace
 from tessera.kube.watch.resource import NAMESPACES, NODES, UNFINISHED_PODS, Key, Resource, Sink, replace_all
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.pod import decode_pod, pod_of
@@ -30,17 +32,16 @@ class LiveView(Follower):
         self,
         client: Client,
         *,
-        keep: Keep | None = is_whole_or_mig,
+        keep: Keep | None = is_any_gpu,
         pods: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Follow a cluster; `keep` says which of a node's resources matter (None: all), and of which pods."""
+        """Follow a cluster; `keep` says by which resources a node or a pod matters (None: all do)."""
         self.offers = offers = Offers()
         self.pods: dict[Key, Pod] = {}  # those that have not ended, and ask for something that is kept
+        self._nodes = nodes = NodesWithGrace(offers, clock)
         sinks: dict[Resource, Sink[Any]] = {
-            NODES: Sink(
-                partial(read_node, keep=keep), offers.replace, offers.put, lambda key: offers.remove(key.name)
-            ),
+            NODES: Sink(partial(read_node, keep=keep), nodes.replace, nodes.put, nodes.delete),
             NAMESPACES: Sink(
                 lambda raw: objects.namespace_of(objects.decode_namespace(raw)),
                 partial(replace_namespaces, offers),
@@ -57,6 +58,12 @@ class LiveView(Follower):
             )
         super().__init__(client, sinks, clock=clock)
 
+    async def run(self) -> None:
+        """Follow the cluster until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._nodes.run())
+            tasks.create_task(super().run())
+
     def _replace_pods(self, found: "Iterable[FoundPod]") -> None:
         self.pods.clear()
         for one in found:
@@ -70,9 +77,9 @@ class LiveView(Follower):
 
 
 def read_node(raw: bytes, keep: Keep | None = None) -> Node:
-    """A node; `keep` says which of its resources matter. Of a node that has none of them the name is enough."""
-    node = objects.node_of(objects.decode_node(raw), keep)
-    return node if keep is None or node.allocatable else Node(node.name)
+    """A node; `keep` says which resources make one matter. Of a node that has none of them the name is enough."""
+    one = objects.decode_node(raw)
+    return objects.node_of(one) if keep is None or _has_any(one, keep) else Node(one.metadata.name)
 
 
 class FoundPod(NamedTuple):
@@ -88,6 +95,16 @@ def read_pod(raw: bytes, keep: Keep | None = None) -> FoundPod:
     pod, name = pod_of(one), (one.metadata.name if one.metadata else None) or ""
     asks = keep is None or any(keep(name) for each in pod.all_containers() for name in each.resources())
     return FoundPod(Key(pod.namespace, name), pod if asks else None)
+
+
+def _has_any(node: objects.NodeIn, keep: Keep) -> bool:
+    """Whether a node has, had, or is labelled to have something that matters."""
+    status, labels = node.status, node.metadata.labels
+    if labels and GPU_PRODUCT_LABEL in labels:
+        return True
+    return status is not None and any(
+        keep(resource) for amounts in (status.allocatable, status.capacity) for resource in amounts or ()
+    )
 
 
 def replace_namespaces(offers: Offers, namespaces: Iterable[Namespace]) -> None:

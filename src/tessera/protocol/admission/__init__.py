@@ -1,1 +1,5 @@
-"""AdmissionReview and JSON Patch: request bytes to a pod, edits to response bytes."""
+"""AdmissionReview and JSON Patch: request bytes to a pod, edits to response bytes.
+
+`review` reads and answers; `patch` builds operations and applies them. What is decided about a pod is in
+`core.admission`; HTTP is in `webhook`.
+"""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, NotRequired, TypedDict
 
-from tessera.core.admission.decision import ContainerList, DropAmount, Edit, Section, SetAmount
+from tessera.core.admission.edits import ContainerList, DropAmount, Edit, Section, SetAmount
 from tessera.core.errors import TesseraError
 from tessera.protocol.kubernetes.objects import present
 from tessera.protocol.kubernetes.pod import PodIn, PodSpecIn, resources_of
@@ -78,28 +78,41 @@ def apply(document: Any, operations: Sequence[Operation]) -> Any:
     """
     top = {"": document}
     copies: dict[int, Any] = {}  # by identity; kept here, so that no identity comes twice
-
-    def own(parent: Any, key: str | int) -> Any:
-        child = parent[key]
-        if id(child) not in copies and isinstance(child, dict | list):
-            parent[key] = child = child.copy()
-            copies[id(child)] = child
-        return child
-
+    parents: dict[str, Any] = {}  # by their path: operations come in groups with the same one
     for operation in operations:
-        *way, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/"))
-        target: Any = top
-        for part in way:
-            target = own(target, _key(target, part, operation))
+        where, _, last = operation["path"].rpartition("/")
+        target = parents.get(where)
+        if target is None:
+            target = parents[where] = _own(top, where, operation, copies)
         if not isinstance(target, dict):
             raise PatchDoesNotApply(f"{operation['op']} {operation['path']}: its parent is no object")
+        name = _unescape(last)
+        if isinstance(target.get(name), dict | list):
+            parents.clear()  # one of them may be gone now
         if operation["op"] == "add":
-            target[last] = operation["value"]
-        elif operation["op"] == "remove" and last in target:
-            del target[last]
+            target[name] = operation["value"]
+        elif operation["op"] == "remove" and name in target:
+            del target[name]
         else:
             raise PatchDoesNotApply(f"{operation['op']} {operation['path']}: there is nothing of that name")
     return top[""]
+
+
+def _own(top: Any, where: str, operation: Operation, copies: dict[int, Any]) -> Any:
+    """What stands at a path, with everything on the way a copy that may be changed."""
+    target = top
+    for part in where.split("/"):
+        key = _key(target, _unescape(part), operation)
+        child = target[key]
+        if id(child) not in copies and isinstance(child, dict | list):
+            target[key] = child = child.copy()
+            copies[id(child)] = child
+        target = child
+    return target
+
+
+def _unescape(part: str) -> str:
+    return part.replace("~1", "/").replace("~0", "~") if "~" in part else part
 
 
 def _key(target: Any, part: str, operation: Operation) -> str | int:

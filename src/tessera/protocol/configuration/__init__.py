@@ -1,1 +1,5 @@
-"""Configuration files: what each field may be, told once; the webhook's file and the device plugin's file, read into values."""
+"""Configuration files, read into values: the webhook's file and the device plugin's.
+
+A document is a table of fields (`schema` has the kinds of values); the reader, the JSON Schema and the reference in the
+documentation come from it. Watching files and reloading them is not done here.
+"""

@@ -18,6 +18,7 @@ from tessera.protocol.configuration.schema import (
     Boolean,
     Choice,
     Complaints,
+    Count,
     Field,
     ListOf,
     MapOf,
@@ -31,30 +32,6 @@ _SIMULATED_KIND: Final = "tessera.simulated/gpu"
 
 _LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """A whole number within bounds."""
-
-    least: int
-    most: int
-
-    @property
-    def words(self) -> str:
-        """The bounds."""
-        return f"a whole number from {self.least} to {self.most}"
-
-    def read(self, value: Any, path: str, complaints: Complaints) -> int:
-        """Take a whole number."""
-        if not isinstance(value, int) or isinstance(value, bool) or not self.least <= value <= self.most:
-            complaints.add(path, f"{shown(value)} is not {self.words}")
-            return self.least
-        return value
-
-    def schema(self) -> dict[str, Any]:
-        """JSON Schema."""
-        return {"type": "integer", "minimum": self.least, "maximum": self.most}
 
 
 def _resource(text: str) -> str:
@@ -147,7 +124,7 @@ _OWN_PRODUCT: Final = Record(
 
 @dataclass(frozen=True, slots=True)
 class _ProductKind:
-    """A product by name, or a card that somebody made up."""
+    """A product by name, or the description of a simulated card."""
 
     words: str = "name of a product, or a map that describes one"
 

@@ -122,7 +122,12 @@ class Text(Generic[_T]):
 class Number:
     """A number, exact, not negative."""
 
-    words: str = "a number, 0 or more"
+    most: int | None = None
+
+    @property
+    def words(self) -> str:
+        """The bounds."""
+        return "a number, 0 or more" if self.most is None else f"a number from 0 to {self.most}"
 
     def read(self, value: Any, path: str, complaints: Complaints) -> Decimal:
         """Take a number; a text that looks like one is refused with the way to write it."""
@@ -132,6 +137,8 @@ class Number:
             )
         elif value < 0:
             complaints.add(path, f"{shown(value)} is negative")
+        elif self.most is not None and value > self.most:
+            complaints.add(path, f"{shown(value)} is not {self.words}")
         elif value and not -_DIGITS <= Decimal(value).adjusted() <= _DIGITS:
             complaints.add(path, f"{shown(value)} is out of range")
         else:
@@ -140,7 +147,31 @@ class Number:
 
     def schema(self) -> dict[str, Any]:
         """JSON Schema."""
-        return {"type": "number", "minimum": 0}
+        return {"type": "number", "minimum": 0, **({} if self.most is None else {"maximum": self.most})}
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A whole number within bounds."""
+
+    least: int
+    most: int
+
+    @property
+    def words(self) -> str:
+        """The bounds."""
+        return f"a whole number from {self.least} to {self.most}"
+
+    def read(self, value: Any, path: str, complaints: Complaints) -> int:
+        """Take a whole number."""
+        if not isinstance(value, int) or isinstance(value, bool) or not self.least <= value <= self.most:
+            complaints.add(path, f"{shown(value)} is not {self.words}")
+            return self.least
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema."""
+        return {"type": "integer", "minimum": self.least, "maximum": self.most}
 
 
 @dataclass(frozen=True, slots=True)

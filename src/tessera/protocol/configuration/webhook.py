@@ -4,15 +4,17 @@ The tables below are the whole truth about it: the reader, the JSON Schema and t
 come from them. Everything that is wrong is reported at once, each complaint with its path.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
+from tessera.core.admission.candidates import FallbackPolicy
 from tessera.core.admission.decision import OWN_ANNOTATIONS, Policy
-from tessera.core.admission.fallback import FallbackPolicy
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION, InjectionPolicy, InjectionRule, Rules
+from tessera.core.admission.wishes import LEAST_MEMORY, too_little_memory
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import SUFFIXES, Quantity, format_of_suffix
 from tessera.core.kubernetes.resources import (
@@ -29,6 +31,7 @@ from tessera.protocol.configuration.schema import (
     Boolean,
     Choice,
     Complaints,
+    Count,
     Field,
     ListOf,
     MapOf,
@@ -91,6 +94,30 @@ def _annotation(text: str) -> str:
     return text
 
 
+def _memory(text: str) -> Quantity:
+    amount = Quantity.parse(text)
+    if amount < LEAST_MEMORY:
+        raise InvalidInput(too_little_memory(text))
+    return amount
+
+
+def _seconds(text: str) -> float:
+    match = re.fullmatch(r"(?:(\d{1,4})h)?(?:(\d{1,4})m)?(?:(\d{1,5})s)?", text, re.ASCII)
+    if match is None or not text:
+        raise InvalidInput(f"{quoted(text)} is not a duration such as 30s, 2m or 1h")
+    hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(hours * 3600 + minutes * 60 + seconds)
+
+
+def _taint_key(text: str) -> str:
+    # as Kubernetes has it: an optional DNS domain, a slash, a name; or all names of a domain
+    if not re.fullmatch(r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?(?:\*|[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)", text) or text == "*":  # fmt: skip
+        raise InvalidInput(
+            f"{quoted(text)} is not the key of a taint, such as example.com/draining or example.com/*"
+        )
+    return text
+
+
 _TEXT: Final = Text("text", lambda text: text, "")
 _NAMESPACE: Final = Text("namespace", _any_text, "")
 _GPU_TYPE: Final = Text("GPU type", _any_text, "")
@@ -98,11 +125,14 @@ _PROFILE: Final = Text("MIG profile", _profile, "")
 _TARGET: Final = Text("MIG profile or `gpu`", of_short, WHOLE_GPU)
 _RESOURCE: Final = Text("resource name", _resource_name, "")
 _ANNOTATION: Final = Text("annotation", _annotation, "")
+_MEMORY: Final = Text("amount of memory, such as `10Gi`", _memory, LEAST_MEMORY)
+_DURATION: Final = Text("duration, such as `30s` or `2m`", _seconds, 0.0)
+_TAINT: Final = Text("key of a taint, or `prefix/*`", _taint_key, "")
 _UNIT: Final = Text("Kubernetes suffix, such as `m` or `Gi`", _unit, "")
 
 FALLBACK: Final = Record(
     (
-        Field("enabled", Boolean(), "Whether pods are rewritten at all. Missing limits are added either way.", default=True),
+        Field("enabled", Boolean(), "Whether pods are rewritten, or rejected for want of an offer, at all. Missing limits are added either way.", default=True),
         Field("downgrades", Boolean(), "Whether a smaller profile may be chosen.", default=True),
         Field("upgrades", Boolean(), "Whether a larger profile may be chosen.", default=True),
         Field("wholeGPU", Boolean(), "Whether a whole GPU may be chosen.", default=True),
@@ -112,6 +142,38 @@ FALLBACK: Final = Record(
             "What to try for a profile, in this order, in place of the computed order. The three switches and a pod's "
             "own wishes still apply. An empty list: nothing but what was asked for.",
             default=MappingProxyType({}),
+        ),
+        Field(
+            "maxWholeGPUs",
+            Count(0, 1024),
+            "How many whole GPUs a pod may get in place of profiles that are less than a card. Seven 1g never become "
+            "seven GPUs.",
+            default=1,
+        ),
+        Field(
+            "minMemory",
+            _MEMORY,
+            "No replacement has less memory than this, such as `10Gi`. A pod or a namespace can ask for more.",
+            default=None,
+        ),
+        Field(
+            "minMemoryFraction",
+            Number(most=1),
+            "No replacement has less than this part of the memory that was asked for, from 0 to 1.",
+            default=0,
+        ),
+        Field(
+            "grace",
+            _DURATION,
+            "How long what is gone from a node still counts, while the node is Ready: a device plugin or a kubelet that "
+            "restarts changes no pod.",
+            default="2m",
+        ),
+        Field(
+            "passingTaints",
+            ListOf(_TAINT),
+            "Further taints of nodes that come or go, which exclude nobody: keys, or `prefix/*`.",
+            default=(),
         ),
         Field(
             "autoscaled",
@@ -183,7 +245,7 @@ SERVER: Final = Record(
     )
 )
 
-# the other file's fields: whoever has mixed the two up is told where to go
+# the other file's fields: an operator who mixes the two up is told where they belong
 _OF_DEVICES: Final = ("handover", "faultFile", "static", "simulated", "nvml")
 
 DOCUMENT: Final = Record(
@@ -237,7 +299,9 @@ EXAMPLE: Final = """\
 fallback:
   downgrades: true          # a smaller profile may be chosen ...
   upgrades: true            # ... then a larger one ...
-  wholeGPU: true            # ... then a whole GPU
+  wholeGPU: true            # ... then a whole GPU ...
+  maxWholeGPUs: 1           # ... at most so many in a pod
+  grace: 2m                 # what is gone from a node counts so long: its device plugin may be restarting
   unmatched: reject         # or admit: let the pod in as it is, to wait
   chains:                   # explicit orders for single profiles
     7g.80gb: [gpu]
@@ -273,6 +337,11 @@ def _fallback(read: dict[str, Any]) -> FallbackPolicy:
         downgrades=read["downgrades"],
         upgrades=read["upgrades"],
         whole_gpu=read["wholeGPU"],
+        max_whole_gpus=read["maxWholeGPUs"],
+        min_memory=read["minMemory"],
+        min_memory_fraction=Fraction(read["minMemoryFraction"]),
+        grace=read["grace"] if isinstance(read["grace"], float) else _seconds(read["grace"]),
+        passing_taints=tuple(dict.fromkeys(read["passingTaints"])),
         chains={resource: tuple(dict.fromkeys(chain)) for resource, chain in read["chains"].items()},
         autoscaled=frozenset(read["autoscaled"]),
         reject_unmatched=read["unmatched"] == "reject",
@@ -320,4 +389,6 @@ def _rule(read: Mapping[str, Any], gpu: str, path: str, complaints: Complaints) 
 def _default_words(default: Any) -> str:
     if isinstance(default, bool):
         return f"`{str(default).lower()}`"
+    if isinstance(default, int):
+        return f"`{default}`"
     return f"`{default}`" if isinstance(default, str) and default else "empty"

@@ -4,7 +4,7 @@ Only the fields that decisions need are decoded; msgspec skips the rest without 
 """
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -14,6 +14,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Namespace, Node
 from tessera.core.kubernetes.pod import NOTHING, Amounts
 from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
+from tessera.core.kubernetes.resources import is_extended
 from tessera.core.kubernetes.scheduling import Taint
 
 _T = TypeVar("_T")
@@ -52,8 +53,21 @@ class _NodeSpecIn(msgspec.Struct, gc=False):
     taints: list[_TaintIn] | None = None
 
 
+class _ConditionIn(msgspec.Struct, gc=False):
+    type: str = ""
+    status: str = ""
+
+
 class _NodeStatusIn(msgspec.Struct, gc=False):
     allocatable: AmountsIn = None
+    capacity: AmountsIn = None
+    conditions: list[_ConditionIn] | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the kubelet reports; a node that says nothing about it does."""
+        said = next((one.status for one in self.conditions or () if one.type == "Ready"), "True")
+        return said == "True"
 
 
 class NodeIn(msgspec.Struct, gc=False):
@@ -134,19 +148,53 @@ def node_of(one: NodeIn, keep: Callable[[str], bool] | None = None) -> Node:
     """
     intern = sys.intern
     labels = one.metadata.labels or {}
-    allocatable = (one.status.allocatable if one.status else None) or {}
+    status = one.status or _NodeStatusIn()
+    allocatable, where = status.allocatable or {}, f"node {one.metadata.name}, status"
     if keep is not None:
         allocatable = {resource: amount for resource, amount in allocatable.items() if keep(resource)}
     taints = (one.spec.taints if one.spec else None) or ()
+    amounts = _kept_once(allocatable, where + ".allocatable")
     return Node(
         name=intern(one.metadata.name),  # a label says it again
         labels={intern(key): intern(value) for key, value in labels.items()},
         taints=tuple(_taint(t.key, t.value or "", t.effect or "") for t in taints),
-        allocatable={
-            intern(k): v
-            for k, v in amounts_of(allocatable, f"node {one.metadata.name}, status.allocatable").items()
-        },
+        allocatable=amounts,
+        away=_away(amounts, status.capacity or {}, keep, where + ".capacity"),
+        ready=status.ready,
     )
+
+
+def _away(
+    allocatable: Amounts, capacity: Mapping[str, str | float], keep: Callable[[str], bool] | None, where: str
+) -> Amounts:
+    """What a node has and cannot give now: devices whose plugin is away. Of cpu or memory there is no such thing."""
+    none_left = {
+        resource: amount
+        for resource, amount in capacity.items()
+        if amount not in ("0", 0)
+        and is_extended(resource)
+        and (keep is None or keep(resource))
+        and not allocatable.get(resource)
+    }
+    found = _kept_once(none_left, where)
+    return (
+        found if all(found.values()) else {resource: amount for resource, amount in found.items() if amount}
+    )
+
+
+def _kept_once(amounts: Mapping[str, str | float], where: str) -> Amounts:
+    """Amounts that thousands of nodes have alike, as one map."""
+    if not amounts:
+        return NOTHING
+    try:
+        return _parsed_amounts(tuple(amounts.items()))
+    except InvalidQuantity:
+        return amounts_of(dict(amounts), where)  # which says where
+
+
+@lru_cache(maxsize=1024)  # nodes of one kind have the same, but for a little memory here and there
+def _parsed_amounts(items: tuple[tuple[str, str | float], ...]) -> Amounts:
+    return {sys.intern(resource): Quantity.parse(text) for resource, text in items}
 
 
 _taint: Final = lru_cache(maxsize=1024)(Taint)

@@ -1,5 +1,10 @@
-"""Any object as a document: what messages call it, and where the pod stands in those that make pods."""
+"""Any object as a document: what messages call it, and where pods stand in those that make pods.
 
+Kubernetes' own kinds are known by name. In any other object, of whatever API group (Volcano, Kubeflow, JobSet,
+LeaderWorkerSet, Ray, …), what looks like a pod template is one: a `spec` with a list of `containers`.
+"""
+
+from collections.abc import Iterator
 from typing import Any, Final
 
 from tessera.core.errors import InvalidInput
@@ -14,6 +19,14 @@ TEMPLATES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
+_OWN_GROUPS: Final = (
+    "",
+    "apps",
+    "batch",
+    "extensions",
+)  # of those kinds: a Job of batch.volcano.sh is another
+_DEEPEST: Final = 16  # levels: a JobSet's templates are on the eighth
+Place = tuple[str | int, ...]  # the way to a value in a document
 
 
 def title_of(document: dict[str, Any], kind: str = "", namespace: str = "") -> str:
@@ -22,6 +35,41 @@ def title_of(document: dict[str, Any], kind: str = "", namespace: str = "") -> s
     metadata = metadata if isinstance(metadata, dict) else {}
     name = metadata.get("name") or metadata.get("generateName") or "(no name)"
     return f"{kind or document.get('kind')} {f'{namespace}/' if namespace else ''}{name}"
+
+
+def templates_of(document: dict[str, Any]) -> list[tuple[Place, dict[str, Any]]]:
+    """Every pod template of an object, and where it stands; none in objects that make no pods."""
+    kind = document.get("kind")
+    group, slash, _ = str(document.get("apiVersion") or "").partition("/")
+    if kind in TEMPLATES and (group if slash else "") in _OWN_GROUPS:
+        return [(TEMPLATES[kind], template_of(document))]
+    spec = document.get("spec")
+    return list(_found(document, ())) if _is_template(document) else list(_found(spec, ("spec",)))
+
+
+def written(place: Place) -> str:
+    """A place as messages name it: `spec.tasks[0].template`."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).removeprefix(".")
+
+
+def _found(value: Any, place: Place) -> Iterator[tuple[Place, dict[str, Any]]]:
+    if len(place) > _DEEPEST:
+        return
+    if isinstance(value, dict):
+        if _is_template(value):
+            yield place, value
+            return
+        for name, one in value.items():
+            yield from _found(one, (*place, name))
+    elif isinstance(value, list):
+        for index, one in enumerate(value):
+            yield from _found(one, (*place, index))
+
+
+def _is_template(value: dict[str, Any]) -> bool:
+    spec = value.get("spec")
+    containers = spec.get("containers") if isinstance(spec, dict) else None
+    return isinstance(containers, list) and all(isinstance(one, dict) for one in containers)
 
 
 def template_of(document: dict[str, Any]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class EntryReader:
         return Entry(cards, bool(enabled), wishes, accepted) if len(self.complaints) == before else None
 
     def known_fields(self, value: Any, path: str, known: tuple[str, ...]) -> bool:
-        """Whether this is a map; complains of fields that nobody knows."""
+        """Whether this is a map; complains of unknown fields."""
         if not isinstance(value, dict):
             self._refuse(path, value, "expected a map")
             return False

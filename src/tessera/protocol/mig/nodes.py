@@ -63,7 +63,7 @@ _product: Final = lru_cache(maxsize=1024)(find_product)  # thousands of nodes sa
 
 
 def present_layout(node: GpuNode) -> NodeLayout | None:
-    """How a node's cards are cut: as it says they are, else as somebody wished; None when nothing tells.
+    """How a node's cards are cut: as it says they are, else as its annotation wishes; None when nothing tells.
 
     While a layout is pending, devices that stay for their pods are part of it, and what waits for them is not.
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tessera.core.admission.decision import POLICY_ANNOTATION
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
+from tessera.core.admission.wishes import POLICY_ANNOTATION
 from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.stories.story import (

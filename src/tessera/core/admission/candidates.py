@@ -1,0 +1,202 @@
+"""What may stand for a profile, and what may not and why: one list, best first.
+
+What was asked for; a whole GPU as its equal where the profile is a whole card; the smaller profiles from the largest
+down, the larger ones from the smallest up, a whole GPU; or the chain that the operator wrote. What a setting or an
+annotation forbids stays in the list with the reason, so that messages can name it.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from fractions import Fraction
+from typing import Final
+
+from tessera.core.admission.offers import GRACE, most_of
+from tessera.core.admission.wishes import Floor, Wishes
+from tessera.core.kubernetes.node import Offer
+from tessera.core.kubernetes.quantity import Format, Number, Quantity
+from tessera.core.kubernetes.resources import WHOLE_GPU
+from tessera.core.mig.geometry import is_whole_card
+from tessera.core.mig.profile import MigProfile
+
+GIB: Final = 2**30
+
+
+class Step(IntEnum):
+    """How far a candidate is from what was asked for; the lower, the better."""
+
+    AS_ASKED = 0
+    EQUAL = 1  # a whole GPU in place of a profile that is a whole card
+    SMALLER = 2
+    LARGER = 3
+    WHOLE_GPU = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FallbackPolicy:
+    """What the operator allows."""
+
+    enabled: bool = True
+    downgrades: bool = True
+    upgrades: bool = True
+    whole_gpu: bool = True
+    max_whole_gpus: int = 1  # in a pod, in place of profiles that are less than a card
+    min_memory: Quantity | None = None  # of a replacement
+    min_memory_fraction: Fraction = Fraction(0)  # of what was asked for
+    chains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # resource → resources, in order
+    autoscaled: frozenset[str] = frozenset()  # resources that the autoscaler can bring
+    reject_unmatched: bool = True
+    grace: float = GRACE  # seconds for which what is gone from a node still counts
+    passing_taints: tuple[str, ...] = ()  # beside those that everybody knows
+
+    def floors(self, profile: MigProfile) -> Iterator[Floor]:
+        """The least memory of what stands for a profile."""
+        if self.min_memory is not None:
+            yield Floor(self.min_memory, "fallback.minMemory")
+        if self.min_memory_fraction:
+            least = profile.memory_gb * GIB * self.min_memory_fraction
+            amount = Quantity(Fraction(-(-least.numerator // least.denominator)), Format.BINARY_SI)
+            yield Floor(amount, "fallback.minMemoryFraction")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One resource that could stand for a profile."""
+
+    resource: str
+    kind: Step
+    order: (
+        Step  # which of several to prefer; a chain is tried in its own order, and all of it is one step away
+    )
+    obstacle: str = ""  # why it may not be chosen
+
+
+class Usable:
+    """What the nodes offer that a pod could be placed on."""
+
+    __slots__ = ("_profiles", "card_memory_gb", "most", "offers", "whole")
+
+    def __init__(self, offers: Sequence[Offer]) -> None:
+        self.offers = offers
+        self.most = most_of(offers)
+        self.whole = True  # wherever nvidia.com/gpu is offered: the scheduler does not know the difference
+        self.card_memory_gb: int | None = None  # the smallest of those cards
+        if WHOLE_GPU in self.most:
+            having = [one for one in offers if one.count(WHOLE_GPU)]
+            self.whole = all(one.whole for one in having)
+            told = [one.card_memory_gb for one in having if one.card_memory_gb is not None]
+            self.card_memory_gb = min(told, default=None)
+        self._profiles: list[MigProfile] | None = None
+
+    @property
+    def profiles(self) -> list[MigProfile]:
+        """The profiles among them, smallest first."""
+        if self._profiles is None:
+            found = [p for p in map(MigProfile.of_resource, self.most) if p is not None]
+            self._profiles = sorted(found, key=_rank)
+        return self._profiles
+
+    def has_cards_below(self, amount: Number) -> bool:
+        """Whether some whole GPU is known to have less memory."""
+        return self.card_memory_gb is not None and self.card_memory_gb * GIB < amount
+
+
+def candidates(
+    asked: str, profile: MigProfile, need: Number, usable: Usable, policy: FallbackPolicy, wishes: Wishes
+) -> Iterator[Candidate]:
+    """What may stand for `need` devices of a profile, best first. What was asked for always comes first."""
+    for floor in policy.floors(profile):
+        wishes = wishes.at_least(floor)
+    ladder = _Ladder(profile, need, usable, policy, wishes)
+    yield Candidate(asked, Step.AS_ASKED, Step.AS_ASKED)
+    chain = policy.chains.get(asked)
+    if chain is None:
+        yield from ladder.rungs()
+    else:
+        yield from ladder.chained(to for to in chain if to != asked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ladder:
+    """What leads down and up from a profile, and what holds for it: settings, wishes, offers."""
+
+    profile: MigProfile
+    need: Number
+    usable: Usable
+    policy: FallbackPolicy
+    wishes: Wishes
+
+    def chained(self, chain: Iterable[str]) -> Iterator[Candidate]:
+        """The operator's own order."""
+        for to in chain:
+            kind = step_to(self.profile, to)
+            yield Candidate(to, kind, Step.SMALLER, self._obstacle(kind, to))
+
+    def rungs(self) -> Iterator[Candidate]:
+        """The computed order."""
+        profile, offered = self.profile, self.usable.profiles
+        equal = is_whole_card(profile) and not self.usable.has_cards_below(profile.memory_gb * GIB)
+        if equal:
+            yield self._rung(Step.EQUAL, WHOLE_GPU)
+        at = bisect_left(offered, profile.rank, key=_rank)
+        yield from (self._profile_rung(Step.SMALLER, one) for one in reversed(offered[:at]))
+        yield from (self._profile_rung(Step.LARGER, one) for one in offered[at:] if one != profile)
+        if not equal:
+            yield self._rung(Step.WHOLE_GPU, WHOLE_GPU)
+
+    def _profile_rung(self, kind: Step, to: MigProfile) -> Candidate:
+        if not self.profile.engines <= to.engines:
+            return Candidate(to.resource, kind, kind, f"without the engines of {self.profile.label}")
+        return self._rung(kind, to.resource)
+
+    def _rung(self, kind: Step, to: str) -> Candidate:
+        return Candidate(to, kind, kind, self._obstacle(kind, to))
+
+    def _obstacle(self, kind: Step, to: str) -> str:
+        """Why it may not be chosen, in words; empty when it may."""
+        return self._forbidden(kind) or self._too_little(to)
+
+    def _forbidden(self, kind: Step) -> str:
+        policy, wishes = self.policy, self.wishes
+        if kind is Step.SMALLER:
+            by = "" if policy.downgrades else "fallback.downgrades: false"
+            by = by or wishes.no_smaller
+        elif kind is Step.LARGER:
+            by = "" if policy.upgrades else "fallback.upgrades: false"
+            by = by or wishes.no_larger
+        elif not policy.whole_gpu:
+            by = "fallback.wholeGPU: false"
+        elif not self.usable.whole:
+            return "some nodes offer slices or shares by that name"
+        else:
+            too_many = kind is Step.WHOLE_GPU and self.need > policy.max_whole_gpus
+            by = f"fallback.maxWholeGPUs: {policy.max_whole_gpus}" if too_many else ""
+        by = wishes.never or by
+        return f"forbidden by {by}" if by else ""
+
+    def _too_little(self, to: str) -> str:
+        floor = self.wishes.floor
+        if floor is None:
+            return ""
+        if to == WHOLE_GPU:
+            enough = not self.usable.has_cards_below(floor.amount.number)
+        elif (profile := MigProfile.of_resource(to)) is not None:
+            enough = profile.memory_gb * GIB >= floor.amount.number  # a profile's 20gb counts as 20 GiB
+        else:
+            return f"a share has no memory of its own, and the minimum is {floor}"
+        return "" if enough else f"below the minimum of {floor}"
+
+
+def step_to(profile: MigProfile, resource: str) -> Step:
+    """Which kind of step it is from a profile to a resource; a share is less than any profile."""
+    if resource == WHOLE_GPU:
+        return Step.EQUAL if is_whole_card(profile) else Step.WHOLE_GPU
+    to = MigProfile.of_resource(resource)
+    if to is None:
+        return Step.SMALLER
+    return Step.AS_ASKED if to == profile else Step.SMALLER if to < profile else Step.LARGER
+
+
+def _rank(profile: MigProfile) -> tuple[int, int, int, str]:
+    return profile.rank

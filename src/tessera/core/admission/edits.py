@@ -1,0 +1,76 @@
+"""What is changed in a pod: edits, as the difference between two pods with the same containers."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from tessera.core.kubernetes.pod import Amounts, Container, Pod
+from tessera.core.kubernetes.quantity import Quantity
+
+Section = Literal["requests", "limits"]
+ContainerList = Literal["initContainers", "containers"]
+
+
+@dataclass(frozen=True, slots=True)
+class SetAmount:
+    """Write a resource of a container."""
+
+    containers: ContainerList
+    index: int
+    section: Section
+    resource: str
+    amount: Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class DropAmount:
+    """Take a resource of a container away."""
+
+    containers: ContainerList
+    index: int
+    section: Section
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetAnnotation:
+    """Write an annotation of the pod."""
+
+    key: str
+    value: str
+
+
+Edit = SetAmount | DropAmount | SetAnnotation
+
+
+def difference(before: Pod, after: Pod) -> Iterator[Edit]:
+    """The edits that turn one pod into the other, which has the same containers."""
+    if before is after:
+        return
+    lists: tuple[tuple[ContainerList, tuple[Container, ...], tuple[Container, ...]], ...] = (
+        ("initContainers", before.init_containers, after.init_containers),
+        ("containers", before.containers, after.containers),
+    )
+    for name, old, new in lists:
+        for index, (one, other) in enumerate(zip(old, new, strict=True)):
+            if one is not other:
+                yield from _section_difference(name, index, "requests", one.requests, other.requests)
+                yield from _section_difference(name, index, "limits", one.limits, other.limits)
+    if before.annotations is not after.annotations:
+        for key, value in after.annotations.items():
+            if before.annotations.get(key) != value:
+                yield SetAnnotation(key, value)
+
+
+def _section_difference(
+    name: ContainerList, index: int, section: Section, old: Amounts, new: Amounts
+) -> Iterator[Edit]:
+    if old is new:
+        return
+    for resource in old:
+        if resource not in new:
+            yield DropAmount(name, index, section, resource)
+    for resource, amount in new.items():
+        before = old.get(resource)
+        if before is not amount and before != amount:
+            yield SetAmount(name, index, section, resource, amount)

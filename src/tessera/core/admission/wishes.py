@@ -1,0 +1,117 @@
+"""What a pod and its namespace say about fallback, in annotations. Of the two the stricter holds.
+
+A pod can never allow itself what its namespace forbids. Whatever is forbidden keeps the words of who forbids it, for
+messages and explanations.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.node import Namespace
+from tessera.core.kubernetes.pod import Pod
+from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.text import quoted
+
+POLICY_ANNOTATION: Final = "gpu-webhook.k8s.io/fallback-policy"
+MIN_MEMORY_ANNOTATION: Final = "gpu-webhook.k8s.io/min-memory"
+
+# No profile is smaller, and "20", which is 20 bytes, was meant as something else.
+LEAST_MEMORY: Final = Quantity.parse("1Gi")
+
+
+class Permission(Enum):
+    """What a pod or its namespace allows (`gpu-webhook.k8s.io/fallback-policy`)."""
+
+    NEVER = "never"
+    SMALLER = "smaller"
+    LARGER = "larger"
+    ANY = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """The least memory that a replacement may have."""
+
+    amount: Quantity
+    said_by: str
+
+    def __str__(self) -> str:
+        return f"{self.amount} ({self.said_by})"
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What is forbidden, each with who says so (empty: it is allowed); and the least memory."""
+
+    never: str = ""
+    no_smaller: str = ""
+    no_larger: str = ""
+    floor: Floor | None = None
+
+    def also(self, permission: Permission, said_by: str) -> "Wishes":
+        """These, and what one more says about directions."""
+        said = f"{said_by} fallback-policy {permission.value}"
+        return Wishes(
+            self.never or (said if permission is Permission.NEVER else ""),
+            self.no_smaller or (said if permission is Permission.LARGER else ""),
+            self.no_larger or (said if permission is Permission.SMALLER else ""),
+            self.floor,
+        )
+
+    def at_least(self, floor: Floor) -> "Wishes":
+        """These, with the larger of both minima."""
+        if self.floor is not None and self.floor.amount >= floor.amount:
+            return self
+        return Wishes(self.never, self.no_smaller, self.no_larger, floor)
+
+
+NO_WISHES: Final = Wishes()
+
+
+def wishes_of(pod: Pod, namespace: Namespace | None) -> Wishes:
+    """What a pod's annotations and its namespace's say together; `InvalidInput` for what means nothing."""
+    wishes = NO_WISHES
+    for where, said_by, annotation, text in _said(pod, namespace):
+        if annotation == POLICY_ANNOTATION:
+            wishes = wishes.also(_permission(where, text), said_by)
+        else:
+            wishes = wishes.at_least(Floor(_memory(where, text), f"{said_by} min-memory"))
+    return wishes
+
+
+def _said(pod: Pod, namespace: Namespace | None) -> Iterator[tuple[str, str, str, str]]:
+    """Every annotation there is: where it stands, whose it is, its name and its value."""
+    for annotation in (POLICY_ANNOTATION, MIN_MEMORY_ANNOTATION):
+        place = f"metadata.annotations[{annotation}]"
+        if annotation in pod.annotations:
+            yield place, "the pod's", annotation, pod.annotations[annotation]
+        if namespace is not None and annotation in namespace.annotations:
+            name = f"namespace {namespace.name}"
+            yield f"{name}, {place}", f"{name}'s", annotation, namespace.annotations[annotation]
+
+
+def _permission(where: str, text: str) -> Permission:
+    try:
+        return Permission(text)
+    except ValueError:
+        choices = ", ".join(one.value for one in Permission)
+        raise InvalidInput(f"{where}: {quoted(text)} is not one of {choices}") from None
+
+
+def _memory(where: str, text: str) -> Quantity:
+    try:
+        amount = Quantity.parse(text)
+    except InvalidInput:
+        raise InvalidInput(f"{where}: {quoted(text)} is not an amount of memory such as 20Gi") from None
+    if amount < LEAST_MEMORY:
+        raise InvalidInput(f"{where}: {too_little_memory(text)}")
+    return amount
+
+
+def too_little_memory(text: str) -> str:
+    """Why so little memory is a slip, and what was probably meant."""
+    meant = f"; did you mean {text}Gi?" if text.isascii() and text.isdigit() and len(text) < 6 else ""
+    return f"{quoted(text)} is less than 1Gi, which every profile has{meant}"

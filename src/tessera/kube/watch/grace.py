@@ -1,0 +1,126 @@
+"""Nodes on their way into the offers: what is away for a moment stays.
+
+A device plugin that restarts takes its resources to 0 for a second or two, a kubelet for longer. A pod that is created
+just then must not be changed for good. So what a node offered last still counts for a grace period, which runs only
+while the node is Ready; and what its capacity still has, though nothing of it is allocatable, likewise. Both end at
+once where the node was deliberately cut anew, or is deleted.
+
+Only of nodes with something away is anything kept here.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final, NoReturn
+
+from tessera.core.admission.offers import Offers
+from tessera.core.kubernetes.node import Node
+from tessera.core.kubernetes.pod import NOTHING, Amounts
+from tessera.core.kubernetes.resources import is_extended
+from tessera.kube.clock import Clock
+from tessera.kube.watch.resource import Key
+
+_LOOK: Final = 1.0  # seconds between two looks at what is away: a grace period is counted in minutes
+
+
+@dataclass(slots=True)
+class _Away:
+    """What is away from a node: the seconds for which it still counts."""
+
+    node: Node  # as the API server has it
+    left: dict[str, float]
+    since: float  # when `left` was right
+
+    def pass_time(self, now: float) -> None:
+        """Let the time go by that the node was Ready."""
+        if self.node.ready:
+            for resource in self.left:
+                self.left[resource] -= now - self.since
+        self.since = now
+
+
+class NodesWithGrace:
+    """A sink of nodes that hands them on to the offers."""
+
+    def __init__(self, offers: Offers, clock: Clock) -> None:
+        self._offers = offers
+        self._clock = clock
+        self._away: dict[str, _Away] = {}
+        self._something = asyncio.Event()  # set while anything is away
+
+    async def run(self) -> NoReturn:
+        """Let what is away for too long go, until cancelled."""
+        while True:
+            await self._something.wait()
+            await self._clock.sleep(_LOOK)
+            self.expire()
+
+    def replace(self, objects: Iterable[Node]) -> None:
+        """These are all there are."""
+        taken = [self._with_away(one) for one in objects]
+        self._offers.replace(taken)
+        self._forget({name for name in self._away if name not in self._offers.nodes})
+
+    def put(self, one: Node) -> None:
+        """This one is new or changed."""
+        self._offers.put(self._with_away(one))
+
+    def delete(self, key: Key) -> None:
+        """This one is gone, and all that was away from it."""
+        self._forget({key.name})
+        self._offers.remove(key.name)
+
+    def expire(self) -> None:
+        """Look at the clock."""
+        for away in list(self._away.values()):
+            self._offers.put(self._with_away(away.node))
+
+    def _with_away(self, node: Node) -> Node:
+        """The node as decisions see it."""
+        known = self._offers.nodes.get(node.name)
+        if not node.away and (
+            known is None or (known.allocatable is node.allocatable and not known.away)
+        ):  # nearly always: amounts are kept once
+            return node
+        missing = self._missing(node, known)
+        if not missing:
+            if node.name in self._away:
+                self._forget({node.name})
+            return replace(node, away=NOTHING) if node.away else node
+        now = self._clock.now()
+        before = self._away.get(node.name)
+        if before is not None:
+            before.pass_time(now)
+        left = {
+            resource: before.left[resource] if before and resource in before.left else self._offers.grace
+            for resource in missing
+        }
+        self._away[node.name] = _Away(node, left, now)
+        self._something.set()
+        if known is not None and not node.labels and not node.allocatable:
+            node = replace(
+                known, allocatable=node.allocatable
+            )  # of a node without GPUs the name alone was read
+        return replace(node, away={r: amount for r, amount in missing.items() if left[r] > 0})
+
+    def _missing(self, node: Node, known: Node | None) -> Amounts:
+        """What counts for as long as the grace lasts: what was offered last, and what the capacity still has."""
+        candidates = dict(node.away)
+        if known is not None:
+            for amounts in (known.allocatable, known.away):
+                candidates.update(
+                    (resource, amount)
+                    for resource, amount in amounts.items()
+                    if amount and is_extended(resource)
+                )
+        return {
+            resource: amount
+            for resource, amount in candidates.items()
+            if not node.allocatable.get(resource) and not node.is_cut_without(resource, known)
+        }
+
+    def _forget(self, names: set[str]) -> None:
+        for name in names:
+            self._away.pop(name, None)
+        if not self._away:
+            self._something.clear()

@@ -1,0 +1,202 @@
+"""What is away for a moment stays; what is gone for good goes."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from tessera.core.admission.offers import Offers
+from tessera.core.kubernetes.node import Node
+from tessera.kube.watch.grace import NodesWithGrace
+from tessera.kube.watch.resource import Key
+from tests.build import amounts, resource
+from tests.kube.clock import FakeClock
+
+TWO = resource("2g.20gb")
+STATE = "nvidia.com/mig.config.state"
+COUNTED = {STATE: "success", "nvidia.com/gpu.count": "4", TWO + ".count": "8"}
+
+
+class Stage:
+    """Nodes as the API server tells them, and what is offered then."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.offers = Offers()
+        self.nodes = NodesWithGrace(self.offers, self.clock)
+
+    def told(self, *, capacity=None, labels=None, ready=True, **has) -> None:
+        """The node says this now; `capacity` is what it has and cannot give."""
+        self.nodes.put(
+            Node("n", labels or {}, (), amounts({"cpu": 8, **has}), amounts(capacity or {}), ready=ready)
+        )
+
+    def later(self, seconds: float) -> dict[str, int]:
+        """What is offered so much later."""
+        self.clock.time += seconds
+        self.nodes.expire()
+        return self.offers.anywhere()
+
+
+@pytest.fixture
+def stage():
+    """A cluster with a node that offers 8 × 2g.20gb."""
+    made = Stage()
+    made.told(**{"2g.20gb": 8})
+    return made
+
+
+@pytest.mark.parametrize("gone", [{"2g.20gb": 0}, {}])
+def test_a_plugin_restarts(stage, gone):
+    """What is at 0, or gone, still counts in the quantity that it had, for two minutes; and is as new once it is back."""
+    version = stage.offers.version
+    stage.told(**gone)
+    assert stage.later(0) == {TWO: 8}
+    assert stage.later(119) == {TWO: 8}
+    stage.told(**{"2g.20gb": 8})
+    stage.told(**gone)
+    assert stage.later(119) == {TWO: 8}
+    before = stage.offers.version
+    assert stage.later(2) == {}
+    assert stage.offers.version > before >= version, "remembered answers go"
+    assert stage.later(1) == {}
+    stage.told(**{"2g.20gb": 7})
+    assert stage.later(0) == {TWO: 7}
+
+
+def test_capacity_that_cannot_be_given(stage):
+    """Capacity without allocatable counts from when it is first seen, for as long as the grace; a "0" that lasts is no offer."""
+    stage.nodes.replace([Node("m", allocatable=amounts({"1g.10gb": 0}), away=amounts({"1g.10gb": 28}))])
+    assert stage.later(119) == {resource("1g.10gb"): 28}
+    assert stage.later(2) == {}
+    again = Node("m", {"beat": "2"}, (), amounts({"1g.10gb": 0}), amounts({"1g.10gb": 28}))
+    stage.nodes.put(again)
+    assert stage.later(0) == {}, "a heartbeat is no new grace"
+    stage.nodes.replace([again])
+    assert stage.later(0) == {}, "nor is a relist"
+
+
+def test_time_counts_while_the_node_is_ready(stage):
+    """What a node offered last stands while nobody hears of it."""
+    stage.told(**{"2g.20gb": 0})
+    assert stage.later(100) == {TWO: 8}
+    stage.told(ready=False, **{"2g.20gb": 0})
+    assert stage.later(10_000) == {TWO: 8}
+    stage.told(ready=True, **{"2g.20gb": 0})
+    assert stage.later(19) == {TWO: 8}
+    assert stage.later(2) == {}
+
+
+@pytest.mark.parametrize(
+    ("labels", "offered"),
+    [
+        ({**COUNTED, TWO + ".count": "0"}, {}),
+        ({STATE: "success", "nvidia.com/gpu.count": "4"}, {}),
+        ({STATE: "success"}, {}),  # they counted it before
+        (COUNTED, {TWO: 8}),  # a restart: the layout is as it was
+        ({**COUNTED, STATE: "pending", TWO + ".count": "0"}, {TWO: 8}),  # not done yet
+        ({"nvidia.com/gpu.count": "4"}, {TWO: 8}),  # nobody speaks of a layout
+    ],
+)
+def test_a_node_that_was_cut_anew(labels, offered):
+    """A layout that is done, and labels that count no such slices any more: they are gone at once."""
+    stage = Stage()
+    stage.told(labels=COUNTED, **{"2g.20gb": 8})
+    stage.told(labels=labels, **{"2g.20gb": 0})
+    assert stage.later(0) == offered
+
+
+def test_labels_before_devices():
+    """A node that tells its new layout before the kubelet takes the old devices away is no restart either."""
+    stage = Stage()
+    new = {STATE: "success", "nvidia.com/gpu.count": "4", resource("1g.10gb") + ".count": "28"}
+    stage.told(labels=COUNTED, **{"2g.20gb": 8})
+    stage.told(labels=new, **{"2g.20gb": 8})
+    stage.told(labels=new, **{"2g.20gb": 0, "1g.10gb": 28})
+    assert stage.later(0) == {resource("1g.10gb"): 28}
+
+
+def test_devices_before_labels():
+    """Nor one whose labels come later: it ends when they come."""
+    stage = Stage()
+    stage.told(labels=COUNTED, **{"2g.20gb": 8})
+    stage.told(labels=COUNTED, **{"2g.20gb": 0, "1g.10gb": 28})
+    assert stage.later(0) == {TWO: 8, resource("1g.10gb"): 28}
+    stage.told(
+        labels={STATE: "success", resource("1g.10gb") + ".count": "28"}, **{"2g.20gb": 0, "1g.10gb": 28}
+    )
+    assert stage.later(0) == {resource("1g.10gb"): 28}
+
+
+def test_a_node_that_is_deleted(stage):
+    """Nothing of it stays, whether it is deleted or missing from a new list."""
+    stage.told(**{"2g.20gb": 0})
+    stage.nodes.delete(Key("", "n"))
+    assert stage.later(0) == {}
+    stage.told(**{"2g.20gb": 8})
+    stage.told(**{"2g.20gb": 0})
+    stage.nodes.replace([])
+    assert stage.later(0) == {}
+    stage.told(**{"2g.20gb": 0})
+    assert stage.later(0) == {}, "a node of the same name begins anew"
+
+
+def test_other_resources_pass_too(stage):
+    """Network cards have plugins that restart as well."""
+    stage.told(**{"2g.20gb": 8, "rdma/hca": 4})
+    stage.told(**{"2g.20gb": 8, "rdma/hca": 0})
+    assert stage.offers.nodes["n"].away == amounts({"rdma/hca": 4})
+    stage.later(121)
+    assert not stage.offers.nodes["n"].away
+
+
+def test_less_is_less(stage):
+    """Only what is gone altogether is away: a device that became unhealthy is not."""
+    stage.told(**{"2g.20gb": 7})
+    assert stage.later(0) == {TWO: 7}
+
+
+def test_the_operator_sets_the_grace(stage):
+    """Another time, or none."""
+    stage.offers.grace = 10.0
+    stage.told(**{"2g.20gb": 0})
+    assert stage.later(9) == {TWO: 8}
+    assert stage.later(2) == {}
+    stage.offers.grace = 0.0
+    stage.told(**{"2g.20gb": 8})
+    stage.told(**{"2g.20gb": 0})
+    assert stage.offers.anywhere() == {}
+
+
+def test_of_nodes_that_were_not_read_the_rest_is_remembered(stage):
+    """A node that has nothing left is read no further: its labels are those it had."""
+    stage.told(labels={"zone": "a"}, **{"2g.20gb": 8})
+    stage.nodes.put(Node("n"))
+    assert stage.later(0) == {TWO: 8}
+    assert stage.offers.nodes["n"].labels == {"zone": "a"}
+    stage.nodes.put(Node("n"))
+    assert stage.later(121) == {}
+
+
+async def test_the_clock_is_looked_at_by_itself(stage):
+    """What is away goes when its time is over, though the API server says nothing; and nobody looks while nothing is away."""
+    running = asyncio.create_task(stage.nodes.run())
+    await asyncio.sleep(0)
+    assert stage.clock.slept == []
+    stage.told(**{"2g.20gb": 0})
+    for _ in range(121):
+        await stage.clock.pass_sleep(1.0)
+    assert stage.offers.anywhere() == {}
+    await stage.clock.pass_sleep(1.0)
+    looks = len(stage.clock.slept)
+    await asyncio.sleep(0)
+    assert len(stage.clock.slept) == looks
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+def test_nodes_that_stay_the_same_cost_nothing(stage):
+    """A heartbeat leaves the version, and the very node that was there."""
+    before, version = stage.offers.nodes["n"], stage.offers.version
+    stage.nodes.put(replace(before, ready=False))
+    assert (stage.offers.nodes["n"], stage.offers.version) == (before, version)
