@@ -2,9 +2,11 @@
 
 import pytest
 
-from tessera.core.mig.layout import Strategy
+from tessera.core.mig.geometry import PRODUCTS
+from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.protocol.kubernetes.objects import MetaIn, NodeIn
-from tessera.protocol.mig.nodes import gpu_node
+from tessera.protocol.mig.mapping import encode_mapping, mapping_of
+from tessera.protocol.mig.nodes import gpu_node, present_layout
 
 
 @pytest.mark.parametrize(
@@ -47,3 +49,16 @@ def test_labels(labels, product, cards, strategy):
     node = gpu_node(NodeIn(MetaIn(name="a", labels=labels, annotations={"run.ai/mig.config": "3g.71gb=1"})))
     assert (node.product and node.product.name, node.cards, node.strategy) == (product, cards, strategy)
     assert node.layout == "3g.71gb=1"
+
+
+@pytest.mark.parametrize("product", PRODUCTS, ids=lambda product: product.short_name)
+def test_a_mapping_names_devices_as_their_cards_usually_do(product):
+    """Where two names share a profile id (7g.79gb and 7g.80gb of an A100), the usual one is told; pods ask for that."""
+    for shape in product.shapes:
+        layout = NodeLayout((CardLayout.cut(product, [shape.profile]),))
+        labels = {"nvidia.com/gpu.product": product.label, "nvidia.com/gpu.memory": str(product.memory_mib)}
+        annotations = {"run.ai/mig-mapping": encode_mapping(mapping_of(layout, "a"))}
+        told = present_layout(gpu_node(NodeIn(MetaIn(name="a", labels=labels, annotations=annotations))))
+        usual = max(other.profile for other in product.shapes if other.profile_id == shape.profile_id)
+        assert told is not None
+        assert told.resources() == {usual.resource: 1}

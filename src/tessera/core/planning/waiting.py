@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Final
 
 from tessera.core.devices.capacity import PODS, PodUse
-from tessera.core.kubernetes.node import Node, why_excluded
+from tessera.core.kubernetes.node import STATED_BY_EVERY_NODE, Node, why_excluded
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quantity import Format, Number, Quantity
 from tessera.core.kubernetes.resources import is_any_gpu, is_extended, short
@@ -23,8 +23,7 @@ from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.demand import first_wishes
 from tessera.core.planning.kinds import Wanted
 
-# Every kubelet states these: a node that does not is one that nobody has measured
-_STATED: Final = frozenset({"cpu", "memory", "ephemeral-storage", PODS})
+_STATED: Final = STATED_BY_EVERY_NODE | {PODS}
 _ANYWHERE: Final = Pod()
 
 

@@ -92,6 +92,7 @@ def present_layout(node: GpuNode) -> NodeLayout | None:
 
 @lru_cache(maxsize=1024)
 def _mapped_card(product: Product, devices: tuple[tuple[int, int], ...]) -> CardLayout:
+    # of two names with one id (7g.79gb and 7g.80gb of an A100) the larger one is the usual: pods ask for that
     profiles = {shape.profile_id: shape.profile for shape in product.shapes}
     unknown = sorted({number for _, number in devices if number not in profiles})
     if unknown:

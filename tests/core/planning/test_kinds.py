@@ -1,0 +1,71 @@
+"""Kinds: which devices of a node stay, and which cards are alike."""
+
+import pytest
+
+from tessera.core.errors import InvalidInput
+from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
+from tessera.core.mig.placement import Wish
+from tessera.core.mig.product import product_named
+from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.kinds import Card, Place, Wanted, cards_beside, kinds_of
+from tests.build import GPU, MIG
+
+H200 = product_named("H200")
+THREE, TWO, ONE = MigProfile(3, 71), MigProfile(2, 35), MigProfile(1, 18)
+MIXED = NodeLayout(
+    (CardLayout.cut(H200, [Wish(THREE), Wish(TWO)]), CardLayout.cut(H200, [TWO]), CardLayout.cut(H200, []))
+)
+SINGLE = NodeLayout((CardLayout.cut(H200, [THREE, THREE]),) * 2)
+PARTLY = NodeLayout((CardLayout.cut(H200, [THREE]), CardLayout(H200)))
+
+
+@pytest.mark.parametrize(
+    ("layout", "strategy", "held", "kept"),
+    [
+        (MIXED, Strategy.MIXED, [], ["", "", ""]),
+        (MIXED, Strategy.MIXED, ["2g.35gb"], ["2g.35gb", "2g.35gb", ""]),
+        (MIXED, Strategy.MIXED, ["3g.71gb"], ["3g.71gb", "", ""]),
+        (MIXED, Strategy.MIXED, ["2g.35gb", "3g.71gb"], ["2g.35gb 3g.71gb", "2g.35gb", ""]),
+        # what is held has another name than all that the layout has: any of them may be it
+        (MIXED, Strategy.MIXED, ["1g.18gb"], ["2g.35gb 3g.71gb", "2g.35gb", ""]),
+        (SINGLE, Strategy.SINGLE, ["gpu"], ["3g.71gb 3g.71gb", "3g.71gb 3g.71gb"]),
+        (SINGLE, Strategy.SINGLE, [], ["", ""]),
+        (PARTLY, Strategy.MIXED, ["3g.71gb"], ["3g.71gb", ""]),
+    ],
+)
+def test_what_pods_hold_stays(layout, strategy, held, kept):
+    """All devices of a resource of which some are held stay: only the node knows which ones are."""
+    resources = frozenset(GPU if name == "gpu" else MIG + name for name in held)
+    cards = cards_beside(layout, strategy, resources)
+    assert [" ".join(str(one.profile) for one in card.kept) for card in cards] == kept
+
+
+@pytest.mark.parametrize(
+    ("held", "why"),
+    [
+        (GPU, "whole GPUs are in use, and only the node knows which"),
+        (GPU + ".shared", "pods hold nvidia.com/gpu.shared, of which its layout does not tell"),
+    ],
+)
+def test_a_node_with_whole_cards_in_use_is_not_cut(held, why):
+    """Which whole card it is nobody can tell from outside."""
+    with pytest.raises(InvalidInput, match=why):
+        cards_beside(PARTLY, Strategy.MIXED, frozenset({held}))
+
+
+def test_cards_that_take_the_same_are_of_one_kind():
+    """What a card holds does not matter, only what it can take beside that, and for whom."""
+    low = Card(H200, CardLayout.cut(H200, [Wish(THREE, 0)]).instances)
+    other = Card(H200, CardLayout.cut(H200, [Wish(MigProfile(4, 71), 0)]).instances)
+    full = Card(H200, CardLayout.cut(H200, [Wish(MigProfile(7, 141), 0)]).instances)
+    cards = [low, other, full, Card(H200), Card(H200), low]
+    places = [
+        Place("a", range(2)),
+        Place("b", range(2, 4)),
+        Place(None, range(4, 5)),
+        Place("c", range(5, 6), frozenset({7})),
+    ]
+    found = kinds_of({Wanted(THREE): 9, Wanted(THREE, 7): 1}, (THREE,), cards, places)
+    assert found.of_card == (0, 0, None, 1, 1, 2)
+    assert found.types == {((0, 2),): (0,), ((1, 1),): (1,), ((2, 1),): (3,)}
+    assert found.unnamed == {1: 1}
