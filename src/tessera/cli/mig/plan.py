@@ -78,14 +78,14 @@ _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that nobody reads
     multiple=True,
     metavar="DIR|FILE",
     shell_complete=completing.files,
-    help="With --from-pending: nodes and pods saved with kubectl, instead of a cluster. Repeatable.",
+    help="With --from-pending or --defragment: nodes and pods saved with kubectl, instead of a cluster. Repeatable.",
 )
 @click.option(
     "-l",
     "--selector",
     default="",
     metavar="SELECTOR",
-    help="With --from-pending: only nodes with such labels.",
+    help="With --from-pending or --defragment: only nodes with such labels.",
 )
 @click.option(
     "--objective",
