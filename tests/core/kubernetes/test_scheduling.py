@@ -123,15 +123,26 @@ def test_numeric_tolerations():
         Taint("nvidia.com/gpu"), Taint("amd.com/gpu", "", "NoExecute"), Taint("gpu.intel.com/i915"),
         Taint("node.kubernetes.io/unschedulable"), Taint("node.kubernetes.io/not-ready", "", "NoExecute"),
         Taint("dedicated", "x", "PreferNoSchedule"),
+        Taint("node.cloudprovider.kubernetes.io/uninitialized", "true"), Taint("ToBeDeletedByClusterAutoscaler", "1700000000"),
+        Taint("DeletionCandidateOfClusterAutoscaler", "1700000000"), Taint("karpenter.sh/disrupted"), Taint("karpenter.sh/unregistered", "", "NoExecute"),
+        Taint("node.cilium.io/agent-not-ready"),
     ],
 )  # fmt: skip
 def test_taints_that_exclude_nobody(taint):
-    """Vendors' taints are tolerated later, conditions pass, preferences are preferences."""
+    """Vendors' taints are tolerated later, conditions and nodes on their way pass, preferences are preferences."""
     assert why_excluded(pod(), node("n", taints=(taint,))) is None
 
 
 @pytest.mark.parametrize(
-    "key", ["notnvidia.com/gpu", "nvidia.com.example.org/gpu", "gpu", "cloud.google.com/gke-spot"]
+    "key",
+    [
+        "notnvidia.com/gpu",
+        "nvidia.com.example.org/gpu",
+        "gpu",
+        "cloud.google.com/gke-spot",
+        "karpenter.sh.example.org/x",
+        "nvidia.com",
+    ],
 )
 def test_taints_like_a_vendors(key):
     """Only a vendor's own domain counts as a vendor's."""

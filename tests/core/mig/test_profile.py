@@ -31,6 +31,7 @@ def test_order_of_profiles():
         "1g.10gb-me",
         "1g.10gb",
         "1g.10gb+me",
+        "1g.10gb+gfx",
         "1g.10gb+me.all",
         "1g.20gb",
         "2g.20gb",
@@ -41,13 +42,40 @@ def test_order_of_profiles():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "1g", "g.10gb", "1g.10GB", "1g.10gb+", "01g.10gb", "1g.10gb/../x", "1g.١0gb", "1g.10gb\n"]
+    "text",
+    [
+        "1g.10gb.shared",
+        "1g.10gb+me.shared",
+        "",
+        "1g",
+        "g.10gb",
+        "1g.10GB",
+        "1g.10gb+",
+        "01g.10gb",
+        "1g.10gb/../x",
+        "1g.١0gb",
+        "1g.10gb\n",
+    ],
 )
 def test_no_profile(text):
     """Anything else is refused in one sentence."""
     with pytest.raises(InvalidProfile, match="is not a MIG profile such as"):
         MigProfile.parse(text)
     assert MigProfile.of_resource("nvidia.com/mig-" + text) is None
+
+
+def test_a_plus_stands_in_no_resource():
+    """It is how NVIDIA's tools write engines; the resource has a dot there."""
+    assert MigProfile.of_resource("nvidia.com/mig-1g.10gb+me") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "engines"),
+    [("1g.24gb", set()), ("1g.24gb-me", set()), ("1g.24gb+me", {"me"}), ("1g.24gb+me.all", {"me", "me.all"}), ("1g.24gb+gfx", {"gfx"})],
+)  # fmt: skip
+def test_engines(text, engines):
+    """All media engines are media engines too."""
+    assert MigProfile.parse(text).engines == engines
 
 
 def test_other_resources():
