@@ -18,7 +18,7 @@ from tessera.core.kubernetes.node import Offer, is_other
 from tessera.core.kubernetes.pod import Container, Pod, moments, needs
 from tessera.core.kubernetes.quantity import Number, Quantity
 from tessera.core.kubernetes.resources import WHOLE_GPU, short
-from tessera.core.mig.profile import MigProfile
+from tessera.core.mig.profile import MIG_PREFIX, MigProfile
 
 # A pod with more different profiles than any card has would make the search for a common node explode.
 MOST_PROFILES: Final = 8
@@ -125,7 +125,7 @@ def asked_profiles(pod: Pod) -> dict[str, MigProfile]:
     for container in (*pod.init_containers, *pod.containers):
         for section in (container.requests, container.limits):
             for resource in section:
-                if resource not in found:
+                if resource.startswith(MIG_PREFIX) and resource not in found:
                     profile = MigProfile.of_resource(resource)
                     if profile is not None and container.asked(resource):
                         found[resource] = profile
@@ -205,12 +205,13 @@ class Question:
 
     def need(self, sources: tuple[str, ...]) -> Number:
         """How many the pod needs at most at one time of what takes the place of all these."""
-        if sources not in self._needs:
-            found: Number = 0
+        found = self._needs.get(sources)
+        if found is None:
+            found = 0
             for moment in self._moments:
                 found = max(found, sum([moment.get(source, 0) for source in sources]))
             self._needs[sources] = found
-        return self._needs[sources]
+        return found
 
     def _offer(self, resource: str) -> str:
         most = self.usable.most.get(resource, 0)

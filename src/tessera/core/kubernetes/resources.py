@@ -4,6 +4,7 @@
 """
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
@@ -58,6 +59,7 @@ def is_of_containers(resource: str) -> bool:
     return resource in OF_CONTAINERS or (resource.startswith("hugepages-") and is_qualified_name(resource))
 
 
+@lru_cache(maxsize=512)  # the few resources that nodes offer, said again with every decision
 def short(resource: str) -> str:
     """A resource as records and messages name it: `1g.10gb`, `gpu`, `1g.10gb.shared`."""
     if not is_any_gpu(resource):
