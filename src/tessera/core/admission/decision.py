@@ -195,10 +195,9 @@ def _fall_back(pod: Pod, offers: Offers, policy: Policy) -> _Stage | Reject:
     if isinstance(outcome, AsAsked):
         return _Stage(pod, "what it asks for is offered")
     replaced = tuple((short(old), short(new)) for old, new in outcome.by.items())
-    changed = fallback.apply(pod, outcome.by)
     record = {**pod.annotations, RECORD_ANNOTATION: _record(pod, replaced)}
     return _Stage(
-        changed.changed(changed.init_containers, changed.containers, record),
+        fallback.apply(pod, outcome.by, record),
         "; ".join(f"{old} is not offered, {new} is the first that is" for old, new in replaced),
         tuple(
             f"GPU fallback {old}->{new}: no node that this pod can use offers {old} as asked"

@@ -338,10 +338,15 @@ def usable_offers(pod: Pod, offers: Offers, policy: FallbackPolicy, wanted: Need
     return usable
 
 
-def apply(pod: Pod, by: Mapping[str, str]) -> Pod:
-    """The pod with its resources replaced, in requests and in limits; a key that is there already is added to."""
+def apply(pod: Pod, by: Mapping[str, str], annotations: Mapping[str, str] | None = None) -> Pod:
+    """The pod with its resources replaced, in requests and in limits; a key that is there already is added to.
+
+    `annotations` take the place of its own, where they are given.
+    """
 
     def section(amounts: Mapping[str, Quantity], implied: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
+        if not implied and by.keys().isdisjoint(amounts):
+            return amounts
         if not any(amounts.get(resource) for resource in by) and not any(by[r] in amounts for r in implied):
             return amounts
         replaced = {r: amount for r, amount in amounts.items() if r not in by or not amount}
@@ -358,7 +363,7 @@ def apply(pod: Pod, by: Mapping[str, str]) -> Pod:
             return one
         return Container(one.name, requests, limits, one.restartable)
 
-    return pod.map_containers(container)
+    return pod.map_containers(container, annotations)
 
 
 def _whole(amount: Number) -> int:

@@ -64,25 +64,18 @@ class Pod:
         yield from self.init_containers
         yield from self.containers
 
-    def map_containers(self, change: Callable[[Container], Container]) -> "Pod":
-        """The pod with every container changed; the very same pod when none was."""
+    def map_containers(
+        self, change: Callable[[Container], Container], annotations: Mapping[str, str] | None = None
+    ) -> "Pod":
+        """The pod with every container changed, and other annotations if there are; the very same pod when nothing was."""
         init = tuple(map(change, self.init_containers))
         regular = tuple(map(change, self.containers))
-        if _same(init, self.init_containers) and _same(regular, self.containers):
+        if annotations is None and _same(init, self.init_containers) and _same(regular, self.containers):
             return self
-        return self.changed(init, regular, self.annotations)
-
-    def changed(
-        self,
-        init: tuple[Container, ...],
-        regular: tuple[Container, ...],
-        annotations: Mapping[str, str],
-    ) -> "Pod":
-        """The pod with what a decision may change; written out, since `dataclasses.replace` costs four times as much."""
-        return Pod(
+        return Pod(  # written out: `dataclasses.replace` costs four times as much
             self.namespace,
             self.name,
-            annotations,
+            self.annotations if annotations is None else annotations,
             init,
             regular,
             self.node_name,
