@@ -8,8 +8,8 @@ from benchmarks.corpus.documents import Document, encoded
 from benchmarks.corpus.reviews import pod
 from benchmarks.corpus.templates import TEMPLATES
 from tessera.core.admission.offers import Offers
-from tessera.core.kubernetes.resources import is_whole_or_mig
-from tessera.protocol.kubernetes import objects
+from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.kube.watch.view import read_node
 
 NODES: Final = 5000
 
@@ -161,4 +161,4 @@ def namespaces() -> Iterator[bytes]:
 
 def offers(count: int = NODES) -> Offers:
     """The nodes as decisions see them."""
-    return Offers(objects.node_of(objects.decode_node(one), is_whole_or_mig) for one in nodes(count))
+    return Offers(read_node(one, is_any_gpu) for one in nodes(count))
