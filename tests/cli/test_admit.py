@@ -234,7 +234,7 @@ def test_explain(tessera):
         == """\
 Pod default/infer
   asks for    nvidia.com/mig-2g.20gb: 1  (container main)
-  nodes       2 of 4 count for this pod, 3 have GPUs
+  nodes       2 of 4 count for this pod, GPUs are on 3
               ✓ small-1  1g.10gb ×28
               ✓ v100-1   gpu ×8
               ✗ other    2g.20gb ×3  taint team=b:NoSchedule is not tolerated
@@ -274,7 +274,7 @@ Pod default/infer
   rules       fallback.downgrades: false
               the pod's fallback-policy smaller
               at least 15Gi (fallback.minMemory)
-  nodes       3 of 3 count for this pod, 3 have GPUs
+  nodes       3 of 3 count for this pod, GPUs are on 3
               ✓ small-1, small-2  1g.10gb ×28
               ✓ three             3g.30gb ×1
   candidates  2g.20gb  as asked     not offered
@@ -289,7 +289,7 @@ Pod default/infer
             """\
   asks for    nvidia.com/mig-2g.20gb: 1  (container main)
   rules       the pod's fallback-policy never
-  nodes       3 of 3 count for this pod, 3 have GPUs
+  nodes       3 of 3 count for this pod, GPUs are on 3
               ✓ small-1, small-2  1g.10gb ×28
               ✓ three             3g.30gb ×1
   candidates  2g.20gb  as asked     not offered
@@ -304,7 +304,7 @@ Pod default/infer
             """\
   asks for    nvidia.com/mig-2g.20gb: 1  (container main)
   rules       no fallback (fallback.enabled: false)
-  nodes       3 of 3 count for this pod, 3 have GPUs
+  nodes       3 of 3 count for this pod, GPUs are on 3
               ✓ small-1, small-2  1g.10gb ×28
               ✓ three             3g.30gb ×1
   decision    admitted as it is: fallback is switched off
@@ -319,7 +319,7 @@ Pod default/infer
               2g.20gb becomes gpu, 1g.10gb (fallback.chains)
               7g.80gb can come (fallback.autoscaled)
               unmatched pods are let through (fallback.unmatched: admit)
-  nodes       3 of 3 count for this pod, 3 have GPUs
+  nodes       3 of 3 count for this pod, GPUs are on 3
               ✓ small-1, small-2  1g.10gb ×28
               ✓ three             3g.30gb ×1
   candidates  2g.20gb  as asked     not offered

@@ -80,7 +80,7 @@ def _nodes(verdicts: list[core.NodeVerdict], style: Style) -> list[str]:
     ordered = sorted(groups.items(), key=lambda item: (not item[0][1], bool(item[0][0]), item[0]))
     counted = sum(len(names) for (excluded, offer), names in ordered if offer and not excluded)
     having = sum(len(names) for (_, offer), names in ordered if offer)
-    lines = [f"{counted} of {len(verdicts)} count for this pod, {having} have GPUs"]
+    lines = [f"{counted} of {len(verdicts)} count for this pod, GPUs are on {having}"]
     rows = [
         (first_of(names, _MOST_NAMES), offer or "no GPU", excluded)
         for (excluded, offer), names in ordered[:_MOST_ROWS]
