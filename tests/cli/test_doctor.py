@@ -6,29 +6,32 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from tessera.cli.app import run
+from tessera.cli.doctor import _look, exit_code
 from tessera.core.devices.device import Device, Edits
-from tessera.doctor.local import read_cdi
-from tessera.protocol import cdi
+from tessera.doctor.evidence import Evidence, Names
+from tessera.doctor.findings import Check, Finding, Result, Severity
+from tessera.doctor.gather import read_cdi
+from tessera.kube.errors import ApiError
+from tessera.protocol import cdi, yaml
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.apiserver import ApiServer
 from tessera.simulation.control_plane.store import Document
 from tests.doctor.authorities import authority
-from tests.doctor.clusters import NAMESPACE, admit_like_the_webhook, healthy, node
+from tests.doctor.clusters import admit_like_the_webhook, fill, healthy, node
+from tests.kube.clock import FakeClock
 
 
 @contextlib.contextmanager
 def serving(objects: dict[kinds.Kind, list[Document]], folder: Path) -> Iterator[Path]:
     """A stand-in API server in a thread of its own; its kubeconfig."""
     server = ApiServer(admission=admit_like_the_webhook)
-    for kind, documents in objects.items():
-        for document in documents:
-            namespace = document["metadata"].get("namespace", NAMESPACE) if kind.namespaced else ""
-            server.store.create(kind, document, namespace)
+    fill(server, objects)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -88,20 +91,31 @@ def test_json_is_for_programs(bundle: bytes, tmp_path: Path, capsys):
     assert answers["installed"] == {
         "check": "installed",
         "title": "The webhook is installed",
+        "state": "seen",
         "ok": True,
         "findings": [],
     }
-    assert answers["cdi"]["findings"][0]["severity"] == "unseen"
+    assert (answers["cdi"]["state"], answers["cdi"]["ok"]) == ("not applicable", False)
+
+
+def test_yaml_says_the_same_as_json(bundle: bytes, tmp_path: Path, capsys):
+    """`-o yaml` is the same document."""
+    with serving(healthy(bundle), tmp_path) as kubeconfig:
+        said = []
+        for output in ("json", "yaml"):
+            assert run(["doctor", "--kubeconfig", str(kubeconfig), "-o", output]) == 0
+            said.append(yaml.load(capsys.readouterr().out))
+    assert said[0] == said[1]
 
 
 def test_no_cluster_is_one_sentence(tmp_path: Path, capsys):
-    """Without an API server there is one sentence and exit code 1, no traceback."""
+    """Without an API server there is one sentence and exit code 3, no traceback."""
     path = tmp_path / "kubeconfig"
     path.write_text(
         "clusters: [{name: x, cluster: {server: 'http://127.0.0.1:1'}}]\n"
         "contexts: [{name: x, context: {cluster: x}}]\ncurrent-context: x\n"
     )
-    assert run(["doctor", "--kubeconfig", str(path)]) == 1
+    assert run(["doctor", "--kubeconfig", str(path)]) == 3
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("tessera: ")
@@ -147,9 +161,66 @@ def test_single_checks(bundle: bytes, tmp_path: Path, capsys):
     assert "no check luck; there are version, installed, running" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("severities", "code"),
+    [
+        ([], 0),
+        (["note", "warning"], 0),
+        (["n/a"], 0),
+        (["unseen"], 3),
+        (["warning", "unseen"], 3),
+        (["problem"], 1),
+        (["unseen", "problem"], 1),
+    ],
+)
+def test_exit_code_says_how_it_is(severities: list[str], code: int):
+    """0 well, 1 problems, 3 could not look; what is known to be wrong comes first."""
+    check = Check("x", "X", (), lambda seen: iter(()))
+    results = [Result(check, (Finding(Severity(one), "…"),)) for one in severities]
+    assert exit_code([Result(check, ()), *results]) == code
+
+
+class _Mending:
+    """A stand-in for the API server's client: what is wrong is right after so many looks."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+
+    def judge(self, seen: Evidence) -> list[Result]:
+        self.looks -= 1
+        found = () if self.looks <= 0 else (Finding(Severity.PROBLEM, "not yet"),)
+        return [Result(Check("x", "X", (), lambda seen: iter(())), found)]
+
+    async def get(self, path: str, query: object = None) -> bytes:
+        raise ApiError(403, "Forbidden", "no")
+
+    async def create(self, path: str, body: object, query: object = None) -> bytes:
+        raise ApiError(403, "Forbidden", "no")
+
+    async def patiently(self, work: Any) -> None:
+        raise ApiError(403, "Forbidden", "no")
+
+
+@pytest.mark.parametrize(
+    ("looks", "wait", "failed", "slept"),
+    [(1, None, False, 0), (3, None, True, 0), (3, 60.0, False, 2), (1, 60.0, False, 0), (99, 10.0, True, 5)],
+)
+def test_wait_looks_until_all_is_well(looks: int, wait: float | None, failed: bool, slept: int):
+    """`--wait` looks again every two seconds until all is well, and at most for so long."""
+    cluster = _Mending(looks)
+
+    async def look() -> tuple[list[Result], int]:
+        clock = FakeClock(auto=True)
+        results = await _look(cluster, Names(), cluster.judge, wait, clock)  # type: ignore[arg-type]
+        return results, len(clock.slept)
+
+    results, slept_times = asyncio.run(look())
+    assert ([result.failed for result in results], slept_times) == ([failed], slept)
+
+
 def test_every_check_is_documented():
     """docs/troubleshooting.md has a row for every check, in the order in which they are made."""
-    from tessera.doctor.checks import CHECKS
+    from tessera.doctor.examination import CHECKS
 
     text = (Path(__file__).parents[2] / "docs" / "troubleshooting.md").read_text()
     rows = [line.split("|")[1].strip(" `") for line in text.rpartition("## Every check")[2].splitlines()[3:]]

@@ -1,22 +1,26 @@
 """A cluster on which nothing is wrong, to plant faults in."""
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
-from tessera.doctor.checks import examine
 from tessera.doctor.evidence import Names
-from tessera.doctor.findings import Answer, Finding
+from tessera.doctor.examination import examine
+from tessera.doctor.findings import Finding, Result
 from tessera.doctor.gather import Gatherer
 from tessera.kube.access.cluster import Cluster, Endpoint
 from tessera.kube.rest.client import Client
+from tessera.serving.http.messages import Request, Response, Stream, text
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.apiserver import Admitted, ApiServer, Target
 from tessera.simulation.control_plane.kinds import Kind
-from tessera.simulation.control_plane.store import Document, StatusError
+from tessera.simulation.control_plane.store import Document, StatusError, Store
+from tests.doctor.authorities import DAY, key_of
 from tests.kube.clock import FakeClock
 
 DAEMON_SETS = Kind("apps/v1", "daemonsets", "DaemonSet")
+REPLICA_SETS = Kind("apps/v1", "replicasets", "ReplicaSet")
 NAMESPACE = "gpu-webhook"
 CONDITION = (
     'object.metadata.?annotations["task.bkbcs.tencent.com/gpu-type"].hasValue() || object.spec.containers.exists(c, '
@@ -26,7 +30,7 @@ CONDITION = (
 
 def healthy(bundle: bytes, *, ca: bytes | None = None) -> dict[Kind, list[Document]]:
     """The objects of an installation that is all right, and a node with GPUs."""
-    labels = {"app": "gpu-webhook"}
+    labels, own = {"app": "gpu-webhook"}, bundle if ca is None else ca
     selector = {"matchExpressions": [
         {"key": "gpu-webhook", "operator": "NotIn", "values": ["disabled"]},
         {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", NAMESPACE]},
@@ -35,7 +39,7 @@ def healthy(bundle: bytes, *, ca: bytes | None = None) -> dict[Kind, list[Docume
         "name": "gpu-allocation.k8s.io",
         "clientConfig": {
             "service": {"name": "gpu-webhook", "namespace": NAMESPACE, "path": "/mutate", "port": 443},
-            "caBundle": _base64(bundle),
+            "caBundle": encoded(bundle),
         },
         "rules": [
             {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
@@ -50,12 +54,14 @@ def healthy(bundle: bytes, *, ca: bytes | None = None) -> dict[Kind, list[Docume
     template = {"spec": {"volumes": [{"name": "config", "configMap": {"name": "gpu-webhook"}}]}}
     deployment = {"replicas": 3, "selector": {"matchLabels": labels}, "template": template}
     return {
-        kinds.NAMESPACES: [_object(name) for name in ("default", "kube-system", NAMESPACE)],
-        kinds.MUTATING_WEBHOOKS: [_object("gpu-allocation-webhook", webhooks=[webhook])],
-        kinds.DEPLOYMENTS: [_object("gpu-webhook", spec=deployment, status={"readyReplicas": 3})],
-        kinds.SERVICES: [_object("gpu-webhook", spec={"selector": labels, "ports": [{"port": 443}]})],
-        kinds.CONFIG_MAPS: [_object("gpu-webhook", data={"config.yaml": "fallback: {upgrades: false}"})],
-        kinds.SECRETS: [_object("gpu-webhook-ca", data={"ca.crt": _base64(bundle if ca is None else ca)})],
+        kinds.NAMESPACES: [object_of(name) for name in ("default", "kube-system", NAMESPACE)],
+        kinds.MUTATING_WEBHOOKS: [object_of("gpu-allocation-webhook", webhooks=[webhook])],
+        kinds.DEPLOYMENTS: [object_of("gpu-webhook", spec=deployment, status={"readyReplicas": 3})],
+        kinds.SERVICES: [object_of("gpu-webhook", spec={"selector": labels, "ports": [{"port": 443}]})],
+        kinds.CONFIG_MAPS: [object_of("gpu-webhook", data={"config.yaml": "fallback: {upgrades: false}"})],
+        kinds.SECRETS: [
+            object_of("gpu-webhook-ca", data={"ca.crt": encoded(own), "ca.key": encoded(key_of(own))})
+        ],
         kinds.PODS: [webhook_pod(f"gpu-webhook-{n}") for n in range(3)],
         kinds.NODES: [node("gpu-1", {"nvidia.com/mig-2g.20gb": "2"})],
     }
@@ -69,17 +75,17 @@ def webhook_pod(name: str, *, ready: bool = True, **status: Any) -> Document:
         "containerStatuses": [{"name": "webhook", "ready": ready, "state": {"running": {}}}],
         **status,
     }
-    return _object(
+    return object_of(
         name, labels={"app": "gpu-webhook"}, namespace=NAMESPACE, spec={"containers": []}, status=found
     )
 
 
 def gpu_pod(
-    name: str, resources: dict[str, str], *, node: str = "", message: str = "", **spec: Any
+    name: str, resources: dict[str, str], *, node: str = "", message: str = "", owner: str = "", **spec: Any
 ) -> Document:
     """A pod that asks for GPUs; without a node it is Pending, and the scheduler may have said why."""
     conditions = [{"type": "PodScheduled", "status": "False", "message": message}] if message else []
-    return _object(
+    pod = object_of(
         name,
         namespace="default",
         spec={
@@ -89,11 +95,14 @@ def gpu_pod(
         },
         status={"phase": "Running" if node else "Pending", "conditions": conditions},
     )
+    if owner:
+        pod["metadata"]["ownerReferences"] = [{"kind": owner, "name": f"{name}-owner", "controller": True}]
+    return pod
 
 
 def node(name: str, allocatable: dict[str, str], **metadata: Any) -> Document:
     """A node."""
-    return _object(name, status={"allocatable": allocatable}, **metadata)
+    return object_of(name, status={"allocatable": allocatable}, **metadata)
 
 
 async def admit_like_the_webhook(target: Target, document: Document, dry_run: bool) -> Admitted:
@@ -117,22 +126,27 @@ def refusing(code: int, message: str) -> Callable[..., Any]:
 class Examined:
     """What the doctor found, by check."""
 
-    def __init__(self, answers: list[Answer]) -> None:
-        self.answers = {answer.check.name: answer for answer in answers}
+    def __init__(self, results: list[Result]) -> None:
+        self.results = {result.check.name: result for result in results}
 
     @property
     def findings(self) -> list[tuple[str, str]]:
         """Everything that is worth a person's time: check and severity."""
         return [
             (name, str(finding.severity))
-            for name, answer in self.answers.items()
-            for finding in answer.findings
-            if finding.severity not in ("note", "unseen")
+            for name, result in self.results.items()
+            for finding in result.findings
+            if finding.severity in ("problem", "warning")
         ]
 
     def of(self, check: str) -> list[Finding]:
         """What one check found."""
-        return list(self.answers[check].findings)
+        return list(self.results[check].findings)
+
+    @property
+    def states(self) -> dict[str, str]:
+        """Whether each check was made."""
+        return {name: str(result.state) for name, result in self.results.items()}
 
     def one(self, check: str) -> Finding:
         """The only thing that a check found."""
@@ -141,40 +155,61 @@ class Examined:
 
 
 async def examined(
-    objects: dict[Kind, list[Document]],
+    objects: Mapping[Kind, list[Document]],
     *,
     admission: Callable[..., Any] = admit_like_the_webhook,
-    forbidden: frozenset[str] = frozenset(),
+    forbidden: frozenset[str] | None = frozenset(),
+    metrics: str | None = None,
+    age: float = DAY,
     now: float,
     names: Names | None = None,
 ) -> Examined:
-    """Examine a cluster with these objects; `forbidden` names what may not be read."""
+    """Examine a cluster with these objects, which are so old.
+
+    `forbidden` names what may not be read, None forbids everything; `metrics` are what the API server's proxy gets from pods.
+    """
 
     class Guarded(ApiServer):
+        async def route(self, request: Request) -> Response | Stream:
+            if request.path.endswith("/proxy/metrics") and metrics is not None:
+                return text(metrics)
+            if forbidden is None:
+                raise StatusError(403, "Forbidden", "you may not")
+            return await super().route(request)
+
         def target(self, path: str) -> Target:
             target = super().target(path)
-            if target.kind.plural in forbidden:
+            if forbidden and target.kind.plural in forbidden:
                 raise StatusError(403, "Forbidden", f"{target.kind.plural} is forbidden")
             return target
 
-    server = Guarded(admission=admission)
-    server.kinds[DAEMON_SETS.prefix, DAEMON_SETS.plural] = DAEMON_SETS
-    for kind, documents in objects.items():
-        for document in documents:
-            namespace = document["metadata"].get("namespace", NAMESPACE) if kind.namespaced else ""
-            server.store.create(kind, document, namespace)
+    made = datetime.fromtimestamp(now - age, UTC)
+    server = Guarded(Store(lambda: made), admission=admission)
+    fill(server, objects)
     clock = FakeClock(wall=now)
     async with await server.start(), Client(Cluster(Endpoint.parse(server.url, where="test"))) as client:
         seen = await Gatherer(client, names or Names(), clock).gather()
     return Examined(list(examine(seen)))
 
 
-def _object(
+def fill(server: ApiServer, objects: Mapping[Kind, list[Document]]) -> None:
+    """Put objects into a stand-in API server."""
+    for kind in (DAEMON_SETS, REPLICA_SETS):
+        server.kinds[kind.prefix, kind.plural] = kind
+    for kind, documents in objects.items():
+        for document in documents:
+            namespace = document["metadata"].get("namespace", NAMESPACE) if kind.namespaced else ""
+            server.store.create(kind, document, namespace)
+
+
+def object_of(
     name: str, *, namespace: str | None = None, labels: Any = None, annotations: Any = None, **rest: Any
 ) -> Document:
+    """Any object."""
     metadata = {"name": name, "labels": labels or {}, "annotations": annotations or {}}
     return {"metadata": metadata | ({"namespace": namespace} if namespace else {}), **rest}
 
 
-def _base64(data: bytes) -> str:
+def encoded(data: bytes) -> str:
+    """Bytes as they stand in a Secret."""
     return base64.b64encode(data).decode()

@@ -4,12 +4,22 @@ from typing import Any
 
 import pytest
 
-from tessera.doctor.cdi import cdi
+from tessera.doctor.checks.cdi import cdi
 from tessera.doctor.evidence import CdiFile, Evidence
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import Document
 from tests.doctor.authorities import NOW, authority
-from tests.doctor.clusters import DAEMON_SETS, NAMESPACE, examined, gpu_pod, healthy, node, webhook_pod
+from tests.doctor.clusters import (
+    DAEMON_SETS,
+    NAMESPACE,
+    REPLICA_SETS,
+    examined,
+    gpu_pod,
+    healthy,
+    node,
+    object_of,
+    webhook_pod,
+)
 
 LAYOUT = """
 version: v1
@@ -133,7 +143,52 @@ async def test_profile_that_no_node_offers_is_named():
     assert first.text.startswith("pod default/c asks for 4 × nvidia.com/mig-2g.20gb, which no node offers")
     assert second.text.startswith("2 pods ask (default/a, default/b) for 1 × nvidia.com/mig-3g.40gb")
     assert "2 × nvidia.com/mig-2g.20gb" in second.text
-    assert second.commands[0].startswith("kubectl delete pod -n default a ")
+    assert not any("delete" in command for one in (first, second) for command in one.commands)
+
+
+@pytest.mark.parametrize(
+    ("owner", "deleted"),
+    [("", False), ("Job", False), ("Workflow", False), ("ReplicaSet", True), ("StatefulSet", True)],
+)
+async def test_only_what_comes_back_is_to_be_deleted(owner, deleted):
+    """To delete a pod is told only where its controller makes it anew and loses nothing: neither alone nor of a Job."""
+    objects = healthy(authority())
+    objects[kinds.PODS].append(gpu_pod("a", {"nvidia.com/mig-3g.40gb": "1"}, owner=owner))
+    commands = (await examined(objects, now=NOW)).one("offers").commands
+    assert any("delete" in command for command in commands) == deleted
+    if deleted:
+        assert f"# it never ran; {owner} a-owner makes it anew" in commands[-1]
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ("nvidia.com/mig-1g18gb", "pod default/a asks for nvidia.com/mig-1g18gb, which no node has; did you mean nvidia.com/mig-1g.18gb?"),
+        ("nvidia.com/mig-2g20gb", "did you mean nvidia.com/mig-2g.20gb?"),
+        ("nvidia.com/mig-2g.20g", "did you mean nvidia.com/mig-2g.20gb?"),
+        ("nvidia.com/MIG-2G.20GB", "did you mean nvidia.com/mig-2g.20gb?"),
+        ("nvida.com/gpu", "did you mean nvidia.com/gpu?"),
+        ("nvidia.com/gpus", "did you mean nvidia.com/gpu?"),
+        ("nvidia.com/turbine", "which no node has, nor is it a GPU such as nvidia.com/gpu"),
+        ("example.com/fpga", None),
+    ],
+)  # fmt: skip
+async def test_misspelt_resource_is_mentioned(asked, text):
+    """A pod that asks for what looks like a GPU and is none waits for ever: what was meant is said."""
+    objects = healthy(authority())
+    objects[kinds.PODS].append(gpu_pod("a", {asked: "1"}))
+    found = await examined(objects, now=NOW)
+    assert found.findings == ([("offers", "problem")] if text else [])
+    if text:
+        assert text in found.one("offers").text
+
+
+async def test_other_resources_of_the_vendor_are_left_alone():
+    """A resource that a node has is none of the doctor's business."""
+    objects = healthy(authority())
+    objects[kinds.NODES].append(node("net", {"nvidia.com/hostdev": "8"}))
+    objects[kinds.PODS].append(gpu_pod("a", {"nvidia.com/hostdev": "1"}))
+    assert (await examined(objects, now=NOW)).findings == []
 
 
 @pytest.mark.parametrize(
@@ -157,21 +212,78 @@ async def test_pending_pod_is_explained(spec, taken, message, text):
     assert "kubectl describe pod -n default waits" in finding.commands
 
 
+DENIED = 'Error creating: admission webhook "gpu-allocation.k8s.io" denied the request: nothing fits'
+
+
+def _refusals(*messages: str, kind: str = "ReplicaSet", wanted: int = 3, has: int = 0, **event: Any) -> Any:
+    """Events of a controller that has so many pods of those that it wants."""
+    objects = healthy(authority())
+    about = {"kind": kind, "namespace": "default", "name": "web-1"}
+    objects[kinds.EVENTS] = [
+        {
+            "metadata": {"name": f"e{n}"},
+            "reason": "FailedCreate",
+            "involvedObject": about,
+            "message": one,
+            **event,
+        }
+        for n, one in enumerate(messages)
+    ]
+    owner = object_of("web-1", namespace="default", spec={"replicas": wanted}, status={"replicas": has})
+    objects[REPLICA_SETS] = [owner]
+    return objects
+
+
 async def test_rejected_workload_is_named_once():
     """A controller whose pods the webhook rejects shows nothing but events: they are found, one finding each."""
-    objects = healthy(authority())
-    denied = 'Error creating: admission webhook "gpu-allocation.k8s.io" denied the request: nothing fits'
-    about = {"kind": "ReplicaSet", "namespace": "default", "name": "web-1"}
-    events = [("a", denied), ("b", denied), ("c", "Error creating: exceeded quota")]
-    objects[kinds.EVENTS] = [
-        {"metadata": {"name": name}, "reason": "FailedCreate", "involvedObject": about, "message": message}
-        for name, message in events
-    ]
-    found = await examined(objects, now=NOW)
+    found = await examined(_refusals(DENIED, DENIED, "Error creating: exceeded quota"), now=NOW)
     assert found.findings == [("refused", "problem")]
     assert found.one("refused").text == (
         "ReplicaSet default/web-1 cannot create pods, the webhook rejects them: nothing fits"
     )
+
+
+def _deleted(objects: Any) -> None:
+    del objects[REPLICA_SETS]
+
+
+def _made_again(objects: Any) -> None:
+    objects[kinds.EVENTS][0]["involvedObject"]["uid"] = "of the one before"
+
+
+def _being_deleted(objects: Any) -> None:
+    objects[REPLICA_SETS][0]["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:00Z"
+
+
+def _nothing(objects: Any) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("objects", "change", "told"),
+    [
+        (_refusals(DENIED), _nothing, True),
+        (_refusals(DENIED), _deleted, False),
+        (_refusals(DENIED), _made_again, False),
+        (_refusals(DENIED), _being_deleted, False),
+        (_refusals(DENIED, wanted=0), _nothing, False),
+        (_refusals(DENIED, has=3), _nothing, False),
+        (_refusals(DENIED, has=2), _nothing, True),
+        (_refusals(DENIED, lastTimestamp="2027-01-15T07:50:00Z"), _nothing, True),
+        (_refusals(DENIED, lastTimestamp="2027-01-15T07:00:00Z"), _nothing, False),
+        (_refusals(DENIED, eventTime="2027-01-15T07:00:00.000000Z"), _nothing, False),
+        (_refusals(DENIED, eventTime="2027-01-15T07:00:00.000000Z", series={"lastObservedTime": "2027-01-15T07:59:00.000000Z"}), _nothing, True),
+        (_refusals(DENIED, kind="Wonder"), _nothing, True),
+    ],
+    ids=["now", "deleted", "made again", "being deleted", "scaled to 0", "has its pods", "lacks one", "ten minutes ago",
+         "an hour ago", "an hour ago, newer API", "again and again", "unknown kind"],
+)  # fmt: skip
+async def test_old_events_are_no_alarm(objects, change, told):
+    """An event counts while its controller is there, lacks pods, and has tried lately."""
+    change(objects)
+    found = await examined(objects, now=NOW)
+    assert found.findings == ([("refused", "problem")] if told else [])
+    assert found.states["refused"] == "seen"
 
 
 SPEC = b'{"cdiVersion": "0.5.0", "kind": "example.com/thing", "devices": [{"name": "a"}]}'
@@ -198,6 +310,13 @@ def test_cdi_specs_are_judged(files, devices, findings):
     for (severity, text), (expected, part) in zip(found, findings, strict=True):
         assert severity == expected
         assert part in text
+
+
+def test_conflict_of_specs_deletes_nothing():
+    """Which of two files is the stale one is not known here: they are to be looked at."""
+    files = (CdiFile("other.yaml", SPEC), CdiFile("tessera-x.json", SPEC))
+    (finding,) = cdi(Evidence(cdi=files, devices=("example.com/thing=a",)))
+    assert finding.commands[0].startswith("ls -l --full-time other.yaml tessera-x.json ")
 
 
 def test_own_namespace_is_the_charts():

@@ -7,8 +7,8 @@ import pytest
 
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import Document
-from tests.doctor.authorities import DAY, NOW, authority
-from tests.doctor.clusters import admit_like_the_webhook, examined, healthy, refusing, webhook_pod
+from tests.doctor.authorities import DAY, NOW, authority, key_of, signed_by
+from tests.doctor.clusters import admit_like_the_webhook, encoded, examined, healthy, refusing, webhook_pod
 
 Objects = dict[Any, list[Document]]
 UNLIMITED = 'Pod "x" is invalid: spec.containers[0].resources.limits: Required value: Limit must be set for non overcommitable resources'
@@ -23,7 +23,7 @@ async def test_healthy_cluster_is_healthy():
     """Where nothing is wrong, nothing is found; every check was made but the one that needs a node's files."""
     found = await examined(healthy(authority()), now=NOW)
     assert found.findings == []
-    assert [name for name, answer in found.answers.items() if answer.failed] == []
+    assert [name for name, result in found.results.items() if result.failed] == []
 
 
 def _no_configuration(objects: Objects) -> None:
@@ -51,6 +51,11 @@ def _replicas(ready: int, *pods: Document) -> Callable[[Objects], None]:
         objects[kinds.PODS] = [*whole, *pods]
 
     return plant
+
+
+def _pods_missing(objects: Objects) -> None:
+    objects[kinds.DEPLOYMENTS][0]["status"]["readyReplicas"] = 2
+    del objects[kinds.PODS][0]
 
 
 def _scaled_to_zero(objects: Objects) -> None:
@@ -139,7 +144,7 @@ FAULTS: list[tuple[str, Callable[[Objects], None], str, str, str, str]] = [
     ("no image", _replicas(2, _NO_IMAGE), "running", "warning", "ErrImagePull: no such image", "kubectl describe pod"),
     ("not scheduled", _replicas(2, _UNSCHEDULED), "running", "warning", "not scheduled: 0/1 nodes are available", "kubectl describe pod"),
     ("not ready", _replicas(2, webhook_pod("gpu-webhook-x", ready=False)), "running", "warning", "running, not ready", "kubectl logs -n gpu-webhook gpu-webhook-x"),
-    ("no pods", _replicas(2), "running", "warning", "the others have no pod", "reason=FailedCreate"),
+    ("no pods", _pods_missing, "running", "warning", "2 of 3 replicas are ready, and 1 have no pod", "reason=FailedCreate"),
     ("Service selects others", _selector, "service", "problem", "selects app=web, which no pod of the webhook has", "--show-labels"),
     ("wrong port", _port, "service", "problem", "called at port 8443, and Service gpu-webhook has 443", "kubectl get service"),
     ("no rule for pods", _set(rules=[{"operations": ["UPDATE"], "resources": ["pods"]}]), "selection", "problem", "never called", "helm upgrade"),
@@ -234,6 +239,7 @@ async def test_remedy_depends_on_whose_authority_it_is():
     objects = healthy(ending)
     template = objects[kinds.DEPLOYMENTS][0]["spec"]["template"]["spec"]
     template["containers"] = [{"name": "webhook", "args": ["webhook", "--tls-cert=/etc/tls.crt"]}]
+    objects[kinds.SECRETS][0]["data"] = {"tls.crt": encoded(signed_by(ending))}
     found = await examined(objects, now=NOW)
     assert found.one("trust").commands[0].startswith("helm upgrade … --set-file certificates.caBundle=")
 
@@ -253,15 +259,18 @@ CALLING = 'Internal error occurred: failed calling webhook "gpu-allocation.k8s.i
         (500, CALLING + "context deadline exceeded", "problem", "does not answer in time", "networkpolicy"),
         (500, CALLING + "EOF", "problem", "TLS handshake", "tessera certs show"),
         (500, CALLING + "something new", "problem", "cannot call the webhook: ", "kubectl get pods"),
-        (500, 'failed calling webhook "other.example.com": EOF', "warning", "another webhook, other.example.com, fails", ""),
+        (500, 'failed calling webhook "other.example.com": EOF', "unseen", "another webhook, other.example.com, fails", ""),
         (403, 'admission webhook "gpu-allocation.k8s.io" denied the request: no', "problem", "refuses a pod that asks for one GPU", ""),
-        (403, "exceeded quota: gpus", "warning", "could not be tried in namespace default: exceeded quota", "--try-namespace"),
+        (403, 'pods is forbidden: User "eve" cannot create resource "pods"', "unseen", "could not be tried in namespace default: pods is forbidden", "--try-namespace"),
+        (404, 'namespaces "default" not found', "unseen", "could not be tried", "--try-namespace"),
+        (403, "exceeded quota: gpus", "unseen", "could not be tried in namespace default: exceeded quota", "--try-namespace"),
     ],
 )  # fmt: skip
 async def test_trial_is_understood(code, message, severity, text, command):
     """What the API server says to the pod that is tried is turned into what is wrong and what to type."""
     found = await examined(healthy(authority()), now=NOW, admission=refusing(code, message))
-    assert found.findings == [("trial", severity)]
+    assert found.findings == ([("trial", severity)] if severity == "problem" else [])
+    assert found.states["trial"] == ("seen" if severity == "problem" else "not seen")
     finding = found.one("trial")
     assert text in finding.text
     assert command in "\n".join(finding.commands)
@@ -281,8 +290,8 @@ async def test_pod_that_passes_unchanged_is_a_problem():
 
 async def test_old_kubernetes_is_named():
     """A release older than any that is tested is worth a warning."""
+    from tessera.doctor.checks.webhook import version
     from tessera.doctor.evidence import Evidence
-    from tessera.doctor.webhook import version
     from tessera.doctor.wire import Version
 
     assert [str(one.severity) for one in version(Evidence(version=Version("1", "29+", "v1.29.3")))] == [
@@ -292,15 +301,191 @@ async def test_old_kubernetes_is_named():
     assert list(version(Evidence(version=Version("2", "0", "v2.0.0")))) == []
 
 
+_ON_ITS_WAY = {
+    "containerStatuses": [{"name": "webhook", "state": {"waiting": {"reason": "ContainerCreating"}}}]
+}
+
+
+@pytest.mark.parametrize(
+    ("ready", "pod", "age", "severity"),
+    [
+        (2, webhook_pod("gpu-webhook-x", ready=False, **_ON_ITS_WAY), 5, "note"),
+        (2, webhook_pod("gpu-webhook-x", ready=False), 5, "note"),
+        (0, webhook_pod("gpu-webhook-x", ready=False, **_ON_ITS_WAY), 5, "warning"),
+        (2, webhook_pod("gpu-webhook-x", ready=False, **_ON_ITS_WAY), 600, "warning"),
+        (2, _CRASHING, 5, "warning"),
+        (2, _NO_IMAGE, 5, "warning"),
+        (0, _CRASHING, 5, "problem"),
+    ],
+)  # fmt: skip
+async def test_rollout_is_no_alarm(ready, pod, age, severity):
+    """A replica that has just been made and starts is told, not complained about; one that fails or hangs is."""
+    objects = healthy(authority())
+    _replicas(ready, pod)(objects)
+    found = await examined(objects, now=NOW, age=age)
+    assert [str(one.severity) for one in found.of("running")] == [severity]
+    assert ("gpu-webhook-x start" in found.one("running").text) == (
+        age == 5 and pod not in (_CRASHING, _NO_IMAGE)
+    )
+
+
+async def test_replica_that_ends_is_not_missed():
+    """A pod that is being deleted is no replica that is not ready."""
+    objects = healthy(authority())
+    ending = webhook_pod("gpu-webhook-x", ready=False)
+    ending["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:00Z"
+    objects[kinds.PODS].append(ending)
+    objects[kinds.DEPLOYMENTS][0]["status"]["readyReplicas"] = 2  # not yet counted anew
+    assert (await examined(objects, now=NOW)).of("running") == []
+
+
+def _given(leaf: bytes, bundle: bytes) -> Objects:
+    """The certificate comes from a Secret that others made."""
+    objects = healthy(bundle)
+    template = objects[kinds.DEPLOYMENTS][0]["spec"]["template"]["spec"]
+    template["containers"] = [{"name": "webhook", "args": ["webhook", "--tls-cert=/etc/tessera/tls/tls.crt"]}]
+    template["volumes"].append({"name": "tls", "secret": {"secretName": "given"}})
+    objects[kinds.SECRETS] = [{"metadata": {"name": "given"}, "data": {"tls.crt": encoded(leaf)}}]
+    return objects
+
+
+@pytest.mark.parametrize(
+    ("leaf", "severity", "text"),
+    [
+        (signed_by(authority()), None, ""),
+        (signed_by(authority(), NOW - DAY), "problem", "the certificate in Secret given ended on 2027-01-14 08:00 UTC"),
+        (signed_by(authority(), NOW + DAY), "warning", "ends on 2027-01-16 08:00 UTC, and has not been renewed"),
+        (signed_by(authority("theirs")), "problem", "the caBundle does not trust the certificate in Secret given"),
+        (signed_by(authority(), host="other.svc"), "problem", "is for other.svc, and the webhook is called gpu-webhook.gpu-webhook.svc"),
+        (b"rubbish", "problem", "tls.crt is no certificate"),
+    ],
+    ids=["good", "ended", "ends soon", "another authority", "another name", "rubbish"],
+)  # fmt: skip
+async def test_given_certificate_is_judged(leaf, severity, text):
+    """A certificate from files: its end, its names, and whether the published caBundle trusts it."""
+    found = await examined(_given(leaf, authority()), now=NOW)
+    assert found.findings == ([("trust", severity)] if severity else [])
+    if severity:
+        assert text in found.one("trust").text
+
+
+async def test_given_certificate_that_is_not_there_is_named():
+    """Without the Secret that was promised no replica starts."""
+    objects = _given(signed_by(authority()), authority())
+    del objects[kinds.SECRETS]
+    assert "Secret given, in which the webhook's certificate should be" in (await examined(objects, now=NOW)).one("trust").text  # fmt: skip
+
+
+def test_chain_by_an_intermediate_is_trusted():
+    """A certificate may come with those that stand between it and the authority."""
+    from cryptography.x509 import load_pem_x509_certificate as load
+
+    from tessera.doctor.checks.trust import _leads_to
+
+    root, stranger = authority("root"), authority("stranger")
+    middle = signed_by(root, NOW + 30 * DAY, "middle")
+    leaf = signed_by(middle)
+    one, between, top, other = map(load, (leaf, middle, root, stranger))
+    assert _leads_to(one, [between], [top])
+    assert _leads_to(one, [], [one])
+    assert not _leads_to(one, [], [top])
+    assert not _leads_to(one, [between, one], [other])
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ({"ca.crt": b"rubbish", "ca.key": b"x"}, "ca.crt is no certificate"),
+        ({"ca.key": key_of(authority())}, "ca.crt is no certificate"),
+        ({"ca.crt": authority()}, "ca.key is no private key"),
+        ({"ca.crt": authority(), "ca.key": b"\xff\x00"}, "ca.key is no private key"),
+        ({"ca.crt": authority(), "ca.key": key_of(authority("theirs"))}, "ca.key is not the key of ca.crt"),
+    ],
+)  # fmt: skip
+async def test_corrupted_authority_is_to_be_emptied_not_deleted(data, text):
+    """The webhook may not create its Secret: the way out that works is to empty it."""
+    assert authority("theirs")
+    objects = healthy(authority())
+    objects[kinds.SECRETS][0]["data"] = {name: encoded(value) for name, value in data.items()}
+    found = await examined(objects, now=NOW)
+    assert found.findings == [("trust", "problem")]
+    finding = found.one("trust")
+    assert text in finding.text
+    assert finding.commands[-1] == (
+        'kubectl patch secret -n gpu-webhook gpu-webhook-ca --type=json -p \'[{"op": "remove", "path": "/data"}]\''
+    )
+    assert not any("delete" in command for command in finding.commands)
+
+
+async def test_deleted_authority_is_named():
+    """A Secret that is gone does not come back by itself: the chart makes it."""
+    objects = healthy(authority())
+    del objects[kinds.SECRETS]
+    finding = (await examined(objects, now=NOW)).one("trust")
+    assert "Secret gpu-webhook-ca does not exist" in finding.text
+    assert finding.commands[0].startswith("helm upgrade")
+
+
+_METRICS = 'gpu_webhook_certificate_expiry_timestamp_seconds{{certificate="serving"}} {ends}\ngpu_webhook_certificate_trusted {trusted}\n'
+
+
+@pytest.mark.parametrize(
+    ("ends", "trusted", "texts"),
+    [
+        (NOW + 6 * DAY, 1, []),
+        (NOW - 60, 1, ["serves ended on 2027-01-15 07:59 UTC"]),
+        (NOW + 6 * DAY, 0, ["says that the published caBundle does not trust what it serves"]),
+    ],
+)
+async def test_replicas_say_what_they_serve(ends, trusted, texts):
+    """What is served is read from the replicas, where the API server's proxy may be used."""
+    found = await examined(healthy(authority()), now=NOW, metrics=_METRICS.format(ends=ends, trusted=trusted))
+    assert len(found.of("trust")) == 3 * len(texts)
+    for finding, text in zip(found.of("trust"), texts, strict=False):
+        assert finding.text.startswith(("the certificate that pod gpu-webhook-0", "pod gpu-webhook-0"))
+        assert text in finding.text
+
+
 async def test_what_may_not_be_read_is_unseen_not_wrong():
     """A person without permissions gets the checks that are possible, and is told what could not be looked at."""
     found = await examined(
         healthy(authority()), now=NOW, forbidden=frozenset({"secrets", "configmaps", "nodes", "events"})
     )
     assert found.findings == []
-    unseen = {name for name, answer in found.answers.items() if any(f.severity == "unseen" for f in answer.findings)}  # fmt: skip
+    unseen = {name for name, state in found.states.items() if state == "not seen"}
     assert unseen == {"configuration", "plugin", "layouts", "silent", "offers", "refused", "pending"}
     assert "nodes is forbidden" in found.one("offers").text
+
+
+async def test_trust_without_the_secret_rests_on_the_trial():
+    """Who may not read Secrets is told so, unless the pod that was tried proves that the certificate is trusted."""
+    hidden = frozenset({"secrets"})
+    assert (await examined(healthy(authority()), now=NOW, forbidden=hidden)).states["trust"] == "seen"
+    refused = refusing(403, "exceeded quota")
+    found = await examined(healthy(authority()), now=NOW, forbidden=hidden, admission=refused)
+    assert found.states["trust"] == "not seen"
+    assert (
+        "could not compare the caBundle with what is served: secrets is forbidden" in found.one("trust").text
+    )
+
+
+async def test_without_any_permission_nothing_is_well():
+    """Where nothing may be read no check says ok, but for a node's files, which were not asked for."""
+    found = await examined(healthy(authority()), now=NOW, forbidden=None)
+    assert {name for name, state in found.states.items() if state != "not seen"} == {"cdi"}
+    assert found.findings == []
+
+
+async def test_where_nothing_is_installed_little_is_well():
+    """Without an installation there is one problem with its cause, and nothing else is called right or wrong."""
+    objects = {
+        kinds.NODES: healthy(authority())[kinds.NODES],
+        kinds.NAMESPACES: healthy(authority())[kinds.NAMESPACES],
+    }
+    found = await examined(objects, now=NOW, admission=refusing(422, UNLIMITED))
+    assert found.findings == [("installed", "problem"), ("running", "problem")]
+    seen = {name for name, state in found.states.items() if state == "seen"}
+    assert seen == {"version", "installed", "running", "offers", "pending"}
 
 
 async def test_exempt_namespace_with_gpu_pods_is_a_note():

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from tessera.doctor.checks import examine
 from tessera.doctor.evidence import Names
+from tessera.doctor.examination import examine
 from tessera.doctor.gather import Gatherer
 from tessera.kube.access.choice import find_cluster
 from tessera.kube.errors import ApiError
@@ -164,15 +164,15 @@ async def test_its_kubeconfig_leads_there(tmp_path):
 async def test_the_doctor_finds_it_well():
     """`tessera doctor` tells what is not there, and calls nothing a problem: the webhook answers."""
     async with running("h200-small", "mock", "cpu") as (_, stage):
-        answers = list(examine(await Gatherer(stage._client, Names()).gather()))
-    found = {answer.check.name: answer.findings for answer in answers if answer.findings}
-    assert not any(answer.failed for answer in answers), found
+        results = list(examine(await Gatherer(stage._client, Names()).gather()))
+    found = {result.check.name: result.findings for result in results if result.findings}
+    assert not any(result.failed for result in results), found
     told = {name: [str(one.severity) for one in findings] for name, findings in found.items()}
     assert told == {
         "running": ["note"],
         "service": ["note"],
         "selection": ["warning"],  # every pod is sent: matchConditions would not be evaluated
-        "plugin": ["unseen"],
+        **{name: ["n/a"] for name in ("configuration", "plugin", "cdi")},
     }
     assert not any("delete" in command for one in found.values() for f in one for command in f.commands)
 

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -11,19 +10,24 @@ import click
 
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.duration import Duration
 from tessera.cli.common.terminal import Style
 from tessera.core.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from tessera.doctor.evidence import Evidence, Names
-    from tessera.doctor.findings import Answer
+    from tessera.doctor.findings import Result
+    from tessera.kube.clock import Clock
     from tessera.kube.rest.client import Client
 
-_EXIT_PROBLEMS: Final = 1
+_WELL, _PROBLEMS, _COULD_NOT_LOOK = 0, 1, 3  # exit codes; 2 is bad input, as for every command
+_AGAIN: Final = 2.0  # seconds between two looks with --wait
 
 
 def _check_names() -> list[str]:
-    from tessera.doctor.checks import CHECKS
+    from tessera.doctor.examination import CHECKS
 
     return [check.name for check in CHECKS]
 
@@ -46,7 +50,11 @@ def _check_names() -> list[str]:
               show_default=True, help="On a node: where its device plugin keeps its state.")  # fmt: skip
 @click.option("--check", "only", multiple=True, metavar="NAME", shell_complete=completing.names(_check_names),
               help="Make only this check, by its name in -o json. Repeatable.")  # fmt: skip
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--wait", type=Duration(), metavar="TIME",
+              help="Look again until all is well, for so long at most, such as 2m.")  # fmt: skip
+@click.option(
+    "-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True
+)
 def command(
     cluster: ClusterChoice,
     namespace: str,
@@ -56,43 +64,80 @@ def command(
     cdi_dir: Path | None,
     state_dir: Path,
     only: tuple[str, ...],
+    wait: float | None,
     output: str,
 ) -> int:
     """Look at a cluster and say what is wrong and what to type, in the order that matters.
 
-    Nothing is changed: the one pod that is tried is created with a dry run. Exit code 0 when nothing is wrong, 1 when
-    something does not work.
+    Nothing is changed: the one pod that is tried is created with a dry run. Exit code 0 when all is well, 1 when
+    something does not work, 3 when nothing is known to be wrong and not everything could be looked at.
     """
-    from tessera.doctor.checks import CHECKS, examine
     from tessera.doctor.evidence import Evidence, Names
+    from tessera.doctor.examination import CHECKS, examine
+    from tessera.kube.errors import KubeError
 
     if unknown := set(only) - {check.name for check in CHECKS}:
         known = ", ".join(check.name for check in CHECKS)
         raise click.UsageError(f"no check {', '.join(sorted(unknown))}; there are {known}")
     names = Names(namespace, name, configuration, try_namespace)
-    on_node_only = set(only) == {"cdi"}  # a node's files need no cluster
-    seen = Evidence(names) if on_node_only else cluster.run(lambda client: _gather(client, names))
-    answers = list(examine(_with_cdi(seen, cdi_dir, state_dir), only))
-    if output == "json":
-        click.echo(json.dumps([_document(answer) for answer in answers], indent=2))
+
+    def judge(seen: Evidence) -> "list[Result]":
+        return list(examine(_with_cdi(seen, cdi_dir, state_dir), only))
+
+    if set(only) == {"cdi"}:  # a node's files need no cluster
+        results = judge(Evidence(names))
     else:
-        for line in _lines(answers, Style.of(sys.stdout)):
-            click.echo(line)
-    return _EXIT_PROBLEMS if any(answer.failed for answer in answers) else 0
+        try:
+            results = cluster.run(lambda client: _look(client, names, judge, wait))
+        except KubeError as error:
+            click.echo(f"tessera: {error}", err=True)
+            return _COULD_NOT_LOOK
+    _show(results, output)
+    return exit_code(results)
 
 
-async def _gather(client: "Client", names: "Names") -> "Evidence":
+def exit_code(results: "Sequence[Result]") -> int:
+    """0 where all is well, 1 where something does not work, 3 where nothing is known to be wrong, and not all is known."""
+    from tessera.doctor.findings import State
+
+    if any(result.failed for result in results):
+        return _PROBLEMS
+    return _COULD_NOT_LOOK if any(result.state is State.UNSEEN for result in results) else _WELL
+
+
+async def _look(
+    client: "Client",
+    names: "Names",
+    judge: "Callable[[Evidence], list[Result]]",
+    wait: float | None,
+    clock: "Clock | None" = None,
+) -> "list[Result]":
+    """Look once; or, where there is time to wait, until all is well."""
     from tessera.doctor.gather import Gatherer
+    from tessera.kube.clock import SYSTEM_CLOCK
+    from tessera.kube.errors import Unreachable
 
-    return await Gatherer(client, names).gather()
+    clock = clock or SYSTEM_CLOCK
+    end = clock.now() + (wait or 0.0)
+    while True:
+        late = clock.now() + _AGAIN > end
+        try:
+            results = judge(await Gatherer(client, names, clock).gather())
+        except Unreachable:
+            if late:
+                raise
+        else:
+            if late or exit_code(results) == _WELL:
+                return results
+        await clock.sleep(_AGAIN)
 
 
 def _with_cdi(seen: "Evidence", cdi_dir: Path | None, state_dir: Path) -> "Evidence":
     """What only a node can tell."""
-    from tessera.doctor.local import read_cdi
+    from tessera.doctor.gather import read_cdi
 
     if cdi_dir is None:
-        return replace(seen, unseen={**seen.unseen, "cdi": "only on a node, with --cdi-dir"})
+        return seen
     try:
         files, devices = read_cdi(cdi_dir, state_dir)
     except OSError as error:
@@ -100,45 +145,62 @@ def _with_cdi(seen: "Evidence", cdi_dir: Path | None, state_dir: Path) -> "Evide
     return replace(seen, cdi=files, devices=devices)
 
 
-def _lines(answers: Sequence["Answer"], style: Style) -> list[str]:
-    from tessera.doctor.findings import Severity
+def _show(results: "Sequence[Result]", output: str) -> None:
+    documents = [_document(result) for result in results]
+    match output:
+        case "json":
+            click.echo(json.dumps(documents, indent=2))
+        case "yaml":
+            from tessera.protocol import yaml
+
+            click.echo(yaml.dump(documents), nl=False)
+        case _:
+            for line in _lines(results, Style.of(sys.stdout)):
+                click.echo(line)
+
+
+def _lines(results: "Sequence[Result]", style: Style) -> list[str]:
+    from tessera.doctor.findings import Severity, State
 
     marks = {
         Severity.PROBLEM: style.bad("PROBLEM"),
         Severity.WARNING: style.note("warning"),
         Severity.NOTE: style.dim("note   "),
-        Severity.UNSEEN: style.dim("unseen "),
+        Severity.UNSEEN: style.note("unseen "),
+        Severity.NOT_APPLICABLE: style.dim("n/a    "),
     }
     lines = []
-    for answer in answers:
-        if not answer.findings:
-            lines.append(f"{style.good('ok     ')}  {answer.check.title}")
-        for finding in answer.findings:
-            lines.append(f"{marks[finding.severity]}  {answer.check.title}: {finding.text}")
+    for result in results:
+        if not result.findings:
+            lines.append(f"{style.good('ok     ')}  {result.check.title}")
+        for finding in result.findings:
+            lines.append(f"{marks[finding.severity]}  {result.check.title}: {finding.text}")
             lines += [f"{'':9}{style.bold('$')} {one}" for one in finding.commands]
     problems, warnings = (
-        sum(finding.severity is severity for answer in answers for finding in answer.findings)
+        sum(finding.severity is severity for result in results for finding in result.findings)
         for severity in (Severity.PROBLEM, Severity.WARNING)
     )
+    blind = sum(result.state is State.UNSEEN for result in results)
     counted = [_count(problems, "problem"), _count(warnings, "warning")]
-    lines += [
-        "",
-        "Nothing is wrong." if not problems and not warnings else ", ".join(filter(None, counted)) + ".",
-    ]
-    return lines
+    if blind:
+        counted.append(f"{blind} of {_count(len(results), 'check')} could not look")
+    return [*lines, "", ", ".join(filter(None, counted)) + "." if any(counted) else "Nothing is wrong."]
 
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}" if number else ""
 
 
-def _document(answer: "Answer") -> dict[str, object]:
+def _document(result: "Result") -> dict[str, object]:
+    from tessera.doctor.findings import State
+
     return {
-        "check": answer.check.name,
-        "title": answer.check.title,
-        "ok": not answer.failed,
+        "check": result.check.name,
+        "title": result.check.title,
+        "state": str(result.state),
+        "ok": result.state is State.SEEN and not result.failed,
         "findings": [
             {"severity": str(one.severity), "text": one.text, "commands": list(one.commands)}
-            for one in answer.findings
+            for one in result.findings
         ],
     }

@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from tessera.core.kubernetes.node import Namespace
 from tessera.core.kubernetes.pod import Pod
 from tessera.doctor import wire
 from tessera.protocol.kubernetes.objects import NodeIn
+
+TRIED: Final = "nvidia.com/gpu"  # fallback leaves it alone, so the answer does not depend on the nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,16 @@ class Names:
         """The Secret with the webhook's own certificate authority."""
         return f"{self.webhook}-ca"
 
+    @property
+    def upgrade(self) -> str:
+        """What puts everything that the chart makes back into its place, with the values that were given."""
+        return f"helm upgrade tessera charts/tessera -n {self.namespace} --reset-then-reuse-values"
+
+    @property
+    def logs(self) -> str:
+        """What shows the webhook's log."""
+        return f"kubectl logs -n {self.namespace} -l app={self.webhook}"
+
 
 @dataclass(frozen=True, slots=True)
 class Trial:
@@ -35,10 +48,28 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class SeenPod:
-    """A pod that asks for GPUs: what it asks for, and how it is."""
+    """A pod that asks for devices: what it asks for, and how it is."""
 
     pod: Pod
     state: wire.PodState
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An event that says that a controller could not create a pod, and that controller as it is now."""
+
+    event: wire.Event
+    owner: wire.Workload | None = None
+    gone: bool = False  # there is no such object any more
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a replica says of its certificate, in its metrics."""
+
+    pod: str
+    ends: float | None = None  # Unix time
+    trusted: bool | None = None  # None: it does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +91,32 @@ class Evidence:
     deployment: wire.Workload | None = None
     service: wire.Service | None = None
     webhook_pods: tuple[wire.PodState, ...] = ()
-    secret: wire.Secret | None = None
+    secret: wire.Secret | None = (
+        None  # with the webhook's own authority, or with the certificate that it was given
+    )
+    served: tuple[Served, ...] = ()
     config: str | None = None  # Tessera's configuration, as the ConfigMap has it
     trial: Trial | None = None
     nodes: tuple[NodeIn, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
-    pods: tuple[SeenPod, ...] = ()  # those that ask for GPUs and have not ended
-    refusals: tuple[wire.Event, ...] = ()  # pods that controllers could not create
+    pods: tuple[SeenPod, ...] = ()  # those that ask for devices and have not ended
+    refusals: tuple[Refusal, ...] = ()
     plugins: tuple[wire.Workload, ...] = ()  # DaemonSets of the device plugin
     plugin_pods: tuple[wire.PodState, ...] = ()
     plugin_configs: Mapping[str, str] = field(default_factory=dict)  # DaemonSet → its devices.yaml
-    cdi: tuple[CdiFile, ...] = ()
+    cdi: tuple[CdiFile, ...] | None = None  # None: this is not a node, or it was not asked for
     devices: tuple[str, ...] = ()  # CDI names that the plugin told the kubelet
     unseen: Mapping[str, str] = field(default_factory=dict)  # field → why it could not be looked at
+    odd: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # field → objects that cannot be read, and why
+
+    @property
+    def webhooks(self) -> list[wire.Webhook]:
+        """The webhooks of the configuration."""
+        return (self.configuration.webhooks if self.configuration else None) or []
+
+    @property
+    def answers(self) -> bool:
+        """Whether the pod that was tried came back changed: then a webhook is there, whatever else is missing."""
+        return self.trial is not None and TRIED in self.trial.limits

@@ -1,10 +1,12 @@
 """What a check finds: one sentence, how bad it is, and what to type."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from tessera.doctor.evidence import Evidence
+
+_LONGEST = 300  # characters of a message that a person reads
 
 
 class Severity(StrEnum):
@@ -14,6 +16,15 @@ class Severity(StrEnum):
     WARNING = "warning"  # something works less well than it should, or will stop working
     NOTE = "note"  # worth knowing
     UNSEEN = "unseen"  # could not be looked at
+    NOT_APPLICABLE = "n/a"  # there is nothing to look at
+
+
+class State(StrEnum):
+    """Whether a check was made."""
+
+    SEEN = "seen"
+    UNSEEN = "not seen"
+    NOT_APPLICABLE = "not applicable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +51,16 @@ def note(text: str, *commands: str) -> Finding:
     return Finding(Severity.NOTE, text, commands)
 
 
+def unseen(text: str, *commands: str) -> Finding:
+    """Something that could not be looked at."""
+    return Finding(Severity.UNSEEN, text, commands)
+
+
+def not_applicable(text: str) -> Finding:
+    """Why there is nothing to look at."""
+    return Finding(Severity.NOT_APPLICABLE, text)
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """A question, what must have been seen to answer it, and who answers it."""
@@ -51,7 +72,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Result:
     """A check and what it found; nothing is good news."""
 
     check: Check
@@ -60,4 +81,25 @@ class Answer:
     @property
     def failed(self) -> bool:
         """Whether something does not work."""
-        return any(finding.severity is Severity.PROBLEM for finding in self.findings)
+        return self._has(Severity.PROBLEM)
+
+    @property
+    def state(self) -> State:
+        """Whether the check could look, and had something to look at."""
+        if self._has(Severity.UNSEEN):
+            return State.UNSEEN
+        return State.NOT_APPLICABLE if self._has(Severity.NOT_APPLICABLE) else State.SEEN
+
+    def _has(self, severity: Severity) -> bool:
+        return any(finding.severity is severity for finding in self.findings)
+
+
+def shown(labels: Mapping[str, str]) -> str:
+    """Labels as kubectl takes them."""
+    return ",".join(f"{name}={value}" for name, value in labels.items()) or "nothing"
+
+
+def short(message: str) -> str:
+    """A message on one line that a person reads."""
+    text = " ".join(message.split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

@@ -1,17 +1,20 @@
 """Looking at a cluster: every object once, and one pod tried with a dry run. What may not be read is remembered as unseen."""
 
 import contextlib
-from collections.abc import Iterator
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.resources import is_whole_or_mig
+from tessera.core.kubernetes.resources import is_extended
 from tessera.doctor import wire
-from tessera.doctor.evidence import Evidence, Names, SeenPod, Trial
+from tessera.doctor.evidence import TRIED, CdiFile, Evidence, Names, Refusal, SeenPod, Served, Trial
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
-from tessera.kube.errors import ApiError
+from tessera.kube.errors import ApiError, KubeError, Unreachable
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.listing import list_all
@@ -25,7 +28,17 @@ _APPS: Final = "apps/v1"
 _CONFIGURATIONS: Final = ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations")
 _PLUGINS: Final = "app.kubernetes.io/component=device-plugin"  # the chart's label
 _MOST_REFUSALS: Final = 500  # events; there may be thousands of the same
-TRIED: Final = "nvidia.com/gpu"  # fallback leaves it alone, so the answer does not depend on the nodes
+_MOST_OWNERS: Final = 50  # controllers that are looked at, one request each
+_MOST_SERVED: Final = 10  # replicas whose metrics are read
+_METRICS_PORT: Final = 8080  # the chart's webhook.metricsPort
+# The controllers that tell of pods that they could not create, where they are read.
+_OWNERS: Final = {
+    "ReplicaSet": (_APPS, "replicasets"),
+    "StatefulSet": (_APPS, "statefulsets"),
+    "DaemonSet": (_APPS, "daemonsets"),
+    "ReplicationController": ("v1", "replicationcontrollers"),
+    "Job": ("batch/v1", "jobs"),
+}
 
 
 class Gatherer:
@@ -36,47 +49,77 @@ class Gatherer:
         self._names = names
         self._clock = clock
         self._unseen: dict[str, str] = {}
+        self._odd: dict[str, list[str]] = defaultdict(list)
 
     async def gather(self) -> Evidence:
-        """Look at everything; raises `KubeError` when the API server cannot be talked to at all."""
+        """Look at everything; raises `Unreachable` when the API server cannot be talked to at all."""
         names = self._names
-        version = _decode(await self._client.get("/version"), wire.Version)
+        version = await self._version()
         deployment = await self._one("deployment", wire.Workload, _APPS, "deployments", names.webhook)
+        pods_path = path_of("v1", "pods", namespace=names.namespace)
+        webhook_pods = await self._listed("webhook_pods", wire.PodState, pods_path, f"app={names.webhook}")
         plugins = await self._listed("plugins", wire.Workload, path_of(_APPS, "daemonsets"), _PLUGINS)
+        plugin_pods: tuple[wire.PodState, ...] = ()
+        if plugins:
+            plugin_pods = await self._listed("plugin_pods", wire.PodState, path_of("v1", "pods"), _PLUGINS)
+        namespaces = await self._listed("namespaces", objects.NamespaceIn, path_of("v1", "namespaces"))
         return Evidence(
             names=names,
             now=self._clock.wall(),
             version=version,
-            configuration=await self._configuration(),
+            configuration=await self._object(
+                "configuration",
+                wire.WebhookConfiguration,
+                path_of(*_CONFIGURATIONS, name=names.configuration),
+            ),
             deployment=deployment,
             service=await self._one("service", wire.Service, "v1", "services", names.webhook),
-            webhook_pods=await self._listed(
-                "webhook_pods",
-                wire.PodState,
-                path_of("v1", "pods", namespace=names.namespace),
-                f"app={names.webhook}",
-            ),
-            secret=await self._one("secret", wire.Secret, "v1", "secrets", names.secret),
+            webhook_pods=webhook_pods,
+            secret=await self._secret(deployment),
+            served=await self._served(deployment, webhook_pods),
             config=await self._config(deployment),
             trial=await self._try(),
-            nodes=await self._nodes(),
-            namespaces=tuple(
-                objects.namespace_of(one)
-                for one in await self._listed("namespaces", objects.NamespaceIn, path_of("v1", "namespaces"))
-            ),
-            pods=await self._gpu_pods(),
+            nodes=await self._list("nodes", path_of("v1", "nodes"), {}, _node),
+            namespaces=tuple(objects.namespace_of(one) for one in namespaces),
+            pods=await self._pods(),
             refusals=await self._refusals(),
             plugins=plugins,
-            plugin_pods=await self._listed("plugin_pods", wire.PodState, path_of("v1", "pods"), _PLUGINS)
-            if plugins
-            else (),
+            plugin_pods=plugin_pods,
             plugin_configs=await self._plugin_configs(plugins),
             unseen=dict(self._unseen),
+            odd={field: tuple(odd) for field, odd in self._odd.items()},
         )
 
-    async def _configuration(self) -> wire.WebhookConfiguration | None:
-        path = path_of(*_CONFIGURATIONS, name=self._names.configuration)
-        return await self._object("configuration", wire.WebhookConfiguration, path)
+    async def _version(self) -> wire.Version | None:
+        """The first question: without any answer to it there is no cluster to look at."""
+        try:
+            return _decode(await self._client.get("/version"), wire.Version)
+        except Unreachable:
+            raise
+        except (KubeError, InvalidInput) as error:
+            self._unseen["version"] = _reason(error)
+        return None
+
+    async def _secret(self, deployment: wire.Workload | None) -> wire.Secret | None:
+        """The Secret behind the certificate: the one that it was given, or the one with its own authority."""
+        given = deployment.given_secret() if deployment else None
+        own = deployment.argument("--ca-secret") if deployment else None
+        name = given or own or self._names.secret
+        return await self._one("secret", wire.Secret, "v1", "secrets", name)
+
+    async def _served(
+        self, deployment: wire.Workload | None, pods: tuple[wire.PodState, ...]
+    ) -> tuple[Served, ...]:
+        """What the replicas say of the certificates that they serve, read by way of the API server."""
+        port = (deployment.port("metrics") if deployment else None) or _METRICS_PORT
+        found = []
+        for pod in pods[:_MOST_SERVED]:
+            name = f"{pod.metadata.name}:{port}"
+            path = path_of("v1", "pods", namespace=self._names.namespace, name=name, subresource="proxy")
+            with self._looking("served"):
+                text = (await self._client.get(f"{path}/metrics")).decode("utf-8", "replace")
+                found.append(_served(pod.metadata.name, text))
+        return tuple(found)
 
     async def _config(self, deployment: wire.Workload | None) -> str | None:
         name = deployment.config_map() if deployment else None
@@ -95,33 +138,52 @@ class Gatherer:
                     configs[plugin.metadata.name] = text
         return configs
 
-    async def _nodes(self) -> tuple[objects.NodeIn, ...]:
-        return await self._listed("nodes", objects.NodeIn, path_of("v1", "nodes"))
-
-    async def _gpu_pods(self) -> tuple[SeenPod, ...]:
-        found: list[SeenPod | None] = []
-        with self._looking("pods"):
-            pods = UNFINISHED_PODS
-            found = await list_all(self._client, pods.path, pods.query, _seen_pod)
+    async def _pods(self) -> tuple[SeenPod, ...]:
+        found = await self._list("pods", UNFINISHED_PODS.path, UNFINISHED_PODS.query, _seen_pod)
         return tuple(one for one in found if one is not None)
 
-    async def _refusals(self) -> tuple[wire.Event, ...]:
-        found: list[wire.Event] = []
+    async def _refusals(self) -> tuple[Refusal, ...]:
+        """Pods that a webhook did not let controllers create, and whether those controllers are still there."""
+        found: list[Refusal] = []
         with self._looking("refusals"):
-            page = await self._client.get(
-                FAILED_CREATES.path, {**FAILED_CREATES.query, "limit": _MOST_REFUSALS}
-            )
-            found = [_decode(raw, wire.Event) for raw in _decode(page, wire.Page).items or ()]
+            query = {**FAILED_CREATES.query, "limit": str(_MOST_REFUSALS)}
+            page = _decode(await self._client.get(FAILED_CREATES.path, query), wire.Page)
+            owners: dict[tuple[str, str, str], tuple[wire.Workload | None, bool]] = {}
+            for raw in page.items or ():
+                event = self._readable("refusals", raw, lambda one: _decode(one, wire.Event))
+                if event is None or "denied the request" not in event.message:
+                    continue
+                about = event.involved_object
+                key = about.kind, about.namespace, about.name
+                if key not in owners:
+                    owners[key] = await self._owner(about) if len(owners) < _MOST_OWNERS else (None, False)
+                found.append(Refusal(event, *owners[key]))
         return tuple(found)
+
+    async def _owner(self, about: wire.ObjectReference) -> tuple[wire.Workload | None, bool]:
+        """The controller that an event is about, and whether it is gone; what may not be read may well be there."""
+        if about.kind not in _OWNERS:
+            return None, False
+        path = path_of(*_OWNERS[about.kind], namespace=about.namespace, name=about.name)
+        try:
+            owner = _decode(await self._client.get(path), wire.Workload)
+        except ApiError as error:
+            return None, error.is_not_found
+        except (KubeError, InvalidInput):
+            return None, False
+        return owner, bool(about.uid and owner.metadata.uid and about.uid != owner.metadata.uid)
 
     async def _try(self) -> Trial | None:
         """Create a pod with a dry run."""
         path = path_of("v1", "pods", namespace=self._names.try_namespace)
-        try:
-            answer = await self._client.create(path, _trial_pod(), {"dryRun": "All"})
-        except ApiError as error:
-            return Trial(error.code, error.message)
-        return Trial(limits=wire.resources_of(_decode(answer, dict[str, Any])))
+        found: Trial | None = None
+        with self._looking("trial"):
+            try:
+                answer = await self._client.create(path, _trial_pod(), {"dryRun": "All"})
+                found = Trial(limits=wire.resources_of(_decode(answer, dict[str, Any])))
+            except ApiError as error:
+                found = Trial(error.code, error.message)
+        return found
 
     async def _one(self, field: str, kind: type[T], version: str, plural: str, name: str) -> T | None:
         path = path_of(version, plural, namespace=self._names.namespace, name=name)
@@ -138,30 +200,79 @@ class Gatherer:
         return found
 
     async def _listed(self, field: str, kind: type[T], path: str, labels: str = "") -> tuple[T, ...]:
-        found: list[T] = []
+        query = {"labelSelector": labels} if labels else {}
+        return await self._list(field, path, query, lambda raw: _decode(raw, kind))
+
+    async def _list(
+        self, field: str, path: str, query: dict[str, str], decode: Callable[[bytes], T]
+    ) -> tuple[T, ...]:
+        """A list without the objects that cannot be read; of a kind that the API server does not have there are none."""
+        found: list[T | None] = []
         with self._looking(field):
-            query = {"labelSelector": labels or None}
-            found = await list_all(self._client, path, query, lambda raw: _decode(raw, kind))
-        return tuple(found)
+            try:
+                found = await list_all(
+                    self._client, path, query, lambda raw: self._readable(field, raw, decode)
+                )
+            except ApiError as error:
+                if not error.is_not_found:
+                    raise
+        return tuple(one for one in found if one is not None)
+
+    def _readable(self, field: str, raw: bytes | msgspec.Raw, decode: Callable[[bytes], T]) -> T | None:
+        """An object, or None for one that is odd: it is remembered, and the others are looked at."""
+        try:
+            return decode(bytes(raw))
+        except InvalidInput as error:
+            self._odd[field].append(f"{_name_of(raw)}: {error}")
+            return None
 
     @contextlib.contextmanager
     def _looking(self, field: str) -> Iterator[None]:
-        """What the API server will not show is unseen; that it cannot be talked to is the caller's trouble."""
+        """What the API server will not show, or not in a way that can be read, is unseen."""
         try:
             yield
-        except ApiError as error:
-            self._unseen[field] = error.message
+        except (KubeError, InvalidInput) as error:
+            self._unseen[field] = _reason(error)
+
+
+def read_cdi(cdi_dir: Path, state_dir: Path) -> tuple[tuple[CdiFile, ...], tuple[str, ...]]:
+    """On a node: its CDI specs, and the CDI names of the devices that its plugin told the kubelet last."""
+    files = tuple(
+        CdiFile(path.name, path.read_bytes()) for path in sorted(cdi_dir.iterdir()) if path.is_file()
+    )
+    try:
+        remembered = (state_dir / "devices.json").read_bytes()
+        devices = msgspec.json.decode(remembered, type=list[wire.RememberedDevice])
+    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+        devices = []  # no plugin has been here, or one that keeps no record
+    return files, tuple(f"{device.cdi_kind}={device.id}" for device in devices)
+
+
+def _reason(error: Exception) -> str:
+    return error.message if isinstance(error, ApiError) else str(error)
+
+
+def _node(raw: bytes) -> objects.NodeIn:
+    node = _decode(raw, objects.NodeIn)
+    objects.node_of(node)  # as the checks will read it
+    return node
 
 
 def _seen_pod(raw: bytes) -> SeenPod | None:
-    """A pod if it asks for GPUs, whatever else may be odd about it."""
-    one = decode_pod(raw)
-    try:
-        pod = pod_of(one)
-    except InvalidInput:
-        return None  # the API server accepted it, and the scheduler will say what it thinks of it
-    asks = any(is_whole_or_mig(name) for each in pod.all_containers() for name in each.resources())
+    """A pod if it asks for devices."""
+    pod = pod_of(decode_pod(raw))
+    asks = any(is_extended(name) for each in pod.all_containers() for name in each.resources())
     return SeenPod(pod, _decode(raw, wire.PodState)) if asks else None
+
+
+def _served(pod: str, metrics: str) -> Served:
+    ends = re.search(
+        r'^gpu_webhook_certificate_expiry_timestamp_seconds\{certificate="serving"\} (\S+)',
+        metrics,
+        re.MULTILINE,
+    )
+    trusted = re.search(r"^gpu_webhook_certificate_trusted (\S+)", metrics, re.MULTILINE)
+    return Served(pod, float(ends[1]) if ends else None, float(trusted[1]) == 1 if trusted else None)
 
 
 def _trial_pod() -> dict[str, Any]:
@@ -188,7 +299,12 @@ def _trial_pod() -> dict[str, Any]:
 
 
 def _decode(raw: bytes | msgspec.Raw, kind: type[T]) -> T:
+    return objects.decoder(kind)(raw)
+
+
+def _name_of(raw: bytes | msgspec.Raw) -> str:
     try:
-        return msgspec.json.decode(raw, type=kind)
-    except msgspec.MsgspecError as error:
-        raise InvalidInput(f"the API server sent something that is no {kind.__name__}: {error}") from error
+        metadata = _decode(raw, wire.Named).metadata
+    except InvalidInput:
+        return "one without a name"
+    return "/".join(part for part in (metadata.namespace, metadata.name) if part)

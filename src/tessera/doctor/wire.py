@@ -1,16 +1,56 @@
 """The few fields of Kubernetes objects that checks look at, as they are on the wire."""
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
-
-from tessera.protocol.kubernetes.objects import MetaIn
 
 Texts = dict[str, str] | None
 
 
 class In(msgspec.Struct, rename="camel"):
     """A part of an object; what is not named is skipped."""
+
+
+# Metadata
+
+
+class OwnerReference(In):
+    """What an object belongs to."""
+
+    kind: str = ""
+    name: str = ""
+    controller: bool = False
+
+
+class Meta(In):
+    """Metadata of any object."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    labels: Texts = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    owner_references: list[OwnerReference] | None = None
+
+    @property
+    def created(self) -> float | None:
+        """When it was made, as Unix time."""
+        return seconds(self.creation_timestamp)
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The controller that made it, if one did."""
+        return next((one for one in self.owner_references or () if one.controller), None)
+
+
+def seconds(text: str | None) -> float | None:
+    """A time as the API server writes it, as Unix time; None where it says none."""
+    try:
+        return datetime.fromisoformat(text).timestamp() if text else None
+    except ValueError:
+        return None
 
 
 # MutatingWebhookConfiguration
@@ -90,17 +130,32 @@ class KeyRef(In):
     name: str = ""
 
 
+class SecretRef(In):
+    """A Secret in a volume."""
+
+    secret_name: str = ""
+
+
 class Volume(In):
     """A volume of a pod."""
 
     name: str = ""
     config_map: KeyRef | None = None
+    secret: SecretRef | None = None
+
+
+class ContainerPort(In):
+    """A port of a container."""
+
+    name: str = ""
+    container_port: int = 0
 
 
 class Container(In):
     """A container of a pod template."""
 
     args: list[str] | None = None
+    ports: list[ContainerPort] | None = None
 
 
 class TemplateSpec(In):
@@ -117,7 +172,7 @@ class Template(In):
 
 
 class WorkloadSpec(In):
-    """A Deployment's or DaemonSet's spec."""
+    """A Deployment's, DaemonSet's or ReplicaSet's spec."""
 
     replicas: int = 1
     selector: LabelSelector = msgspec.field(default_factory=LabelSelector)
@@ -127,15 +182,16 @@ class WorkloadSpec(In):
 class WorkloadStatus(In):
     """Its status."""
 
+    replicas: int = 0
     ready_replicas: int = 0
     desired_number_scheduled: int = 0
     number_ready: int = 0
 
 
 class Workload(In):
-    """A Deployment or a DaemonSet."""
+    """A Deployment, a DaemonSet, or another controller of pods."""
 
-    metadata: MetaIn
+    metadata: Meta = msgspec.field(default_factory=Meta)
     spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
     status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
 
@@ -145,6 +201,26 @@ class Workload(In):
             if volume.name == "config" and volume.config_map:
                 return volume.config_map.name
         return None
+
+    def given_secret(self) -> str | None:
+        """The Secret with a certificate that it was given, in its volume `tls`."""
+        for volume in self.spec.template.spec.volumes or ():
+            if volume.name == "tls" and volume.secret:
+                return volume.secret.secret_name
+        return None
+
+    def argument(self, option: str) -> str | None:
+        """What an option of its containers is set to: `--option=value`."""
+        for container in self.spec.template.spec.containers or ():
+            for one in container.args or ():
+                if one.startswith(f"{option}="):
+                    return one.partition("=")[2]
+        return None
+
+    def port(self, name: str) -> int | None:
+        """A port of its containers, by name."""
+        containers = self.spec.template.spec.containers or ()
+        return next((p.container_port for c in containers for p in c.ports or () if p.name == name), None)
 
 
 class ServicePort(In):
@@ -238,7 +314,7 @@ class PodPlace(In):
 class PodState(In):
     """A pod: where and how it is."""
 
-    metadata: MetaIn
+    metadata: Meta = msgspec.field(default_factory=Meta)
     spec: PodPlace = msgspec.field(default_factory=PodPlace)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
@@ -257,6 +333,13 @@ class ObjectReference(In):
     kind: str = ""
     name: str = ""
     namespace: str = ""
+    uid: str = ""
+
+
+class Series(In):
+    """Of an event that came again."""
+
+    last_observed_time: str | None = None
 
 
 class Event(In):
@@ -264,6 +347,18 @@ class Event(In):
 
     involved_object: ObjectReference = msgspec.field(default_factory=ObjectReference)
     message: str = ""
+    last_timestamp: str | None = None
+    event_time: str | None = None
+    series: Series | None = None
+
+    @property
+    def last_seen(self) -> float | None:
+        """When it was told last, as Unix time: which field says so depends on the API that the controller used."""
+        again = self.series.last_observed_time if self.series else None
+        known = [
+            at for text in (again, self.last_timestamp, self.event_time) if (at := seconds(text)) is not None
+        ]
+        return max(known, default=None)
 
 
 class Version(In):
@@ -278,6 +373,29 @@ class Page(In):
     """A page of a list, its objects unread."""
 
     items: list[msgspec.Raw] | None = None
+
+
+class NameOnly(In):
+    """An object's name."""
+
+    name: str = ""
+    namespace: str = ""
+
+
+class Named(In):
+    """Any object, of which nothing else is known."""
+
+    metadata: NameOnly = msgspec.field(default_factory=NameOnly)
+
+
+# A node's files
+
+
+class RememberedDevice(msgspec.Struct):
+    """A device in the plugin's own record."""
+
+    id: str
+    cdi_kind: str
 
 
 def resources_of(pod: dict[str, Any]) -> dict[str, str]:

@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from tessera.core.errors import InvalidInput
 from tessera.doctor.evidence import CdiFile, Evidence
-from tessera.doctor.findings import Finding, problem, warning
-from tessera.doctor.webhook import short
+from tessera.doctor.findings import Finding, not_applicable, problem, short, warning
 from tessera.protocol import yaml
 
 OURS: Final = "tessera-"  # what the plugin's files begin with
@@ -16,6 +15,9 @@ _READ: Final = (".json", ".yaml")  # all that a container runtime looks at
 
 def cdi(seen: Evidence) -> Iterator[Finding]:
     """The specs say what the plugin says."""
+    if seen.cdi is None:
+        yield not_applicable("only on a node, with --cdi-dir")
+        return
     holders: dict[str, list[str]] = defaultdict(list)
     stale: dict[str, list[str]] = defaultdict(list)
     for file in seen.cdi:
@@ -36,7 +38,7 @@ def cdi(seen: Evidence) -> Iterator[Finding]:
         if len(files) > 1:
             yield problem(
                 f"CDI device {name} stands in {' and '.join(files)}: a container runtime takes neither",
-                f"rm {files[-1]}   # the one whose plugin is gone",
+                f"ls -l --full-time {' '.join(files)}   # in that folder; the one that no plugin writes any more is stale",
             )
     for file_name, names in stale.items():
         yield warning(

@@ -6,10 +6,11 @@ from typing import Final
 
 from tessera.doctor import wire
 from tessera.doctor.evidence import Evidence
-from tessera.doctor.findings import Finding, note, problem, warning
-from tessera.doctor.gather import TRIED
+from tessera.doctor.findings import Finding, not_applicable, note, problem, short, shown, warning
 
 OLDEST: Final = (1, 34)  # the oldest release that is tested
+_STARTS: Final = 120.0  # seconds that a pod may take to be ready: its image is pulled, its view is listed
+_ON_ITS_WAY: Final = frozenset({"", "ContainerCreating", "PodInitializing"})  # what the kubelet calls it
 _NO_IMAGE: Final = frozenset({"ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName"})
 
 
@@ -36,7 +37,7 @@ def installed(seen: Evidence) -> Iterator[Finding]:
     if not found.webhooks:
         yield problem(
             f"MutatingWebhookConfiguration {names.configuration} has no webhook in it: no pod is changed",
-            upgrade(seen),
+            names.upgrade,
         )
     for webhook in found.webhooks or ():
         service = webhook.client_config.service
@@ -51,7 +52,7 @@ def installed(seen: Evidence) -> Iterator[Finding]:
         elif (
             seen.deployment is None
             and seen.service is None
-            and not (answers(seen) or "deployment" in seen.unseen)
+            and not (seen.answers or {"deployment", "service"} & seen.unseen.keys())
         ):
             yield problem(
                 f"the webhook configuration is there, and the webhook is not: {_while_down(webhook)}",
@@ -65,7 +66,7 @@ def running(seen: Evidence) -> Iterator[Finding]:
     where = f"-n {names.namespace}"
     if found is None:
         missing = f"there is no Deployment {names.namespace}/{names.webhook}"
-        if answers(seen):
+        if seen.answers:
             yield note(
                 f"{missing}, and the webhook answers: it runs outside the cluster, or under another name"
             )
@@ -79,31 +80,45 @@ def running(seen: Evidence) -> Iterator[Finding]:
             f"kubectl scale {where} deployment/{names.webhook} --replicas=3",
         )
     elif ready < wanted:
-        tell = problem if ready == 0 else warning
-        unwell = [pod for pod in seen.webhook_pods if not pod.ready]
-        for pod in unwell:
-            reason, command = why_not_ready(pod, names.namespace)
+        yield from _unready(seen, ready, wanted)
+
+
+def _unready(seen: Evidence, ready: int, wanted: int) -> Iterator[Finding]:
+    where = f"-n {seen.names.namespace}"
+    present = [pod for pod in seen.webhook_pods if not pod.metadata.deletion_timestamp]
+    unwell = [pod for pod in present if not pod.ready]
+    starts = [pod.metadata.name for pod in unwell if starting(pod, seen.now)]
+    if starts:
+        tell = note if ready else warning
+        yield tell(f"{ready} of {wanted} replicas are ready, and {', '.join(starts)} start")
+    tell = problem if ready == 0 else warning
+    for pod in unwell:
+        if pod.metadata.name not in starts:
+            reason, command = why_not_ready(pod, seen.names.namespace)
             yield tell(f"{ready} of {wanted} replicas are ready; pod {pod.metadata.name}: {reason}", command)
-        if not unwell:
-            yield tell(
-                f"{ready} of {wanted} replicas are ready, and the others have no pod",
-                f"kubectl describe {where} deployment/{names.webhook}",
-                f"kubectl get events {where} --field-selector reason=FailedCreate",
-            )
+    if len(present) < wanted:
+        yield tell(
+            f"{ready} of {wanted} replicas are ready, and {wanted - len(present)} have no pod",
+            f"kubectl describe {where} deployment/{seen.names.webhook}",
+            f"kubectl get events {where} --field-selector reason=FailedCreate",
+        )
 
 
 def service(seen: Evidence) -> Iterator[Finding]:
     """The Service selects its pods, at the port that the API server calls."""
     names, found = seen.names, seen.service
     where = f"-n {names.namespace}"
+    if found is None and seen.configuration is None and "configuration" not in seen.unseen:
+        yield not_applicable("no webhook is configured")
+        return
     if found is None:
         missing = f"there is no Service {names.namespace}/{names.webhook}"
-        if answers(seen):
+        if seen.answers:
             yield note(f"{missing}, and the API server reaches the webhook without it")
         else:
             yield problem(
                 f"{missing}: the API server has nowhere to call",
-                upgrade(seen),
+                names.upgrade,
             )
         return
     selector = found.spec.selector or {}
@@ -113,7 +128,7 @@ def service(seen: Evidence) -> Iterator[Finding]:
             f"kubectl get pods {where} --show-labels",
         )
     ports = {one.port for one in found.spec.ports or ()}
-    for webhook in webhooks_of(seen):
+    for webhook in seen.webhooks:
         called = webhook.client_config.service
         port = called.port or 443 if called else None
         if called and called.name == names.webhook and port not in ports:
@@ -122,6 +137,18 @@ def service(seen: Evidence) -> Iterator[Finding]:
                 f"and Service {names.webhook} has {', '.join(map(str, sorted(ports))) or 'none'}",
                 f"kubectl get service {where} {names.webhook} -o yaml",
             )
+
+
+def starting(pod: wire.PodState, now: float) -> bool:
+    """Whether a pod is on its way, as in every rollout: it is young, and nothing has gone wrong with it."""
+    created, scheduled = pod.metadata.created, pod.status.condition("PodScheduled")
+    if created is None or now - created >= _STARTS or scheduled.status == "False":
+        return False
+    return all(
+        not (one.state.terminated or one.last_state.terminated)
+        and (one.state.waiting is None or one.state.waiting.reason in _ON_ITS_WAY)
+        for one in pod.status.container_statuses or ()
+    )
 
 
 def why_not_ready(pod: wire.PodState, namespace: str) -> tuple[str, str]:
@@ -146,32 +173,6 @@ def why_not_ready(pod: wire.PodState, namespace: str) -> tuple[str, str]:
             code = status.state.terminated.exit_code
             return f"ended with exit code {code}", f"kubectl logs {where} {name}"
     return "running, not ready: the log says what it waits for", f"kubectl logs {where} {name}"
-
-
-def upgrade(seen: Evidence) -> str:
-    """What puts everything that the chart makes back into its place, with the values that were given."""
-    return f"helm upgrade tessera charts/tessera -n {seen.names.namespace} --reset-then-reuse-values"
-
-
-def answers(seen: Evidence) -> bool:
-    """Whether the pod that was tried came back changed: then a webhook is there, whatever else is missing."""
-    return seen.trial is not None and TRIED in seen.trial.limits
-
-
-def webhooks_of(seen: Evidence) -> list[wire.Webhook]:
-    """The webhooks of the configuration."""
-    return (seen.configuration.webhooks if seen.configuration else None) or []
-
-
-def shown(labels: Mapping[str, str]) -> str:
-    """Labels as kubectl takes them."""
-    return ",".join(f"{name}={value}" for name, value in labels.items()) or "nothing"
-
-
-def short(message: str) -> str:
-    """A message on one line that a person reads."""
-    text = " ".join(message.split())
-    return text if len(text) <= 300 else text[:299] + "…"
 
 
 def _while_down(webhook: wire.Webhook) -> str:

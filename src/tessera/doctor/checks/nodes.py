@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.layout import Strategy
 from tessera.doctor import wire
+from tessera.doctor.checks.webhook import starting, why_not_ready
 from tessera.doctor.evidence import Evidence
-from tessera.doctor.findings import Finding, problem, warning
-from tessera.doctor.webhook import short, why_not_ready
+from tessera.doctor.findings import Finding, not_applicable, note, problem, short, unseen, warning
 from tessera.protocol.configuration import devices as device_config
 from tessera.protocol.kubernetes.objects import NodeIn, node_of
 from tessera.protocol.mig import documents as mig
@@ -19,6 +19,10 @@ REASON = "nvidia.com/mig.config.reason"  # the annotation in which the plugin sa
 
 def plugin(seen: Evidence) -> Iterator[Finding]:
     """Where the device plugin is installed it runs, and its resources are on its nodes."""
+    if not seen.plugins:
+        yield not_applicable("no device plugin of Tessera is installed")
+    elif why := seen.unseen.get("plugin_configs"):
+        yield unseen(f"could not compare with its configuration: {short(why)}")
     for one in seen.plugins:
         wanted, ready = one.status.desired_number_scheduled, one.status.number_ready
         if wanted == 0:
@@ -35,8 +39,11 @@ def plugin(seen: Evidence) -> Iterator[Finding]:
 
 def _unready(one: wire.Workload, seen: Evidence) -> Iterator[Finding]:
     wanted, ready = one.status.desired_number_scheduled, one.status.number_ready
-    pods = [pod for pod in _pods_of(one, seen) if not pod.ready]
+    pods = [pod for pod in _pods_of(one, seen) if not (pod.ready or pod.metadata.deletion_timestamp)]
     for pod in pods:
+        if starting(pod, seen.now):
+            yield note(f"{one.metadata.name}: on node {pod.spec.node_name} it starts")
+            continue
         reason, command = why_not_ready(pod, pod.metadata.namespace)
         yield problem(
             f"{one.metadata.name}: {ready} of {wanted} are registered with their kubelet; on node "
@@ -80,6 +87,8 @@ def _registered(one: wire.Workload, text: str, seen: Evidence) -> Iterator[Findi
 
 def layouts(seen: Evidence) -> Iterator[Finding]:
     """Nodes offer what their annotations ask for."""
+    if not any(mig.RUNAI_CONFIG in (node.metadata.annotations or {}) for node in seen.nodes):
+        yield not_applicable(f"no node has the annotation {mig.RUNAI_CONFIG}")
     for node in seen.nodes:
         text = (node.metadata.annotations or {}).get(mig.RUNAI_CONFIG)
         if text is None:
@@ -148,15 +157,20 @@ def _wanted(node: NodeIn, text: str) -> Mapping[str, int] | None:
 
 def silent(seen: Evidence) -> Iterator[Finding]:
     """Nodes that offer nothing although they say that they have GPUs."""
+    if not any(_says_it_has_gpus(node) for node in seen.nodes):
+        yield not_applicable("no node is labelled nvidia.com/gpu.present=true")
     for node in seen.nodes:
-        labels = node.metadata.labels or {}
         offers = any(name.startswith("nvidia.com/") and count for name, count in _allocatable(node).items())
-        if labels.get("nvidia.com/gpu.present") == "true" and not offers:
+        if _says_it_has_gpus(node) and not offers:
             yield warning(
                 f"node {node.metadata.name} is labelled nvidia.com/gpu.present=true and offers no GPU: "
                 "no device plugin is registered there, or all its devices are unhealthy",
                 f"kubectl describe node {node.metadata.name}",
             )
+
+
+def _says_it_has_gpus(node: NodeIn) -> bool:
+    return (node.metadata.labels or {}).get("nvidia.com/gpu.present") == "true"
 
 
 def _pods_of(one: wire.Workload, seen: Evidence) -> list[wire.PodState]:

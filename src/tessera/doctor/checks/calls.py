@@ -7,12 +7,12 @@ from typing import Final
 from tessera.core.admission.decision import EXEMPT_LABEL
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
 from tessera.core.errors import InvalidInput, InvalidInputs
-from tessera.core.kubernetes.resources import WHOLE_GPU
+from tessera.core.kubernetes.pod import requested
+from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu
 from tessera.core.mig.profile import MIG_PREFIX
 from tessera.doctor import wire
 from tessera.doctor.evidence import Evidence
-from tessera.doctor.findings import Finding, note, problem, warning
-from tessera.doctor.webhook import answers, short, shown, upgrade, webhooks_of
+from tessera.doctor.findings import Finding, not_applicable, note, problem, short, shown, unseen, warning
 from tessera.protocol.configuration import webhook as config
 
 _LONGEST_TIMEOUT: Final = (
@@ -40,31 +40,31 @@ _CALL_FAILURES: Final = (
 def trial(seen: Evidence) -> Iterator[Finding]:
     """A pod that asks for a GPU reaches the webhook, and is changed by it."""
     names, found = seen.names, seen.trial
-    if found is None:
+    if found is None or seen.answers:
         return
-    webhooks = [webhook.name for webhook in webhooks_of(seen)]
+    webhooks = [webhook.name for webhook in seen.webhooks]
     where = f"in namespace {names.try_namespace}"
-    if answers(seen):
-        return
     failed = re.search(r'failed calling webhook "([^"]+)"', found.message)
     if failed and (not webhooks or failed[1] in webhooks):
         yield problem(*_explain_call(found.message, seen))
     elif failed:
-        yield warning(
+        yield unseen(
             f"a pod could not be tried {where}: another webhook, {failed[1]}, fails: {short(found.message)}"
         )
+    elif not webhooks and "configuration" not in seen.unseen:
+        yield not_applicable("no webhook is configured, so a pod cannot reach it")
     elif "Limit must be set" in found.message or not found.message:
         yield problem(
             f"a pod that asks for a GPU is not changed {where}: the API server does not call the webhook "
             "for it, or cannot and ignores that (failurePolicy Ignore)",
             f"kubectl get namespace {names.try_namespace} --show-labels",
-            f"kubectl logs -n {names.namespace} -l app={names.webhook}",
+            names.logs,
             "kubectl get --raw /metrics | grep apiserver_admission_webhook_fail_open_count",
         )
     elif "denied the request" in found.message and any(name in found.message for name in webhooks):
         yield problem(f"the webhook refuses a pod that asks for one GPU: {short(found.message)}")
     else:
-        yield warning(
+        yield unseen(
             f"a pod could not be tried {where}: {short(found.message)}",
             "tessera doctor --try-namespace NAMESPACE",
         )
@@ -72,7 +72,9 @@ def trial(seen: Evidence) -> Iterator[Finding]:
 
 def selection(seen: Evidence) -> Iterator[Finding]:
     """The configuration sends what it should, and nothing else."""
-    for webhook in webhooks_of(seen):
+    if not seen.webhooks:
+        yield not_applicable("no webhook is configured")
+    for webhook in seen.webhooks:
         yield from _rules(webhook, seen)
         yield from _conditions(webhook, seen)
         if webhook.side_effects not in ("None", "NoneOnDryRun"):
@@ -83,6 +85,7 @@ def selection(seen: Evidence) -> Iterator[Finding]:
                 "what other webhooks add later is not looked at"
             )
     label, value = EXEMPT_LABEL
+    with_gpus = {one.pod.namespace for one in seen.pods if any(map(is_any_gpu, requested(one.pod)))}
     for namespace in seen.namespaces:
         found = namespace.labels.get(label)
         if found is not None and found != value and found.lower() in _MEANT_DISABLED:
@@ -90,14 +93,16 @@ def selection(seen: Evidence) -> Iterator[Finding]:
                 f"namespace {namespace.name} is labelled {label}={found}, which means nothing; {value} was meant?",
                 f"kubectl label --overwrite namespace {namespace.name} {label}={value}",
             )
-        if found == value and any(one.pod.namespace == namespace.name for one in seen.pods):
+        if found == value and namespace.name in with_gpus:
             yield note(f"namespace {namespace.name} is exempt ({label}={value}), and GPU pods run in it")
 
 
 def policy(seen: Evidence) -> Iterator[Finding]:
     """An outage does no more harm than was meant."""
     names = seen.names
-    for webhook in webhooks_of(seen):
+    if not seen.webhooks:
+        yield not_applicable("no webhook is configured")
+    for webhook in seen.webhooks:
         fails = webhook.failure_policy == "Fail"
         excluded = _excluded(webhook.namespace_selector)
         if fails and names.namespace not in excluded and not webhook.match_conditions:
@@ -123,7 +128,10 @@ def policy(seen: Evidence) -> Iterator[Finding]:
 def configuration(seen: Evidence) -> Iterator[Finding]:
     """The ConfigMap holds a configuration without mistakes, and pods with its resources are sent."""
     if seen.config is None:
-        if seen.deployment is not None and (name := seen.deployment.config_map()):
+        name = seen.deployment.config_map() if seen.deployment else None
+        if name is None:
+            yield not_applicable("there is no Deployment with a ConfigMap")
+        else:
             yield problem(
                 f"ConfigMap {name} has no key config.yaml",
                 f"kubectl get configmap -n {seen.names.namespace} {name} -o yaml",
@@ -141,7 +149,7 @@ def configuration(seen: Evidence) -> Iterator[Finding]:
         return
     rules = (parsed.policy.injection.default, *parsed.policy.injection.by_namespace.values())
     resources = {name for by_type in rules for by_resource in by_type.values() for name in by_resource}
-    for webhook in webhooks_of(seen):
+    for webhook in seen.webhooks:
         said = " ".join(one.expression for one in webhook.match_conditions or ())
         for name in sorted(resources) if said else ():
             if name != WHOLE_GPU and not name.startswith(MIG_PREFIX) and name not in said:
@@ -153,7 +161,7 @@ def configuration(seen: Evidence) -> Iterator[Finding]:
 
 
 def _rules(webhook: wire.Webhook, seen: Evidence) -> Iterator[Finding]:
-    mended = upgrade(seen)
+    mended = seen.names.upgrade
     creates = [
         rule
         for rule in webhook.rules or ()
@@ -185,7 +193,7 @@ def _conditions(webhook: wire.Webhook, seen: Evidence) -> Iterator[Finding]:
     if not said:
         yield warning(
             f"{webhook.name}: no matchConditions: every pod of the cluster waits for the webhook, not only GPU pods",
-            upgrade(seen),
+            seen.names.upgrade,
         )
         return
     for text, what in (
@@ -201,7 +209,7 @@ def _explain_call(message: str, seen: Evidence) -> tuple[str, ...]:
     names = seen.names
     where = f"-n {names.namespace}"
     commands = {
-        "certs": (f"tessera certs show {where}", f"kubectl logs {where} -l app={names.webhook}"),
+        "certs": (f"tessera certs show {where}", names.logs),
         "pods": (f"kubectl get pods {where} -l app={names.webhook} -o wide",),
         "network": (
             f"kubectl get networkpolicy {where}",

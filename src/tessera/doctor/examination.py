@@ -1,0 +1,56 @@
+"""Every check, in the order that matters: what is wrong at the top explains much of what is wrong below."""
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from tessera.doctor.checks import calls, cdi, nodes, pods, trust, webhook
+from tessera.doctor.evidence import Evidence
+from tessera.doctor.findings import Check, Finding, Result, note, short, unseen
+
+CHECKS: Final = (
+    Check("version", "Kubernetes is recent enough", ("version",), webhook.version),
+    Check("installed", "The webhook is installed", ("configuration",), webhook.installed),
+    Check("running", "The webhook runs", ("deployment", "webhook_pods"), webhook.running),
+    Check("service", "Its Service leads to it", ("service", "webhook_pods"), webhook.service),
+    Check("trust", "API servers trust its certificate", ("configuration",), trust.trust),
+    Check("trial", "A GPU pod reaches it and is changed", ("trial",), calls.trial),
+    Check(
+        "selection", "It is called for what it should be", ("configuration", "namespaces"), calls.selection
+    ),
+    Check("policy", "An outage does no more harm than meant", ("configuration",), calls.policy),
+    Check("configuration", "Its configuration is good", ("deployment", "config"), calls.configuration),
+    Check(
+        "plugin", "Device plugins run and are registered", ("plugins", "plugin_pods", "nodes"), nodes.plugin
+    ),
+    Check("layouts", "Nodes offer what their layouts say", ("nodes",), nodes.layouts),
+    Check("silent", "Nodes with GPUs offer them", ("nodes",), nodes.silent),
+    Check("cdi", "CDI specs are up to date", (), cdi.cdi),
+    Check("offers", "What pods ask for is offered somewhere", ("nodes", "pods"), pods.offers),
+    Check("refused", "No workload's pods are rejected", ("configuration", "refusals"), pods.refused),
+    Check("pending", "GPU pods are placed", ("nodes", "pods"), pods.pending),
+)
+
+
+def examine(seen: Evidence, only: Collection[str] = ()) -> Iterator[Result]:
+    """Make every check, or only some, as far as what was seen allows."""
+    told: set[str] = set()  # what is left out is said once, by the first check that misses it
+    for check in CHECKS:
+        if not only or check.name in only:
+            yield Result(check, tuple(_findings(check, seen, told)))
+
+
+def _findings(check: Check, seen: Evidence, told: set[str]) -> Iterator[Finding]:
+    blind = [f"{field}: {seen.unseen[field]}" for field in check.needs if field in seen.unseen]
+    if blind:
+        yield unseen("could not look: " + short("; ".join(blind)))
+        return
+    for field in check.needs:
+        if (odd := seen.odd.get(field)) and field not in told:
+            told.add(field)
+            yield note(f"{len(odd)} of the {field} cannot be read and are left out, such as {short(odd[0])}")
+    try:
+        yield from check.find(seen)
+    except Exception as error:  # noqa: BLE001 # an object that no check expects must not end the others
+        yield unseen(
+            f"could not look, by a mistake in this check: {type(error).__name__}: {short(str(error))}"
+        )
