@@ -17,7 +17,7 @@ def _built() -> None:
 
 def test_rules_are_well_formed() -> None:
     """`promtool check rules` accepts every rule, with all its lints."""
-    assert "SUCCESS: 16 rules found" in promtool("check", "rules", "--lint=all", ALERTS)
+    assert "SUCCESS: 18 rules found" in promtool("check", "rules", "--lint=all", ALERTS)
 
 
 def test_alerts_fire_when_they_should() -> None:
