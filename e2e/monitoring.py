@@ -12,6 +12,7 @@ from typing import Any
 
 from e2e.cluster import program
 from e2e.cluster.processes import until
+from tessera.protocol import yaml
 
 FILES = Path(__file__).parents[1] / "charts" / "tessera" / "files"
 ALERTS = FILES / "alerts.yaml"
@@ -43,22 +44,44 @@ class Prometheus:
         found: list[dict[str, Any]] = self.get("/api/v1/query", query=expression)["result"]
         return found
 
+    def firing(self) -> dict[str, str]:
+        """The alerts that fire now, and what each says."""
+        return {
+            alert["labels"]["alertname"]: alert["annotations"]["summary"]
+            for alert in self.get("/api/v1/alerts")["alerts"]
+            if alert["state"] == "firing"
+        }
+
     def all_up(self) -> bool:
         """Whether every target was scraped."""
         targets = self.get("/api/v1/targets")["activeTargets"]
         return bool(targets) and all(target["health"] == "up" for target in targets)
 
 
+def quick_alerts(folder: Path) -> Path:
+    """The chart's alerts, with the same expressions and words; but what must last for minutes must last for a second."""
+    document = yaml.load(ALERTS.read_bytes(), str(ALERTS))
+    for group in document["groups"]:
+        for rule in group["rules"]:
+            rule["for"] = "1s"
+    path = folder / "alerts.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
 @contextlib.contextmanager
-def prometheus(folder: Path, jobs: Mapping[str, Sequence[str]]) -> Iterator[Prometheus]:
-    """Scrape these addresses every second, and evaluate the chart's alerts."""
+def prometheus(
+    folder: Path, jobs: Mapping[str, Sequence[str]], *, alerts: Path = ALERTS, node: str = "n"
+) -> Iterator[Prometheus]:
+    """Scrape these addresses every second, and evaluate the chart's alerts; `node` is the label that a PodMonitor would add."""
+    labels = {"node": node} if node else {}
     scraped = [
-        {"job_name": job, "static_configs": [{"targets": list(targets), "labels": {"node": "n"}}]}
+        {"job_name": job, "static_configs": [{"targets": list(targets), "labels": labels}]}
         for job, targets in jobs.items()
     ]
     document = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-        "rule_files": [str(ALERTS)],
+        "rule_files": [str(alerts)],
         "scrape_configs": scraped,
     }
     config = folder / "prometheus.json"  # JSON is YAML
@@ -115,7 +138,7 @@ def running(name: str, *arguments: str, folder: Path) -> Iterator[None]:
 
 
 def free_port() -> int:
-    """A port that nobody has just now."""
+    """A port that is free just now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -4,15 +4,14 @@ import contextlib
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_extended
-from tessera.doctor import wire
-from tessera.doctor.evidence import TRIED, CdiFile, Evidence, Names, Refusal, SeenPod, Served, Trial
+from tessera.doctor import trial, wire
+from tessera.doctor.evidence import Evidence, Names, Refusal, SeenPod, Served, Trial
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError, Unreachable
 from tessera.kube.rest.client import Client
@@ -179,8 +178,8 @@ class Gatherer:
         found: Trial | None = None
         with self._looking("trial"):
             try:
-                answer = await self._client.create(path, _trial_pod(), {"dryRun": "All"})
-                found = Trial(limits=wire.resources_of(_decode(answer, dict[str, Any])))
+                answer = await self._client.create(path, trial.pod(), {"dryRun": "All"})
+                found = Trial(limits=trial.limits_of(_decode(answer, dict[str, Any])))
             except ApiError as error:
                 found = Trial(error.code, error.message)
         return found
@@ -235,19 +234,6 @@ class Gatherer:
             self._unseen[field] = _reason(error)
 
 
-def read_cdi(cdi_dir: Path, state_dir: Path) -> tuple[tuple[CdiFile, ...], tuple[str, ...]]:
-    """On a node: its CDI specs, and the CDI names of the devices that its plugin told the kubelet last."""
-    files = tuple(
-        CdiFile(path.name, path.read_bytes()) for path in sorted(cdi_dir.iterdir()) if path.is_file()
-    )
-    try:
-        remembered = (state_dir / "devices.json").read_bytes()
-        devices = msgspec.json.decode(remembered, type=list[wire.RememberedDevice])
-    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
-        devices = []  # no plugin has been here, or one that keeps no record
-    return files, tuple(f"{device.cdi_kind}={device.id}" for device in devices)
-
-
 def _reason(error: Exception) -> str:
     return error.message if isinstance(error, ApiError) else str(error)
 
@@ -273,29 +259,6 @@ def _served(pod: str, metrics: str) -> Served:
     )
     trusted = re.search(r"^gpu_webhook_certificate_trusted (\S+)", metrics, re.MULTILINE)
     return Served(pod, float(ends[1]) if ends else None, float(trusted[1]) == 1 if trusted else None)
-
-
-def _trial_pod() -> dict[str, Any]:
-    """Asks for a GPU without a limit: Kubernetes refuses that, unless the webhook adds the limit."""
-    restricted = {
-        "allowPrivilegeEscalation": False,
-        "runAsNonRoot": True,
-        "runAsUser": 65532,
-        "capabilities": {"drop": ["ALL"]},
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    container = {
-        "name": "trial",
-        "image": "tessera-doctor",
-        "resources": {"requests": {TRIED: "1"}},
-        "securityContext": restricted,
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"generateName": "tessera-doctor-"},
-        "spec": {"containers": [container], "automountServiceAccountToken": False},
-    }
 
 
 def _decode(raw: bytes | msgspec.Raw, kind: type[T]) -> T:

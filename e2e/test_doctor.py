@@ -1,0 +1,113 @@
+"""`tessera doctor` on a real API server: what it says when it may not look, when little is there, and when it is over."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from e2e.cluster import Client
+from e2e.cluster.processes import until
+from e2e.command import TESSERA, tessera
+from e2e.test_monitoring import account_kubeconfig
+from e2e.webhook import Webhook, registered
+
+MIG = "nvidia.com/mig-"
+
+
+def examined(kubeconfig: Path, *options: str) -> tuple[int, dict[str, Any]]:
+    """The exit code, and every check by its name."""
+    done = tessera("doctor", f"--kubeconfig={kubeconfig}", "-o=json", *options)
+    assert not done.stderr, done.stderr
+    return done.returncode, {one["check"]: one for one in json.loads(done.stdout)}
+
+
+def test_without_permissions_nothing_is_well(control_plane: Client, namespace: str, tmp_path: Path) -> None:
+    """An account without any right gets exit code 3, and no check that says ok but the version, which all may read."""
+    kubeconfig = account_kubeconfig(control_plane, namespace, tmp_path)
+    code, checks = examined(kubeconfig)
+    assert code == 3
+    assert {name for name, one in checks.items() if one["ok"]} == {"version"}
+    assert checks["offers"]["state"] == "not seen"
+    assert "cannot list resource" in checks["offers"]["findings"][0]["text"]
+    assert "cannot create resource" in checks["trial"]["findings"][0]["text"]
+
+
+def test_nothing_is_installed(control_plane: Client) -> None:
+    """Without an installation that is the problem; what would be looked at in one is called neither right nor wrong."""
+    code, checks = examined(control_plane.kubeconfig)
+    assert code == 1
+    assert [
+        name
+        for name, one in checks.items()
+        if one["findings"] and one["findings"][0]["severity"] == "problem"
+    ] == [
+        "installed",
+        "running",
+    ]
+    assert {
+        checks[name]["state"]
+        for name in ("service", "trust", "trial", "selection", "policy", "configuration")
+    } == {"not applicable"}
+
+
+def test_misspelt_profile_is_mentioned(control_plane: Client, namespace: str) -> None:
+    """A pod that waits for a resource that cannot exist is told of, with what was meant."""
+    container = {"name": "c", "image": "x", "resources": {"limits": {MIG + "1g18gb": "1"}}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "typo"},
+        "spec": {"containers": [container]},
+    }
+    control_plane.apply(json.dumps(pod), namespace=namespace)
+    code, checks = examined(control_plane.kubeconfig, "--check=offers")
+    assert code == 1
+    text = checks["offers"]["findings"][0]["text"]
+    assert text == (
+        f"pod {namespace}/typo asks for {MIG}1g18gb, which no node has; did you mean {MIG}1g.18gb?"
+    )
+
+
+def test_events_of_what_is_gone_are_no_alarm(control_plane: Client, namespace: str, tmp_path: Path) -> None:
+    """A ReplicaSet whose pods are rejected is a problem; once it is deleted, its events are history."""
+    container = {"name": "c", "image": "x", "resources": {"limits": {MIG + "7g.80gb": "1"}}}
+    labels = {"app": "refused"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    replica_set = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": "refused"},
+        "spec": spec,
+    }
+
+    def refused() -> bool:
+        return examined(control_plane.kubeconfig, "--check=refused")[0] == 1
+
+    with Webhook(control_plane, tmp_path) as webhook, registered(control_plane, webhook):
+        control_plane.apply(json.dumps(replica_set), namespace=namespace)
+        until(refused, timeout=60, what="the doctor tells of the ReplicaSet")
+        control_plane.kubectl("delete", "replicaset", "refused", "-n", namespace)
+        assert examined(control_plane.kubeconfig, "--check=refused")[0] == 0
+
+
+def test_wait_until_it_works(control_plane: Client, tmp_path: Path) -> None:
+    """`--wait` ends with 0 as soon as a pod reaches the webhook, which was not there when it began."""
+    command = [
+        *TESSERA,
+        "doctor",
+        f"--kubeconfig={control_plane.kubeconfig}",
+        "--check=installed",
+        "--check=trial",
+    ]
+    waiting = subprocess.Popen([*command, "--wait=60s"], stdout=subprocess.PIPE, text=True)
+    try:
+        with Webhook(control_plane, tmp_path) as webhook:
+            assert waiting.poll() is None
+            with registered(control_plane, webhook):
+                said, _ = waiting.communicate(timeout=70)
+    finally:
+        waiting.kill()
+        waiting.wait()
+    assert waiting.returncode == 0, said
+    assert "ok       A GPU pod reaches it and is changed" in said

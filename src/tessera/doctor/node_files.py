@@ -1,0 +1,27 @@
+"""What can only be seen on a node: its CDI specs, and what its device plugin remembers."""
+
+from pathlib import Path
+
+import msgspec
+
+from tessera.doctor.evidence import CdiFile
+
+
+class _RememberedDevice(msgspec.Struct):
+    """A device in the plugin's own record."""
+
+    id: str
+    cdi_kind: str
+
+
+def read_cdi(cdi_dir: Path, state_dir: Path) -> tuple[tuple[CdiFile, ...], tuple[str, ...]]:
+    """Its CDI specs, and the CDI names of the devices that its plugin told the kubelet last."""
+    files = tuple(
+        CdiFile(path.name, path.read_bytes()) for path in sorted(cdi_dir.iterdir()) if path.is_file()
+    )
+    try:
+        remembered = (state_dir / "devices.json").read_bytes()
+        devices = msgspec.json.decode(remembered, type=list[_RememberedDevice])
+    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+        devices = []  # no plugin has been here, or one that keeps no record
+    return files, tuple(f"{device.cdi_kind}={device.id}" for device in devices)
