@@ -1,5 +1,6 @@
 """Tessera's own commands, as processes beside a cluster."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -7,8 +8,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from e2e.cluster.client import Client
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.processes import until
+from tessera.protocol import yaml
 
 TESSERA = (sys.executable, "-m", "tessera")
 
@@ -25,6 +28,18 @@ def tessera(
         timeout=timeout,
         check=False,
     )
+
+
+def account_kubeconfig(cluster: Client, namespace: str, folder: Path) -> Path:
+    """A kubeconfig of a namespace's service account."""
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
+    token = cluster.api.create(path, {"spec": {"expirationSeconds": 3600}})["status"]["token"]
+    document = yaml.load(cluster.kubeconfig.read_bytes(), "kubeconfig")
+    for user in document["users"]:
+        user["user"] = {"token": token}
+    file = folder / "kubeconfig-of-an-account"
+    file.write_text(json.dumps(document))
+    return file
 
 
 class Running:

@@ -7,8 +7,7 @@ from typing import Any
 
 from e2e.cluster import Client
 from e2e.cluster.processes import until
-from e2e.command import TESSERA, tessera
-from e2e.test_monitoring import account_kubeconfig
+from e2e.command import TESSERA, account_kubeconfig, tessera
 from e2e.webhook import Webhook, registered
 
 MIG = "nvidia.com/mig-"

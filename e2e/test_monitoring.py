@@ -7,7 +7,6 @@ how long it must last is a second instead of minutes.
 import base64
 import contextlib
 import datetime as dt
-import json
 import os
 import shutil
 import subprocess
@@ -23,8 +22,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from e2e.cluster import ApiError, Client, ClusterWithNode, Object, cgroups, pods_path, program
+from e2e.cluster.pki import Authority
 from e2e.cluster.processes import until
-from e2e.command import Running
+from e2e.command import Running, account_kubeconfig
 from e2e.monitoring import ALERTS, Prometheus, free_port, prometheus, promtool, quick_alerts
 from e2e.test_device_plugin import EXAMPLES, GPU, MIG, annotate, plugin, pod, runai, wait_allocatable
 from e2e.webhook import CONFIGURATION, CONFIGURATIONS, Webhook, registered
@@ -158,11 +158,12 @@ def test_webhook_is_misled(cluster_with_node: ClusterWithNode, tmp_path: Path) -
         _write_certificate(tmp_path / "pki" / "webhook", ends_in=dt.timedelta(days=2))
         assert "ends in 1d 23h" in fires(server, "GPUWebhookCertificateExpiring")
 
-        def refused() -> bool:  # the API server keeps a connection that it opened before
+        def refused() -> bool:
             ask(cluster, "nvidia.com/gpu")
             return "GPUWebhookTLSFailures" in server.firing()
 
-        trusts_another = base64.b64encode((tmp_path / "pki" / "ca.crt").read_bytes()).decode()
+        stranger = Authority(tmp_path / "stranger").files.certificate.read_bytes()
+        trusts_another = base64.b64encode(stranger).decode()
         change = [{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": trusts_another}]
         cluster.api.patch(f"{CONFIGURATIONS}/{CONFIGURATION}", change, kind="json")
         until(refused, timeout=90, what="GPUWebhookTLSFailures fires")
@@ -194,18 +195,6 @@ class Blind(Webhook):
     def ready(self) -> bool:
         """Nothing is waited for."""
         return True
-
-
-def account_kubeconfig(cluster: Client, namespace: str, folder: Path) -> Path:
-    """A kubeconfig of a namespace's service account."""
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
-    token = cluster.api.create(path, {"spec": {"expirationSeconds": 3600}})["status"]["token"]
-    document = yaml.load(cluster.kubeconfig.read_bytes(), "kubeconfig")
-    for user in document["users"]:
-        user["user"] = {"token": token}
-    file = folder / "kubeconfig-of-an-account"
-    file.write_text(json.dumps(document))
-    return file
 
 
 def test_webhook_may_not_look(

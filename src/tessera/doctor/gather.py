@@ -1,5 +1,6 @@
 """Looking at a cluster: every object once, and one pod tried with a dry run. What may not be read is remembered as unseen."""
 
+import asyncio
 import contextlib
 import re
 from collections import defaultdict
@@ -29,7 +30,15 @@ _PLUGINS: Final = "app.kubernetes.io/component=device-plugin"  # the chart's lab
 _MOST_REFUSALS: Final = 500  # events; there may be thousands of the same
 _MOST_OWNERS: Final = 50  # controllers that are looked at, one request each
 _MOST_SERVED: Final = 10  # replicas whose metrics are read
+_PROXY_SECONDS: Final = (
+    5.0  # for all of them: behind a network policy the API server itself would wait for half a minute
+)
 _METRICS_PORT: Final = 8080  # the chart's webhook.metricsPort
+_ENDS: Final = re.compile(
+    r'^gpu_webhook_certificate_expiry_timestamp_seconds\{certificate="serving"\} (\d{1,12}(?:\.\d+)?)$',
+    re.MULTILINE,
+)
+_TRUSTED: Final = re.compile(r"^gpu_webhook_certificate_trusted ([01])$", re.MULTILINE)
 # The controllers that tell of pods that they could not create, where they are read.
 _OWNERS: Final = {
     "ReplicaSet": (_APPS, "replicasets"),
@@ -111,14 +120,22 @@ class Gatherer:
     ) -> tuple[Served, ...]:
         """What the replicas say of the certificates that they serve, read by way of the API server."""
         port = (deployment.port("metrics") if deployment else None) or _METRICS_PORT
-        found = []
-        for pod in pods[:_MOST_SERVED]:
-            name = f"{pod.metadata.name}:{port}"
-            path = path_of("v1", "pods", namespace=self._names.namespace, name=name, subresource="proxy")
-            with self._looking("served"):
-                text = (await self._client.get(f"{path}/metrics")).decode("utf-8", "replace")
-                found.append(_served(pod.metadata.name, text))
+        found: list[Served] = []
+        try:
+            async with asyncio.timeout(_PROXY_SECONDS):
+                for pod in pods[:_MOST_SERVED]:
+                    with self._looking("served"):
+                        found.append(await self._served_by(pod.metadata.name, port))
+        except TimeoutError:
+            self._unseen["served"] = f"the webhook's pods do not answer the API server at port {port}"
         return tuple(found)
+
+    async def _served_by(self, pod: str, port: int) -> Served:
+        name = f"{pod}:{port}"
+        path = path_of("v1", "pods", namespace=self._names.namespace, name=name, subresource="proxy")
+        text = (await self._client.get(f"{path}/metrics")).decode("utf-8", "replace")
+        ends, trusted = _ENDS.search(text), _TRUSTED.search(text)
+        return Served(pod, float(ends[1]) if ends else None, trusted[1] == "1" if trusted else None)
 
     async def _config(self, deployment: wire.Workload | None) -> str | None:
         name = deployment.config_map() if deployment else None
@@ -249,16 +266,6 @@ def _seen_pod(raw: bytes) -> SeenPod | None:
     pod = pod_of(decode_pod(raw))
     asks = any(is_extended(name) for each in pod.all_containers() for name in each.resources())
     return SeenPod(pod, _decode(raw, wire.PodState)) if asks else None
-
-
-def _served(pod: str, metrics: str) -> Served:
-    ends = re.search(
-        r'^gpu_webhook_certificate_expiry_timestamp_seconds\{certificate="serving"\} (\S+)',
-        metrics,
-        re.MULTILINE,
-    )
-    trusted = re.search(r"^gpu_webhook_certificate_trusted (\S+)", metrics, re.MULTILINE)
-    return Served(pod, float(ends[1]) if ends else None, float(trusted[1]) == 1 if trusted else None)
 
 
 def _decode(raw: bytes | msgspec.Raw, kind: type[T]) -> T:
