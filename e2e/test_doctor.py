@@ -15,7 +15,7 @@ MIG = "nvidia.com/mig-"
 
 def examined(kubeconfig: Path, *options: str) -> tuple[int, dict[str, Any]]:
     """The exit code, and every check by its name."""
-    done = tessera("doctor", f"--kubeconfig={kubeconfig}", "-o=json", *options)
+    done = tessera("doctor", f"--kubeconfig={kubeconfig}", "--output=json", *options)
     assert not done.stderr, done.stderr
     return done.returncode, {one["check"]: one for one in json.loads(done.stdout)}
 

@@ -7,6 +7,7 @@ import base64
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import ssl
 import stat
@@ -265,6 +266,23 @@ def test_doctor_finds_nothing(installed: Installation) -> None:
     plugin = ("-n", PLUGIN_NAMESPACE, "daemonset/tessera-device-plugin")
     on_node = cluster.kubectl("exec", *plugin, "--", *looks)
     assert on_node.startswith("ok       CDI specs are up to date")
+
+
+def test_doctor_knows_the_way_out_of_a_corrupted_authority(installed: Installation) -> None:
+    """The Secret with the authority is corrupted: the doctor sees it, and what it says to type mends it."""
+    cluster = installed.cluster
+    rubbish = {"data": {"ca.crt": base64.b64encode(b"rubbish").decode()}}
+    cluster.api.patch(f"/api/v1/namespaces/{NAMESPACE}/secrets/gpu-webhook-ca", rubbish)
+    doctor = ("doctor", f"--kubeconfig={cluster.kubeconfig}", "--check=trust", "--check=trial")
+    done = tessera(*doctor, "--output=json")
+    assert done.returncode == 1, done.stdout + done.stderr
+    (finding,) = json.loads(done.stdout)[0]["findings"]
+    assert "Secret gpu-webhook-ca: ca.crt is no certificate" in finding["text"]
+    kubectl, *arguments = shlex.split(finding["commands"][-1])
+    assert kubectl == "kubectl"
+    cluster.kubectl(*arguments)
+    done = tessera(*doctor, "--wait=100s", timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
