@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from e2e.chart import Helm
 from e2e.cluster import ApiError, Client, ClusterWithNode, Object, cgroups, pods_path, program
 from e2e.cluster.pki import Authority
 from e2e.cluster.processes import until
@@ -48,6 +49,20 @@ def test_rules_are_well_formed() -> None:
 def test_alerts_fire_when_they_should() -> None:
     """Each alert fires on the series that it is for, with the words that it should say, and not otherwise."""
     assert "SUCCESS" in promtool("test", "rules", _TESTS)
+
+
+def test_runbooks_lead_where_the_operator_publishes_them(tmp_path: Path) -> None:
+    """`prometheusRule.runbookBase` is in front of every alert's anchor; without it the path in this repository is."""
+    for values, base in (
+        ({}, "docs/monitoring.md"),
+        ({"runbookBase": "https://x.test/a.md"}, "https://x.test/a.md"),
+    ):
+        rendered = Helm(tmp_path).render({"prometheusRule": {"enabled": True, **values}})
+        (made,) = [one for one in rendered if one["kind"] == "PrometheusRule"]
+        rules = [rule for group in made["spec"]["groups"] for rule in group["rules"]]
+        urls = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in rules}
+        assert len(urls) == 18
+        assert urls == {alert: f"{base}#{alert.lower()}" for alert in urls}
 
 
 @contextlib.contextmanager
