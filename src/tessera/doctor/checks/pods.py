@@ -8,7 +8,7 @@ from typing import Final
 
 from tessera.core.kubernetes.node import Node, why_excluded
 from tessera.core.kubernetes.pod import Pod, requested
-from tessera.core.kubernetes.resources import SHARED_GPU, WHOLE_GPU, is_any_gpu, is_extended, is_whole_or_mig
+from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, is_extended, is_whole_or_mig
 from tessera.core.mig.geometry import PRODUCTS
 from tessera.core.text import first_of
 from tessera.doctor.evidence import Evidence, Refusal, SeenPod
@@ -75,7 +75,7 @@ def _is_meant_for_a_gpu(resource: str, offered: Mapping[str, int]) -> bool:
 def _meant(resource: str, offered: Mapping[str, int]) -> str | None:
     """The GPU resource that was probably meant: one that nodes offer, else one that some card can have."""
     cards = {profile.resource for product in PRODUCTS for profile in product.profiles}
-    choices = sorted(offered), sorted({WHOLE_GPU, SHARED_GPU} | cards)
+    choices = sorted(offered), sorted({WHOLE_GPU} | cards)
     for names in choices:
         for name in names:
             if _letters(name) == _letters(resource):
