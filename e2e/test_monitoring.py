@@ -297,7 +297,7 @@ def configured_for_none(cluster: Client, namespace: str) -> Iterator[None]:
 
 
 def test_webhook_is_short_of_cpu(cluster_with_node: ClusterWithNode, gpu_node: None, tmp_path: Path) -> None:
-    """A webhook that gets two milliseconds of CPU in a tenth of a second is slow."""
+    """A webhook that gets ten milliseconds of CPU in a second is slow: some reviews wait for the next second."""
     cluster = cluster_with_node
     with (
         Webhook(cluster, tmp_path) as webhook,
@@ -324,9 +324,10 @@ def starved(process: int) -> Iterator[None]:
     own = root / name if (root / "cgroup.controllers").exists() else root / "cpu" / name
     try:
         if (own / "cpu.max").exists():
-            (own / "cpu.max").write_text("2000 100000")
+            (own / "cpu.max").write_text("10000 1000000")
         else:
-            (own / "cpu.cfs_quota_us").write_text("2000")
+            (own / "cpu.cfs_period_us").write_text("1000000")
+            (own / "cpu.cfs_quota_us").write_text("10000")
         (own / "cgroup.procs").write_text(str(process))
         yield
     finally:
