@@ -56,7 +56,8 @@ class Process:
             },
         )
         self.lines: list[dict[str, object]] = []
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         assert self.process.stderr is not None
@@ -89,6 +90,7 @@ class Process:
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(DEADLINE)
+        self._reader.join(DEADLINE)
         assert self.process.stderr is not None
         self.process.stderr.close()
         return code

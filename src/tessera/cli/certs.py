@@ -16,6 +16,7 @@ from tessera.core.errors import TesseraError
 
 if TYPE_CHECKING:
     from tessera.kube.rest.client import Client
+    from tessera.webhook.certificates.given import GivenCertificate
     from tessera.webhook.certificates.rotation import Authorities
     from tessera.webhook.certificates.store import KubeStore
 
@@ -23,6 +24,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _TRIES: Final = 5  # when another client changes the Secret at the same moment
+_ENDED: Final = "has ended: API servers refuse it"
 
 _WHERE: Final[tuple[Callable[[Any], Any], ...]] = (
     cluster_options,
@@ -50,21 +52,66 @@ def _where(function: F) -> F:
 
 @click.group()
 def command() -> None:
-    """Show, rotate and export the webhook's own certificate authority.
+    """Keep, show, rotate and export the webhook's own certificate authority.
 
-    The webhook makes it, renews it and publishes it by itself; these commands look at it, or make it change now.
+    `run` makes it, renews it and publishes it; the others look at it, or make it change now.
     """
 
 
 @command.command()
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--metrics-listen", default=":8080", metavar="HOST:PORT", show_default=True,
+              help="Where to serve /metrics and probes over plain HTTP, or `none`.")  # fmt: skip
+@click.option("--log-format", type=click.Choice(["auto", "json", "text"]), default="auto", show_default=True,
+              help="`auto`: text on a terminal, JSON elsewhere.")  # fmt: skip
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
+              show_default=True, help="The least that is logged.")  # fmt: skip
 @_where
-def show(output: str, **where: Any) -> int:
-    """Show the authorities, and which of them the API servers trust.
+def run(metrics_listen: str, log_format: str, log_level: str, cluster: ClusterChoice, **settings: Any) -> int:
+    """Keep the authority in its Secret, and the caBundle, until told to stop.
 
-    Exit code 0 when the one that signs is trusted, 1 when it is not.
+    For webhooks that only read both (`tessera webhook --read-only-certificates`): the right to change the webhook
+    configuration, which is the right to see and change every write in the cluster, is then this process's alone. Any
+    number of them may run; one is enough, as webhooks go on with what there is while none does.
     """
-    found = _call(where, _describe)
+    import asyncio
+
+    from tessera import __version__
+    from tessera.serving.address import Address
+    from tessera.serving.ending import Signalled, until_signalled
+    from tessera.serving.logs import Log, choose
+    from tessera.webhook.certificates.controller import Settings, run_controller
+
+    listen = None if metrics_listen == "none" else Address.parse(metrics_listen)
+    log = Log(choose(log_format), log_level)
+
+    async def work() -> None:
+        async with cluster.connected(user_agent=f"tessera-certificates/{__version__}") as client:
+            await run_controller(client, Settings(metrics_listen=listen, **settings), log)
+
+    async def until_told() -> None:
+        try:
+            await until_signalled(work())
+        except Signalled as ended:
+            log.info("ended", signal=ended.number.name)
+
+    try:
+        asyncio.run(until_told())
+    finally:
+        log.close()
+    return 0
+
+
+@command.command()
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--deployment", default="gpu-webhook", show_default=True,
+              help="The webhook's Deployment, which says if its certificate comes from files.")  # fmt: skip
+@_where
+def show(output: str, deployment: str, **where: Any) -> int:
+    """Show the authorities, and which of them the API servers trust; or the certificate that the webhook was given.
+
+    Exit code 0 when the one that signs (or the one that was given) is trusted and valid, 1 when it is not.
+    """
+    found = _call(where, lambda store: _describe(store, deployment))
     if output == "json":
         click.echo(json.dumps(found, indent=2))
     else:
@@ -72,13 +119,13 @@ def show(output: str, **where: Any) -> int:
         rows: list[tuple[str, ...]] = [("ROLE", "FINGERPRINT", "VALID FROM", "VALID UNTIL", "PUBLISHED", "")]
         for one in found:
             published = "yes" if one["published"] else "no"
-            note = f"until {one['retiresAt']}" if one["retiresAt"] else ""
+            note = f"until {one['retiresAt']}" if one["retiresAt"] else _ENDED if one["ended"] else ""
             rows.append((one["role"], one["sha256"][:16], one["notBefore"], one["notAfter"], published, note))
         heading, *lines = table(rows)
         click.echo(style.bold(heading))
         for line in lines:
             click.echo(line)
-    return 0 if found[0]["published"] else 1
+    return 0 if found[0]["published"] and not found[0]["ended"] else 1
 
 
 @command.command()
@@ -133,16 +180,21 @@ async def _versioned(store: "KubeStore") -> tuple[str, "Authorities"]:
     if secret is None or authorities is None:
         raise TesseraError(
             f"{store.secret_name} {'is empty' if secret else 'does not exist'}: "
-            "a webhook without --tls-cert makes the authority when it starts"
+            "a webhook without --tls-cert, or `tessera certs run`, makes the authority when it starts"
         )
     return secret.version, authorities
 
 
-async def _describe(store: "KubeStore") -> list[dict[str, Any]]:
+async def _describe(store: "KubeStore", deployment: str) -> list[dict[str, Any]]:
     from tessera.webhook.certificates.authorities import names_in
+    from tessera.webhook.certificates.given import read_given
     from tessera.webhook.certificates.rotation import Policy
 
-    authorities, found, policy = await _authorities(store), await store.read_bundles(), Policy()
+    given = await read_given(store.client, store.namespace, deployment)
+    found, policy = await store.read_bundles(), Policy()
+    if given is not None:
+        return [_describe_given(given, list(found.bundles.values()) if found else [], deployment)]
+    authorities = await _authorities(store)
     bundles = [names_in(pem) for pem in found.bundles.values()] if found else []
     roles = [("current", authorities.current)]
     roles += [("next", authorities.following)] if authorities.following else []
@@ -154,6 +206,7 @@ async def _describe(store: "KubeStore") -> list[dict[str, Any]]:
             "sha256": one.name,
             "notBefore": _date(one.not_before),
             "notAfter": _date(one.not_after),
+            "ended": one.not_after <= time.time(),
             "published": bool(bundles) and all(one.name in names for names in bundles),
             "retiresAt": _date(retires) if role == "retiring" else None,
         }
@@ -161,10 +214,35 @@ async def _describe(store: "KubeStore") -> list[dict[str, Any]]:
     ]
 
 
+def _describe_given(given: "GivenCertificate", bundles: list[bytes], deployment: str) -> dict[str, Any]:
+    """The certificate in the Secret that the webhook's `--tls-cert` is mounted from."""
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    where = f"Deployment {deployment} has its certificate from {given.file}"
+    if not given.secret:
+        raise TesseraError(
+            f"{where}, where no Secret is mounted: gpu_webhook_certificate_expiry_timestamp_seconds says when it ends"
+        )
+    if not (chain := given.certificates()):
+        raise TesseraError(f"{where}, and {given.secret} holds no certificate for it")
+    leaf = chain[0]
+    ends = leaf.not_valid_after_utc.timestamp()
+    return {
+        "role": "given",
+        "sha256": leaf.fingerprint(SHA256()).hex(),
+        "notBefore": _date(leaf.not_valid_before_utc.timestamp()),
+        "notAfter": _date(ends),
+        "ended": ends <= time.time(),
+        "published": bool(bundles) and all(given.trusted_by(pem) for pem in bundles),
+        "retiresAt": None,
+    }
+
+
 async def _introduce(store: "KubeStore") -> str:
     from tessera.webhook.certificates import pki, rotation
     from tessera.webhook.certificates.authorities import write_authorities
-    from tessera.webhook.certificates.manager import Conflict
+    from tessera.webhook.certificates.clocks import check_clock
+    from tessera.webhook.certificates.objects import Conflict
     from tessera.webhook.certificates.signer import Made, Question, Signer
 
     async def ask(question: Question) -> Made:
@@ -176,6 +254,8 @@ async def _introduce(store: "KubeStore") -> str:
         if authorities.following is not None:
             return f"a rotation is under way: {authorities.following.name[:16]} follows {authorities.current.name[:16]}"
         now = time.time()
+        if (date := store.server_date()) is not None:
+            check_clock(date - now, policy)
         fresh = await Signer(ask).authority(now - policy.skew, now + policy.authority_life)
         try:
             await store.write_secret(version, write_authorities(rotation.introduce(authorities, fresh, now)))

@@ -71,6 +71,11 @@ def _option(*names: str, **settings: Any) -> Callable[[F], F]:
     help="The MutatingWebhookConfiguration whose caBundle is kept right.",
 )
 @_option(
+    "--read-only-certificates",
+    is_flag=True,
+    help="Read that Secret and that caBundle, and change neither: `tessera certs run` keeps them.",
+)
+@_option(
     "--log-format",
     type=click.Choice(["auto", "json", "text"]),
     default="auto",
@@ -114,7 +119,8 @@ def command(
     """Serve admission reviews over HTTPS.
 
     Nodes come from the cluster by list and watch, or from files. The certificate is the webhook's own, published in
-    the webhook configuration and renewed by itself; or it comes from files, which may be cert-manager's. Stops on
+    the webhook configuration and renewed by itself (or by `tessera certs run`, which then has the right to); or it
+    comes from files, which may be cert-manager's. Stops on
     SIGTERM and SIGINT when everything accepted is answered; at once on the second.
     """
     if bool(rest["tls_cert"]) != bool(rest["tls_key"]):

@@ -13,6 +13,7 @@ from typing import Any, Final
 from tessera import __version__
 from tessera.core.admission.decision import Policy
 from tessera.kube.access.choice import find_cluster
+from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import InvalidKubeconfig
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.file_view import FileView
@@ -55,10 +56,12 @@ class Settings:
     dns_names: tuple[str, ...]
     ca_secret: str
     webhook_configuration: str
+    read_only_certificates: bool
     shutdown_delay: float
     drain_timeout: float
     limits: Limits
     certificate_policy: CertificatePolicy = field(default_factory=CertificatePolicy)  # quicker in tests
+    certificate_clock: Clock = SYSTEM_CLOCK  # wrong in tests
 
 
 class Webhook:
@@ -146,14 +149,23 @@ class Webhook:
         if settings.tls_cert and settings.tls_key:
             files = CertificateFiles(settings.tls_cert, settings.tls_key, self._served, signer, self._report)
             files.load()
+            self._health.require("certificate", files.not_ready)
             self._metrics.add_source(files.metrics)
             self._start(files.run())
         elif client is not None:
             namespace = settings.namespace or client.cluster.namespace
             store = KubeStore(client, namespace, settings.ca_secret, settings.webhook_configuration)
             names = [*names_of_service(settings.service, namespace), *settings.dns_names]
-            policy = settings.certificate_policy
-            manager = CertificateManager(store, signer, self._served, names, self._log, policy)
+            manager = CertificateManager(
+                store,
+                signer,
+                self._served,
+                names,
+                self._log,
+                settings.certificate_policy,
+                settings.certificate_clock,
+                keeps=not settings.read_only_certificates,
+            )
             self._health.require("certificate", manager.not_ready)
             self._metrics.add_source(manager.metrics)
             self._start(manager.run())

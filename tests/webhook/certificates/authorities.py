@@ -4,8 +4,9 @@ import asyncio
 import time
 from collections.abc import Mapping
 
+from tessera.kube.errors import ApiError
 from tessera.webhook.certificates import pki
-from tessera.webhook.certificates.manager import Conflict, StoredBundles, StoredSecret
+from tessera.webhook.certificates.objects import Conflict, StoredBundles, StoredSecret
 from tessera.webhook.certificates.signer import Made, Question, SigningFailed
 
 
@@ -28,6 +29,8 @@ class FakeStore:
         self.version = 0
         self.conflicts = 0
         self.down = False
+        self.hidden = False  # the right to read the webhook configuration is gone
+        self.ahead = 0.0  # of the API server's clock
         self.published: list[tuple[float, bytes]] = [(0.0, b"")]  # since when, which bundle
 
     def _next(self, version: str | None, found: StoredSecret | StoredBundles | None) -> str:
@@ -42,8 +45,13 @@ class FakeStore:
         if self.down:
             raise SigningFailed("the API server cannot be reached")
 
+    def server_date(self) -> float | None:
+        return float(int(time.time() + self.ahead))
+
     async def read_bundles(self) -> StoredBundles | None:
         await self._call()
+        if self.hidden:
+            raise ApiError(403, "Forbidden", "mutatingwebhookconfigurations is forbidden")
         return self.bundles
 
     async def read_secret(self) -> StoredSecret | None:

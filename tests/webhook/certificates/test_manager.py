@@ -1,7 +1,9 @@
 """Self-managed certificates: made, published, renewed, rotated; by one replica and by three."""
 
 import asyncio
+import json
 import os
+import re
 import ssl
 import threading
 import time
@@ -11,6 +13,7 @@ import pytest
 from tessera.kube.access.cluster import Cluster, Endpoint
 from tessera.kube.rest.client import Client as KubeClient
 from tessera.serving.logs import Log
+from tessera.serving.metrics import exposition
 from tessera.simulation.control_plane.apiserver import ApiServer
 from tessera.simulation.control_plane.kinds import MUTATING_WEBHOOKS, NAMESPACES, SECRETS
 from tessera.webhook.certificates import rotation
@@ -22,7 +25,9 @@ from tessera.webhook.certificates.authorities import (
     read_authorities,
     write_authorities,
 )
-from tessera.webhook.certificates.manager import CertificateManager, Conflict, names_of_service
+from tessera.webhook.certificates.clocks import WrongClock, check_clock, offset_between
+from tessera.webhook.certificates.manager import CertificateManager, names_of_service
+from tessera.webhook.certificates.objects import Conflict, StoredBundles, StoredSecret
 from tessera.webhook.certificates.rotation import DAY, UNREADABLE, Authorities, Move, Policy
 from tessera.webhook.certificates.served import ServedCertificate
 from tessera.webhook.certificates.signer import (
@@ -36,7 +41,7 @@ from tessera.webhook.certificates.signer import (
 )
 from tessera.webhook.certificates.store import KubeStore
 from tests.webhook.certificates.authorities import FakeStore, JumpingClock, ask
-from tests.webhook.support import PAIR, Client, Live
+from tests.webhook.support import PAIR, Client, Live, make_pair
 
 NAMES = [*names_of_service("gpu-webhook", "gpu-webhook"), "localhost"]
 SIGNER = Signer(ask)
@@ -54,10 +59,16 @@ class Replica:
         store: FakeStore | KubeStore,
         policy: Policy = Policy(),  # noqa: B008
         signer: Signer = SIGNER,
+        *,
+        keeps: bool = True,
+        serves: bool = True,
+        log: Log | None = None,
     ) -> None:
         self.clock = JumpingClock()
         self.served = ServedCertificate()
-        self.manager = CertificateManager(store, signer, self.served, NAMES, quiet(), policy, self.clock)
+        served = self.served if serves else None
+        log = log or quiet()
+        self.manager = CertificateManager(store, signer, served, NAMES, log, policy, self.clock, keeps=keeps)
 
     async def moves(self) -> list[Move]:
         """Take steps until there is nothing to do."""
@@ -139,34 +150,39 @@ def test_fault_15_two_make_the_authority_at_once():
 
 
 def test_fault_16_clock_jumps():
-    """400 days later everything is renewed at once, and the old bundle stays trusted while the authority changes."""
+    """Every clock, the API server's too, 400 days later: all is renewed at once, the old bundle stays trusted meanwhile."""
     store = FakeStore()
 
     async def main() -> None:
         replica = Replica(store)
         await replica.moves()
+
+        def jump(seconds: float) -> None:
+            replica.clock.ahead += seconds
+            store.ahead += seconds
+
         before = names_in(store.bundle)
-        replica.clock.ahead += 400 * DAY
+        jump(400 * DAY)
         assert replica.manager.not_ready() == "the certificate is not valid now"
         assert await replica.moves() == [Move.SIGN, Move.INTRODUCE, Move.PUBLISH]
         assert replica.manager.not_ready() is None
         assert before < names_in(store.bundle)
-        replica.clock.ahead += 50
+        jump(50)
         assert await replica.moves() == []
-        replica.clock.ahead += 50
+        jump(50)
         assert await replica.moves() == []
-        replica.clock.ahead += 50
+        jump(50)
         assert await replica.moves() == [Move.PROMOTE, Move.SIGN]
-        replica.clock.ahead += 7 * DAY + 7200 + 100
+        jump(7 * DAY + 7200 + 100)
         moves = await replica.moves()
         assert moves == [Move.PUBLISH, Move.SIGN, Move.FORGET]
         assert not names_in(store.bundle) & before
         # and backwards, to before there was anything
-        replica.clock.ahead -= 3000 * DAY
+        jump(-3000 * DAY)
         await replica.moves()
         assert replica.manager.not_ready() in (None, "API servers may not trust the certificate yet")
         # and so far that every authority has ended
-        replica.clock.ahead += 9000 * DAY
+        jump(9000 * DAY)
         assert (await replica.moves())[0] is Move.ESTABLISH
 
     asyncio.run(main())
@@ -191,28 +207,213 @@ def test_api_server_down():
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(
-    ("data", "complaint"),
-    [
-        ({"ca.crt": b"x", "ca.key": b"y"}, "ca.crt: one CA certificate in PEM is expected"),
-        ({"ca.crt": PAIR.certificate}, "ca.key: missing"),
-        ({"ca.crt": PAIR.certificate, "ca.key": PAIR.key, "retiring-since": b"soon"}, "retiring-since: not a Unix time"),
-        ({"ca.crt": PAIR.certificate, "ca.key": PAIR.key, "next.crt": b"x"}, "next.crt: one CA certificate"),
-    ],
-)  # fmt: skip
-def test_a_secret_that_holds_something_else(data, complaint):
-    """Somebody else's Secret is not overwritten, and the message says what to do."""
+_KEYS = {"ca.crt": PAIR.certificate, "ca.key": PAIR.key}
+_DAMAGED = [
+    ({"ca.crt": b"x", "ca.key": b"y"}, "ca.crt: one CA certificate in PEM is expected"),
+    ({"ca.crt": PAIR.certificate}, "ca.key: missing"),
+    ({"ca.crt": PAIR.certificate, "ca.key": b"y"}, "ca.crt, ca.key: no certificate chain and private key in PEM"),
+    ({**_KEYS, "ca.key": make_pair().key}, "ca.crt, ca.key: the certificate and the private key do not belong together"),
+    ({**_KEYS, "retiring-since": b"soon"}, "retiring-since: not a Unix time"),
+    ({**_KEYS, "next.crt": b"x"}, "next.crt: one CA certificate"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("data", "complaint"), _DAMAGED)
+def test_a_damaged_secret_is_set_aside_and_replaced(data, complaint):
+    """A Secret of ours that can sign nothing is told, kept under other names after a while, and replaced; no leaf is lost."""
     with pytest.raises(InvalidAuthorities, match=f"^Secret a/b: {complaint}"):
         read_authorities(data, "Secret a/b")
     store = FakeStore()
 
     async def main() -> None:
+        replica = Replica(store)
+        await replica.moves()
+        before = names_in(store.bundle)
+        assert store.secret is not None
+        store.secret = StoredSecret("damaged", data)
+        for _ in range(2):
+            await replica.manager.settle()
+            replica.clock.ahead += 100
+            assert store.secret.data == data  # two steps of a person who mends it are not disturbed
+        assert replica.manager.errors == 2
+        assert replica.manager.not_ready() is None
+        replica.clock.ahead += 100
+        assert await replica.moves() == [Move.SET_ASIDE, Move.ESTABLISH, Move.ADOPT, Move.PUBLISH]
+        found = store.secret.data
+        assert {
+            name.removeprefix("damaged-"): found[name] for name in found if name.startswith("damaged-")
+        } == data
+        assert read_authorities(found, "x") is not None
+        assert before < names_in(store.bundle)
+        assert accepted(replica.served, store.bundle) == ""
+        # a second time it is for a person to decide, and the message says what to type; which then works
+        store.secret = StoredSecret("again", {**found, "ca.key": b""})
+        replica.clock.ahead += 1
+        await replica.manager.settle()
+        replica.clock.ahead += 1000
+        with pytest.raises(
+            InvalidAuthorities, match="kubectl patch secret gpu-webhook-ca -n gpu-webhook --type=json"
+        ):
+            await replica.manager.look()
+        store.secret = StoredSecret("emptied", {})
+        assert Move.ESTABLISH in await replica.moves()
+
+    asyncio.run(main())
+
+
+def test_a_secret_of_another_program_is_left_alone():
+    """A Secret that also holds what is not ours is never changed, and the message says to name another one."""
+    store = FakeStore()
+    data = {"tls.crt": PAIR.certificate, "tls.key": PAIR.key, "ca.crt": PAIR.certificate}
+
+    async def main() -> None:
         await store.create_secret(data)
         replica = Replica(store)
-        await replica.manager.settle()
+        for _ in range(2):
+            with pytest.raises(
+                InvalidAuthorities, match=r"it also holds tls\.crt, tls\.key, so it may be another program's"
+            ):
+                await replica.manager.look()
+            replica.clock.ahead += 1000
+            store.ahead += 1000
         assert store.secret is not None
         assert store.secret.data == data
-        assert replica.manager.errors == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("wrong", [-3000 * DAY, -3600, 3600, 3000 * DAY])
+def test_fault_41_clock_of_one_replica_is_wrong(wrong):
+    """A replica whose clock is not the API server's is not ready, writes and signs nothing, and says so; others go on."""
+    store = FakeStore()
+
+    async def main() -> None:
+        good, bad = Replica(store), Replica(store)
+        bad.clock.ahead = wrong
+        await good.moves()
+        secret, bundles = store.secret, store.bundles
+        for _ in range(3):
+            await bad.manager.settle()
+        assert (store.secret, store.bundles) == (secret, bundles)
+        assert not bad.served.present
+        assert bad.manager.errors == 3
+        side = "ahead of" if wrong > 0 else "behind"
+        assert f"{side} the API server's: nothing is written" in (bad.manager.not_ready() or "")
+        text = exposition(bad.manager.metrics()).decode()
+        (offset,) = re.findall(r"^gpu_webhook_clock_offset_seconds (\S+)", text, re.MULTILINE)
+        assert abs(float(offset) + wrong) < 10
+        assert "gpu_webhook_certificate_trusted 0\n" in text
+        assert await good.moves() == []
+        good.clock.ahead += 3
+        await good.manager.look()
+        assert good.manager.not_ready() is None
+        # while it serves, too; and when its clock is right again, it goes on
+        good.clock.ahead = wrong
+        await good.manager.settle()
+        assert good.manager.not_ready() is not None
+        bad.clock.ahead = good.clock.ahead = 3
+        assert await bad.moves() == [Move.SIGN]
+        assert await good.moves() == []
+
+    asyncio.run(main())
+
+
+def test_clock_tolerance():
+    """Half an hour is tolerated, so that no two replicas differ by more than an hour; a slow answer proves nothing."""
+    policy = Policy()
+    assert [offset_between(date, 100, 110) for date in (90, 99, 100, 105, 110, 120)] == [-10, -1, 0, 0, 0, 10]
+    check_clock(1800, policy)
+    check_clock(-1800, policy)
+    with pytest.raises(WrongClock, match=r"^this machine's clock is 31 minutes behind the API server's"):
+        check_clock(1860, policy)
+    with pytest.raises(WrongClock, match=r"^this machine's clock is 400 days ahead of the API server's"):
+        check_clock(-400 * DAY, policy)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_fault_31_bundle_emptied_and_hidden(keeps):
+    """The bundle is emptied and cannot be read any more: within a minute the metric says 0, and the log says why."""
+    store = FakeStore()
+
+    async def main() -> None:
+        await Replica(store).moves()
+        read, write = os.pipe()
+        log = Log("json", "info", write)
+        replica = Replica(store, keeps=keeps, log=log)
+        await replica.moves()
+        replica.clock.ahead = 5
+        await replica.moves()
+
+        def trusted() -> str:
+            text = exposition(replica.manager.metrics()).decode()
+            (value,) = re.findall(r"^gpu_webhook_certificate_trusted (\d)$", text, re.MULTILINE)
+            return str(value)
+
+        assert trusted() == "1"
+        store.bundles = StoredBundles("emptied", {"gpu-allocation.k8s.io": b""})
+        store.hidden = True
+        await replica.manager.settle()
+        assert trusted() == "1"  # one failed look proves nothing
+        replica.clock.ahead += 61
+        assert trusted() == "0"
+        assert (
+            replica.manager.not_ready() is None
+        )  # a right that is missing is no reason to take every replica away
+        replica.clock.ahead += 600
+        await replica.manager.settle()
+        log.close()
+        os.close(write)
+        with os.fdopen(read) as lines:
+            last = json.loads(lines.readlines()[-1])
+        assert "mutatingwebhookconfigurations is forbidden" in last["error"]
+        assert last["trust"] == "not known, the caBundle cannot be read"
+        store.hidden = False
+        if not keeps:  # it can be read again, and is empty still
+            await replica.manager.settle()
+            assert trusted() == "0"
+            assert (
+                replica.manager.not_ready() == "the webhook configuration does not trust the certificate yet"
+            )
+            await Replica(store).moves()
+        await replica.moves()
+        replica.clock.ahead += 5
+        await replica.moves()
+        assert trusted() == "1"
+
+    asyncio.run(main())
+
+
+def test_replicas_that_only_read():
+    """One process keeps authority and bundle and serves nothing; a replica signs for itself and writes nothing."""
+    store = FakeStore()
+
+    async def main() -> None:
+        replica, keeper = Replica(store, keeps=False), Replica(store, serves=False)
+        assert await replica.moves() == []
+        assert (
+            replica.manager.not_ready()
+            == "there is no certificate authority yet: `tessera certs run` makes it"
+        )
+        assert await keeper.moves() == [Move.ESTABLISH, Move.PUBLISH]
+        assert keeper.manager.not_ready() is None
+        version = store.version
+        assert await replica.moves() == [Move.SIGN]
+        assert store.version == version
+        assert accepted(replica.served, store.bundle) == ""
+        assert await keeper.moves() == []
+        names = {family.name for family in keeper.manager.metrics()}
+        assert names == {
+            "gpu_webhook_certificate_expiry_timestamp_seconds",
+            "gpu_webhook_certificate_errors_total",
+            "gpu_webhook_clock_offset_seconds",
+        }
+        # without the keeper a replica renews what it serves, as long as the authority lives
+        replica.clock.ahead = store.ahead = 3 * DAY
+        assert await replica.moves() == [Move.SIGN]
+        replica.clock.ahead = store.ahead = 800 * DAY
+        assert await replica.moves() == []
+        assert replica.manager.not_ready() == "the certificate is not valid now"
+        assert store.version == version
 
     asyncio.run(main())
 
@@ -282,7 +483,7 @@ def test_program():
 
         served.change(server_context(made.certificate, made.key))
         assert accepted(served, authority.certificate) == ""
-        assert abs(await signer.expiry(made.certificate) - time.time() - 100) < 30
+        assert abs((await signer.validity(made.certificate))[1] - time.time() - 100) < 30
         with pytest.raises(SigningFailed, match=r"^this is no certificate in PEM$"):
             await run_program(Inspect(b"x"))
         with pytest.raises(SigningFailed, match=r"^making a certificate failed: .*"):

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from enum import Enum
 from typing import Final, Self, TypeVar
 from urllib.parse import urlencode
@@ -67,6 +68,7 @@ class Client:
         self._idle: list[Connection] = []
         self._calls = asyncio.Semaphore(_MAX_CALLS)
         self._closed = False
+        self._date = ""  # the header of the last response
         fixed = [
             f"Host: {cluster.endpoint.authority}",
             f"User-Agent: {user_agent}",
@@ -90,6 +92,14 @@ class Client:
         self._closed = True
         while self._idle:
             self._idle.pop().abort()
+
+    @property
+    def server_date(self) -> float | None:
+        """What the API server's clock said at its last response, in whole seconds since 1970; None if it did not say."""
+        try:
+            return parsedate_to_datetime(self._date).timestamp()
+        except ValueError:
+            return None
 
     async def get(self, path: str, query: Query | None = None) -> bytes:
         """One object, or whatever else is at the path."""
@@ -233,6 +243,7 @@ class Client:
         try:
             await connection.send(request)
             await connection.read_head()
+            self._date = connection.headers.get("date", "")
         except BaseException:
             connection.abort()
             raise

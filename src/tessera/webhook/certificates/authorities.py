@@ -8,17 +8,21 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tessera.core.errors import InvalidInput
+from tessera.core.text import first_of
 from tessera.webhook.certificates.rotation import UNREADABLE, Authorities, Authority
+from tessera.webhook.certificates.served import InvalidCertificate, server_context
 
 CURRENT, CURRENT_KEY = "ca.crt", "ca.key"
 FOLLOWING, FOLLOWING_KEY = "next.crt", "next.key"
 RETIRING, RETIRING_SINCE = "retiring.crt", "retiring-since"  # the latter as Unix time
+_OURS: Final = frozenset({CURRENT, CURRENT_KEY, FOLLOWING, FOLLOWING_KEY, RETIRING, RETIRING_SINCE})
+_ASIDE: Final = "damaged-"  # before the name of a key whose value is kept for a person to look at
 
 _BLOCK: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 
 class InvalidAuthorities(InvalidInput):
-    """A Secret that holds something else than authorities."""
+    """A Secret that holds something else than authorities, and what can be done about it."""
 
 
 def authorities_in(pem: bytes) -> list[Authority]:
@@ -41,14 +45,46 @@ def bundle_of(authorities: Iterable[Authority]) -> bytes:
 
 def read_authorities(data: Mapping[str, bytes], where: str) -> Authorities | None:
     """What a Secret holds; None when it is empty, as a chart may have made it."""
-    if not any(data.values()):
+    if not any(value for name, value in data.items() if not name.startswith(_ASIDE)):
         return None
-    since = data.get(RETIRING_SINCE, b"").decode("ascii", "replace") or "0"
-    if not re.fullmatch(r"\d{1,12}", since, re.ASCII):
-        raise InvalidAuthorities(f"{where}: {RETIRING_SINCE}: not a Unix time")
-    current = _signer(data, CURRENT, CURRENT_KEY, where)
-    following = _signer(data, FOLLOWING, FOLLOWING_KEY, where) if data.get(FOLLOWING) else None
-    return Authorities(current, following, tuple(authorities_in(data.get(RETIRING, b""))), float(since))
+    try:
+        since = _since(data)
+        current = _signer(data, CURRENT, CURRENT_KEY)
+        following = _signer(data, FOLLOWING, FOLLOWING_KEY) if data.get(FOLLOWING) else None
+    except InvalidInput as error:
+        raise InvalidAuthorities(f"{where}: {error}; {_remedy(data, where)}") from error
+    return Authorities(current, following, tuple(authorities_in(data.get(RETIRING, b""))), since)
+
+
+def set_aside(data: Mapping[str, bytes]) -> dict[str, bytes | None] | None:
+    """What empties a damaged Secret and keeps everything under other names, so that a new authority can be made.
+
+    None where that is for a person to decide: the Secret also holds what is not ours, or was damaged before.
+    """
+    if not data.keys() <= _OURS:
+        return None
+    return {**{_ASIDE + name: value for name, value in data.items()}, **dict.fromkeys(data, None)}
+
+
+def _remedy(data: Mapping[str, bytes], where: str) -> str:
+    """What happens next, or what to type."""
+    foreign = sorted(name for name in data.keys() - _OURS if not name.startswith(_ASIDE))
+    if foreign:
+        return (
+            f"it also holds {first_of(foreign, 3)}, so it may be another program's and is left alone: "
+            "name a Secret for the authority alone (--ca-secret; the chart's certificates.secretName)"
+        )
+    if set_aside(data) is not None:
+        return (
+            f"if that stays so for some minutes, all of it is kept as {_ASIDE}… in the same Secret "
+            "and a new authority is made"
+        )
+    namespace, _, name = where.removeprefix("Secret ").partition("/")
+    return (
+        f"it was damaged before, and what was kept then ({_ASIDE}…) is not overwritten; when you have looked at it, empty "
+        "the Secret and a new authority is made: "
+        f'kubectl patch secret {name} -n {namespace} --type=json -p \'[{{"op":"remove","path":"/data"}}]\''
+    )
 
 
 def write_authorities(authorities: Authorities) -> dict[str, bytes | None]:
@@ -64,14 +100,24 @@ def write_authorities(authorities: Authorities) -> dict[str, bytes | None]:
     }
 
 
-def _signer(data: Mapping[str, bytes], certificate: str, key: str, where: str) -> Authority:
+def _since(data: Mapping[str, bytes]) -> float:
+    since = data.get(RETIRING_SINCE, b"").decode("ascii", "replace") or "0"
+    if not re.fullmatch(r"\d{1,12}", since, re.ASCII):
+        raise InvalidInput(f"{RETIRING_SINCE}: not a Unix time")
+    return float(since)
+
+
+def _signer(data: Mapping[str, bytes], certificate: str, key: str) -> Authority:
     found = authorities_in(data.get(certificate, b""))
-    hint = "delete the Secret, and the webhook makes a new one"
     if len(found) != 1:
-        raise InvalidAuthorities(f"{where}: {certificate}: one CA certificate in PEM is expected; {hint}")
+        raise InvalidInput(f"{certificate}: one CA certificate in PEM is expected")
     if not data.get(key):
-        raise InvalidAuthorities(f"{where}: {key}: missing; {hint}")
+        raise InvalidInput(f"{key}: missing")
     one = found[0]
+    try:
+        server_context(one.certificate, data[key])  # whether they belong together
+    except InvalidCertificate as error:
+        raise InvalidInput(f"{certificate}, {key}: {error}") from error
     return Authority(one.name, one.not_before, one.not_after, one.certificate, data[key])
 
 

@@ -1,4 +1,4 @@
-"""The webhook's own certificates: looked after by every replica for itself.
+"""The webhook's own certificates: looked after by every replica for itself, or by a process that has the right to.
 
 Look at the Secret and the webhook configuration, ask `rotation.plan` what to do next, do it, look again. Everything
 that can be decided is decided there; here is the doing, and what becomes of failures: they are counted and told, the
@@ -6,9 +6,9 @@ certificate in use goes on being served, and the next look comes soon.
 """
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 from tessera.core.errors import TesseraError
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
@@ -16,14 +16,19 @@ from tessera.serving.logs import Log
 from tessera.serving.metrics import Family, counter, gauge
 from tessera.webhook.certificates import rotation
 from tessera.webhook.certificates.authorities import (
+    InvalidAuthorities,
     authorities_in,
     bundle_of,
     names_in,
     read_authorities,
+    set_aside,
     write_authorities,
 )
+from tessera.webhook.certificates.clocks import WrongClock, check_clock, offset_between
+from tessera.webhook.certificates.objects import Conflict, Store, StoredBundles, StoredSecret
 from tessera.webhook.certificates.rotation import (
     Authorities,
+    Duty,
     Leaf,
     Move,
     Policy,
@@ -42,67 +47,20 @@ _MOST_STEPS: Final = 20  # in a row; a rotation takes five
 _REPEAT_SECONDS: Final = 600.0  # an error that stays the same is told again this often
 
 
-class Conflict(TesseraError):
-    """Another replica was faster: look again."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredSecret:
-    """The Secret as it was read."""
-
-    version: str
-    data: Mapping[str, bytes] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredBundles:
-    """The webhook configuration as it was read: a bundle per webhook."""
-
-    version: str
-    bundles: Mapping[str, bytes]
-
-
-class Store(Protocol):
-    """The two objects that replicas share. Writing raises `Conflict` when the version is not the last any more."""
-
-    @property
-    def secret_name(self) -> str:
-        """The Secret as messages name it."""
-        ...
-
-    async def read_bundles(self) -> StoredBundles | None:
-        """The webhook configuration, if there is one."""
-        ...
-
-    async def read_secret(self) -> StoredSecret | None:
-        """The Secret, if there is one."""
-        ...
-
-    async def create_secret(self, data: Mapping[str, bytes | None]) -> None:
-        """Be the first."""
-        ...
-
-    async def write_secret(self, version: str, data: Mapping[str, bytes | None]) -> None:
-        """Change these keys; None removes one."""
-        ...
-
-    async def publish(self, found: StoredBundles, bundle: bytes) -> None:
-        """Put the bundle into every webhook of the configuration."""
-        ...
-
-
 class CertificateManager:
-    """Keeps a certificate served that API servers trust."""
+    """Keeps a certificate served that API servers trust; without `served`, only what other processes sign with."""
 
     def __init__(
         self,
         store: Store,
         signer: Signer,
-        served: ServedCertificate,
+        served: ServedCertificate | None,
         names: Sequence[str],
         log: Log,
         policy: Policy = Policy(),  # noqa: B008 # frozen
         clock: Clock = SYSTEM_CLOCK,
+        *,
+        keeps: bool = True,  # the Secret and the bundle; else another process does
     ) -> None:
         self.signed = 0
         self.errors = 0
@@ -113,18 +71,34 @@ class CertificateManager:
         self._log = log
         self._policy = policy
         self._clock = clock
-        self._sightings = Sightings(_MOST_MISSED * policy.look)
+        self._duties = (Duty.KEEP if keeps else Duty(0)) | (Duty.SERVE if served else Duty(0))
+        self._longest_gap = _MOST_MISSED * policy.look
+        self._sightings = Sightings(self._longest_gap)
         self._leaf: Leaf | None = None
         self._known: Situation | None = None
+        self._known_at = 0.0  # when the bundle was last seen, by a clock that never jumps
+        self._offset: float | None = None  # by how much the API server's clock is ahead
+        self._wrong_clock: str | None = None
+        self._damaged: tuple[str, float] | None = None  # the Secret's version, and since when
         self._told: tuple[str, float] = ("", 0.0)
         self._failures = 0  # in a row
 
     def not_ready(self) -> str | None:
         """Why an API server might refuse what is served now, or None."""
+        if self._wrong_clock:
+            return self._wrong_clock
         if self._known is None:
-            return "the API server has not been asked yet"
+            return self._told[0] or "the API server has not been asked yet"
+        if Duty.SERVE not in self._duties:
+            return None
+        if self._leaf is None and self._known.authorities is None and Duty.KEEP not in self._duties:
+            return "there is no certificate authority yet: `tessera certs run` makes it"
         now = replace(self._known, now=self._clock.wall(), leaf=self._leaf)
         return not_ready(now, self._policy, self._sightings.found)
+
+    def trusted(self) -> bool:
+        """Whether the bundle trusts what is served, seen within the last minute: a bundle unseen proves nothing."""
+        return self.not_ready() is None and self._clock.now() - self._known_at <= self._longest_gap
 
     async def run(self) -> None:
         """Look after the certificates until cancelled."""
@@ -151,16 +125,25 @@ class CertificateManager:
     async def look(self) -> Move:
         """Look, and take one step."""
         # The bundle first: a Secret that is read after it knows whatever the bundle had been made from.
-        asked = self._clock.now()
+        asked, asked_wall = self._clock.now(), self._clock.wall()
         found = await self._store.read_bundles()
         names = None if found is None else tuple(names_in(pem) for pem in found.bundles.values())
         seen = self._sightings.look(names, asked, self._clock.now())
+        last = self._known.authorities if self._known else None
+        self._known = Situation(self._clock.wall(), last, names, self._leaf, seen)
+        self._known_at = asked
         read_at = self._clock.wall()
         secret = await self._store.read_secret()
-        authorities = read_authorities(secret.data, self._store.secret_name) if secret else None
+        self._compare_clocks(asked_wall)
+        try:
+            authorities = read_authorities(secret.data, self._store.secret_name) if secret else None
+        except InvalidAuthorities as error:
+            assert secret is not None  # noqa: S101 # it was read
+            return await self._set_aside(secret, error)
+        self._damaged = None
         at = Situation(self._clock.wall(), authorities, names, self._leaf, seen)
         self._known = at
-        move = plan(at, self._policy)
+        move = plan(at, self._policy, self._duties)
         if move is Move.SIGN and authorities is not None:
             await self._sign(authorities, read_at)
         else:
@@ -168,6 +151,33 @@ class CertificateManager:
         if move is not Move.REST:
             self._log.info("certificates", step=move.name.lower(), what=move.value)
         return move
+
+    def _compare_clocks(self, asked: float) -> None:
+        """Nothing is decided by a clock that is wrong."""
+        date = self._store.server_date()
+        self._offset = None if date is None else offset_between(date, asked, self._clock.wall())
+        try:
+            check_clock(self._offset or 0.0, self._policy)
+        except WrongClock as error:
+            self._wrong_clock = str(error)
+            raise
+        self._wrong_clock = None
+
+    async def _set_aside(self, secret: StoredSecret, error: InvalidAuthorities) -> Move:
+        """Make room for a new authority once the Secret has been damaged for a while; what is in it is kept."""
+        now = self._clock.now()
+        if self._damaged is None or self._damaged[0] != secret.version:
+            self._damaged = (secret.version, now)
+        changes = set_aside(secret.data)
+        waited = (
+            now - self._damaged[1] >= self._policy.settle
+        )  # whoever is mending it by hand may need two steps
+        if changes is None or not waited or Duty.KEEP not in self._duties:
+            raise error
+        await self._store.write_secret(secret.version, changes)
+        kept = ", ".join(name for name, value in changes.items() if value is not None)
+        self._log.error("certificates: a damaged authority was set aside", error=str(error), kept=kept)
+        return Move.SET_ASIDE
 
     async def _act(
         self, move: Move, at: Situation, secret: StoredSecret | None, found: StoredBundles | None
@@ -196,6 +206,7 @@ class CertificateManager:
             await self._store.write_secret(secret.version, write_authorities(authorities))
 
     async def _sign(self, authorities: Authorities, read_at: float) -> None:
+        assert self._served is not None  # noqa: S101 # else there is no such duty
         # From the authority's beginning, so that a clock that runs ahead makes no certificate of the future;
         # until a time that counts from reading the Secret, as `rotation` explains.
         begin = authorities.current.not_before
@@ -214,10 +225,12 @@ class CertificateManager:
         text, when = self._told
         if message != text or self._clock.now() - when >= _REPEAT_SECONDS:
             self._told = (message, self._clock.now())
-            self._log.error("certificates: trying again soon", error=message)
+            unseen = self._clock.now() - self._known_at > self._longest_gap
+            trust = "not known, the caBundle cannot be read" if unseen else "as last seen"
+            self._log.error("certificates: trying again soon", error=message, trust=trust)
         return min(_SOON_SECONDS * 2.0 ** min(self._failures - 1, 10), self._policy.look)
 
-    def metrics(self) -> list[Family]:
+    def metrics(self) -> Iterable[Family]:
         """What there is to see."""
         authorities = self._known.authorities if self._known else None
         ends: list[tuple[str, Mapping[str, str], float]] = []
@@ -225,13 +238,26 @@ class CertificateManager:
             ends.append(("", {"certificate": "serving"}, self._leaf.not_after))
         if authorities:
             ends.append(("", {"certificate": "authority"}, authorities.current.not_after))
-        return [
-            expiry_family(ends),
-            counter("gpu_webhook_certificate_renewals_total", "Certificates put into service.", self.signed),
-            counter("gpu_webhook_certificate_errors_total", "Attempts to renew or publish that failed.", self.errors),
-            gauge("gpu_webhook_certificate_trusted", "1 while the published bundle trusts what is served.",
-                  int(self.not_ready() is None)),
-        ]  # fmt: skip
+        yield expiry_family(ends)
+        yield counter(
+            "gpu_webhook_certificate_errors_total", "Attempts to renew or publish that failed.", self.errors
+        )
+        yield Family(
+            "gpu_webhook_clock_offset_seconds",
+            "gauge",
+            "By how much the API server's clock is ahead of this machine's.",
+            [] if self._offset is None else [("", {}, self._offset)],
+        )
+        if Duty.SERVE in self._duties:
+            yield counter(
+                "gpu_webhook_certificate_renewals_total", "Certificates put into service.", self.signed
+            )
+            yield valid_family(self._leaf is not None and self._leaf.valid(self._clock.wall()))
+            yield gauge(
+                "gpu_webhook_certificate_trusted",
+                "1 while the published bundle was seen, within a minute, to trust what is served.",
+                int(self.trusted()),
+            )
 
 
 def expiry_family(ends: Sequence[tuple[str, Mapping[str, str], float]]) -> Family:
@@ -241,6 +267,13 @@ def expiry_family(ends: Sequence[tuple[str, Mapping[str, str], float]]) -> Famil
         "gauge",
         "When a certificate ends, Unix time.",
         ends,
+    )
+
+
+def valid_family(valid: bool) -> Family:
+    """Whether the dates of what is served are right."""
+    return gauge(
+        "gpu_webhook_certificate_valid", "1 while the certificate that is served is valid.", int(valid)
     )
 
 

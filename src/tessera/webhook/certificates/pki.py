@@ -2,8 +2,8 @@
 
 The library behind this costs 12 MiB of resident memory once it is imported, a quarter of what the whole webhook may
 use, and is needed for a tenth of a second every other day. So the webhook runs this module as a program
-(`python -m tessera.webhook.certificates.pki`: one question on standard input, one answer on standard output), and only tools that
-end soon anyway import it.
+(`python -I -m tessera.webhook.certificates.pki`: one question on standard input, one answer on standard output), and
+only tools that end soon anyway import it.
 """
 
 import datetime as dt
@@ -29,7 +29,11 @@ def answer(question: Question) -> Made:
             return make_authority(question)
         if isinstance(question, SignLeaf):
             return sign_leaf(question)
-        return Made(not_after=_load(question.certificate).not_valid_after_utc.timestamp())
+        found = _load(question.certificate)
+        return Made(
+            not_before=found.not_valid_before_utc.timestamp(),
+            not_after=found.not_valid_after_utc.timestamp(),
+        )
     except InvalidInput as error:
         return Made(error=str(error))
 
@@ -132,6 +136,7 @@ def _made(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Mad
         key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         ),
+        certificate.not_valid_before_utc.timestamp(),
         certificate.not_valid_after_utc.timestamp(),
     )
 

@@ -1,6 +1,7 @@
 """Which certificate authority is used when: decided from what is there, by every replica for itself.
 
-There is no leader. The state is in two objects that all replicas read and change under their resource version: the
+There is no leader. What is described here one process may do wholly, or one that keeps the authorities and others that
+serve and only read (`Duty`). The state is in two objects that all replicas read and change under their resource version: the
 Secret with the authorities (`Authorities`) and the webhook configuration with the bundle that API servers trust. Each
 replica looks at both, asks `plan` for the next step, takes it, and looks again; a replica that loses a race has lost
 nothing. An authority is *following* (published, not used yet), then *current* (it signs), then *retiring* (trusted
@@ -130,29 +131,38 @@ class Move(enum.Enum):
     FORGET = "drop what has retired"
     PUBLISH = "publish the bundle"
     SIGN = "sign a certificate to serve with"
+    SET_ASIDE = "set a damaged authority aside"  # never planned: such a Secret cannot be read
     REST = "nothing"
 
 
 UNREADABLE: Final = "unreadable"  # stands in a bundle's names for what is no certificate
 
 
-def plan(at: Situation, policy: Policy) -> Move:
-    """The next step."""
-    authorities = at.authorities
-    if authorities is None:
-        return Move.ESTABLISH
-    if not authorities.current.valid(at.now):
-        usable = authorities.following is not None and authorities.following.valid(at.now)
-        return Move.PROMOTE if usable else Move.ESTABLISH
-    if strays(at):
+class Duty(enum.Flag):
+    """What a process does of all this."""
+
+    KEEP = enum.auto()  # the authorities in the Secret, and the bundle: needs the right to change them
+    SERVE = enum.auto()  # a leaf of its own: reads, and changes nothing
+
+
+def plan(at: Situation, policy: Policy, duties: Duty = Duty.KEEP | Duty.SERVE) -> Move:
+    """The next step of a process with these duties."""
+    authorities, keeps = at.authorities, Duty.KEEP in duties
+    if authorities is None or not authorities.current.valid(at.now):
+        return _replacement(at) if keeps else Move.REST
+    if keeps and strays(at):
         return Move.ADOPT
-    if not all(authorities.fits(bundle, at.now, policy) for bundle in at.bundles or ()):
+    if keeps and not all(authorities.fits(bundle, at.now, policy) for bundle in at.bundles or ()):
         return Move.PUBLISH
-    if _leaf_needed(at, authorities.current, policy):
+    if Duty.SERVE in duties and _leaf_needed(at, authorities.current, policy):
         return Move.SIGN
-    if authorities.retiring and authorities.retired(at.now, policy) and at.bundles:
-        return Move.FORGET
-    return _rotation(at, authorities, policy)
+    return _rotation(at, authorities, policy) if keeps else Move.REST
+
+
+def _replacement(at: Situation) -> Move:
+    """There is no authority that can sign."""
+    following = at.authorities.following if at.authorities else None
+    return Move.PROMOTE if following is not None and following.valid(at.now) else Move.ESTABLISH
 
 
 def _leaf_needed(at: Situation, current: Authority, policy: Policy) -> bool:
@@ -166,6 +176,8 @@ def _leaf_needed(at: Situation, current: Authority, policy: Policy) -> bool:
 
 
 def _rotation(at: Situation, authorities: Authorities, policy: Policy) -> Move:
+    if authorities.retiring and authorities.retired(at.now, policy) and at.bundles:
+        return Move.FORGET
     following = authorities.following
     if following is None:
         due = at.now >= authorities.current.not_before + policy.rotate_after

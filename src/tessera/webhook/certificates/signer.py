@@ -36,7 +36,7 @@ class SignLeaf(msgspec.Struct, tag="leaf"):
 
 
 class Inspect(msgspec.Struct, tag="inspect"):
-    """Ask until when a certificate is valid."""
+    """Ask from when until when a certificate is valid."""
 
     certificate: bytes
 
@@ -49,6 +49,7 @@ class Made(msgspec.Struct):
 
     certificate: bytes = b""
     key: bytes = b""
+    not_before: float = 0.0
     not_after: float = 0.0
     error: str = ""
 
@@ -81,15 +82,17 @@ class Signer:
             SignLeaf(authority.certificate, authority.key, list(names), not_before, not_after)
         )
 
-    async def expiry(self, certificate: bytes) -> float:
-        """When a certificate's validity ends."""
-        return (await self._ask(Inspect(certificate))).not_after
+    async def validity(self, certificate: bytes) -> tuple[float, float]:
+        """When a certificate's validity begins and ends."""
+        made = await self._ask(Inspect(certificate))
+        return made.not_before, made.not_after
 
 
 async def run_program(question: Question) -> Made:
     """Ask a fresh process; keys go through pipes only."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
+        "-I",  # no variable and no folder of the process decides what code signs
         "-m",
         "tessera.webhook.certificates.pki",
         stdin=asyncio.subprocess.PIPE,

@@ -8,7 +8,7 @@ import msgspec
 from tessera.kube.errors import ApiError, BadResponse
 from tessera.kube.rest.client import Client, PatchType
 from tessera.kube.rest.paths import path_of
-from tessera.webhook.certificates.manager import Conflict, StoredBundles, StoredSecret
+from tessera.webhook.certificates.objects import Conflict, StoredBundles, StoredSecret
 
 T = TypeVar("T")
 
@@ -43,18 +43,22 @@ class KubeStore:
 
     def __init__(self, client: Client, namespace: str, secret: str, configuration: str) -> None:
         self.secret_name = f"Secret {namespace}/{secret}"
-        self._client = client
+        self.client, self.namespace = client, namespace
         self._secret = secret
         self._secrets = path_of("v1", "secrets", namespace=namespace)
         self._secret_path = path_of("v1", "secrets", namespace=namespace, name=secret)
         self._configuration_path = path_of(*_CONFIGURATIONS, name=configuration)
+
+    def server_date(self) -> float | None:
+        """The API server's clock at its last answer."""
+        return self.client.server_date
 
     async def read_bundles(self) -> StoredBundles | None:
         """The webhook configuration, if there is one."""
         raw = await self._get(self._configuration_path)
         if raw is None:
             return None
-        found = _decode(raw, _Configuration)
+        found = decode(raw, _Configuration)
         bundles = {one.name: one.client_config.ca_bundle or b"" for one in found.webhooks or ()}
         return StoredBundles(found.metadata.resource_version, bundles)
 
@@ -63,7 +67,7 @@ class KubeStore:
         raw = await self._get(self._secret_path)
         if raw is None:
             return None
-        found = _decode(raw, _Secret)
+        found = decode(raw, _Secret)
         return StoredSecret(found.metadata.resource_version, found.data or {})
 
     async def create_secret(self, data: Mapping[str, bytes | None]) -> None:
@@ -75,12 +79,12 @@ class KubeStore:
             "type": "Opaque",
             "data": {name: value for name, value in data.items() if value is not None},
         }
-        await _racing(self._client.create(self._secrets, body))
+        await _racing(self.client.create(self._secrets, body))
 
     async def write_secret(self, version: str, data: Mapping[str, bytes | None]) -> None:
         """Change these keys; labels and whatever else is there stays."""
         body = {"metadata": {"resourceVersion": version}, "data": data}
-        await _racing(self._client.patch(self._secret_path, body, PatchType.MERGE))
+        await _racing(self.client.patch(self._secret_path, body, PatchType.MERGE))
 
     async def publish(self, found: StoredBundles, bundle: bytes) -> None:
         """Put the bundle into every webhook of the configuration; webhooks are merged by their names."""
@@ -88,11 +92,11 @@ class KubeStore:
             "metadata": {"resourceVersion": found.version},
             "webhooks": [{"name": name, "clientConfig": {"caBundle": bundle}} for name in found.bundles],
         }
-        await _racing(self._client.patch(self._configuration_path, body, PatchType.STRATEGIC))
+        await _racing(self.client.patch(self._configuration_path, body, PatchType.STRATEGIC))
 
     async def _get(self, path: str) -> bytes | None:
         try:
-            return await self._client.get(path)
+            return await self.client.get(path)
         except ApiError as error:
             if error.is_not_found:
                 return None
@@ -108,7 +112,8 @@ async def _racing(call: Awaitable[bytes]) -> None:
         raise
 
 
-def _decode(raw: bytes, kind: type[T]) -> T:
+def decode(raw: bytes, kind: type[T]) -> T:
+    """An object, as far as it is needed."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.MsgspecError as error:
