@@ -1,5 +1,6 @@
 """`tessera webhook` and `tessera certs` as people run them: a process, files, a cluster."""
 
+import base64
 import json
 import os
 import signal
@@ -17,8 +18,8 @@ import pytest
 
 from tessera.cli.app import run
 from tessera.simulation.control_plane.apiserver import ApiServer
-from tessera.simulation.control_plane.kinds import MUTATING_WEBHOOKS, NAMESPACES, NODES
-from tests.webhook.support import PAIR, Client, LoopThread, make_pair
+from tessera.simulation.control_plane.kinds import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, NODES, SECRETS
+from tests.webhook.support import PAIR, Client, LoopThread, Pair, make_pair
 from tests.webhook.test_mutate import review
 
 DEADLINE = 20.0
@@ -31,22 +32,16 @@ def free_port() -> int:
 
 
 class Process:
-    """A webhook in a process of its own."""
+    """A webhook, or what keeps its certificates, in a process of its own."""
 
-    def __init__(self, *options: str, **environment: str) -> None:
+    def __init__(self, *options: str, command: tuple[str, ...] = ("webhook",), **environment: str) -> None:
         self.port, self.metrics_port = free_port(), free_port()
+        if command == ("webhook",):
+            options = ("--shutdown-delay=0.2", *options)
+        else:
+            options = (f"--metrics-listen=127.0.0.1:{self.metrics_port}", *options)
         self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "tessera",
-                "webhook",
-                "--log-format",
-                "json",
-                "--shutdown-delay",
-                "0.2",
-                *options,
-            ],
+            [sys.executable, "-m", "tessera", *command, "--log-format=json", *options],
             stderr=subprocess.PIPE,
             env={
                 **os.environ,
@@ -281,6 +276,88 @@ def test_in_a_cluster(stage, capsys, tmp_path):
     finally:
         webhook.process.kill()
         webhook.process.wait()
+
+
+def test_certificates_kept_by_a_process_of_its_own(stage, capsys, tmp_path):
+    """`tessera certs run` makes and publishes the authority; a webhook that only reads is ready with it, and goes on alone."""
+    reader = ("--kubeconfig", str(stage.kubeconfig), "--read-only-certificates")
+    keeper_options = ("--kubeconfig", str(stage.kubeconfig))
+    webhook = Process(*reader)
+    keeper = None
+    try:
+        webhook.until(lambda: "`tessera certs run` makes it" in webhook.get("/readyz")[1])
+        keeper = Process(*keeper_options, command=("certs", "run"))
+        keeper.until_ready()
+        webhook.until_ready()
+        bundle = tmp_path / "bundle.pem"
+        assert certs(stage, "export", "-o", str(bundle)) == 0
+        assert _ask(webhook.port, bundle)["response"]["patchType"] == "JSONPatch"
+        metrics = keeper.get("/metrics")[1]
+        assert "gpu_webhook_certificate_errors_total 0\n" in metrics
+        assert 'gpu_webhook_certificate_expiry_timestamp_seconds{certificate="authority"}' in metrics
+        assert "gpu_webhook_build_info" not in metrics  # which would hide that no webhook is there
+        assert keeper.get("/livez")[0] == 200
+        assert keeper.get("/nowhere")[0] == 404
+        steps = {line.get("step") for line in webhook.lines}
+        assert "sign" in steps
+        assert not {"establish", "publish"} & steps
+        assert keeper.stop() == 0
+        assert keeper.told("ended")
+        assert webhook.get("/readyz")[0] == 200
+        assert webhook.stop() == 0
+    finally:
+        for one in (webhook, keeper):
+            if one is not None:
+                one.process.kill()
+                one.process.wait()
+
+
+def test_fault_32_certs_show_a_given_certificate(stage, capsys):
+    """With a certificate from files, `certs show` shows that one, whether it is trusted, and that it has ended."""
+    mount = {"name": "tls", "mountPath": "/etc/tessera/tls"}
+    container = {
+        "name": "webhook",
+        "args": ["webhook", "--tls-cert=/etc/tessera/tls/tls.crt"],
+        "volumeMounts": [mount],
+    }
+    pod = {
+        "containers": [container],
+        "volumes": [{"name": "config"}, {"name": "tls", "secret": {"secretName": "mine"}}],
+    }
+    deployment = {"metadata": {"name": "gpu-webhook"}, "spec": {"template": {"spec": pod}}}
+    store = stage.server.store
+    store.create(DEPLOYMENTS, deployment, "gpu-webhook")
+    assert certs(stage, "show") == 1
+    assert capsys.readouterr().err == (
+        "tessera: Deployment gpu-webhook has its certificate from /etc/tessera/tls/tls.crt, "
+        "and Secret gpu-webhook/mine holds no certificate for it\n"
+    )
+
+    def given(pair: Pair, bundle: bytes) -> tuple[int, str]:
+        secret = {
+            "metadata": {"name": "mine"},
+            "data": {"tls.crt": base64.b64encode(pair.certificate).decode()},
+        }
+        store.create(SECRETS, secret, "gpu-webhook")
+        client = {"caBundle": base64.b64encode(bundle).decode()}
+        webhooks = [{"name": "gpu-allocation.k8s.io", "clientConfig": client}]
+        store.update(
+            MUTATING_WEBHOOKS, "gpu-allocation-webhook",
+            {"metadata": {"name": "gpu-allocation-webhook"}, "webhooks": webhooks},
+        )  # fmt: skip
+        code = certs(stage, "show")
+        store.delete(SECRETS, "mine", "gpu-webhook")
+        return code, capsys.readouterr().out.splitlines()[1]
+
+    ended = make_pair(days=0)
+    code, line = given(ended, ended.certificate)
+    assert (code, line.split()[0], line.split()[4]) == (1, "given", "yes")
+    assert line.split()[3].startswith(time.strftime("%Y-%m-%dT", time.gmtime()))
+    assert line.endswith("has ended: API servers refuse it")
+    code, line = given(PAIR, PAIR.certificate)
+    assert (code, line.split()[4:]) == (0, ["yes"])
+    code, line = given(PAIR, ended.certificate)
+    assert (code, line.split()[4:]) == (1, ["no"])
 
 
 def _ask(port: int, bundle: Path) -> dict[str, dict[str, object]]:

@@ -1,6 +1,7 @@
 """Calls to an API server: verbs, errors, patience, connections."""
 
 import asyncio
+import contextlib
 
 import msgspec
 import pytest
@@ -221,6 +222,25 @@ async def test_bodies(answer):
     async with raw_server(answer) as cluster, Client(cluster) as client:
         assert await client.get("/") == b"hello"
         assert await client.get("/") == b"hello"
+
+
+@pytest.mark.parametrize(
+    ("head", "seconds"),
+    [
+        (b"Date: Sun, 15 Nov 2026 17:22:17 GMT\r\n", 1794763337.0),
+        (b"Date: yesterday\r\n", None),
+        (b"", None),
+    ],
+)
+async def test_server_date(head, seconds):
+    """The API server's clock is handed on as it was said last, with good answers and bad ones; or it is not known."""
+    for status in (b"200 OK", b"403 Forbidden"):
+        answer = b"HTTP/1.1 " + status + b"\r\n" + head + b"Content-Length: 0\r\n\r\n"
+        async with raw_server(answer) as cluster, Client(cluster) as client:
+            assert client.server_date is None
+            with contextlib.suppress(ApiError):
+                await client.get("/")
+            assert client.server_date == seconds
 
 
 class raw_server:  # noqa: N801 # used as a function

@@ -471,6 +471,17 @@ def test_names_in_bundle():
     assert names_in(PAIR.certificate + broken) == {name, UNREADABLE}
 
 
+def test_program_is_isolated(tmp_path, monkeypatch):
+    """Neither a folder nor a variable of the webhook's process decides which code signs."""
+    trap = tmp_path / "tessera"
+    trap.mkdir()
+    (trap / "__init__.py").write_text("raise SystemExit('trapped')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    begin, _ = asyncio.run(Signer(run_program).validity(PAIR.certificate))
+    assert begin > 0
+
+
 def test_program():
     """The program makes what the library makes, and its failures are one sentence."""
 

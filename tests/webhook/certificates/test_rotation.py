@@ -13,6 +13,7 @@ from tessera.webhook.certificates.rotation import (
     UNREADABLE,
     Authorities,
     Authority,
+    Duty,
     Leaf,
     Move,
     Policy,
@@ -95,6 +96,25 @@ def bundle(*names: str) -> tuple[frozenset[str], ...]:
 def test_plan(authorities, bundles, leaf, seen, now, move):
     """What is there decides the next step."""
     assert plan(Situation(now, authorities, bundles, leaf, seen), POLICY) is move
+
+
+@pytest.mark.parametrize(
+    ("authorities", "bundles", "leaf", "now", "keeper", "server"),
+    [
+        (None, bundle(), None, 600, Move.ESTABLISH, Move.REST),
+        (Authorities(NOW), bundle(), None, 590, Move.PUBLISH, Move.SIGN),
+        (Authorities(NOW), bundle("now"), None, 590, Move.REST, Move.SIGN),
+        (Authorities(NOW), bundle("now", "stray"), LEAF, 599, Move.ADOPT, Move.REST),
+        (Authorities(NOW), bundle("now"), LEAF, 600, Move.INTRODUCE, Move.REST),
+        (Authorities(NOW), bundle("now"), LEAF, 1100, Move.ESTABLISH, Move.REST),
+        (Authorities(NOW, NEXT), bundle("now", "next"), LEAF, 1100, Move.PROMOTE, Move.REST),
+    ],
+)
+def test_duties_are_divided(authorities, bundles, leaf, now, keeper, server):
+    """A process that keeps the authorities signs no leaf; one that serves signs its leaf and does nothing else."""
+    at = Situation(now, authorities, bundles, leaf, {})
+    assert plan(at, POLICY, Duty.KEEP) is keeper
+    assert plan(at, POLICY, Duty.SERVE) is server
 
 
 @pytest.mark.parametrize(
@@ -188,8 +208,9 @@ class World:
 class Replica:
     """One replica: reads the bundle, reads the Secret, acts; and may be stopped between any two of these."""
 
-    def __init__(self, world: World, offset: float) -> None:
+    def __init__(self, world: World, offset: float, duties: Duty = Duty.KEEP | Duty.SERVE) -> None:
         self.world = world
+        self.duties = duties
         self.offset = offset  # of its clock
         self.paused = False
         self.was_ready = False
@@ -216,7 +237,7 @@ class Replica:
             yield
             at = Situation(self.now, authorities, (bundle,), self.leaf, seen)
             self.known = at
-            move = plan(at, SIMULATED)
+            move = plan(at, SIMULATED, self.duties)
             fresh = None
             if move in (Move.ESTABLISH, Move.INTRODUCE):
                 fresh = Authority(
@@ -264,22 +285,25 @@ class Replica:
 class Cluster:
     """The world and its replicas, run second by second."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, keepers: int = 0) -> None:
         self.random = random.Random(seed)
         self.world = World()
-        self.replicas = [self.start() for _ in range(3)]
+        self.duties = Duty.SERVE if keepers else Duty.KEEP | Duty.SERVE
+        self.keepers = [self.start(Duty.KEEP) for _ in range(keepers)]
+        self.replicas = [self.start(self.duties) for _ in range(3)]
         self.checking = False
         self.run(30)
         self.checking = True
 
-    def start(self) -> Replica:
-        return Replica(self.world, self.random.uniform(-SIMULATED.skew / 2, SIMULATED.skew / 2))
+    def start(self, duties: Duty) -> Replica:
+        return Replica(self.world, self.random.uniform(-SIMULATED.skew / 2, SIMULATED.skew / 2), duties)
 
     def run(self, seconds: int) -> None:
         for _ in range(seconds):
             self.world.time += 1
             # every running replica gets through at least one whole look a second, interleaved at random
-            turns = [one for one in self.replicas if not one.paused] * self.random.randint(8, 16)
+            running = [one for one in (*self.keepers, *self.replicas) if not one.paused]
+            turns = running * self.random.randint(8, 16)
             self.random.shuffle(turns)
             for replica in turns:
                 next(replica.steps)
@@ -308,7 +332,7 @@ class Cluster:
 
     def settled(self) -> None:
         """In the end all is well and simple again."""
-        for replica in self.replicas:
+        for replica in (*self.keepers, *self.replicas):
             replica.paused = False
         for _ in range(40):
             self.run(10)
@@ -334,15 +358,29 @@ _EVENTS = st.one_of(
     st.tuples(st.just("pause"), st.integers(0, 2)),
     st.tuples(st.just("resume"), st.integers(0, 2)),
     st.tuples(st.just("restart"), st.integers(0, 2)),
+    st.tuples(st.just("keeper"), st.integers(0, 5)),
     st.tuples(st.just("rotate"), st.just(0)),
 )
 
 
-@given(st.integers(0, 2**32), st.lists(_EVENTS, max_size=12))
-@settings(max_examples=20, deadline=None)
-def test_fault_14_three_replicas(seed, events):
-    """Rotations, restarts and pauses at any moment: no call to a ready replica ever fails, and it ends."""
-    cluster = Cluster(seed)
+def _disturb(cluster: Cluster, number: int) -> None:
+    """Pause, resume or restart a process that keeps the authorities, if there is one."""
+    which, what = number % 2, number // 2
+    if which < len(cluster.keepers):
+        if what == 2:
+            cluster.keepers[which] = cluster.start(Duty.KEEP)
+        else:
+            cluster.keepers[which].paused = what == 0
+
+
+@given(st.integers(0, 2**32), st.lists(_EVENTS, max_size=12), st.integers(0, 2))
+@settings(max_examples=40, deadline=None)
+def test_fault_14_three_replicas(seed, events, keepers):
+    """Rotations, restarts and pauses at any moment: no call to a ready replica ever fails, and it ends.
+
+    So it is when replicas keep the authorities themselves, and when they only read what one process keeps, or two.
+    """
+    cluster = Cluster(seed, keepers)
     for event, number in events:
         replica = cluster.replicas[number % 3]
         if event == "run":
@@ -352,7 +390,9 @@ def test_fault_14_three_replicas(seed, events):
         elif event == "resume":
             replica.paused = False
         elif event == "restart":
-            cluster.replicas[number] = cluster.start()
+            cluster.replicas[number] = cluster.start(cluster.duties)
+        elif event == "keeper":
+            _disturb(cluster, number)
         elif cluster.world.authorities is not None and cluster.world.authorities.following is None:
             fresh = Authority(
                 f"ca{len(cluster.world.made)}", cluster.world.time - 2, cluster.world.time + 900
@@ -362,11 +402,17 @@ def test_fault_14_three_replicas(seed, events):
     cluster.settled()
 
 
-@given(st.integers(0, 2**32), st.sampled_from(["delete", "restore"]), st.integers(0, 30), st.booleans())
-@settings(max_examples=20, deadline=None)
-def test_secret_deleted_or_restored(seed, fault, later, paused):
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from(["delete", "restore"]),
+    st.integers(0, 30),
+    st.booleans(),
+    st.integers(0, 1),
+)
+@settings(max_examples=40, deadline=None)
+def test_secret_deleted_or_restored(seed, fault, later, paused, keepers):
     """A Secret that is deleted, or put back as it was before a rotation, costs no call either."""
-    cluster = Cluster(seed)
+    cluster = Cluster(seed, keepers)
     backup = cluster.world.authorities
     assert backup is not None
     fresh = Authority("rotated", cluster.world.time - 2, cluster.world.time + 900)

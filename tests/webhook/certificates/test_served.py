@@ -1,13 +1,19 @@
 """Certificates on the wire: versions, protocols, swaps."""
 
+import asyncio
+import datetime as dt
 import socket
 import ssl
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 
+from tessera.serving.metrics import exposition
+from tessera.webhook.certificates.files import CertificateFiles
 from tessera.webhook.certificates.served import InvalidCertificate, ServedCertificate, server_context
+from tessera.webhook.certificates.signer import Signer
 from tessera.webhook.reload import Followed
+from tests.webhook.certificates.authorities import JumpingClock, ask
 from tests.webhook.support import PAIR, Client, Live, Pair, make_pair
 
 ENCRYPTED = serialization.load_pem_private_key(PAIR.key, None).private_bytes(
@@ -127,3 +133,49 @@ def test_fault_13_mismatch_on_disk(tmp_path):
         assert followed.reloads.current
         with Client(live.port, trust=other.certificate) as client:
             assert client.post(b"x").body == b"x"
+
+
+def test_fault_32_given_certificate_ends(tmp_path):
+    """A pair in files that has ended: not ready, log and metric say so with the date; a new pair is served and all is well."""
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+
+    def write(pair: Pair) -> None:
+        certificate.write_bytes(pair.certificate)
+        key.write_bytes(pair.key)
+
+    told: list[tuple[str, str | None]] = []
+    clock = JumpingClock()
+
+    async def main() -> None:
+        write(PAIR)
+        files = CertificateFiles(
+            certificate, key, ServedCertificate(), Signer(ask), lambda *one: told.append(one), clock
+        )
+        files.load()
+        await files.inspect()
+        assert (files.not_ready(), told) == (None, [])
+        assert b"gpu_webhook_certificate_valid 1\n" in exposition(files.metrics())
+        clock.ahead = 31 * 86400.0
+        await files.inspect()
+        await files.inspect()
+        day = (dt.datetime.now(dt.UTC) + dt.timedelta(days=30)).strftime("%Y-%m-%d")
+        ((message, problem),) = told
+        assert message == "API servers refuse the certificate"
+        assert (problem or "").startswith(f"the certificate that is served ended on {day} ")
+        assert files.not_ready() == problem
+        text = exposition(files.metrics())
+        assert b"gpu_webhook_certificate_valid 0\n" in text
+        assert b'expiry_timestamp_seconds{certificate="serving"}' in text
+        clock.ahead += 600
+        await files.inspect()
+        assert len(told) == 2  # not forgotten
+        write(make_pair(days=90))
+        await files.followed.check()
+        await files.inspect()
+        assert files.not_ready() is None
+        assert told[2:] == [("certificate reloaded", None)]
+        clock.ahead = -86400.0
+        await files.inspect()
+        assert "is valid from" in (told[-1][1] or "")
+
+    asyncio.run(main())
