@@ -28,6 +28,7 @@ _CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 _SWITCHES: tuple[tuple[dict[str, Any], ...], ...] = (
     (
         {},
+        {"certificates": {"controller": {"replicaCount": 2, "serviceAccount": {"annotations": {"x": "y"}}}}},
         {"certificates": {"mode": "cert-manager"}},
         {
             "certificates": {
@@ -161,6 +162,10 @@ def test_every_combination_is_accepted(helm: Helm, control_plane: Client, kinds:
         ({"webhook": {"timeoutSeconds": 60}}, "maximum: got 60, want 30"),
         ({"config": {"fallback": {"upgrads": True}}}, "additional properties 'upgrads' not allowed"),
         ({"certificates": {"mode": "magic"}}, "'self-managed', 'cert-manager', 'given'"),
+        (
+            {"certificates": {"controller": {"serviceAccount": {"name": "gpu-webhook"}}}},
+            "certificates.controller.serviceAccount must not be the webhook's",
+        ),
         ({"certificates": {"mode": "given", "caBundle": "x"}}, "certificates.secretName must name a Secret"),
         ({"certificates": {"mode": "given", "secretName": "x"}}, "certificates.caBundle must hold"),
         ({"devicePlugin": {"enabled": True}}, "devicePlugin.config must say which devices there are"),

@@ -17,11 +17,17 @@ from tessera.protocol import yaml
 from tessera.protocol.configuration import webhook as config
 
 ROOT = Path(__file__).parents[2]
+WEBHOOK_NAMES = ("gpu-webhook", "gpu-allocation-webhook")
+CONTROLLER = "gpu-webhook-certificates"
 OBJECTS: list[Any] = [one for one in yaml.load_all(DEPLOY.read_bytes(), "deploy") if one]
 
 
-def _one(kind: str) -> Any:
-    (found,) = [one for one in OBJECTS if one["kind"] == kind]
+def _one(kind: str, name: str | None = None) -> Any:
+    (found,) = [
+        one
+        for one in OBJECTS
+        if one["kind"] == kind and one["metadata"]["name"] in ((name,) if name else WEBHOOK_NAMES)
+    ]
     return found
 
 
@@ -87,9 +93,10 @@ def test_webhook_configuration_is_as_promised():
     assert webhook | expected == webhook
 
 
-def test_webhook_runs_restricted():
+@pytest.mark.parametrize("name", ["gpu-webhook", CONTROLLER])
+def test_pods_run_restricted(name: str):
     """Non-root, read-only, no capability, seccomp, no escalation."""
-    spec = _one("Deployment")["spec"]["template"]["spec"]
+    spec = _one("Deployment", name)["spec"]["template"]["spec"]
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert spec["containers"][0]["securityContext"] == {
@@ -101,29 +108,44 @@ def test_webhook_runs_restricted():
 
 
 def test_permissions_are_the_least_that_works():
-    """Nodes and namespaces are followed, and two objects of its own are changed: nothing else."""
+    """The webhook follows nodes and namespaces and reads two objects of its own; only the controller changes those two."""
+    bundle = {
+        "apiGroups": ["admissionregistration.k8s.io"],
+        "resources": ["mutatingwebhookconfigurations"],
+        "resourceNames": ["gpu-allocation-webhook"],
+    }
+    secret = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["gpu-webhook-ca"]}
     assert _one("ClusterRole")["rules"] == [
         {"apiGroups": [""], "resources": ["nodes", "namespaces"], "verbs": ["list", "watch"]},
-        {
-            "apiGroups": ["admissionregistration.k8s.io"],
-            "resources": ["mutatingwebhookconfigurations"],
-            "resourceNames": ["gpu-allocation-webhook"],
-            "verbs": ["get", "patch"],
-        },
+        {**bundle, "verbs": ["get"]},
     ]
-    assert _one("Role")["rules"] == [
-        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["gpu-webhook-ca"], "verbs": ["get", "patch"]}
-    ]  # fmt: skip
+    assert _one("Role")["rules"] == [{**secret, "verbs": ["get"]}]
+    assert _one("ClusterRole", CONTROLLER)["rules"] == [{**bundle, "verbs": ["get", "patch"]}]
+    assert _one("Role", CONTROLLER)["rules"] == [{**secret, "verbs": ["get", "patch"]}]
+    for kind in ("ClusterRoleBinding", "RoleBinding"):
+        for name in ("gpu-webhook", CONTROLLER):
+            (subject,) = _one(kind, name)["subjects"]
+            assert (subject["name"], _one(kind, name)["roleRef"]["name"]) == (name, name)
+    for name in ("gpu-webhook", CONTROLLER):
+        assert _one("Deployment", name)["spec"]["template"]["spec"]["serviceAccountName"] == name
 
 
-def test_arguments_are_options_of_the_command():
-    """Every argument in the Deployment is an option that `tessera webhook` has."""
+def test_service_does_not_lead_to_the_controller():
+    """The API server's calls reach the webhook alone."""
+    labels = _one("Deployment", CONTROLLER)["spec"]["template"]["metadata"]["labels"]
+    assert not _one("Service")["spec"]["selector"].items() <= labels.items()
+
+
+def test_arguments_are_options_of_the_commands():
+    """Every argument in a Deployment is an option that its command has."""
+    from tessera.cli.certs import run
     from tessera.cli.webhook import command
 
-    name, *arguments = _one("Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert name == "webhook"
-    options = {option for parameter in command.params for option in parameter.opts}
-    assert {argument.partition("=")[0] for argument in arguments} <= options
+    for name, words, one in (("gpu-webhook", ["webhook"], command), (CONTROLLER, ["certs", "run"], run)):
+        arguments = _one("Deployment", name)["spec"]["template"]["spec"]["containers"][0]["args"]
+        assert arguments[: len(words)] == words
+        options = {option for parameter in one.params for option in parameter.opts}
+        assert {argument.partition("=")[0] for argument in arguments[len(words) :]} <= options
 
 
 @pytest.mark.parametrize("text", ["{}\n"])

@@ -15,6 +15,30 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The controller of self-managed certificates. Another `app`: the webhook's Service must not lead to it. */}}
+{{- define "tessera.controllerName" -}}
+{{- printf "%s-certificates" (include "tessera.fullname" . | trunc 50 | trimSuffix "-") -}}
+{{- end -}}
+
+{{- define "tessera.controllerServiceAccountName" -}}
+{{- if .Values.certificates.controller.serviceAccount.create -}}
+{{- default (include "tessera.controllerName" .) .Values.certificates.controller.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.certificates.controller.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "tessera.controllerSelectorLabels" -}}
+app: {{ include "tessera.controllerName" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "tessera.controllerLabels" -}}
+{{ include "tessera.controllerSelectorLabels" . }}
+app.kubernetes.io/component: certificates
+{{ include "tessera.commonLabels" . }}
+{{- end -}}
+
 {{- define "tessera.pluginServiceAccountName" -}}
 {{- if .Values.devicePlugin.serviceAccount.create -}}
 {{- default .Values.devicePlugin.name .Values.devicePlugin.serviceAccount.name -}}
