@@ -1,14 +1,36 @@
-"""`tessera webhook` whose certificates last seconds: one more option, which the command that users have does not need."""
+"""`tessera webhook` and `tessera certs run` with certificates that last seconds, and a clock that may be wrong.
 
+More options, which the commands that users have do not need.
+"""
+
+import asyncio
 import json
 import sys
+import time
 from typing import Any
 
 import click
 
 from tessera.cli.app import run
+from tessera.cli.certs import run as certs_run
 from tessera.cli.webhook import command
 from tessera.webhook.certificates.rotation import Policy
+
+
+class WrongClock:
+    """The machine's clock, and some seconds."""
+
+    def __init__(self, ahead: float) -> None:
+        self._ahead = ahead
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def wall(self) -> float:
+        return time.time() + self._ahead
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
 
 def _policy(_: click.Context, __: click.Parameter, text: str) -> Policy:
@@ -16,6 +38,12 @@ def _policy(_: click.Context, __: click.Parameter, text: str) -> Policy:
     return Policy(**fields)
 
 
+def _clock(_: click.Context, __: click.Parameter, ahead: float) -> WrongClock:
+    return WrongClock(ahead)
+
+
 if __name__ == "__main__":
-    command.params.append(click.Option(["--certificate-policy"], required=True, callback=_policy))
+    for one in (command, certs_run):
+        one.params.append(click.Option(["--certificate-policy"], required=True, callback=_policy))
+    command.params.append(click.Option(["--certificate-clock"], type=float, default=0.0, callback=_clock))
     sys.exit(run(sys.argv[1:]))

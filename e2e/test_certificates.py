@@ -1,6 +1,12 @@
-"""The webhook's own certificates, with a real API server calling three replicas through a Service."""
+"""The webhook's own certificates, with a real API server calling replicas through a Service.
 
+Every process has the rights that the chart gives it, and no others: `tessera certs run` keeps the authority and the
+caBundle, replicas read them.
+"""
+
+import base64
 import json
+import re
 import socket
 import threading
 import urllib.error
@@ -11,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from e2e.chart import Helm
 from e2e.cluster import ApiError, Client, pods_path
 from e2e.cluster.api import Object
 from e2e.command import Running, tessera
@@ -18,43 +25,146 @@ from e2e.command import Running, tessera
 SERVICE = "gpu-webhook"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 # minutes and days become seconds; an API server hears of a new bundle within some milliseconds
-QUICK = {"look": 0.5, "settle": 3.0, "lag": 1.0, "leaf_life": 8.0, "renew_after": 2.0, "skew": 0.5}
+QUICK = {"look": 0.5, "settle": 3.0, "lag": 1.0, "leaf_life": 15.0, "renew_after": 2.0, "skew": 0.5}
 
 
-class Replica(Running):
-    """A `tessera webhook` with certificates of its own, on the machine's address."""
+_RIGHTS = (
+    "ServiceAccount",
+    "Secret",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Role",
+    "RoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+)
 
-    def __init__(self, cluster: Client, namespace: str, folder: Path, address: str, name: str) -> None:
-        super().__init__(
-            "webhook",
-            f"--listen={address}:0",
-            "--metrics-listen=127.0.0.1:0",
-            f"--kubeconfig={cluster.kubeconfig}",
-            f"--namespace={namespace}",
-            f"--webhook-configuration={namespace}",
+
+class Process(Running):
+    """A process with quick certificates, and a port for metrics and probes."""
+
+    def __init__(self, *options: str, log: Path) -> None:
+        quick = (
             f"--certificate-policy={json.dumps(QUICK)}",
+            "--metrics-listen=127.0.0.1:0",
             "--log-format=json",
-            "--shutdown-delay=0",
-            log=folder / f"{name}.log",
-            module="e2e.quick_certificates",
         )
-        self.until(lambda: len(self._ports()) == 2, what="both addresses in the log")
-        self._metrics_port, self.port = self._ports()
-        self.until(lambda: self.fetch("/readyz") == "ok\n", what="the replica ready")
+        super().__init__(*options, *quick, log=log, module="e2e.quick_certificates")
+        self.until(self.ports, what="an address in the log")
 
-    def _ports(self) -> list[int]:
-        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.endswith("}")]
-        return [int(line["address"].rpartition(":")[2]) for line in lines if "address" in line]
+    def lines(self) -> list[Object]:
+        """What it logged."""
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line.endswith("}")]
+
+    def ports(self) -> list[int]:
+        """Those it listens on: metrics first."""
+        return [int(line["address"].rpartition(":")[2]) for line in self.lines() if "address" in line]
 
     def fetch(self, path: str) -> str:
         """GET from the port of metrics and probes."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics_port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.ports()[0]}{path}", timeout=5) as answer:
                 text: str = answer.read().decode()
                 return text
         except urllib.error.HTTPError as error:
             with error:
                 return error.read().decode()
+
+    def metric(self, name: str) -> float | None:
+        """The value of a metric without labels."""
+        found = re.search(rf"^{name} (\S+)$", self.fetch("/metrics"), re.MULTILINE)
+        return float(found[1]) if found else None
+
+    def until_ready(self) -> None:
+        """Wait for /readyz."""
+        self.until(lambda: self.fetch("/readyz") == "ok\n", what="ready")
+
+
+class Installation:
+    """What the chart installs, as processes on this machine: their accounts and rights are the chart's."""
+
+    def __init__(self, cluster: Client, namespace: str, folder: Path, stack: ExitStack) -> None:
+        self.cluster, self.namespace, self._folder, self._stack = cluster, namespace, folder, stack
+        self._address = _address()
+        values = {"webhook": {"configurationName": namespace}, "tests": {"enabled": False}}
+        rendered = Helm(folder).render(values, namespace=namespace)
+        rights = "\n".join(json.dumps(one) for one in rendered if one["kind"] in _RIGHTS)
+        cluster.apply(rights)
+        stack.callback(cluster.kubectl, "delete", "--filename=-", "--ignore-not-found", stdin=rights)
+        cluster.add_node("certified", allocatable={"nvidia.com/mig-1g.10gb": 7})
+        stack.callback(cluster.remove_node, "certified")
+        cluster.api.create(CONFIGURATIONS, _configuration(namespace))
+        stack.callback(cluster.api.delete, f"{CONFIGURATIONS}/{namespace}")
+        self.keeper_account = self._kubeconfig(f"{SERVICE}-certificates")
+        self.replica_account = self._kubeconfig(SERVICE)
+        self.keeper = stack.enter_context(
+            Process("certs", "run", *self._names(self.keeper_account), log=folder / "keeper.log")
+        )
+
+    def _kubeconfig(self, account: str) -> Path:
+        document = json.loads(self.cluster.kubeconfig.read_text())
+        token = self.cluster.kubectl("create", "token", account, f"--namespace={self.namespace}").strip()
+        document["users"] = [{"name": one["name"], "user": {"token": token}} for one in document["users"]]
+        path = self._folder / f"{account}.kubeconfig"
+        path.write_text(json.dumps(document))
+        return path
+
+    def _names(self, kubeconfig: Path) -> tuple[str, ...]:
+        return (
+            f"--kubeconfig={kubeconfig}",
+            f"--namespace={self.namespace}",
+            f"--webhook-configuration={self.namespace}",
+        )
+
+    def replica(self, name: str, *options: str) -> Process:
+        """Start a webhook that only reads."""
+        names = self._names(self.replica_account)
+        listen = (f"--listen={self._address}:0", "--shutdown-delay=0", "--read-only-certificates")
+        log = self._folder / f"{name}.log"
+        return self._stack.enter_context(Process("webhook", *listen, *names, *options, log=log))
+
+    def serve(self, replicas: list[Process]) -> "Users":
+        """Replicas that are ready and behind the Service, and people who create pods."""
+        for one in replicas:
+            one.until_ready()
+            one.until(lambda one=one: len(one.ports()) == 2, what="both addresses in the log")
+        for each in _service([one.ports()[1] for one in replicas], self._address):
+            self.cluster.apply(json.dumps(each), namespace=self.namespace)
+        users = Users(self.cluster, self.namespace)
+        self.cluster.wait(users.reached, what="the first call")
+        self._stack.callback(users.over.set)
+        users.start()
+        return users
+
+    def certs(self, *words: str) -> str:
+        """`tessera certs` as an administrator."""
+        done = tessera("certs", *words, *self._names(self.cluster.kubeconfig))
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def authorities(self) -> list[Object]:
+        """As `certs show` shows them."""
+        found: list[Object] = json.loads(self.certs("show", "-o", "json"))
+        return found
+
+    def secret(self) -> dict[str, str]:
+        """The data of the Secret."""
+        found: dict[str, str] = self.cluster.api.get(self.secret_path).get("data") or {}
+        return found
+
+    @property
+    def secret_path(self) -> str:
+        """Where the authority is kept."""
+        return f"/api/v1/namespaces/{self.namespace}/secrets/{SERVICE}-ca"
+
+    def patch_configuration(self, account: Path, change: Object) -> str:
+        """Try to change the webhook configuration's only webhook, as a dry run; what the API server has against it."""
+        body = json.dumps({"webhooks": [{"name": "gpu-allocation.k8s.io", **change}]})
+        done = self.cluster.try_kubectl(
+            f"--kubeconfig={account}", "patch", "mutatingwebhookconfiguration", self.namespace,
+            "--dry-run=server", f"--patch={body}",
+        )  # fmt: skip
+        return done.stderr if done.returncode else ""
 
 
 def _address() -> str:
@@ -126,6 +236,11 @@ class Users(threading.Thread):
             except ApiError as error:
                 self.failures.append(str(error))
 
+    def stop(self) -> None:
+        """No more pods."""
+        self.over.set()
+        self.join(10)
+
     def create(self) -> Object:
         """Create a pod, as far as admission goes; the webhook gives it what the one node has."""
         container = {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/mig-2g.20gb": "1"}}}
@@ -142,47 +257,122 @@ class Users(threading.Thread):
             return False
 
 
-def test_fault_14_rotation(own_control_plane: Client, namespace: str, tmp_path: Path) -> None:
-    """Three replicas agree on an authority, and change to another without one failed call."""
-    cluster, address = own_control_plane, _address()
-
-    def certs(*words: str) -> str:
-        names = ("-n", namespace, "--webhook-configuration", namespace, "--kubeconfig", cluster.kubeconfig)
-        done = tessera("certs", *words, *names)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def authorities() -> list[Object]:
-        found: list[Object] = json.loads(certs("show", "-o", "json"))
-        return found
-
-    cluster.add_node("certified", allocatable={"nvidia.com/mig-1g.10gb": 7})
+@pytest.fixture
+def installation(own_control_plane: Client, namespace: str, tmp_path: Path) -> Iterator[Installation]:
+    """The rights of the chart, and `tessera certs run`."""
     with ExitStack() as stack:
-        stack.callback(cluster.remove_node, "certified")
-        cluster.api.create(CONFIGURATIONS, _configuration(namespace))
-        stack.callback(cluster.api.delete, f"{CONFIGURATIONS}/{namespace}")
-        replicas = [
-            stack.enter_context(Replica(cluster, namespace, tmp_path, address, f"replica-{n}"))
-            for n in range(3)
-        ]
-        (first,) = authorities()
-        for one in _service([replica.port for replica in replicas], address):
-            cluster.apply(json.dumps(one), namespace=namespace)
-        users = Users(cluster, namespace)
-        cluster.wait(users.reached, what="the first call")
-        users.start()
-        assert "follows" in certs("rotate")
+        yield Installation(own_control_plane, namespace, tmp_path, stack)
 
-        def over() -> bool:
-            found = authorities()
-            return len(found) == 1 and found[0]["sha256"] != first["sha256"]
 
-        cluster.wait(over, what="the end of the rotation", timeout=45)
-        users.over.set()
-        users.join(10)
-        assert users.failures == []
-        assert users.created > 50
-        for replica in replicas:
-            metrics = replica.fetch("/metrics")
-            assert "gpu_webhook_certificate_errors_total 0" in metrics
-            assert "gpu_webhook_certificate_trusted 1" in metrics
+def test_fault_14_rotation(installation: Installation) -> None:
+    """Three replicas that only read change from one authority to another without one failed call."""
+    replicas = [installation.replica(f"replica-{n}") for n in range(3)]
+    users = installation.serve(replicas)
+    (first,) = installation.authorities()
+    assert "follows" in installation.certs("rotate")
+
+    def over() -> bool:
+        found = installation.authorities()
+        return len(found) == 1 and found[0]["sha256"] != first["sha256"]
+
+    installation.cluster.wait(over, what="the end of the rotation", timeout=60)
+    users.stop()
+    assert users.failures == []
+    assert users.created > 50
+    for replica in replicas:
+        assert replica.metric("gpu_webhook_certificate_errors_total") == 0
+        assert replica.metric("gpu_webhook_certificate_trusted") == 1
+    assert installation.keeper.metric("gpu_webhook_certificate_errors_total") == 0
+
+
+def test_only_the_controller_may_change_the_bundle_and_nothing_else(installation: Installation) -> None:
+    """The webhook's account changes nothing of its configuration; the controller's changes the caBundle, and no rule."""
+    installation.keeper.until_ready()
+    rules: Object = {
+        "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}]
+    }
+    bundle: Object = {"clientConfig": {"caBundle": base64.b64encode(b"x").decode()}}
+    for change in (rules, bundle):
+        assert "forbidden" in installation.patch_configuration(installation.replica_account, change).lower()
+    installation.cluster.wait(
+        lambda: installation.patch_configuration(installation.keeper_account, rules),
+        what="the policy in force",
+    )
+    changes: list[Object] = [
+        rules,
+        {"failurePolicy": "Ignore"},
+        {"namespaceSelector": {"matchLabels": None}},
+        {"timeoutSeconds": 30},
+        {"clientConfig": {"service": {"name": "other", "namespace": "default"}}},
+    ]
+    for change in changes:
+        refusal = installation.patch_configuration(installation.keeper_account, change)
+        assert "may change the caBundle only" in refusal, change
+    certificate = installation.certs("export")
+    trusted = {"clientConfig": {"caBundle": base64.b64encode(certificate.encode() * 2).decode()}}
+    assert installation.patch_configuration(installation.keeper_account, trusted) == ""
+
+
+@pytest.mark.parametrize("years", [-8, 8])
+def test_fault_41_clock_of_one_replica_is_wrong(installation: Installation, years: int) -> None:
+    """A replica whose clock is wrong by years is not ready and says why; nothing is written, and the others go on."""
+    good = installation.replica("good")
+    users = installation.serve([good])
+    before = installation.secret()
+    wrong = installation.replica("wrong", f"--certificate-clock={years * 365 * 86400}")
+    side = "ahead of" if years > 0 else "behind"
+    wrong.until(
+        lambda: f"this machine's clock is 2920 days {side} the API server's" in wrong.fetch("/readyz"),
+        what="a word on the clock",
+    )
+    offset = wrong.metric("gpu_webhook_clock_offset_seconds")
+    assert offset is not None
+    assert abs(offset + years * 365 * 86400) < 60
+    wrong.until(lambda: (wrong.metric("gpu_webhook_certificate_errors_total") or 0) > 3, what="some looks")
+    assert any(side in str(line.get("error")) for line in wrong.lines())
+    assert installation.secret() == before
+    users.stop()
+    assert users.failures == []
+    assert good.metric("gpu_webhook_certificate_trusted") == 1
+
+
+def test_fault_31_bundle_emptied_and_rights_gone(installation: Installation) -> None:
+    """The caBundle is emptied and no account may read it any more: the metric says so, and the log says why."""
+    replica = installation.replica("replica")
+    replica.until_ready()
+    replica.until(lambda: replica.metric("gpu_webhook_certificate_trusted") == 1, what="trust")
+    for name in (SERVICE, f"{SERVICE}-certificates"):
+        installation.cluster.kubectl("delete", "clusterrolebinding", name)
+    path = f"{CONFIGURATIONS}/{installation.namespace}"
+    empty = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
+    installation.cluster.api.patch(path, empty, kind="json")
+    replica.until(lambda: replica.metric("gpu_webhook_certificate_trusted") == 0, what="the metric at 0")
+    replica.until(
+        lambda: any("forbidden" in str(line.get("error")).lower() for line in replica.lines()), what="why"
+    )
+    keeper = installation.keeper
+    keeper.until(
+        lambda: any("forbidden" in str(line.get("error")).lower() for line in keeper.lines()),
+        what="the controller saying why",
+    )
+
+
+def test_damaged_authority_is_replaced(installation: Installation) -> None:
+    """With the chart's rights a damaged Secret is set aside and a new authority made, without one failed call."""
+    users = installation.serve([installation.replica(f"replica-{n}") for n in range(2)])
+    (first,) = installation.authorities()
+    damage = {"data": {"ca.key": base64.b64encode(b"nonsense").decode()}}
+    installation.cluster.api.patch(installation.secret_path, damage)
+    damaged = installation.secret()
+
+    def replaced() -> bool:
+        if "damaged-ca.key" not in installation.secret() or "ca.key" not in installation.secret():
+            return False
+        found = installation.authorities()
+        return len(found) == 1 and found[0]["sha256"] != first["sha256"]
+
+    installation.cluster.wait(replaced, what="a new authority", timeout=60)
+    users.stop()
+    assert users.failures == []
+    kept = installation.secret()
+    assert {name: kept[f"damaged-{name}"] for name in damaged} == damaged

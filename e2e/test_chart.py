@@ -28,7 +28,11 @@ _CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 _SWITCHES: tuple[tuple[dict[str, Any], ...], ...] = (
     (
         {},
-        {"certificates": {"controller": {"replicaCount": 2, "serviceAccount": {"annotations": {"x": "y"}}}}},
+        {
+            "certificates": {
+                "controller": {"restrictToBundle": False, "serviceAccount": {"annotations": {"x": "y"}}}
+            }
+        },
         {"certificates": {"mode": "cert-manager"}},
         {
             "certificates": {
