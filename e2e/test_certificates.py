@@ -79,6 +79,10 @@ class Process(Running):
         """Wait for /readyz."""
         self.until(lambda: self.fetch("/readyz") == "ok\n", what="ready")
 
+    def until_trusted(self) -> None:
+        """Wait until it has seen so; a busy machine may miss looks, which come twice a second here."""
+        self.until(lambda: self.metric("gpu_webhook_certificate_trusted") == 1, what="trust seen")
+
 
 class Installation:
     """What the chart installs, as processes on this machine: their accounts and rights are the chart's."""
@@ -281,7 +285,7 @@ def test_fault_14_rotation(installation: Installation) -> None:
     assert users.created > 50
     for replica in replicas:
         assert replica.metric("gpu_webhook_certificate_errors_total") == 0
-        assert replica.metric("gpu_webhook_certificate_trusted") == 1
+        replica.until_trusted()
     assert installation.keeper.metric("gpu_webhook_certificate_errors_total") == 0
 
 
@@ -333,14 +337,14 @@ def test_fault_41_clock_of_one_replica_is_wrong(installation: Installation, year
     assert installation.secret() == before
     users.stop()
     assert users.failures == []
-    assert good.metric("gpu_webhook_certificate_trusted") == 1
+    good.until_trusted()
 
 
 def test_fault_31_bundle_emptied_and_rights_gone(installation: Installation) -> None:
     """The caBundle is emptied and no account may read it any more: the metric says so, and the log says why."""
     replica = installation.replica("replica")
     replica.until_ready()
-    replica.until(lambda: replica.metric("gpu_webhook_certificate_trusted") == 1, what="trust")
+    replica.until_trusted()
     for name in (SERVICE, f"{SERVICE}-certificates"):
         installation.cluster.kubectl("delete", "clusterrolebinding", name)
     path = f"{CONFIGURATIONS}/{installation.namespace}"
