@@ -361,6 +361,17 @@ def test_fault_31_bundle_emptied_and_rights_gone(installation: Installation) -> 
     )
 
 
+def test_deleted_secret_is_made_by_hand(installation: Installation) -> None:
+    """A Secret that was deleted cannot be created with the chart's rights: the log says what to type, and that works."""
+    installation.serve([installation.replica("replica")])
+    installation.cluster.api.delete(installation.secret_path)
+    said = f"kubectl create secret generic {SERVICE}-ca -n {installation.namespace}"
+    keeper = installation.keeper
+    keeper.until(lambda: any(said in str(line.get("error")) for line in keeper.lines()), what="what to type")
+    installation.cluster.kubectl(*said.split()[1:])
+    installation.cluster.wait(lambda: "ca.key" in installation.secret(), what="a new authority")
+
+
 def test_damaged_authority_is_replaced(installation: Installation) -> None:
     """With the chart's rights a damaged Secret is set aside and a new authority made, without one failed call."""
     users = installation.serve([installation.replica(f"replica-{n}") for n in range(2)])

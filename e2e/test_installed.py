@@ -170,12 +170,13 @@ def _said(installed: Installation, namespace: str, name: str) -> str:
 
 
 def test_pods_run_as_little_as_they_need(installed: Installation) -> None:
-    """Two replicas in a namespace that enforces "restricted"; the plugin is root without a single capability."""
+    """Webhook and certificate controller in a namespace that enforces "restricted"; the plugin is root without a capability."""
     cluster = installed.cluster
     assert len(installed.webhook_pods()) == 2
     me = "import os; print(os.getuid(), open('/proc/self/status').read().split('CapEff:')[1].split()[0])"
     for target, namespace, expected in (
         ("deployment/gpu-webhook", NAMESPACE, "65532 0000000000000000\n"),
+        ("deployment/gpu-webhook-certificates", NAMESPACE, "65532 0000000000000000\n"),
         ("daemonset/tessera-device-plugin", PLUGIN_NAMESPACE, "0 0000000000000000\n"),
     ):
         found = cluster.kubectl("exec", "-n", namespace, target, "--", "/usr/bin/python3", "-c", me)

@@ -169,9 +169,8 @@ class CertificateManager:
         if self._damaged is None or self._damaged[0] != secret.version:
             self._damaged = (secret.version, now)
         changes = set_aside(secret.data)
-        waited = (
-            now - self._damaged[1] >= self._policy.settle
-        )  # whoever is mending it by hand may need two steps
+        # not at once: a person who mends it by hand may need two steps
+        waited = now - self._damaged[1] >= self._policy.settle
         if changes is None or not waited or Duty.KEEP not in self._duties:
             raise error
         await self._store.write_secret(secret.version, changes)

@@ -5,6 +5,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from tessera.core.errors import TesseraError
 from tessera.kube.errors import ApiError, BadResponse
 from tessera.kube.rest.client import Client, PatchType
 from tessera.kube.rest.paths import path_of
@@ -36,6 +37,10 @@ class _Configuration(msgspec.Struct):
 class _Secret(msgspec.Struct):
     metadata: _Meta
     data: dict[str, bytes] | None = None
+
+
+class MissingSecret(TesseraError):
+    """The Secret is not there, and only another can make it."""
 
 
 class KubeStore:
@@ -79,7 +84,15 @@ class KubeStore:
             "type": "Opaque",
             "data": {name: value for name, value in data.items() if value is not None},
         }
-        await _racing(self.client.create(self._secrets, body))
+        try:
+            await _racing(self.client.create(self._secrets, body))
+        except ApiError as error:
+            if error.code != 403:
+                raise
+            raise MissingSecret(
+                f"{self.secret_name} does not exist, and the right to create it is not given; create it empty, and it is "
+                f"filled: kubectl create secret generic {self._secret} -n {self.namespace}"
+            ) from error
 
     async def write_secret(self, version: str, data: Mapping[str, bytes | None]) -> None:
         """Change these keys; labels and whatever else is there stays."""
