@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tessera.cli.app import run
+from tessera.kube.rest.client import Client as KubeClient
 from tessera.simulation.control_plane.apiserver import ApiServer
 from tessera.simulation.control_plane.kinds import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, NODES, SECRETS
 from tests.webhook.support import PAIR, Client, LoopThread, Pair, make_pair
@@ -245,7 +246,7 @@ def certs(stage: Stage, *words: str) -> int:
     return run(["certs", *words, "--kubeconfig", str(stage.kubeconfig)])
 
 
-def test_in_a_cluster(stage, capsys, tmp_path):
+def test_in_a_cluster(stage, capsys, tmp_path, monkeypatch):
     """Nodes by list and watch, certificates of its own; `certs` shows, exports and rotates them."""
     assert certs(stage, "show") == 1
     assert "Secret gpu-webhook/gpu-webhook-ca does not exist" in capsys.readouterr().err
@@ -262,6 +263,10 @@ def test_in_a_cluster(stage, capsys, tmp_path):
         assert 'gpu_webhook_certificate_expiry_timestamp_seconds{certificate="authority"}' in metrics
         assert "gpu_webhook_certificate_trusted 1\n" in metrics
         capsys.readouterr()
+        with monkeypatch.context() as elsewhere:  # a person's machine whose clock is wrong makes no authority
+            elsewhere.setattr(KubeClient, "server_date", property(lambda _: time.time() + 86400))
+            assert certs(stage, "rotate") == 1
+            assert "this machine's clock is 24 hours behind the API server's" in capsys.readouterr().err
         assert certs(stage, "rotate") == 0
         assert "published by the replicas within seconds" in capsys.readouterr().out
         assert certs(stage, "rotate") == 0
