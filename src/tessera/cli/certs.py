@@ -1,6 +1,5 @@
 """`tessera certs`: the webhook's own certificate authority."""
 
-import json
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -11,6 +10,7 @@ import click
 
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.output import Output, no_headers_option, output_option
 from tessera.cli.common.terminal import Style, table
 from tessera.core.errors import TesseraError
 
@@ -27,7 +27,12 @@ _TRIES: Final = 5  # when another client changes the Secret at the same moment
 _WHERE: Final[tuple[Callable[[Any], Any], ...]] = (
     cluster_options,
     click.option(
-        "-n", "--namespace", default="gpu-webhook", show_default=True, help="The webhook's own namespace."
+        "-n",
+        "--namespace",
+        default="gpu-webhook",
+        show_default=True,
+        shell_complete=completing.namespaces,
+        help="The webhook's own namespace.",
     ),
     click.option(
         "--ca-secret", default="gpu-webhook-ca", show_default=True, help="The Secret that keeps it."
@@ -57,16 +62,17 @@ def command() -> None:
 
 
 @command.command()
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@output_option("table")
+@no_headers_option
 @_where
-def show(output: str, **where: Any) -> int:
+def show(output: Output, no_headers: bool, **where: Any) -> int:
     """Show the authorities, and which of them the API servers trust.
 
     Exit code 0 when the one that signs is trusted, 1 when it is not.
     """
     found = _call(where, _describe)
-    if output == "json":
-        click.echo(json.dumps(found, indent=2))
+    if output.is_document:
+        output.print(found)
     else:
         style = Style.of(sys.stdout)
         rows: list[tuple[str, ...]] = [("ROLE", "FINGERPRINT", "VALID FROM", "VALID UNTIL", "PUBLISHED", "")]
@@ -75,7 +81,8 @@ def show(output: str, **where: Any) -> int:
             note = f"until {one['retiresAt']}" if one["retiresAt"] else ""
             rows.append((one["role"], one["sha256"][:16], one["notBefore"], one["notAfter"], published, note))
         heading, *lines = table(rows)
-        click.echo(style.bold(heading))
+        if not no_headers:
+            click.echo(style.bold(heading))
         for line in lines:
             click.echo(line)
     return 0 if found[0]["published"] else 1

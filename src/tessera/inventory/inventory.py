@@ -42,6 +42,7 @@ class Inventory:
 
     keep: Callable[[str], bool]
     selector: LabelSelector = EVERYTHING  # of nodes
+    names: frozenset[str] = frozenset()  # of nodes; without any, all count
     holds: Callable[[PodUse], bool] = lambda _: False  # which pods to keep, beside adding them up
     places: bool = False  # whether to read where these pods may go
     capacity: Capacity = field(default_factory=Capacity)
@@ -60,7 +61,9 @@ class Inventory:
         return decode_pod_use(raw, self.keep, where=self.holds if self.places else None)
 
     def put(self, one: InventoryNode) -> None:
-        """Take a node in."""
+        """Take a node in, if it is asked about."""
+        if self.names and one.node.name not in self.names:
+            return
         self.capacity.put_node(one.node)
         if one.gpus.label or one.gpus.layout is not None or one.gpus.mapping is not None:
             self.gpus[one.node.name] = one.gpus

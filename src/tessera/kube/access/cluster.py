@@ -1,6 +1,7 @@
 """Where a cluster is and how to get in: the values that configuration ends in and the client begins with."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -146,3 +147,16 @@ class Cluster:
     namespace: str = "default"
     headers: tuple[tuple[str, str], ...] = ()  # impersonation
     source: str = ""  # for people: where all this was found
+
+
+def impersonation(
+    user: str, groups: Sequence[str], where: str, more: Sequence[tuple[str, str]] = ()
+) -> tuple[tuple[str, str], ...]:
+    """The headers by which we act as another user; `where` names the field in errors."""
+    headers = [("Impersonate-User", user)] if user else []
+    headers += [*more, *(("Impersonate-Group", group) for group in groups)]
+    if headers and not user:
+        raise InvalidKubeconfig(f"{where}: missing; groups and the like need a user to go with")
+    if not all(text.isascii() and text.isprintable() for header in headers for text in header):
+        raise InvalidKubeconfig(f"{where}: printable ASCII characters only")
+    return tuple(headers)
