@@ -11,6 +11,7 @@ import pytest
 from tessera.cli.capacity.documents import document
 from tessera.cli.capacity.order import in_order_of
 from tessera.cli.capacity.screens import ChangedLines, Documents, Picture
+from tessera.cli.common.cluster import ClusterChoice
 from tessera.cli.common.output import Output
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import is_any_gpu
@@ -363,17 +364,17 @@ def test_watch_command(served, command, monkeypatch):
 
 def test_named_nodes(saved, served, command):
     """Only the nodes that are named count; one that is not there is said."""
-    assert saved("v100") == (
-        0,
-        "NODE  PRODUCT     RESOURCE        ALLOCATABLE  ALLOCATED  AVAILABLE\n"
-        "v100  Tesla-V100  nvidia.com/gpu  8            4          4\n"
-        "\n"
-        "TOTAL  RESOURCE                ALLOCATABLE  ALLOCATED  AVAILABLE  ASKED FOR\n"
-        "all    nvidia.com/gpu          8            4          4          0\n"
-        "all    nvidia.com/mig-1g.10gb  0            0          0          1\n"
-        "all    nvidia.com/mig-2g.20gb  0            0          0          3\n",
+    code, out, err = saved("v100")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "NODE  PRODUCT     RESOURCE        ALLOCATABLE  ALLOCATED  AVAILABLE",
+        "v100  Tesla-V100  nvidia.com/gpu  8            4          4",
         "",
-    )
+        "TOTAL  RESOURCE                ALLOCATABLE  ALLOCATED  AVAILABLE  ASKED FOR",
+        "all    nvidia.com/gpu          8            4          4          0",
+        "all    nvidia.com/mig-1g.10gb  0            0          0          1",
+        "all    nvidia.com/mig-2g.20gb  0            0          0          3",
+    ]
     assert saved("v100", "sim-1", "-o", "name")[1] == "node/sim-1\nnode/v100\n"
     assert saved("nope", "v100", "gone") == (2, "", "tessera: saved.json: no node nope, gone\n")
     served.add(*OBJECTS[:-1])
@@ -383,13 +384,11 @@ def test_named_nodes(saved, served, command):
 
 def test_no_headers(saved):
     """Rows and nothing else, for `while read`; in CSV too."""
-    assert saved("v100", "--no-headers", "--resource", "gpu") == (
-        0,
-        "v100  Tesla-V100  nvidia.com/gpu  8            4          4\n"
-        "\n"
-        "all    nvidia.com/gpu  8            4          4          0\n",
+    assert saved("v100", "--no-headers", "--resource", "gpu")[1].splitlines() == [
+        "v100  Tesla-V100  nvidia.com/gpu  8            4          4",
         "",
-    )
+        "all    nvidia.com/gpu  8            4          4          0",
+    ]
     assert (
         saved("v100", "--no-headers", "--resource", "gpu", "-o", "csv")[1]
         == "v100,Tesla-V100,nvidia.com/gpu,8,4,4,\n"
@@ -440,10 +439,16 @@ def test_options_that_do_not_go_together(saved, args, complaint):
 def test_acting_as_another_user(served, command):
     """`--as` and `--as-group` are sent with every request, as kubectl sends them; groups need a user."""
     served.add(*OBJECTS[:-1])
-    words = ["capacity", "--kubeconfig", served.kubeconfig, "--as-group", "a", "--as-group", "b"]
+    words = ["capacity", "--kubeconfig", served.kubeconfig, "--as-group", "ml"]
     assert command(*words, "--as", "jane") == (0, TABLE, "")
     for request in served.server.requests:
         sent = {name: value for name, value in request.headers.items() if name.startswith("impersonate")}
-        assert sent == {"impersonate-user": "jane", "impersonate-group": "a, b"}
+        assert sent == {"impersonate-user": "jane", "impersonate-group": "ml"}
+    several = ClusterChoice(served.kubeconfig, user="jane", groups=("a", "b")).find()
+    assert several.headers == (
+        ("Impersonate-User", "jane"),
+        ("Impersonate-Group", "a"),
+        ("Impersonate-Group", "b"),
+    )
     assert command(*words) == (2, "", "tessera: --as: missing; groups and the like need a user to go with\n")
     assert command(*words, "--as", "a\nb")[::2] == (2, "tessera: --as: printable ASCII characters only\n")

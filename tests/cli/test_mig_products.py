@@ -8,13 +8,13 @@ from tessera.core.mig.product import product_named
 
 def test_table(command):
     """A row for each card that is asked for; wide adds the label and how many of each profile fit."""
-    assert command("mig", "products", "H200", "a30") == (
-        0,
-        "PRODUCT  MEMORY  SLICES  PROFILES\n"
-        "H200     141 GB  8       1g.18gb 1g.18gb+me 1g.35gb 2g.35gb 3g.71gb 4g.71gb 7g.141gb\n"
-        "A30      24 GB   4       1g.6gb 1g.6gb+me 2g.12gb 2g.12gb+me 4g.24gb\n",
-        "",
-    )
+    code, out, err = command("mig", "products", "H200", "a30")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "PRODUCT  MEMORY  SLICES  PROFILES",
+        "H200     141 GB  8       1g.18gb 1g.18gb+me 1g.35gb 2g.35gb 3g.71gb 4g.71gb 7g.141gb",
+        "A30      24 GB   4       1g.6gb 1g.6gb+me 2g.12gb 2g.12gb+me 4g.24gb",
+    ]
     assert command("mig", "products", "A30", "-o", "wide", "--no-headers") == (
         0,
         "A30      24 GB   4       NVIDIA-A30  1g.6gb×4 1g.6gb+me×1 2g.12gb×2 2g.12gb+me×1 4g.24gb×1\n",
