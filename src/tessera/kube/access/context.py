@@ -3,7 +3,6 @@
 import base64
 from collections.abc import Mapping
 from typing import Any, Final, Literal, cast
-from urllib.parse import quote
 
 from tessera.kube.access.cluster import (
     Anonymous,
@@ -159,7 +158,5 @@ def _cluster_info(cluster: Entry[ClusterIn]) -> dict[str, Any]:
 
 def _impersonation(user: Entry[UserIn]) -> tuple[tuple[str, str], ...]:
     value = user.value
-    more = [("Impersonate-Uid", value.impersonate_uid)] if value.impersonate_uid else []
-    for key, values in value.impersonate_extra.items():
-        more += [(f"Impersonate-Extra-{quote(key, safe='')}", one) for one in values]
-    return impersonation(value.impersonate, value.impersonate_groups, user.where("as"), more)
+    groups, extra = value.impersonate_groups, value.impersonate_extra
+    return impersonation(value.impersonate, groups, user.where("as"), value.impersonate_uid, extra)
