@@ -106,7 +106,7 @@ def kinds(control_plane: Client) -> Iterator[Kinds]:
         control_plane.wait_for(path, name, _established, what=f"definition {name}")
     control_plane.api.create("/api/v1/namespaces", {"metadata": {"name": _DRY}})
     # a dry run leaves no account for the pod that comes after it
-    account = {"metadata": {"name": "gpu-webhook-test"}}
+    account = {"metadata": {"name": "gpu-webhook-test-account"}}
     control_plane.api.create(f"/api/v1/namespaces/{_DRY}/serviceaccounts", account)
     yield Kinds(control_plane)
     control_plane.api.delete(f"/api/v1/namespaces/{_DRY}")
@@ -166,6 +166,7 @@ def test_every_combination_is_accepted(helm: Helm, control_plane: Client, kinds:
         ({"devicePlugin": {"enabled": True}}, "devicePlugin.config must say which devices there are"),
         ({"devicePlugin": {"enabled": True, "config": {"static": [{}]}}}, "missing properties"),
         ({"image": {"digest": "latest"}}, "does not match pattern"),
+        ({"image": {"repository": ""}}, "image.repository is not set, and Tessera has no public image: build the image"),
     ],
 )
 def test_bad_values_are_refused(helm: Helm, values: dict[str, Any], complaint: str) -> None:
