@@ -1,6 +1,8 @@
 """`-o`: the forms of documents, and kubectl's templates."""
 
 import json
+import shlex
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,6 +12,9 @@ from tessera.cli.common.jsonpath import Template
 from tessera.cli.common.output import Output
 from tessera.core.errors import InvalidInput
 from tessera.protocol import yaml
+from tests.cli.test_mig import sessions
+
+ROOT = Path(__file__).parents[2]
 
 DOCUMENT = {
     "nodes": [
@@ -46,6 +51,7 @@ DOCUMENT = {
         ("n={.number}, {.right}, {.none}", "n=3, true, null"),
         ('{"it\'s"}', "it's"),
         ("{@.number}", "3"),
+        ("{.nodes.[0].name}", "gpu-1"),
     ],
 )
 def test_templates_read_as_kubectl_reads_them(template, text):
@@ -115,3 +121,11 @@ def test_a_template_ends_its_lines_itself(command):
 def test_a_form_that_there_is_not(command, form, complaint):
     """Bad input, before anything is done."""
     assert command("version", "-o", form) == (2, "", complaint)
+
+
+@pytest.mark.parametrize(("line", "printed"), sessions(ROOT / "docs" / "command-line.md"))
+def test_the_page_tells_the_truth(command, line, printed, monkeypatch):
+    """Every command on the page prints what the page says."""
+    monkeypatch.chdir(ROOT)
+    _, out, err = command(*shlex.split(line)[1:])
+    assert out + err == printed

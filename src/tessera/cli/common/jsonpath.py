@@ -19,11 +19,11 @@ _QUOTED: Final = r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'"""
 _PIECE: Final = re.compile(rf"(?P<text>[^{{}}]+)|\{{(?P<action>(?:{_QUOTED}|[^{{}}\"'])*)\}}", re.DOTALL)
 _STEP: Final = re.compile(
     rf"""(?P<deep>\.\.(?=[^.]))?
-    (?: \[\s*(?P<quoted>{_QUOTED})\s*\]
-      | \[\?\((?P<filter>(?:{_QUOTED}|[^"'])*?)\)\]
-      | \[\s*(?P<places>-?\d+(?:\s*,\s*-?\d+)*)\s*\]
-      | \[\s*(?P<begin>-?\d*)\s*:\s*(?P<end>-?\d*)\s*(?::\s*(?P<step>[1-9]\d*))?\s*\]
-      | (?P<all>\[\s*\*\s*\]|(?(deep)|\.)\*)
+    (?: \.?\[\s*(?P<quoted>{_QUOTED})\s*\]
+      | \.?\[\?\((?P<filter>(?:{_QUOTED}|[^"'])*?)\)\]
+      | \.?\[\s*(?P<places>-?\d+(?:\s*,\s*-?\d+)*)\s*\]
+      | \.?\[\s*(?P<begin>-?\d*)\s*:\s*(?P<end>-?\d*)\s*(?::\s*(?P<step>[1-9]\d*))?\s*\]
+      | (?P<all>\.?\[\s*\*\s*\]|(?(deep)|\.)\*)
       | (?(deep)|\.)(?P<name>(?:\\.|[^\s.\[\]\\*])+)
     )""",
     re.VERBOSE,
