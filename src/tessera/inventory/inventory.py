@@ -42,12 +42,12 @@ class Inventory:
 
     keep: Callable[[str], bool]
     selector: LabelSelector = EVERYTHING  # of nodes
-    names: frozenset[str] = frozenset()  # of nodes; without any, all count
     holds: Callable[[PodUse], bool] = lambda _: False  # which pods to keep, beside adding them up
     places: bool = False  # whether to read where these pods may go
     capacity: Capacity = field(default_factory=Capacity)
     gpus: dict[str, GpuNode] = field(default_factory=dict)  # of nodes that say something about them
     pods: list[PodUse] = field(default_factory=list)
+    names: frozenset[str] = frozenset()  # of the nodes that count; without any, all do
 
     # reading one object
 
