@@ -62,7 +62,7 @@ def test_validate(busy):
         (["show", "--cluster", "-l", "a=b"], "tessera: no node of the cluster has an annotation run.ai/mig.config\n"),
         (["convert", "--cluster", "--to", "counts"], "tessera: 2 layouts (node gpu-0, node gpu-1); convert takes one at a time: name one node\n"),
         (["validate", "gpu-1"], "tessera mig validate: -l, --kubeconfig, --context and --as go with --cluster (see tessera mig validate --help)\n"),
-        (["plan", "1g.10gb=1"], "tessera mig plan: --from, -l, --kubeconfig and --context go with --from-pending and --defragment (see tessera mig plan --help)\n"),
+        (["plan", "1g.10gb=1"], "tessera mig plan: --from, -l, --kubeconfig, --context and --as go with --from-pending and --defragment (see tessera mig plan --help)\n"),
         (["plan", "1g.10gb=1", "--from-pending"], "tessera mig plan: say what is wanted: counts such as 2g.20gb=5, a file, --from-pending or --defragment (see tessera mig plan --help)\n"),
         (["plan", "1g.10gb=1", "--defragment", "1g.10gb=1"], "tessera mig plan: say what is wanted: counts such as 2g.20gb=5, a file, --from-pending or --defragment (see tessera mig plan --help)\n"),
         (["plan", "--defragment", "1g.10gb=1", "-o", "runai"], "tessera mig plan: --defragment takes a cluster's cards, and -o table, json or yaml (see tessera mig plan --help)\n"),
