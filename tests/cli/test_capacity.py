@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -452,3 +454,16 @@ def test_acting_as_another_user(served, command):
     )
     assert command(*words) == (2, "", "tessera: --as: missing; groups and the like need a user to go with\n")
     assert command(*words, "--as", "a\nb")[::2] == (2, "tessera: --as: printable ASCII characters only\n")
+
+
+def test_a_reader_of_changes_that_leaves(served):
+    """`capacity --watch | head` ends with 0 and without a word when the next change finds no reader."""
+    served.add(*OBJECTS[:-1])
+    words = [sys.executable, "-m", "tessera", "capacity", "--watch", "--kubeconfig", served.kubeconfig]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith("NODE")
+        process.stdout.close()
+        served.change_pod("a", lambda one: one["status"].update(phase="Failed"))
+        assert (process.wait(30), process.stderr.read()) == (0, "")
