@@ -67,7 +67,9 @@ class Helm:
         return done.stdout
 
     def render(self, values: Mapping[str, Any], *, namespace: str = "gpu-webhook") -> list[Object]:
-        """The objects that the chart makes, its tests included."""
+        """The objects that the chart makes, its tests included; of an image somewhere unless the values name one."""
+        image = {"repository": "registry.example/tessera", **values.get("image", {})}
+        values = {**values, "image": image}
         text = self("template", "tessera", CHART, f"--namespace={namespace}", values=values)
         return [document for document in yaml.load_all(text, "chart") if document]
 

@@ -111,7 +111,7 @@ def kinds(control_plane: Client) -> Iterator[Kinds]:
         control_plane.wait_for(path, name, _established, what=f"definition {name}")
     control_plane.api.create("/api/v1/namespaces", {"metadata": {"name": _DRY}})
     # a dry run leaves no account for the pod that comes after it
-    account = {"metadata": {"name": "gpu-webhook-test"}}
+    account = {"metadata": {"name": "gpu-webhook-test-account"}}
     control_plane.api.create(f"/api/v1/namespaces/{_DRY}/serviceaccounts", account)
     yield Kinds(control_plane)
     control_plane.api.delete(f"/api/v1/namespaces/{_DRY}")
@@ -175,6 +175,10 @@ def test_every_combination_is_accepted(helm: Helm, control_plane: Client, kinds:
         ({"devicePlugin": {"enabled": True}}, "devicePlugin.config must say which devices there are"),
         ({"devicePlugin": {"enabled": True, "config": {"static": [{}]}}}, "missing properties"),
         ({"image": {"digest": "latest"}}, "does not match pattern"),
+        (
+            {"image": {"repository": ""}},
+            "image.repository is not set, and Tessera has no public image: build the image",
+        ),
     ],
 )
 def test_bad_values_are_refused(helm: Helm, values: dict[str, Any], complaint: str) -> None:
@@ -182,6 +186,40 @@ def test_bad_values_are_refused(helm: Helm, values: dict[str, Any], complaint: s
     with pytest.raises(HelmError) as refused:
         helm.render(values)
     assert complaint in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "told", "not_told"),
+    [
+        ({}, ["The webhook gpu-webhook: 3 replicas", "helm test tessera"], ["device plugin"]),
+        ({"tests": {"enabled": False}}, ["tessera doctor -n"], ["helm test"]),
+        (
+            {"webhook": {"enabled": False}, "devicePlugin": {"enabled": True, "config": {"nvml": {}}}},
+            ["The device plugin tessera-device-plugin"],
+            ["webhook", "helm test", "doctor"],
+        ),
+    ],
+)
+def test_notes_speak_of_what_is_installed(
+    helm: Helm, values: dict[str, Any], told: list[str], not_told: list[str]
+) -> None:
+    """No webhook is told of where none is, and no test is offered that is not there."""
+    image = {"image": {"repository": "registry.example/tessera"}}
+    printed = helm("install", "tessera", CHART, "-n=gpus", "--dry-run=client", values={**values, **image})
+    notes = printed.partition("NOTES:\n")[2]
+    assert [text for text in told if text not in notes] == []
+    assert [text for text in not_told if text in notes] == []
+
+
+def test_helm_test_lists_each_name_once(helm: Helm) -> None:
+    """`helm test` lists the objects of the test by their names alone: no two have the same."""
+    names = [
+        one["metadata"]["name"]
+        for one in helm.render({})
+        if one["metadata"].get("annotations", {}).get("helm.sh/hook") == "test"
+    ]
+    assert len(names) == len(set(names)) == 8
+    assert names.count("gpu-webhook-test") == 1
 
 
 def test_rendered_manifest_is_the_chart() -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from e2e.cluster import (
     pods_path,
     schedulable,
 )
+from e2e.cluster.images import tar, write_image
 from e2e.cluster.network import Network
 from e2e.cluster.versions import KUBERNETES
 from e2e.one_device_plugin import OneDevicePlugin
@@ -50,6 +52,25 @@ def test_api_server_answers_in_its_version(own_control_plane: Cluster) -> None:
     assert own_control_plane.api.text("/readyz") == "ok"
     version = json.loads(own_control_plane.kubectl("version", "--output=json"))
     assert version["serverVersion"]["gitVersion"] == version["clientVersion"]["gitVersion"] == KUBERNETES
+
+
+def test_images_are_loaded_into_a_running_cluster(cluster_with_node: ClusterWithNode, tmp_path: Path) -> None:
+    """`load` makes an archive's image known to the node, and `env` brings the ctr that shows it."""
+    archive = tmp_path / "image.tar"
+    write_image(archive, "localhost/loaded:1", tar({"bin/x": b""}), command=["x"])
+    tool = [sys.executable, "-m", "e2e.cluster"]
+    name = f"--name={cluster_with_node.folder.name}"
+    loaded = subprocess.run([*tool, "load", name, archive], capture_output=True, text=True, check=True)
+    assert "localhost/loaded:1" in loaded.stdout
+    variables = subprocess.run([*tool, "env", name], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["sh", "-c", f"{variables}\nctr images ls -q; kubectl get nodes -o name"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "localhost/loaded:1" in listed.stdout.splitlines()
+    assert f"node/{cluster_with_node.node_name}" in listed.stdout.splitlines()
 
 
 def test_scheduler_binds_to_nodes_that_are_objects(control_plane: Client, namespace: str) -> None:

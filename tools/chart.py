@@ -30,8 +30,9 @@ NAMESPACE: Final = "gpu-webhook"
 
 _HEAD: Final = """\
 # Tessera's webhook, for `kubectl apply -f`: the chart in charts/tessera, rendered with its defaults by `make deploy`.
-# Change the image to where you have pushed yours. What everything is for: docs/install.md.
+# REGISTRY in the image's name stands for where you have pushed yours: change it. What everything is for: docs/install.md.
 """
+_REPOSITORY: Final = "REGISTRY/tessera"  # no name that a cluster would pull, whoever owns it
 _HELMS_OWN: Final = ("app.kubernetes.io/managed-by: Helm", "helm.sh/chart: ")  # nobody's, without Helm
 
 
@@ -56,7 +57,7 @@ def render(*arguments: str, namespace: str = NAMESPACE) -> str:
 
 def deployed() -> str:
     """What deploy/tessera.yaml should be."""
-    lines = render("--set=namespace.create=true").splitlines()
+    lines = render("--set=namespace.create=true", f"--set=image.repository={_REPOSITORY}").splitlines()
     kept = [
         one for one in lines if not one.strip().startswith(_HELMS_OWN) and not one.startswith("# Source: ")
     ]

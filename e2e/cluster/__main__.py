@@ -4,6 +4,7 @@ import shlex
 import signal
 import sys
 import time
+from pathlib import Path
 
 import click
 
@@ -11,7 +12,8 @@ from e2e.cluster import versions
 from e2e.cluster.cluster import Cluster, ClusterWithNode
 from e2e.cluster.errors import ClusterError, Unavailable
 from e2e.cluster.folder import Folder
-from e2e.cluster.programs import install_debian_packages, program, programs
+from e2e.cluster.node import CONTAINERD_NAMESPACE, Node
+from e2e.cluster.programs import built, install_debian_packages, program, programs
 
 _NAME = click.option(
     "--name", default="dev", show_default=True, help="Several clusters may run side by side."
@@ -90,14 +92,51 @@ def status() -> None:
 @main.command()
 @_NAME
 def env(*, name: str) -> None:
-    """Print what a shell needs to use a cluster: `eval "$(python -m e2e.cluster env)"`."""
+    """Print what a shell needs to use a cluster: `eval "$(python -m e2e.cluster env)"`.
+
+    That is KUBECONFIG, and kubectl in the PATH; helm too, where it is built; and for a cluster with a node ctr, with the
+    variables by which it finds the node's containerd.
+    """
+    folder = _running(name)
+    found = [program("kubectl"), built("helm")]
+    variables = {"KUBECONFIG": str(folder.kubeconfig)}
+    if (node := Node.of(folder.path)) is not None:
+        found.append(built("ctr"))
+        variables |= {"CONTAINERD_ADDRESS": str(node.socket), "CONTAINERD_NAMESPACE": CONTAINERD_NAMESPACE}
+    for variable, value in variables.items():
+        click.echo(f"export {variable}={shlex.quote(value)}")
+    places = dict.fromkeys(str(path.parent) for path in found if path is not None)
+    click.echo(f'export PATH={shlex.quote(":".join(places))}:"$PATH"')
+    if built("helm") is None:
+        click.echo("helm is not built yet: `python -m e2e.cluster build --with helm`", err=True)
+
+
+@main.command()
+@_NAME
+@click.argument("images", nargs=-1, required=True, metavar="IMAGE...", type=click.Path(path_type=Path))
+def load(*, name: str, images: tuple[Path, ...]) -> None:
+    """Make images known on a cluster's node, from archives as `make image` or `docker save` write them.
+
+    Pods use them by the name that is printed, with `imagePullPolicy: Never` or `IfNotPresent`.
+    """
+    node = Node.of(_running(name).path)
+    if node is None:
+        raise click.UsageError(f"the cluster {name!r} has no node that could have images")
+    for image in images:
+        if not image.is_file():
+            raise click.UsageError(
+                f"{image}: no such file; an archive is meant, such as `make image` or `docker save` write"
+            )
+        click.echo(node.load_image(program("ctr"), image), nl=False)
+
+
+def _running(name: str) -> Folder:
     folder = Folder(name)
     if not folder.kubeconfig.exists():
         raise click.UsageError(
             f"there is no cluster {name!r}; `python -m e2e.cluster up --name {name}` starts one"
         )
-    click.echo(f"export KUBECONFIG={shlex.quote(str(folder.kubeconfig))}")
-    click.echo(f'export PATH={shlex.quote(str(program("kubectl").parent))}:"$PATH"')
+    return folder
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ from e2e.cluster.pki import KeyPair
 
 #: The anchor's name among the cluster's processes.
 ANCHOR = "node"
+#: Where containerd keeps what the kubelet uses.
+CONTAINERD_NAMESPACE = "k8s.io"
 
 # The kubelet sets these for the whole machine; inside the namespace it sees copies.
 _SYSCTLS = (
@@ -55,6 +57,12 @@ class Node:
         self.socket = folder / "containerd.sock"
         self._anchor_file = folder / "anchor"
         self.cgroup = cgroup_of(folder)
+
+    @classmethod
+    def of(cls, folder: Path) -> "Node | None":
+        """The node of a cluster that runs; None where it has none."""
+        network = Network.of(folder)
+        return cls(folder, f"node-{folder.name}", network) if network is not None else None
 
     def prepare(self, serving: KeyPair, client_ca: Path, *, runc: Path, cni: Path) -> None:
         """Write every configuration file."""
@@ -123,11 +131,15 @@ class Node:
             f"--node-ip={self.network.node_address}",
         )
 
-    def image_import(self, ctr: Path, archive: Path) -> list[str | Path]:
-        """The command that makes a docker-archive's images known to the kubelet."""
+    def load_image(self, ctr: Path, archive: Path) -> str:
+        """Make an archive's images known to the kubelet; what ctr says of them."""
         options = (f"--platform=linux/{architecture()}", f"--snapshotter={self._snapshotter()}")
-        into = (f"--address={self.socket}", "--namespace=k8s.io")
-        return self.inside(ctr, *into, "images", "import", "--local", *options, archive)
+        into = (f"--address={self.socket}", f"--namespace={CONTAINERD_NAMESPACE}")
+        command = self.inside(ctr, *into, "images", "import", "--local", *options, archive.absolute())
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ClusterError(f"{archive} cannot be loaded: {done.stderr.strip()}")
+        return done.stdout
 
     def _snapshotter(self) -> str:
         """How images are kept; inside a container there is no overlay on the container's own overlay."""

@@ -35,13 +35,20 @@ def program(name: str) -> Path:
     return programs([name])[name]
 
 
+def built(name: str) -> Path | None:
+    """The program's path if it is there, without building anything."""
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    candidates = [Path(assets) / name] if assets else []
+    return next((path for path in [*candidates, _cached(name)] if os.access(path, os.X_OK)), None)
+
+
 def programs(names: Iterable[str]) -> dict[str, Path]:
     """The paths of several programs; those that are nowhere yet are built first."""
     names = list(names)
-    if any(_find(name) is None for name in names):
+    if any(built(name) is None for name in names):
         with _locked():  # another process may be building the very same
             _build_missing(names)
-    return {name: _find(name) or _cached(name) for name in names}
+    return {name: built(name) or _cached(name) for name in names}
 
 
 def install_debian_packages(
@@ -70,12 +77,6 @@ def install_debian_packages(
             raise ClusterError(f"`{' '.join(command)}` failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
-def _find(name: str) -> Path | None:
-    assets = os.environ.get("KUBEBUILDER_ASSETS")
-    candidates = [Path(assets) / name] if assets else []
-    return next((path for path in [*candidates, _cached(name)] if os.access(path, os.X_OK)), None)
-
-
 def _cached(name: str) -> Path:
     module = module_of(name)
     recipe = json.dumps([module.path, module.version, module.ldflags, module.tags, module.staging_version])
@@ -87,7 +88,7 @@ def _cached(name: str) -> Path:
 
 
 def _build_missing(names: list[str]) -> None:
-    missing = [name for name in names if _find(name) is None]
+    missing = [name for name in names if built(name) is None]
     modules = {module.name: module for module in map(module_of, missing)}.values()
     for position, module in enumerate(modules, start=1):
         wanted = [name for name in missing if name in module.programs]

@@ -136,6 +136,8 @@ def test_many_documents(tessera, monkeypatch):
     assert code == 0
     assert (listed["kind"], [one["kind"] for one in listed["items"]]) == ("List", ["Service", "Pod"])
     assert listed["items"][0] == service
+    words = ("admit", "-f", "all.yaml", "--nodes", NODES / "small.yaml", "-o", "jsonpath={.items[*].kind}")
+    assert tessera(*words)[:2] == (0, "Service Pod")
 
 
 @pytest.mark.parametrize(
@@ -402,7 +404,7 @@ def test_bad_pods(tessera, text, complaint):
         (["-f", PODS / "2g.yaml", "--nodes", PODS / "2g.yaml"], f"tessera: {PODS / '2g.yaml'}: kind Pod is neither a Node nor a Namespace\n"),
         (["-f", "-", "--nodes", "-"], "tessera: standard input (-) can be read only once\n"),
         (["-f", PODS / "2g.yaml"], "tessera admit: Missing option '--nodes'. (see tessera admit --help)\n"),
-        (["-f", "x", "--nodes", "y", "-o", "xml"], "tessera admit: Invalid value for '-o' / '--output': 'xml' is not one of 'yaml', 'json', 'patch', 'explain'. (see tessera admit --help)\n"),
+        (["-f", "x", "--nodes", "y", "-o", "xml"], "tessera admit: Invalid value for '-o' / '--output': 'xml' is not one of 'patch', 'explain', 'json', 'yaml', jsonpath=… (see tessera admit --help)\n"),
     ],
 )  # fmt: skip
 def test_bad_options(tessera, args, complaint):

@@ -1,5 +1,6 @@
 """The root command: help, completion, and how every command ends."""
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -24,6 +25,10 @@ def test_every_command_has_help(capsys):
     ("args", "complaint"),
     [
         (["nope"], "tessera: No such command 'nope'. (see tessera --help)\n"),
+        (["capcity"], "tessera: No such command 'capcity'. Did you mean 'capacity'? (see tessera --help)\n"),
+        (["mig", "aply"], "tessera mig: No such command 'aply'. Did you mean 'apply'? (see tessera mig --help)\n"),
+        (["help", "mig", "shw"], "tessera mig: No such command 'shw'. Did you mean 'show'? (see tessera mig --help)\n"),
+        (["help", "version", "x"], "tessera version: it has no commands of its own (see tessera version --help)\n"),
         (["--nope"], "tessera: No such option '--nope'. (see tessera --help)\n"),
         (["completion"], "tessera completion: Missing argument 'SHELL'. Choose from: bash, zsh, fish (see tessera completion --help)\n"),
         (["mig", "convert"], "tessera mig convert: Missing option '--to'. Choose from: runai, mig-parted, counts (see tessera mig convert --help)\n"),
@@ -38,8 +43,18 @@ def test_usage(capsys, args, complaint):
 def test_version(capsys):
     """The version is that of the package, which pyproject.toml says."""
     version = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["version"]
-    assert run(["--version"]) == 0
-    assert capsys.readouterr().out == f"tessera {version}\n"
+    for words in (["--version"], ["version"]):
+        assert run(words) == 0
+        assert capsys.readouterr().out == f"tessera {version}\n"
+
+
+@pytest.mark.parametrize("words", [[], ["mig"], ["mig", "plan"], ["capacity"]])
+def test_help_as_a_command(capsys, words):
+    """`tessera help mig plan` is `tessera mig plan --help`, to the letter."""
+    assert run([*words, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert run(["help", *words]) == 0
+    assert capsys.readouterr().out == text
 
 
 @pytest.mark.parametrize("words", [[], ["mig"], ["config"], ["certs"]])
@@ -58,11 +73,35 @@ def test_completion(capsys, shell):
     assert "_TESSERA_COMPLETE" in capsys.readouterr().out
 
 
-def test_a_reader_that_leaves():
-    """`tessera … | head` ends quietly."""
-    pipe = f"{sys.executable} -m tessera config schema | head -1"
+@pytest.mark.parametrize("words", ["--help", "config schema", "help mig", "demo --fast --story smaller"])
+def test_a_reader_that_leaves(words):
+    """`tessera … | head` ends quietly, with 0, wherever it was; also where the reader never read."""
+    pipe = f"{sys.executable} -m tessera {words} | true; echo ${{PIPESTATUS[0]}}"
     result = subprocess.run(["bash", "-c", pipe], capture_output=True, text=True, check=False)
-    assert (result.stdout, result.stderr) == ("{\n", "")
+    assert (result.stdout, result.stderr) == ("0\n", "")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "line"),
+    [
+        ("utf-8", "card 0  A30, 2×2g.12gb\n┌───────────────┬───────────────┐\n"),
+        ("iso8859-1", "card 0  A30, 2×2g.12gb\n+---------------+---------------+\n"),
+        ("cp1251", "card 0  A30, 2x2g.12gb\n+---------------+---------------+\n"),
+    ],
+)
+def test_characters_that_a_locale_lacks(encoding, line):
+    """What cannot be written is written in ASCII, so that a locale other than UTF-8 gets a picture, not a traceback."""
+    words = [sys.executable, "-m", "tessera", "mig", "show", "2g.12gb=2", "--product", "A30"]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    result = subprocess.run(words, env=environment, capture_output=True, check=True)
+    assert result.stdout.decode(encoding).startswith(line)
+    refused = subprocess.run(
+        [*words[:3], "mig", "validate", "2g.12gb=3", "--product", "A30"],
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
+    assert (refused.returncode, refused.stderr) == (1, b"")
 
 
 def test_help_is_light():

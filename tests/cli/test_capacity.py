@@ -4,12 +4,17 @@ import csv
 import io
 import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tessera.cli.capacity.documents import as_json
+from tessera.cli.capacity.documents import document
+from tessera.cli.capacity.order import in_order_of
 from tessera.cli.capacity.screens import ChangedLines, Documents, Picture
+from tessera.cli.common.cluster import ClusterChoice
+from tessera.cli.common.output import Output
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.inventory.inventory import Inventory
@@ -290,10 +295,10 @@ def test_the_page_tells_the_truth(command, line, printed, monkeypatch):
 # watching
 
 
-def report(*documents):
-    inventory = Inventory(is_any_gpu)
+def report(*documents, pods=False):
+    inventory = Inventory(is_any_gpu, holds=lambda _: pods)
     inventory.take(objects_in_documents(documents, "a test"))
-    return report_of(inventory, is_any_gpu, with_pods=False, with_rooms=False)
+    return report_of(inventory, is_any_gpu, with_pods=pods, with_rooms=False)
 
 
 def test_changed_lines():
@@ -318,7 +323,7 @@ def test_changed_lines():
 
 def test_changed_documents():
     """A document for every change, and none for the same again."""
-    documents = Documents(as_json)
+    documents = Documents(lambda report: Output("json").text(document(report)))
     assert len(documents.news(report(*OBJECTS))) == 1
     assert documents.news(report(*OBJECTS)) == []
     assert len(documents.news(report(*OBJECTS[:4]))) == 1
@@ -357,3 +362,108 @@ def test_watch_command(served, command, monkeypatch):
     assert command("capacity", "--kubeconfig", served.kubeconfig, "--watch") == (130, "", "\ninterrupted\n")
     totals = [str(one.total[MIG + "2g.20gb"].allocated) for one in shown]
     assert totals == ["3", "1"]
+
+
+def test_named_nodes(saved, served, command):
+    """Only the nodes that are named count; one that is not there is said."""
+    code, out, err = saved("v100")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "NODE  PRODUCT     RESOURCE        ALLOCATABLE  ALLOCATED  AVAILABLE",
+        "v100  Tesla-V100  nvidia.com/gpu  8            4          4",
+        "",
+        "TOTAL  RESOURCE                ALLOCATABLE  ALLOCATED  AVAILABLE  ASKED FOR",
+        "all    nvidia.com/gpu          8            4          4          0",
+        "all    nvidia.com/mig-1g.10gb  0            0          0          1",
+        "all    nvidia.com/mig-2g.20gb  0            0          0          3",
+    ]
+    assert saved("v100", "sim-1", "-o", "name")[1] == "node/sim-1\nnode/v100\n"
+    assert saved("nope", "v100", "gone") == (2, "", "tessera: saved.json: no node nope, gone\n")
+    served.add(*OBJECTS[:-1])
+    code, _, err = command("capacity", "--kubeconfig", served.kubeconfig, "nope")
+    assert (code, err) == (2, "tessera: the cluster: no node nope\n")
+
+
+def test_no_headers(saved):
+    """Rows and nothing else, for `while read`; in CSV too."""
+    assert saved("v100", "--no-headers", "--resource", "gpu")[1].splitlines() == [
+        "v100  Tesla-V100  nvidia.com/gpu  8            4          4",
+        "",
+        "all    nvidia.com/gpu  8            4          4          0",
+    ]
+    assert (
+        saved("v100", "--no-headers", "--resource", "gpu", "-o", "csv")[1]
+        == "v100,Tesla-V100,nvidia.com/gpu,8,4,4,\n"
+    )
+    lines = ChangedLines(wide=False, headers=False)
+    assert not any(line.startswith("NODE") for line in lines.news(report(*OBJECTS)))
+
+
+@pytest.mark.parametrize(
+    ("field", "nodes"),
+    [
+        ("name", "sim-0 sim-1 v100"),
+        ("product", "sim-0 sim-1 v100"),
+        ("state", "sim-1 sim-0 v100"),  # cordoned, ready
+        ("available", "sim-1 v100 sim-0"),  # 5, 4, 3
+        ("allocated", "v100 sim-0 sim-1"),  # 4, 3, 1
+    ],
+)
+def test_sorted_nodes(saved, field, nodes):
+    """Names from A to Z, amounts from the largest; in every form."""
+    template = "jsonpath={.nodes[*].name}"
+    assert saved("--sort-by", field, "-o", template) == (0, nodes, "")
+    assert saved("--sort-by", field, "-o", "name")[1].replace("node/", "").split() == nodes.split()
+
+
+def test_sorted_pods(saved):
+    """Pods are sorted by what pods have; numbers in names count as numbers."""
+    _, out, _ = saved("--pods", "-A", "--sort-by", "amount", "-o", "jsonpath={.pods[*].resources.*}")
+    amounts = [int(number) for number in out.split()]
+    assert amounts == sorted(amounts, reverse=True)
+    many = [pod(f"p-{number}", "sim-0", MIG + "2g.20gb", 1) for number in (10, 9, 1)]
+    found = in_order_of("name", report(*OBJECTS[:4], *many, pods=True))
+    assert [use.name for use in found.pods or ()] == ["p-1", "p-9", "p-10"]
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (["--pods", "-A", "-n", "ml"], "-n and -A: say one of them"),
+        (["--all", "--sort-by", "available"], "--sort-by available does not go with --all: bytes and devices do not compare"),
+    ],
+)  # fmt: skip
+def test_options_that_do_not_go_together(saved, args, complaint):
+    """Said in one sentence."""
+    assert saved(*args) == (2, "", f"tessera capacity: {complaint} (see tessera capacity --help)\n")
+
+
+def test_acting_as_another_user(served, command):
+    """`--as` and `--as-group` are sent with every request, as kubectl sends them; groups need a user."""
+    served.add(*OBJECTS[:-1])
+    words = ["capacity", "--kubeconfig", served.kubeconfig, "--as-group", "ml"]
+    assert command(*words, "--as", "jane") == (0, TABLE, "")
+    for request in served.server.requests:
+        sent = {name: value for name, value in request.headers.items() if name.startswith("impersonate")}
+        assert sent == {"impersonate-user": "jane", "impersonate-group": "ml"}
+    several = ClusterChoice(served.kubeconfig, user="jane", groups=("a", "b")).find()
+    assert several.headers == (
+        ("Impersonate-User", "jane"),
+        ("Impersonate-Group", "a"),
+        ("Impersonate-Group", "b"),
+    )
+    assert command(*words) == (2, "", "tessera: --as: missing; groups and the like need a user to go with\n")
+    assert command(*words, "--as", "a\nb")[::2] == (2, "tessera: --as: printable ASCII characters only\n")
+
+
+def test_a_reader_of_changes_that_leaves(served):
+    """`capacity --watch | head` ends with 0 and without a word when the next change finds no reader."""
+    served.add(*OBJECTS[:-1])
+    words = [sys.executable, "-m", "tessera", "capacity", "--watch", "--kubeconfig", served.kubeconfig]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith("NODE")
+        process.stdout.close()
+        served.change_pod("a", lambda one: one["status"].update(phase="Failed"))
+        assert (process.wait(30), process.stderr.read()) == (0, "")

@@ -6,11 +6,15 @@ import select
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from tessera.cli.completion import kubectl
 from tessera.core.mig.product import product_named
+from tessera.simulation.control_plane.kinds import NAMESPACES
+from tests.inventory.objects import OBJECTS
 
 ROOT = Path(__file__).parents[2]
 DEADLINE = 20.0
@@ -107,10 +111,11 @@ def test_names_are_completed(shell):
     shell.completed("tessera mig show --product h200-", "H200-70GB ")
 
 
-def answers(*words: str) -> list[str]:
+def answers(*words: str, **more: str) -> list[str]:
     """What the program tells bash for a line whose last word is not finished."""
     environment = {
         **os.environ,
+        **more,
         "COMP_WORDS": "\n".join(("tessera", *words)),
         "COMP_CWORD": str(len(words)),
         "_TESSERA_COMPLETE": "bash_complete",
@@ -129,6 +134,83 @@ def test_lists():
     assert "RTX-PRO-6000-Blackwell" in offered
     for name in offered:
         product_named(name)
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (("capacity", "-o", "js"), ["json", "jsonpath="]),
+        (("capacity", "--sort-by", "al"), ["allocatable", "allocated"]),
+        (("capacity", "--resource", "2g.1"), ["2g.10gb", "2g.12gb", "2g.12gb+me"]),
+        (("capacity", "--fail-below", "g"), ["gpu"]),
+        (("mig", "validate", "7g.141gb=1,4g.7"), ["7g.141gb=1,4g.71gb=", "7g.141gb=1,4g.72gb="]),
+        (("mig", "apply", "4g.71"), ["4g.71gb="]),
+        (("help", "mig", "p"), ["plan", "products"]),
+        (("help", "cap"), ["capacity"]),
+        (("help", "capacity", ""), []),
+    ],
+)
+def test_names_that_are_known(words, offered):
+    """Forms, fields, profiles and commands come from where they are kept."""
+    assert answers(*words) == [f"plain,{one}" for one in offered]
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (("capacity", "sim"), ["sim-0", "sim-1"]),
+        (("mig", "show", "--cluster", "v"), ["v100"]),
+        (("mig", "apply", "1g.10gb=1", "sim-0", "p"), ["plain"]),
+        (("capacity", "--pods", "-n", "m"), ["ml"]),
+        (("certs", "show", "-n", "d"), ["default"]),
+    ],
+)
+def test_names_that_a_cluster_has(served, words, offered):
+    """Nodes and namespaces of the cluster that the line names."""
+    served.add(*OBJECTS[:-1])
+    for name in ("default", "ml"):
+        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        served.call(lambda space=space: served.server.store.create(NAMESPACES, space))
+    first = 2 if words[0] in ("mig", "certs") else 1
+    line = (*words[:first], "--kubeconfig", served.kubeconfig, *words[first:])
+    assert answers(*line) == [f"plain,{one}" for one in offered]
+
+
+def test_contexts(served, tmp_path):
+    """Contexts of the kubeconfig that the line or the environment names."""
+    assert answers("capacity", "--kubeconfig", served.kubeconfig, "--context", "t") == ["plain,test"]
+    assert answers("doctor", "--context", "t", KUBECONFIG=served.kubeconfig) == ["plain,test"]
+
+
+def test_no_cluster_no_noise(tmp_path):
+    """Where there is no cluster, nothing is offered and nothing is said."""
+    nowhere = str(tmp_path / "nowhere")
+    for words in (("capacity", ""), ("capacity", "--pods", "-n", ""), ("capacity", "--context", "")):
+        assert answers(*words, KUBECONFIG=nowhere) == []
+    (tmp_path / "broken").write_text("{")
+    assert answers("capacity", "--context", "", KUBECONFIG=str(tmp_path / "broken")) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (["capac"], ["capacity\tShow what nodes have, what pods hold of...", ":4"]),
+        (["mig", "show", "--product", "H200"], ["H200", "H200-70GB", ":4"]),
+        (["admit", "-f", "x"], [":0"]),
+        (["version", "nothing"], [":4"]),
+    ],
+)
+def test_kubectl_asks(capsys, monkeypatch, words, lines):
+    """`kubectl tessera …` is completed in the words of kubectl's own completion: values, help, and whether files will do."""
+    monkeypatch.setattr(sys, "argv", ["kubectl_complete-tessera", *words])
+    kubectl()
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+def test_kubectl_finds_it():
+    """The program is installed under the name that kubectl looks for."""
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts["kubectl_complete-tessera"] == f"{kubectl.__module__}:{kubectl.__name__}"
 
 
 @pytest.mark.parametrize(

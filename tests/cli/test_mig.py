@@ -223,6 +223,24 @@ def test_show_nodes(tessera):
     assert 'node strange: unknown product "Tesla-T4"' in err
 
 
+def test_narrow_terminals(tessera, monkeypatch):
+    """Where tiles do not fit, each is a line with its memory slices: a terminal never breaks the picture."""
+    words = ("show", "4g.71gb=1,2g.35gb=1,1g.18gb+me=1", "--product", "H200")
+    monkeypatch.setenv("COLUMNS", "65")
+    drawn = tessera(*words)[1]
+    assert max(map(len, drawn.splitlines())) == 65
+    monkeypatch.setenv("COLUMNS", "64")
+    assert tessera(*words)[1].splitlines() == [
+        "card 0  H200, 1×1g.18gb+me + 1×2g.35gb + 1×4g.71gb",
+        "  0-3   4g.71gb",
+        "  4-5   2g.35gb",
+        "  6     1g.18gb +me",
+        "  7     free",
+    ]
+    monkeypatch.delenv("COLUMNS")
+    assert tessera(*words)[1] == drawn  # no terminal, no limit
+
+
 def test_tiles_in_colour():
     """Tiles have the colour of their profile, or of their use where it is known; all of it is seen without, too."""
     product = product_named("H200")

@@ -205,6 +205,22 @@ def test_dry_run(apply, kind):
     assert out.endswith("gpu-1: the API server would take it\n") is (kind == "server")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--dry-run", "gpu-0"],
+        ["gpu-0", "--dry-run"],
+        ["--dry-run", "--", "gpu-0"],
+        ["--dry-run=client", "gpu-0"],
+    ],
+)
+def test_dry_run_without_a_value(apply, words):
+    """`--dry-run` alone means `client`, and the word behind it is a node."""
+    code, out, err = apply("1g.10gb=2", *words)
+    assert (code, out.splitlines()[0], err) == (0, "node gpu-0", "")
+    assert written(apply.cluster, "gpu-0") == LAYOUT
+
+
 def test_dry_run_refused(apply):
     """What the API server would refuse is told, with exit code 1."""
     forbid_patches(apply.cluster)

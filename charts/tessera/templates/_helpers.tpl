@@ -61,10 +61,11 @@ app.kubernetes.io/component: certificates
 {{- end -}}
 
 {{- define "tessera.image" -}}
+{{- $repository := required "image.repository is not set, and Tessera has no public image: build the image, push it where your nodes pull from, and say --set image.repository=REGISTRY/tessera (docs/install.md)" .Values.image.repository -}}
 {{- if .Values.image.digest -}}
-{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- printf "%s@%s" $repository .Values.image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- printf "%s:%s" $repository (default .Chart.AppVersion .Values.image.tag) -}}
 {{- end -}}
 {{- end -}}
 

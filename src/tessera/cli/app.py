@@ -5,12 +5,15 @@ Exit codes: 0 done, 1 failed, 2 bad input, 3 a pod was rejected, 4 less is avail
 
 import os
 import sys
-from typing import Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
 import click
 
 from tessera import __version__
 from tessera.cli.common.lazy import LazyGroup, Table
+from tessera.cli.common.locales import write_what_the_locale_can
 from tessera.core.errors import TesseraError
 
 EXIT_FAILED: Final = 1
@@ -35,10 +38,35 @@ COMMANDS: Final[Table] = {
     "demo": ("tessera.cli.demo.command", "See what Tessera does, story by story."),
     "config": ("tessera.cli.config", "Check the configuration file, print an example or its schema."),
     "completion": ("tessera.cli.completion", "Print the shell completion script for bash, zsh or fish."),
+    "version": ("tessera.cli.version", "Print the version."),
+    "help": ("tessera.cli.help", "Explain a command."),
 }
 
 
-@click.command(cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+class Root(LazyGroup):
+    """The root command. When the reader of its output has left (`tessera … | head`), it ends as if all were said."""
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with _until_the_reader_leaves():  # help is printed here
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _until_the_reader_leaves():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _until_the_reader_leaves() -> Iterator[None]:
+    try:
+        yield
+    except (BrokenPipeError, BaseExceptionGroup) as error:
+        if isinstance(error, BaseExceptionGroup) and error.split(BrokenPipeError)[1] is not None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # no noise at exit
+        raise click.exceptions.Exit(0) from error
+
+
+@click.command(cls=Root, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="tessera", message="%(prog)s %(version)s")
 def tessera() -> None:
     """GPUs on Kubernetes, cut into slices.
@@ -50,6 +78,7 @@ def tessera() -> None:
 
 def run(args: list[str] | None = None) -> int:
     """Run one command; every error that the user can mend is one sentence on standard error."""
+    write_what_the_locale_can(sys.stdout, sys.stderr)
     prog = "kubectl tessera" if os.path.basename(sys.argv[0]).startswith("kubectl-") else "tessera"  # noqa: PTH119
     try:
         result = tessera.main(args=args, prog_name=prog, standalone_mode=False)
@@ -75,8 +104,4 @@ def run(args: list[str] | None = None) -> int:
     except TesseraError as error:
         click.echo(f"{prog}: {error}", err=True)
         return EXIT_BAD_INPUT if isinstance(error, ValueError) else EXIT_FAILED
-    except BrokenPipeError:
-        # the reader of our output has left (`tessera … | head`): nothing more to say, and no noise at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     return result if isinstance(result, int) else 0

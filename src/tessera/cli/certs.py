@@ -1,6 +1,5 @@
 """`tessera certs`: the webhook's own certificate authority."""
 
-import json
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -11,6 +10,7 @@ import click
 
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.output import Output, no_headers_option, output_option
 from tessera.cli.common.terminal import Style, table
 from tessera.core.errors import TesseraError
 
@@ -29,7 +29,12 @@ _ENDED: Final = "has ended: API servers refuse it"
 _WHERE: Final[tuple[Callable[[Any], Any], ...]] = (
     cluster_options,
     click.option(
-        "-n", "--namespace", default="gpu-webhook", show_default=True, help="The webhook's own namespace."
+        "-n",
+        "--namespace",
+        default="gpu-webhook",
+        show_default=True,
+        shell_complete=completing.namespaces,
+        help="The webhook's own namespace.",
     ),
     click.option(
         "--ca-secret", default="gpu-webhook-ca", show_default=True, help="The Secret that keeps it."
@@ -102,18 +107,19 @@ def run(metrics_listen: str, log_format: str, log_level: str, cluster: ClusterCh
 
 
 @command.command()
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@output_option("table")
+@no_headers_option
 @click.option("--deployment", default="gpu-webhook", show_default=True,
               help="The webhook's Deployment, which says if its certificate comes from files.")  # fmt: skip
 @_where
-def show(output: str, deployment: str, **where: Any) -> int:
+def show(output: Output, no_headers: bool, deployment: str, **where: Any) -> int:
     """Show the authorities, and which of them the API servers trust; or the certificate that the webhook was given.
 
     Exit code 0 when the one that signs (or the one that was given) is trusted and valid, 1 when it is not.
     """
     found = _call(where, lambda store: _describe(store, deployment))
-    if output == "json":
-        click.echo(json.dumps(found, indent=2))
+    if output.is_document:
+        output.print(found)
     else:
         style = Style.of(sys.stdout)
         rows: list[tuple[str, ...]] = [("ROLE", "FINGERPRINT", "VALID FROM", "VALID UNTIL", "PUBLISHED", "")]
@@ -122,7 +128,8 @@ def show(output: str, deployment: str, **where: Any) -> int:
             note = f"until {one['retiresAt']}" if one["retiresAt"] else _ENDED if one["ended"] else ""
             rows.append((one["role"], one["sha256"][:16], one["notBefore"], one["notAfter"], published, note))
         heading, *lines = table(rows)
-        click.echo(style.bold(heading))
+        if not no_headers:
+            click.echo(style.bold(heading))
         for line in lines:
             click.echo(line)
     return 0 if found[0]["published"] and not found[0]["ended"] else 1

@@ -107,14 +107,13 @@ def _configuration(file: str) -> "DeviceConfiguration":
 
 def _cluster(choice: ClusterChoice, node: str) -> "Cluster | None":
     """The cluster whose node says which layout is wanted; none is fine, unless one was named."""
-    from tessera.kube.access.choice import find_cluster
     from tessera.kube.errors import InvalidKubeconfig
 
     log = logging.getLogger("tessera.node")
     try:
-        cluster = find_cluster(choice.kubeconfig, choice.context)
+        cluster = choice.find()
     except InvalidKubeconfig as error:
-        if choice.kubeconfig or choice.context:
+        if choice != ClusterChoice():
             raise
         log.info("the layout of the configuration holds: %s", error)
         return None

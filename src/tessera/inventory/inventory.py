@@ -47,6 +47,7 @@ class Inventory:
     capacity: Capacity = field(default_factory=Capacity)
     gpus: dict[str, GpuNode] = field(default_factory=dict)  # of nodes that say something about them
     pods: list[PodUse] = field(default_factory=list)
+    names: frozenset[str] = frozenset()  # of the nodes that count; without any, all do
 
     # reading one object
 
@@ -60,7 +61,9 @@ class Inventory:
         return decode_pod_use(raw, self.keep, where=self.holds if self.places else None)
 
     def put(self, one: InventoryNode) -> None:
-        """Take a node in."""
+        """Take a node in, if it is asked about."""
+        if self.names and one.node.name not in self.names:
+            return
         self.capacity.put_node(one.node)
         if one.gpus.label or one.gpus.layout is not None or one.gpus.mapping is not None:
             self.gpus[one.node.name] = one.gpus

@@ -9,7 +9,7 @@ import pytest
 
 from tessera.core.errors import InvalidInput
 from tessera.kube import files
-from tessera.kube.access.choice import find_cluster, in_cluster
+from tessera.kube.access.choice import find_cluster, in_cluster, known_contexts
 from tessera.kube.access.cluster import Credential, Endpoint, Proxy
 from tessera.kube.access.proxy import proxy_from_environment
 from tessera.kube.errors import CredentialsFailed, InvalidKubeconfig
@@ -349,3 +349,13 @@ def test_http_proxy_for_plain_servers():
     """A server without TLS goes through HTTP_PROXY."""
     endpoint = Endpoint.parse("http://api.example.com", where="test")
     assert proxy_from_environment(endpoint, {"http_proxy": "http://p"}) == Proxy("http", "p", 80)
+
+
+def test_known_contexts(tmp_path, monkeypatch):
+    """The contexts of the file that is named, else of those that kubectl would merge; those that are not there do not count."""
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.write_text(config())
+    other.write_text(config(contexts=[{"name": name, "context": {}} for name in ("dev", "prod")]))
+    monkeypatch.setenv("KUBECONFIG", f"{one}:{tmp_path / 'nowhere'}:{other}")
+    assert known_contexts() == ["dev", "prod"]
+    assert known_contexts(one) == ["dev"]

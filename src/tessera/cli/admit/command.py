@@ -7,6 +7,7 @@ from typing import Any, Final
 import click
 
 from tessera.cli.common import completing
+from tessera.cli.common.output import Output, output_option
 from tessera.cli.common.terminal import Style, read_parsed
 from tessera.core.admission.decision import Policy, Reject
 from tessera.core.admission.offers import Offers
@@ -58,16 +59,18 @@ EXIT_REJECTED: Final = 3
 @click.option(
     "-n", "--namespace", default="default", show_default=True, help="The namespace of objects that name none."
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["yaml", "json", "patch", "explain"]),
+@output_option(
+    "patch",
+    "explain",
     default="yaml",
-    show_default=True,
     help="The admitted objects, their JSON patches (a line each), or the whole reasoning.",
 )
 def command(
-    files: tuple[str, ...], node_files: tuple[str, ...], config_file: str | None, namespace: str, output: str
+    files: tuple[str, ...],
+    node_files: tuple[str, ...],
+    config_file: str | None,
+    namespace: str,
+    output: Output,
 ) -> int:
     """Decide about pods offline, with the very code of the webhook.
 
@@ -87,7 +90,7 @@ def command(
     policy = read_policy(config_file)
     offers = read_offers(node_files)
     results = _admit_all([(file, _objects(file)) for file in files], offers, policy, namespace)
-    if output == "explain":
+    if output.form == "explain":
         from tessera.cli.admit.explanation import explain
 
         style = Style.of(sys.stdout)
@@ -144,17 +147,16 @@ def _objects(file: str) -> list[dict[str, Any]]:
     raise InvalidInput(f"{called(file)}: no objects")
 
 
-def _print(results: list[Admitted], output: str) -> None:
+def _print(results: list[Admitted], output: Output) -> None:
     after = [one.after for one in results]
     if not after:
         return
-    match output:
+    match output.form:
         case "yaml":
             click.echo("---\n".join(map(yaml.dump, after)), nl=False)
-        case "json" if len(after) > 1:
-            click.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": after}, indent=2))
-        case "json":
-            click.echo(json.dumps(after[0], indent=2))
+        case "json" | "jsonpath":
+            several = {"apiVersion": "v1", "kind": "List", "items": after}
+            output.print(several if len(after) > 1 else after[0])
         case _:
             for one in results:
                 if one.judgements:

@@ -8,10 +8,12 @@ from typing import Final
 
 import click
 
-from tessera.cli.capacity.documents import as_csv, as_json, as_yaml
+from tessera.cli.capacity.documents import LINES, document
+from tessera.cli.capacity.order import AMOUNTS, FIELDS, in_order_of
 from tessera.cli.capacity.tables import draw
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.output import Output, no_headers_option, output_option
 from tessera.cli.common.reading import read_inventory
 from tessera.cli.common.terminal import Style
 from tessera.core.devices.capacity import PODS, Usage, total
@@ -62,11 +64,13 @@ def resource_named(text: str, where: str) -> str:
 
 
 @click.command()
+@click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=completing.nodes)
 @click.option(
     "--resource",
     "resources",
     multiple=True,
     metavar="NAME",
+    shell_complete=completing.resources,
     help="Only this resource; gpu and 2g.20gb are short for NVIDIA's. Repeatable.  [default: GPUs and MIG devices]",
 )
 @click.option(
@@ -81,7 +85,14 @@ def resource_named(text: str, where: str) -> str:
 )
 @click.option("--pods", is_flag=True, help="Also the pods that hold these resources or wait for them.")
 @click.option(
-    "-n", "--namespace", metavar="NAME", help="With --pods: only those of this namespace; all are counted."
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    shell_complete=completing.namespaces,
+    help="With --pods: only those of this namespace; all are counted.",
+)
+@click.option(
+    "-A", "--all-namespaces", is_flag=True, help="With --pods: those of all namespaces, as without -n."
 )
 @click.option(
     "--from",
@@ -96,37 +107,46 @@ def resource_named(text: str, where: str) -> str:
     "thresholds",
     multiple=True,
     metavar="NAME=N",
+    shell_complete=completing.resources,
     help=f"Exit with {EXIT_BELOW} if less than that is available in total. Repeatable.",
 )
 @click.option("-w", "--watch", is_flag=True, help="Keep running, and show what changes.")
 @click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "wide", "json", "yaml", "csv"]),
-    default="table",
-    show_default=True,
+    "--sort-by",
+    type=click.Choice(list(FIELDS)),
+    metavar="FIELD",
+    help=f"Order nodes and pods by one of {', '.join(FIELDS)}; the largest amounts come first.",
 )
+@no_headers_option
+@output_option("table", "wide", "csv", "name")
 @cluster_options
 def command(
+    nodes: tuple[str, ...],
     resources: tuple[str, ...],
     everything: bool,
     selector: str,
     pods: bool,
     namespace: str | None,
+    all_namespaces: bool,
     sources: tuple[str, ...],
     thresholds: tuple[str, ...],
     watch: bool,
-    output: str,
+    sort_by: str | None,
+    no_headers: bool,
+    output: Output,
     cluster: ClusterChoice,
 ) -> int:
     """Show what nodes have, what pods hold of it, what is left, and what waiting pods ask for.
 
     Counted as the scheduler counts: init containers, sidecars, overhead, pod-level requests; pods that have ended hold
     nothing, pods being deleted hold what they have until they are gone. `-o wide` adds the state of nodes, and how many more
-    MIG devices their cards could hold.
+    MIG devices their cards could hold. `-o name` prints the nodes' names, with --pods those of the pods.
 
     \b
     tessera capacity
+    tessera capacity gpu-1 gpu-2
+    tessera capacity --sort-by available --no-headers
+    tessera capacity -o jsonpath='{range .nodes[*]}{.name}{"\\t"}{.state}{"\\n"}{end}'
     tessera capacity -l pool=training --pods
     tessera capacity --fail-below 2g.20gb=4 -o json
     kubectl get nodes,pods -A -o json | tessera capacity --from -
@@ -137,9 +157,15 @@ def command(
     if watch and (sources or thresholds):
         raise click.UsageError("--watch follows a cluster: it goes neither with --from nor with --fail-below")
     if sources and cluster != ClusterChoice():
-        raise click.UsageError("--from reads files: it does not go with --kubeconfig or --context")
+        raise click.UsageError("--from reads files: it does not go with --kubeconfig, --context or --as")
+    if namespace and all_namespaces:
+        raise click.UsageError("-n and -A: say one of them")
     if namespace and not pods:
         raise click.UsageError("-n says whose pods to list: it goes with --pods")
+    if everything and sort_by in AMOUNTS:
+        raise click.UsageError(
+            f"--sort-by {sort_by} does not go with --all: bytes and devices do not compare"
+        )
     if everything and resources:
         raise click.UsageError("--all and --resource: say one of them")
     least = [Threshold.parse(text) for text in thresholds]
@@ -150,20 +176,26 @@ def command(
         # GPUs always count: what is left of a card depends on all that is cut from it
         keep=cache(lambda resource: shown(resource) or is_any_gpu(resource) or resource in watched),
         selector=LabelSelector.parse(selector),
+        names=frozenset(nodes),
         holds=lambda use: pods and namespace in (None, use.namespace),
     )
 
+    with_rooms = output.is_document or output.form == "wide"
+
     def report() -> Report:
-        return report_of(inventory, shown, with_pods=pods, with_rooms=output in ("wide", "json", "yaml"))
+        found = report_of(inventory, shown, with_pods=pods, with_rooms=with_rooms)
+        return in_order_of(sort_by, found) if sort_by else found
 
     if watch:
         from tessera.cli.capacity.screens import show_changes
 
-        cluster.run(lambda client: show_changes(client, inventory, report, output))
+        cluster.run(lambda client: show_changes(client, inventory, report, output, headers=not no_headers))
         return 0
     read_inventory(inventory, cluster, sources)
+    if missing := [name for name in nodes if name not in inventory.capacity]:
+        raise InvalidInput(f"{_where(sources)}: no node {', '.join(missing)}")
     found = report()
-    _print(found, output)
+    _print(found, output, headers=not no_headers)
     if not found.nodes:
         click.echo(_nothing(inventory, wanted, sources), err=True)
     elif pods and not found.pods:
@@ -177,26 +209,28 @@ def _shown(wanted: frozenset[str], *, everything: bool) -> Callable[[str], bool]
     return wanted.__contains__ if wanted else is_any_gpu
 
 
-def _print(report: Report, output: str) -> None:
-    match output:
-        case "json":
-            click.echo(as_json(report))
-        case "yaml":
-            click.echo(as_yaml(report))
-        case "csv":
-            click.echo(as_csv(report))
-        case _:
-            style = Style.of(sys.stdout)
-            for line in draw(report, style, wide=output == "wide"):
-                click.echo(line, color=style.enabled)
+def _print(report: Report, output: Output, *, headers: bool) -> None:
+    if output.is_document:
+        output.print(document(report))
+        return
+    style = Style.of(sys.stdout)
+    if lines_of := LINES.get(output.form):
+        lines = lines_of(report, headers=headers)
+    else:
+        lines = draw(report, style, wide=output.form == "wide", headers=headers)
+    for line in lines:
+        click.echo(line, color=style.enabled)
+
+
+def _where(sources: Sequence[str]) -> str:
+    return called(*sources) if sources else "the cluster"
 
 
 def _nothing(inventory: Inventory, wanted: frozenset[str], sources: Sequence[str]) -> str:
     """Why there is nothing to see."""
-    where = called(*sources) if sources else "the cluster"
     if not len(inventory.capacity):
         chosen = f' that match "{inventory.selector.text}"' if inventory.selector.text else ""
-        return f"{where}: no nodes{chosen}"
+        return f"{_where(sources)}: no nodes{chosen}"
     number = len(inventory.capacity)
     on = "the one node" if number == 1 else f"any of {number} nodes"
     return f"no {_what(wanted)} on {on}; --all shows every resource"

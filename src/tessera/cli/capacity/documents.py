@@ -1,16 +1,14 @@
-"""What `tessera capacity` says to programs: JSON, YAML, CSV."""
+"""What `tessera capacity` says to programs: a document, CSV, names."""
 
 import csv
 import io
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final, Protocol
 
-import msgspec
-
-from tessera.core.devices.capacity import Usage, Usages, in_order
+from tessera.core.devices.capacity import PodUse, Usage, Usages, in_order
 from tessera.core.kubernetes.quantity import ZERO
 from tessera.inventory.report import Report, amount, pod_state, state_of
-from tessera.protocol import yaml
 from tessera.protocol.mig.documents import CONFIG_STATE
 
 
@@ -70,36 +68,47 @@ def _usage(usage: Usage) -> dict[str, str]:
     }
 
 
-def as_json(report: Report, *, lines: bool = False) -> str:
-    """The document; on one line where one follows another."""
-    encoded = msgspec.json.encode(document(report))
-    return (encoded if lines else msgspec.json.format(encoded, indent=2)).decode()
-
-
-def as_yaml(report: Report) -> str:
-    """The document as YAML."""
-    return yaml.dump(document(report)).rstrip("\n")
-
-
-def as_csv(report: Report) -> str:
+def csv_lines(report: Report, *, headers: bool = True) -> list[str]:
     """A line for each node and resource, or for each pod and resource; amounts are plain numbers."""
+    heading, *rows = _pod_rows(report.pods) if report.pods is not None else _node_rows(report)
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    if report.pods is not None:
-        writer.writerow(("namespace", "pod", "node", "resource", "amount", "state"))
-        for use in report.pods:
-            for resource, one in in_order(use.amounts).items():
-                number = _plain(one.value)
-                writer.writerow((use.namespace, use.name, use.node, resource, number, pod_state(use)))
-        return text.getvalue().rstrip("\n")
-    writer.writerow(("node", "product", "resource", "allocatable", "allocated", "available", "asked"))
+    csv.writer(text, lineterminator="\n").writerows([heading, *rows] if headers else rows)
+    return text.getvalue().splitlines()
+
+
+def _pod_rows(uses: Iterable[PodUse]) -> Iterator[tuple[str, ...]]:
+    yield ("namespace", "pod", "node", "resource", "amount", "state")
+    for use in uses:
+        for resource, one in in_order(use.amounts).items():
+            yield (use.namespace, use.name, use.node, resource, _plain(one.value), pod_state(use))
+
+
+def _node_rows(report: Report) -> Iterator[tuple[str, ...]]:
+    yield ("node", "product", "resource", "allocatable", "allocated", "available", "asked")
     for node in report.nodes:
         for resource, usage in node.resources.items():
             numbers = [_plain(of.value) for of in (usage.allocatable, usage.allocated, usage.available)]
-            writer.writerow((node.node.name, node.product, resource, *numbers, ""))
+            yield (node.node.name, node.product, resource, *numbers, "")
     for resource, asked in report.asked.items():  # by pods that no node has
-        writer.writerow(("", "", resource, "", "", "", _plain(asked.value)))
-    return text.getvalue().rstrip("\n")
+        yield ("", "", resource, "", "", "", _plain(asked.value))
+
+
+def name_lines(report: Report, *, headers: bool = True) -> list[str]:  # noqa: ARG001 # names have no heading
+    """The nodes, or the pods where they are asked for, as kubectl names them."""
+    if report.pods is not None:
+        return [f"pod/{use.name}" for use in report.pods]
+    return [f"node/{one.node.name}" for one in report.nodes]
+
+
+class LinesOf(Protocol):
+    """A report as lines for programs."""
+
+    def __call__(self, report: Report, *, headers: bool) -> list[str]:
+        """The lines."""
+        ...
+
+
+LINES: Final[dict[str, LinesOf]] = {"csv": csv_lines, "name": name_lines}
 
 
 def _plain(value: Fraction) -> str:

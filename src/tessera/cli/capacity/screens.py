@@ -9,8 +9,9 @@ from typing import Final, Protocol
 
 import click
 
-from tessera.cli.capacity.documents import as_csv, as_json, as_yaml
+from tessera.cli.capacity.documents import LINES, document
 from tessera.cli.capacity.tables import Row, draw, tables
+from tessera.cli.common.output import Output
 from tessera.cli.common.terminal import Style
 from tessera.inventory.following import following
 from tessera.inventory.inventory import Inventory
@@ -23,10 +24,10 @@ _HOME_AND_CLEAR: Final = "\x1b[H\x1b[J"
 
 
 async def show_changes(
-    client: Client, inventory: Inventory, report: Callable[[], Report], output: str
+    client: Client, inventory: Inventory, report: Callable[[], Report], output: Output, *, headers: bool
 ) -> None:
     """Show a cluster as it is and as it changes, until interrupted."""
-    screen = screen_for(output)
+    screen = screen_for(output, headers=headers)
     async with following(client, inventory) as cluster:
         while True:
             cluster.changed.clear()
@@ -46,29 +47,27 @@ class Screen(Protocol):
         ...
 
 
-def screen_for(output: str) -> Screen:
+def screen_for(output: Output, *, headers: bool = True) -> Screen:
     """The one that suits an output and standard output."""
-    match output:
-        case "json":
-            return Documents(lambda report: as_json(report, lines=True))
-        case "yaml":
-            return Documents(lambda report: f"---\n{as_yaml(report)}")
-        case "csv":
-            return Documents(as_csv)
+    if output.is_document:
+        return Documents(lambda report: output.text(document(report), one_of_many=True))
+    if lines_of := LINES.get(output.form):
+        return Documents(lambda report: "\n".join(lines_of(report, headers=headers)))
     kind = Picture if sys.stdout.isatty() else ChangedLines
-    return kind(wide=output == "wide")
+    return kind(wide=output.form == "wide", headers=headers)
 
 
 class Picture:
     """A terminal that is drawn anew."""
 
-    def __init__(self, *, wide: bool) -> None:
-        self._wide = wide
+    def __init__(self, *, wide: bool, headers: bool = True) -> None:
+        self._wide, self._headers = wide, headers
         self._style = Style.of(sys.stdout)
 
     def show(self, report: Report, trouble: str) -> None:
         """One screen full."""
-        lines = draw(report, self._style, wide=self._wide, nodes_last=True) or ["nothing to see yet"]
+        drawn = draw(report, self._style, wide=self._wide, nodes_last=True, headers=self._headers)
+        lines = drawn or ["nothing to see yet"]
         below = ["", self._style.bad(trouble)] if trouble else []
         height = shutil.get_terminal_size().lines - 1 - len(below)
         if len(lines) > height:
@@ -111,8 +110,8 @@ class Documents(Lines):
 class ChangedLines(Lines):
     """Tables once, then each row that is new or different."""
 
-    def __init__(self, *, wide: bool) -> None:
-        self._wide = wide
+    def __init__(self, *, wide: bool, headers: bool = True) -> None:
+        self._wide, self._headers = wide, headers
         self._known: dict[Row, dict[Row, Row]] = {}  # by heading, then by the row's first columns
         self._widths: dict[Row, list[int]] = {}
 
@@ -128,7 +127,7 @@ class ChangedLines(Lines):
             gone = [key for key in known or () if key not in rows]
             changed += [(*key, *["gone"] * (len(one.heading) - one.keys)) for key in gone]
             self._known[one.heading] = rows
-            shown = changed if known is not None else [one.heading, *changed]
+            shown = [one.heading, *changed] if known is None and self._headers else changed
             if not shown:
                 continue
             widths = self._widths.setdefault(one.heading, [0] * len(one.heading))

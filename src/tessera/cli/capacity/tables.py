@@ -91,12 +91,14 @@ def _percent(usage: Usage) -> str:
     return f"{round(100 * usage.allocated.value / usage.allocatable.value)}%"
 
 
-def draw(report: Report, style: Style, *, wide: bool, nodes_last: bool = False) -> list[str]:
+def draw(
+    report: Report, style: Style, *, wide: bool, nodes_last: bool = False, headers: bool = True
+) -> list[str]:
     """The tables, one under the other; that of the nodes last, where not all of it may be seen."""
     lines: list[str] = []
     nodes, *others = tables(report, wide=wide)
     for one in (*others, nodes) if nodes_last else (nodes, *others):
         if one.rows:
             heading, *rows = table([one.heading, *one.rows])
-            lines += [*([""] if lines else []), style.bold(heading), *rows]
+            lines += [*([""] if lines else []), *([style.bold(heading)] if headers else []), *rows]
     return lines

@@ -1,1 +1,1 @@
-"""What commands share: the options that name a cluster, completion, durations, the terminal, progress, ending in good order."""
+"""What commands share: the options that name a cluster, forms of output, completion, durations, and what a terminal can show."""

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,6 +12,7 @@ import click
 from tessera.cli.common import completing
 
 if TYPE_CHECKING:
+    from tessera.kube.access.cluster import Cluster
     from tessera.kube.rest.client import Client
 
 T = TypeVar("T")
@@ -23,15 +24,25 @@ class ClusterChoice:
 
     kubeconfig: str | None = None
     context: str | None = None
+    user: str | None = None  # to act as
+    groups: tuple[str, ...] = ()  # of that user
+
+    def find(self) -> "Cluster":
+        """Where that cluster is and how to get in."""
+        from tessera.kube.access.choice import find_cluster
+        from tessera.kube.access.cluster import impersonation
+
+        cluster = find_cluster(self.kubeconfig, self.context)
+        headers = impersonation(self.user or "", self.groups, "--as")
+        return replace(cluster, headers=headers) if headers else cluster
 
     @asynccontextmanager
     async def connected(self, user_agent: str = "tessera") -> "AsyncIterator[Client]":
         """A client of that cluster; errors on the way there name the cluster."""
-        from tessera.kube.access.choice import find_cluster
         from tessera.kube.errors import Unreachable
         from tessera.kube.rest.client import Client
 
-        cluster = find_cluster(self.kubeconfig, self.context)
+        cluster = self.find()
         async with Client(cluster, user_agent=user_agent) as client:
             try:
                 yield client
@@ -57,7 +68,7 @@ class ClusterChoice:
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--kubeconfig` and `--context`; it gets a `ClusterChoice` called `cluster`."""
+    """Give a command `--kubeconfig`, `--context` and `--as`; it gets a `ClusterChoice` called `cluster`."""
 
     @click.option(
         "--kubeconfig",
@@ -65,9 +76,29 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         shell_complete=completing.files,
         help="The kubeconfig.  [default: $KUBECONFIG, ~/.kube/config, or the pod's own cluster]",
     )
-    @click.option("--context", metavar="NAME", help="The kubeconfig's context.  [default: the current one]")
+    @click.option(
+        "--context",
+        metavar="NAME",
+        shell_complete=completing.contexts,
+        help="The kubeconfig's context.  [default: the current one]",
+    )
+    @click.option("--as", "user", metavar="USER", help="Act as this user, as kubectl does (impersonation).")
+    @click.option(
+        "--as-group",
+        "groups",
+        multiple=True,
+        metavar="GROUP",
+        help="With --as: a group of the user. Repeatable.",
+    )
     @wraps(command)
-    def with_cluster(*args: Any, kubeconfig: str | None, context: str | None, **more: Any) -> Any:
-        return command(*args, cluster=ClusterChoice(kubeconfig, context), **more)
+    def with_cluster(
+        *args: Any,
+        kubeconfig: str | None,
+        context: str | None,
+        user: str | None,
+        groups: tuple[str, ...],
+        **more: Any,
+    ) -> Any:
+        return command(*args, cluster=ClusterChoice(kubeconfig, context, user, groups), **more)
 
     return with_cluster

@@ -1,25 +1,47 @@
-"""What the shell offers for the values of options and arguments: files, and names from lists that Tessera knows."""
+"""What the shell offers for the values of options and arguments: files, names that Tessera knows, names that a cluster has.
+
+A cluster is asked for at most a second, and one that does not answer is no reason for noise: then there is nothing to offer.
+"""
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
 
+from tessera.core.errors import TesseraError
 
-def files(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+_PATIENCE: Final = 1.0  # seconds, of a person who has pressed Tab
+_MOST: Final = 500  # names of one kind: more than that nobody reads in a shell
+
+_Items = list[CompletionItem[str]]
+_Complete = Callable[[click.Context, click.Parameter, str], _Items]
+
+
+def files(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> _Items:
     """Let the shell complete the name of a file or folder; for click's `shell_complete`."""
     return [CompletionItem(incomplete, type="file")]
 
 
-def names(
-    known: Callable[[], Iterable[str]],
-) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem[str]]]:
+def names(known: Callable[[], Iterable[str]]) -> _Complete:
     """Complete a name of some that are known, however it is capitalised; they are asked for when they are needed."""
 
-    def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-        return [CompletionItem(name) for name in known() if name.lower().startswith(incomplete.lower())]
+    def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> _Items:
+        return _starting(known(), incomplete)
 
     return complete
+
+
+def commands(ctx: click.Context, _param: click.Parameter, incomplete: str) -> _Items:
+    """Complete the words of a command, one after the other."""
+    here = ctx.find_root().command
+    for word in ctx.params.get("words") or ():
+        found = here.get_command(ctx, word) if isinstance(here, click.Group) else None
+        if found is None:
+            return []
+        here = found
+    return _starting(here.list_commands(ctx) if isinstance(here, click.Group) else (), incomplete)
 
 
 def product_names() -> Iterable[str]:
@@ -27,3 +49,72 @@ def product_names() -> Iterable[str]:
     from tessera.core.mig.geometry import PRODUCTS
 
     return (product.short_name.removeprefix("Simulated ").replace(" ", "-") for product in PRODUCTS)
+
+
+def profile_names() -> Iterable[str]:
+    """The profiles of all products, each once."""
+    from tessera.core.mig.geometry import PRODUCTS
+
+    return map(str, sorted({profile for product in PRODUCTS for profile in product.profiles}))
+
+
+def resources(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> _Items:
+    """Complete a resource in its short form: a profile, or a whole GPU."""
+    return _starting(["gpu", *profile_names()], incomplete)
+
+
+def counts_or_files(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> _Items:
+    """Complete the last profile of counts such as `2g.20gb=2,3g`; what begins otherwise may be a file."""
+    before, comma, last = incomplete.rpartition(",")
+    meant = _starting(profile_names(), last) if last else []
+    found = [CompletionItem(f"{before}{comma}{one.value}=") for one in meant]
+    return found or [CompletionItem(incomplete, type="file")]
+
+
+def layouts(ctx: click.Context, param: click.Parameter, incomplete: str) -> _Items:
+    """Complete where a layout comes from: with --cluster its nodes, else counts or files."""
+    return (nodes if ctx.params.get("in_cluster") else counts_or_files)(ctx, param, incomplete)
+
+
+def contexts(ctx: click.Context, _param: click.Parameter, incomplete: str) -> _Items:
+    """Complete a context of the kubeconfig."""
+    from tessera.kube.access.choice import known_contexts
+
+    with suppress(TesseraError, OSError):
+        return _starting(known_contexts(ctx.params.get("kubeconfig")), incomplete)
+    return []
+
+
+def nodes(ctx: click.Context, _param: click.Parameter, incomplete: str) -> _Items:
+    """Complete a node of the cluster that the other options name."""
+    return _in_cluster(ctx, "/api/v1/nodes", incomplete)
+
+
+def namespaces(ctx: click.Context, _param: click.Parameter, incomplete: str) -> _Items:
+    """Complete a namespace of the cluster that the other options name."""
+    return _in_cluster(ctx, "/api/v1/namespaces", incomplete)
+
+
+def _starting(known: Iterable[str], incomplete: str) -> _Items:
+    return [CompletionItem(name) for name in known if name.lower().startswith(incomplete.lower())]
+
+
+def _in_cluster(ctx: click.Context, path: str, incomplete: str) -> _Items:
+    import asyncio
+
+    import msgspec
+
+    from tessera.cli.common.cluster import ClusterChoice
+
+    given = {name: ctx.params.get(name) for name in ("kubeconfig", "context", "user")}
+    choice = ClusterChoice(**given, groups=ctx.params.get("groups") or ())
+
+    async def ask(client: Any) -> bytes:
+        async with asyncio.timeout(_PATIENCE):
+            found: bytes = await client.get(path, {"limit": _MOST})
+            return found
+
+    with suppress(TesseraError, OSError, TimeoutError, msgspec.MsgspecError):
+        listed = msgspec.json.decode(choice.run(ask))
+        return _starting((one["metadata"]["name"] for one in listed["items"]), incomplete)
+    return []

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -24,10 +24,23 @@ from tessera.serving.ending import until_signalled
 if TYPE_CHECKING:
     from tessera.kube.rest.client import Client
 
+_DRY_RUNS: Final = ("none", "client", "server")
 
-@click.command("apply")
-@click.argument("layout", metavar="FILE|COUNTS|NAME", shell_complete=completing.files)
-@click.argument("nodes", nargs=-1, metavar="[NODE]...")
+
+class _BareDryRun(click.Command):
+    """A command whose `--dry-run` alone means `--dry-run=client`, as with kubectl: the next word is a node, not its value."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        options = args[: args.index("--")] if "--" in args else args
+        for at, word in enumerate(options):
+            if word == "--dry-run" and (options[at + 1 : at + 2] or [""])[0] not in _DRY_RUNS:
+                args[at] = "--dry-run=client"
+        return super().parse_args(ctx, args)
+
+
+@click.command("apply", cls=_BareDryRun)
+@click.argument("layout", metavar="FILE|COUNTS|NAME", shell_complete=completing.counts_or_files)
+@click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=completing.nodes)
 @click.option(
     "-l",
     "--selector",
@@ -59,10 +72,10 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--dry-run",
-    type=click.Choice(["none", "client", "server"]),
+    type=click.Choice(_DRY_RUNS),
     default="none",
     show_default=True,
-    help="Only show what would change; `server` asks the API server whether it would take it.",
+    help="Only show what would change: `client`, or without a value; `server` also asks the API server whether it would take it.",
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option(
@@ -110,7 +123,7 @@ def command(
     \b
     tessera mig apply 2g.20gb=2,3g.30gb=1 gpu-1 gpu-2
     tessera mig apply layout.yaml -l pool=training --max-unavailable 25% --yes
-    tessera mig apply layout.yaml -l pool=training --dry-run=server
+    tessera mig apply layout.yaml -l pool=training --dry-run
     tessera mig apply all-balanced gpu-1 --label --mig-parted mig-parted.yaml
 
     \b
@@ -122,7 +135,7 @@ def command(
         raise click.UsageError("--mig-parted goes with --label, --config without it")
     if dry_run == "none" and not yes and (layout == "-" or not sys.stdin.isatty()):
         raise click.UsageError(
-            "there is no terminal to ask at: say --yes, or --dry-run=client to see what would change"
+            "there is no terminal to ask at: say --yes, or --dry-run to see what would change"
         )
     wanted = _wanted(layout, config, parted, product, cards, label=label)
     chosen = LabelSelector.parse(selector)

@@ -4,24 +4,22 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import click
-import msgspec
 
+from tessera.cli.common.output import Output
 from tessera.cli.common.terminal import table
 from tessera.core.kubernetes.resources import short
 from tessera.core.planning.summary import explain_advice
 from tessera.core.text import first_of
 from tessera.inventory.defragment import Defragmentation, Move, make_room
 from tessera.inventory.inventory import Inventory
-from tessera.protocol import yaml
 from tessera.protocol.mig.counts import read_counts
 from tessera.solver import highs
 
 _MOST: Final = 999  # of one profile: advice beyond that nobody follows
 _SHOWN: Final = 3  # cards, of many
-ADVICE: Final = ("table", "json", "yaml")
 
 
-def print_advice(counts: str, inventory: Inventory, read: Callable[[Inventory], None], output: str) -> int:
+def print_advice(counts: str, inventory: Inventory, read: Callable[[Inventory], None], output: Output) -> int:
     """Read a cluster, and say whose end makes room; exit code 1 when there is none, whoever ends."""
     wanted = read_counts(counts, "--defragment", _MOST)
     read(inventory)
@@ -33,13 +31,11 @@ def print_advice(counts: str, inventory: Inventory, read: Callable[[Inventory], 
             "which devices are in use only the nodes know: pods are taken to be on as few cards as possible",
             err=True,
         )
-    if output == "table":
+    if output.is_document:
+        output.print(_document(found))
+    else:
         for line in _lines(found):
             click.echo(line)
-    elif output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(_document(found)), indent=2).decode())
-    else:
-        click.echo(yaml.dump(_document(found)).rstrip("\n"))
     return int(bool(found.advice.left_out))
 
 

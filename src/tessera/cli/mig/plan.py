@@ -11,9 +11,10 @@ import click
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.duration import Duration
-from tessera.cli.mig.defragment import ADVICE, print_advice
+from tessera.cli.common.output import Output, output_option
+from tessera.cli.mig.defragment import print_advice
 from tessera.cli.mig.plan_cards import node_cards, product_cards
-from tessera.cli.mig.plan_output import NO_MORE, OUTPUTS, More, waiting_document, write_plan
+from tessera.cli.mig.plan_output import DRAWN, NO_MORE, More, print_plan, waiting_document
 from tessera.cli.mig.sources import read_text
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.profile import MigProfile
@@ -32,7 +33,7 @@ _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that nobody reads
 
 
 @click.command("plan")
-@click.argument("demand", metavar="[COUNTS|FILE]", required=False, shell_complete=completing.files)
+@click.argument("demand", metavar="[COUNTS|FILE]", required=False, shell_complete=completing.counts_or_files)
 @click.option(
     "--product",
     "products",
@@ -101,7 +102,7 @@ _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that nobody reads
     metavar="COUNTS",
     help="Instead of a plan: the fewest pods whose end, or move, makes room for these devices. Advice only.",
 )
-@click.option("-o", "--output", type=click.Choice(list(OUTPUTS)), default="table", show_default=True)
+@output_option(*DRAWN)
 @cluster_options
 def command(
     demand: str | None,
@@ -117,7 +118,7 @@ def command(
     max_nodes: int | None,
     max_cards: int | None,
     defragment: str | None,
-    output: str,
+    output: Output,
     cluster: ClusterChoice,
 ) -> int:
     """Plan how to cut cards, so that they serve a demand on the fewest of them, or the most of it.
@@ -148,12 +149,12 @@ def command(
     live = from_pending or defragment is not None
     if not live and (sources or selector or cluster != ClusterChoice()):
         raise click.UsageError(
-            "--from, -l, --kubeconfig and --context go with --from-pending and --defragment"
+            "--from, -l, --kubeconfig, --context and --as go with --from-pending and --defragment"
         )
     if (max_nodes or max_cards) and (products or not (from_pending or node_files)):
         raise click.UsageError("--max-nodes and --max-cards go with --from-pending and --nodes")
     if defragment is not None:
-        if products or node_files or output not in ADVICE:
+        if products or node_files or not (output.is_document or output.form == "table"):
             raise click.UsageError("--defragment takes a cluster's cards, and -o table, json or yaml")
         read = _reading(cluster, sources)
         return print_advice(defragment, defragment_inventory(LabelSelector.parse(selector)), read, output)
@@ -192,13 +193,12 @@ def _pending(cluster: ClusterChoice, sources: Sequence[str], selector: str, sinc
     return pending
 
 
-def _print(found: Plan, places: list[Place], output: str, more: More = NO_MORE) -> int:
-    for line in write_plan(found, places, output, more):
-        click.echo(line)
+def _print(found: Plan, places: list[Place], output: Output, more: More = NO_MORE) -> int:
+    print_plan(found, places, output, more)
     return int(bool(found.left_out))
 
 
-def _print_pending(pending: Pending, ask: Callable[..., Question], output: str) -> int:
+def _print_pending(pending: Pending, ask: Callable[..., Question], output: Output) -> int:
     """A plan for the cluster's own cards; nodes that have nothing to do with it are left out of it."""
     if not pending.demand.all:
         return 0
@@ -211,7 +211,7 @@ def _print_pending(pending: Pending, ask: Callable[..., Question], output: str) 
         )
     for line in explain_waiting(pending.waiting):
         click.echo(line, err=True)
-    if not pending.waiting.wanted and output == "table":
+    if not pending.waiting.wanted and output.form == "table":
         click.echo("no layout is needed")
         return 0
     found = cards.undisturbed(plan(ask(pending.waiting.wanted, cards.cards, cards.places), highs))

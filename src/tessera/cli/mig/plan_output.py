@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
+import click
 
+from tessera.cli.common.output import Output
 from tessera.cli.common.terminal import table
 from tessera.core.mig.layout import NodeLayout, entries_of, named_cards
 from tessera.core.mig.profile import MigProfile
@@ -14,7 +15,6 @@ from tessera.core.planning.kinds import Place
 from tessera.core.planning.planner import Plan
 from tessera.core.planning.summary import explain_plan
 from tessera.core.planning.waiting import Group, Outcome, Waiting
-from tessera.protocol import yaml
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.conversion import convert
 
@@ -30,9 +30,14 @@ class More:
 NO_MORE: Final = More()
 
 
-def write_plan(plan: Plan, places: Sequence[Place], output: str, more: More = NO_MORE) -> Iterable[str]:
-    """The lines, or whole documents, to print."""
-    return OUTPUTS[output](plan, [place for place in places if place.cards], more)
+def print_plan(plan: Plan, places: Sequence[Place], output: Output, more: More = NO_MORE) -> None:
+    """Print a plan as it was asked for."""
+    places = [place for place in places if place.cards]
+    if output.is_document:
+        output.print(_document(plan, places, more))
+    else:
+        for line in DRAWN[output.form](plan, places, more):
+            click.echo(line)
 
 
 def _table(plan: Plan, places: Sequence[Place], more: More) -> Iterable[str]:
@@ -112,14 +117,6 @@ def _counts(counts: Mapping[MigProfile, int]) -> dict[str, int]:
     return {str(profile): count for profile, count in counts.items()}
 
 
-def _json(plan: Plan, places: Sequence[Place], more: More) -> Iterable[str]:
-    return [msgspec.json.format(msgspec.json.encode(_document(plan, places, more)), indent=2).decode()]
-
-
-def _yaml(plan: Plan, places: Sequence[Place], more: More) -> Iterable[str]:
-    return [yaml.dump(_document(plan, places, more)).rstrip("\n")]
-
-
 def _runai(plan: Plan, places: Sequence[Place], _: More) -> Iterable[str]:
     """One annotation for each node."""
     for number, place in enumerate(places):
@@ -147,10 +144,8 @@ def _layouts(plan: Plan, places: Sequence[Place], name: str | None = None) -> mi
     )
 
 
-OUTPUTS: Final[dict[str, Callable[[Plan, Sequence[Place], More], Iterable[str]]]] = {
+DRAWN: Final[dict[str, Callable[[Plan, Sequence[Place], More], Iterable[str]]]] = {
     "table": _table,
-    "yaml": _yaml,
-    "json": _json,
     "runai": _runai,
     "mig-parted": _parted,
 }

@@ -1,5 +1,6 @@
 """`tessera mig show`: cards drawn as tiles."""
 
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -23,7 +24,8 @@ def command(given: Given, config: str | None) -> int:
     """Draw a node's cards as tiles, as wide as their memory slices.
 
     Takes what `tessera mig validate` takes. Where pods are known too (--cluster, or among the objects of a file) it
-    shows how many devices are in use. Colour only on a terminal, and not where NO_COLOR is set.
+    shows how many devices are in use. Colour only on a terminal, and not where NO_COLOR is set; in a terminal that is too
+    narrow for tiles (or where COLUMNS says so) they are listed.
 
     \b
     tessera mig show 4g.71gb=1,3g.71gb=1 --product H200
@@ -31,6 +33,7 @@ def command(given: Given, config: str | None) -> int:
     kubectl get nodes,pods -A -o json | tessera mig show
     """
     style = Style.of(sys.stdout)
+    width = shutil.get_terminal_size((0, 0)).columns or None
     sources = read_sources(given, with_pods=True)
     failed = assumed = False
     for number, source in enumerate(sources):
@@ -47,7 +50,7 @@ def command(given: Given, config: str | None) -> int:
             continue
         if len(sources) > 1:
             click.echo(("\n" if number else "") + style.bold(source.where), color=style.enabled)
-        for line in draw_cards(layout.cards, style, None if used is None else _slots(used)):
+        for line in draw_cards(layout.cards, style, None if used is None else _slots(used), width):
             click.echo(line, color=style.enabled)
         if source.used:
             offered = layout.resources(source.strategy)

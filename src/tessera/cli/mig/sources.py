@@ -45,7 +45,7 @@ def product_option(_ctx: click.Context, _param: click.Parameter, value: str | No
 def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The arguments and options of every command that reads layouts; it gets them as `given`."""
 
-    @click.argument("names", nargs=-1, metavar="[FILE|COUNTS|NODE]...", shell_complete=completing.files)
+    @click.argument("names", nargs=-1, metavar="[FILE|COUNTS|NODE]...", shell_complete=completing.layouts)
     @click.option(
         "--product",
         callback=product_option,
@@ -87,7 +87,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         **more: Any,
     ) -> Any:
         if not in_cluster and (selector or cluster != ClusterChoice()):
-            raise click.UsageError("-l, --kubeconfig and --context go with --cluster")
+            raise click.UsageError("-l, --kubeconfig, --context and --as go with --cluster")
         given = Given(names, product, cards, cluster if in_cluster else None, LabelSelector.parse(selector))
         return command(given=given, **more)
 

@@ -1,4 +1,4 @@
-"""Cards drawn as tiles: as wide as their memory slices, coloured by profile or by use."""
+"""Cards drawn as tiles: as wide as their memory slices, coloured by profile or by use; in a narrow terminal as lists."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,16 +31,21 @@ class Tile:
 
 
 def draw_cards(
-    cards: Sequence[CardLayout], style: Style, used: frozenset[Slot] | None = None
+    cards: Sequence[CardLayout], style: Style, used: frozenset[Slot] | None = None, width: int | None = None
 ) -> Iterator[str]:
-    """The cards of a node, line by line; cards that are alike and used alike are drawn once."""
+    """The cards of a node, line by line; cards that are alike and used alike are drawn once.
+
+    Where tiles do not fit into the width, each is a line of its own: a picture that the terminal breaks is none.
+    """
     alike: dict[tuple[CardLayout, Taken], list[int]] = {}
     for number, card in enumerate(cards):
         taken = None if used is None else frozenset(slot.instance for slot in used if slot.card == number)
         alike.setdefault((card, taken), []).append(number)
     for (card, taken), numbers in alike.items():
         yield f"{style.bold(named_cards(numbers))}  {card.product.short_name}, {_summary(card)}"
-        yield from _draw(_tiles(card, taken), card.product.memory_slices, style)
+        tiles, slices = _tiles(card, taken), card.product.memory_slices
+        fits = width is None or slices * _CELL < width
+        yield from _draw(tiles, slices, style) if fits else _list(tiles, style)
 
 
 def _summary(card: CardLayout) -> str:
@@ -84,9 +89,22 @@ def _draw(tiles: list[Tile], slices: int, style: Style) -> Iterator[str]:
     yield style.dim("".join(f" {number}".ljust(_CELL) for number in range(slices)).rstrip())
 
 
+def _list(tiles: list[Tile], style: Style) -> Iterator[str]:
+    edge = 0
+    for tile in tiles:
+        last = edge + tile.size - 1
+        places = f"{edge}-{last}" if last > edge else f"{edge}"
+        text = " ".join(filter(None, tile.lines))
+        yield f"  {places:<5} {_coloured(text, tile.colour, style)}"
+        edge += tile.size
+
+
 def _painted(tile: Tile, row: int, style: Style) -> str:
     width = tile.size * _CELL - 1
-    text = tile.lines[row][:width].ljust(width)
+    return _coloured(tile.lines[row][:width].ljust(width), tile.colour, style)
+
+
+def _coloured(text: str, colour: str | None, style: Style) -> str:
     if not style.enabled:
         return text
-    return click.style(text, fg="black", bg=tile.colour) if tile.colour else style.dim(text)
+    return click.style(text, fg="black", bg=colour) if colour else style.dim(text)

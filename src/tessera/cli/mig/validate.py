@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 import click
-import msgspec
 
+from tessera.cli.common.output import Output, output_option
 from tessera.cli.common.terminal import Style
 from tessera.cli.mig.sources import Given, read_sources, source_options
 from tessera.core.errors import InvalidInput
@@ -35,8 +35,8 @@ class Verdict:
 
 @click.command("validate")
 @source_options
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def command(given: Given, config: str | None, output: str) -> int:
+@output_option("text")
+def command(given: Given, config: str | None, output: Output) -> int:
     """Check that layouts fit their cards, and say why they do not.
 
     Layouts are run.ai annotations, mig-parted files or plain counts, or the annotations of Node objects as
@@ -54,8 +54,8 @@ def command(given: Given, config: str | None, output: str) -> int:
     Exit codes: 0 all fit (or can be read, without --product), 1 some do not, 2 bad input.
     """  # fmt: skip
     verdicts = [verdict for source in read_sources(given) for verdict in _verdicts(source, config)]
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(verdicts), indent=2).decode())
+    if output.is_document:
+        output.print(verdicts)
     else:
         style = Style.of(sys.stdout)
         for verdict in verdicts:

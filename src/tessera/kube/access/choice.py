@@ -40,9 +40,7 @@ def find_cluster(
         if found.is_empty:
             raise InvalidKubeconfig(f"{kubeconfig}: there is nothing in it")
         return cluster_of(found, context, environ)
-    listed = [Path(name) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]
-    default = _default_file(environ)
-    files = listed or ([default] if default is not None else [])
+    files = _files(environ)
     found = Kubeconfig.read(existing(files))
     if not found.is_empty:
         return cluster_of(found, context, environ)
@@ -52,6 +50,13 @@ def find_cluster(
     raise InvalidKubeconfig(
         f"no cluster: no kubeconfig at {looked}, and this is no pod; use --kubeconfig FILE"
     )
+
+
+def known_contexts(kubeconfig: str | Path | None = None) -> list[str]:
+    """The contexts that there are to choose from."""
+    from tessera.kube.access.kubeconfig import Kubeconfig, existing
+
+    return list(Kubeconfig.read([Path(kubeconfig)] if kubeconfig else existing(_files(os.environ))).contexts)
 
 
 def in_cluster(
@@ -80,6 +85,13 @@ def in_cluster(
 
 def _is_pod(environ: Mapping[str, str]) -> bool:
     return bool(environ.get("KUBERNETES_SERVICE_HOST") and environ.get("KUBERNETES_SERVICE_PORT"))
+
+
+def _files(environ: Mapping[str, str]) -> list[Path]:
+    """The files that are read where none is named."""
+    listed = [Path(name) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]
+    default = _default_file(environ)
+    return listed or ([default] if default is not None else [])
 
 
 def _default_file(environ: Mapping[str, str]) -> Path | None:

@@ -1,10 +1,11 @@
 """Where a cluster is and how to get in: the values that configuration ends in and the client begins with."""
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from tessera.kube.errors import InvalidKubeconfig
 
@@ -12,6 +13,8 @@ _PORTS: Final = {"http": 80, "https": 443}  # of servers and of proxies, where a
 
 # a name or an address; more is the resolver's business
 _HOST: Final = re.compile(r"(?!\.)(?!.*\.\.)[\w.:%-]{1,253}")
+
+_NO_EXTRA: Final[Mapping[str, Sequence[str]]] = {}
 
 Material = bytes | Path  # PEM given inline, or a file that may be renewed while we run
 
@@ -146,3 +149,23 @@ class Cluster:
     namespace: str = "default"
     headers: tuple[tuple[str, str], ...] = ()  # impersonation
     source: str = ""  # for people: where all this was found
+
+
+def impersonation(
+    user: str,
+    groups: Sequence[str],
+    where: str,
+    uid: str = "",
+    extra: Mapping[str, Sequence[str]] = _NO_EXTRA,
+) -> tuple[tuple[str, str], ...]:
+    """The headers by which we act as another user; `where` names the field in errors."""
+    headers = [("Impersonate-User", user)] if user else []
+    headers += [("Impersonate-Uid", uid)] if uid else []
+    headers += [("Impersonate-Group", group) for group in groups]
+    for key, values in extra.items():
+        headers += [(f"Impersonate-Extra-{quote(key, safe='')}", one) for one in values]
+    if headers and not user:
+        raise InvalidKubeconfig(f"{where}: missing; groups and the like need a user to go with")
+    if not all(text.isascii() and text.isprintable() for header in headers for text in header):
+        raise InvalidKubeconfig(f"{where}: printable ASCII characters only")
+    return tuple(headers)

@@ -3,9 +3,17 @@
 import base64
 from collections.abc import Mapping
 from typing import Any, Final, Literal, cast
-from urllib.parse import quote
 
-from tessera.kube.access.cluster import Anonymous, Cluster, Credentials, Endpoint, Proxy, Tls, is_host
+from tessera.kube.access.cluster import (
+    Anonymous,
+    Cluster,
+    Credentials,
+    Endpoint,
+    Proxy,
+    Tls,
+    impersonation,
+    is_host,
+)
 from tessera.kube.access.credentials import StoredCredentials
 from tessera.kube.access.exec import API_VERSIONS, INTERACTIVE_MODES, ExecCredentials, ExecSpec
 from tessera.kube.access.kubeconfig import ClusterIn, Entry, ExecIn, Kubeconfig, UserIn
@@ -150,13 +158,5 @@ def _cluster_info(cluster: Entry[ClusterIn]) -> dict[str, Any]:
 
 def _impersonation(user: Entry[UserIn]) -> tuple[tuple[str, str], ...]:
     value = user.value
-    headers = [("Impersonate-User", value.impersonate)] if value.impersonate else []
-    headers += [("Impersonate-Uid", value.impersonate_uid)] if value.impersonate_uid else []
-    headers += [("Impersonate-Group", group) for group in value.impersonate_groups]
-    for key, values in value.impersonate_extra.items():
-        headers += [(f"Impersonate-Extra-{quote(key, safe='')}", one) for one in values]
-    if headers and not value.impersonate:
-        raise InvalidKubeconfig(f"{user.where('as')}: missing; groups and the like need a user to go with")
-    if not all(text.isascii() and text.isprintable() for header in headers for text in header):
-        raise InvalidKubeconfig(f"{user.where('as')}: printable ASCII characters only")
-    return tuple(headers)
+    groups, extra = value.impersonate_groups, value.impersonate_extra
+    return impersonation(value.impersonate, groups, user.where("as"), value.impersonate_uid, extra)

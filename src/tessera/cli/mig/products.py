@@ -1,0 +1,80 @@
+"""`tessera mig products`: the cards whose geometry is known."""
+
+import sys
+from typing import Any
+
+import click
+
+from tessera.cli.common import completing
+from tessera.cli.common.output import Output, no_headers_option, output_option
+from tessera.cli.common.terminal import Style, table
+from tessera.core.mig.geometry import PRODUCTS, Product
+from tessera.core.mig.product import product_named
+
+_GIB = 1024  # MiB
+
+
+@click.command("products")
+@click.argument(
+    "names", nargs=-1, metavar="[PRODUCT]...", shell_complete=completing.names(completing.product_names)
+)
+@output_option("table", "wide", "name")
+@no_headers_option
+def command(names: tuple[str, ...], output: Output, no_headers: bool) -> None:
+    """List the cards that are known, and the profiles they have.
+
+    The names are those that --product takes. `-o wide` adds the label of their nodes, and for each profile how many of it one
+    card can hold.
+
+    \b
+    tessera mig products
+    tessera mig products H200 -o wide
+    """
+    products = [product_named(name) for name in names] or PRODUCTS
+    typed = dict(zip(PRODUCTS, completing.product_names(), strict=True))
+    if output.is_document:
+        output.print([_document(product, typed[product]) for product in products])
+        return
+    if output.form == "name":
+        click.echo("\n".join(typed[product] for product in products))
+        return
+    wide = output.form == "wide"
+    more = ("LABEL",) if wide else ()
+    rows = [("PRODUCT", "MEMORY", "SLICES", *more, "PROFILES")]
+    for product in products:
+        label = (product.label,) if wide else ()
+        memory = f"{product.memory_mib // _GIB} GB"
+        rows.append(
+            (typed[product], memory, str(product.memory_slices), *label, _profiles(product, wide=wide))
+        )
+    heading, *lines = table(rows)
+    for line in lines if no_headers else [Style.of(sys.stdout).bold(heading), *lines]:
+        click.echo(line)
+
+
+def _profiles(product: Product, *, wide: bool) -> str:
+    return " ".join(
+        f"{shape.profile}×{shape.most}" if wide else str(shape.profile) for shape in product.shapes
+    )
+
+
+def _document(product: Product, name: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "product": product.name,
+        "label": product.label,
+        "simulated": product.simulated,
+        "memoryMiB": product.memory_mib,
+        "computeSlices": product.compute_slices,
+        "memorySlices": product.memory_slices,
+        "profiles": [
+            {
+                "name": str(shape.profile),
+                "memorySlices": shape.size,
+                "most": shape.most,
+                "starts": list(shape.starts),
+                "memoryMiB": shape.memory_mib,
+            }
+            for shape in product.shapes
+        ],
+    }

@@ -1,0 +1,16 @@
+"""`tessera version`."""
+
+import click
+
+from tessera import __version__
+from tessera.cli.common.output import Output, output_option
+
+
+@click.command()
+@output_option("text")
+def command(output: Output) -> None:
+    """Print the version of this command, as --version does."""
+    if output.is_document:
+        output.print({"version": __version__})
+    else:
+        click.echo(f"tessera {__version__}")
