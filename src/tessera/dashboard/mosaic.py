@@ -17,7 +17,7 @@ from tessera.core.mig.layout import CardLayout, NodeLayout, Slot
 from tessera.core.mig.placement import every_place
 from tessera.core.mig.profile import MigProfile
 from tessera.dashboard.observed import SeenNode, SeenPod
-from tessera.protocol.mig.mapping import MappedDevice, decode_mapping
+from tessera.inventory.devices import placed_devices
 from tessera.protocol.mig.nodes import GpuNode, present_layout
 
 _MOST_LOOSE: Final = 64  # tiles of one resource; of what comes in larger numbers only the numbers are shown
@@ -141,20 +141,16 @@ def _cards(node: SeenNode, layout: NodeLayout, holders: _Holders) -> Iterator[Ca
 
 def _planned(gpus: GpuNode, layout: NodeLayout, holders: _Holders) -> dict[int, list[Tile]]:
     """The tiles of a layout, by card; on those whose ids are known, the pods that hold them."""
-    mapped = _mapped(gpus)
     planned: dict[int, list[Tile]] = {number: [] for number in range(len(layout.cards))}
-    for resource, slots in layout.slots(gpus.strategy).items():
-        for slot in slots:
-            instance = slot.instance
-            start = instance.position if instance else 0
-            size = instance.size if instance else layout.cards[slot.card].product.memory_slices
-            reported = mapped.get((slot.card, start)) if instance else None
-            device = reported.device_uuid if reported else slot.uuid(gpus.name)
-            what = str(instance.profile) if instance else "gpu"
-            leaving = reported is not None and reported.leaving
-            tile = Tile(what, start, size, resource, device, holders.on(resource, device), leaving=leaving)
-            # a pod holds what is leaving, for certain: such tiles are the first to be guessed
-            planned[slot.card].append(_guess(tile, holders) if leaving else tile)
+    for one in placed_devices(gpus, layout):
+        instance, card = one.slot.instance, one.slot.card
+        start = instance.position if instance else 0
+        size = instance.size if instance else layout.cards[card].product.memory_slices
+        what = str(instance.profile) if instance else "gpu"
+        pod = holders.on(one.resource, one.id)
+        tile = Tile(what, start, size, one.resource, one.id, pod, leaving=one.leaving)
+        # a pod holds what is leaving, for certain: such tiles are the first to be guessed
+        planned[card].append(_guess(tile, holders) if one.leaving else tile)
     return planned
 
 
@@ -199,15 +195,6 @@ def _every_place(node: str, layout: NodeLayout) -> dict[str, tuple[int, int, int
         for one in every_place(product):
             places[Slot(number, one).uuid(node)] = (number, one.position, one.size, str(one.profile))
     return places
-
-
-def _mapped(gpus: GpuNode) -> dict[tuple[int, int], MappedDevice]:
-    """Card and position → the device there, as the node tells it."""
-    try:
-        mapping = decode_mapping(gpus.mapping) if gpus.mapping else {}
-    except InvalidInput:
-        return {}
-    return {(card, one.position): one for card, devices in mapping.items() for one in devices}
 
 
 def _guess(tile: Tile, holders: _Holders) -> Tile:
