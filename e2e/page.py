@@ -62,10 +62,12 @@ class Tab:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, browser: "Browser", url: str, *, width: int = 1280, dark: bool = False) -> Iterator["Tab"]:
+    def open(
+        cls, browser: "Browser", url: str, *, width: int = 1280, height: int = 900, dark: bool = False
+    ) -> Iterator["Tab"]:
         """Open a page; when it is left, nothing must have gone wrong."""
         page = browser.new_page(
-            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
+            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
         )
         tab = cls(page, url)
         page.on("pageerror", lambda error: tab.complaints.append(str(error)))
@@ -91,7 +93,7 @@ class Tab:
         found: dict[str, list[Object]] = self.page.evaluate(
             """() => Object.fromEntries([...document.querySelectorAll("article.node")].map((node) => [
                 node.dataset.node,
-                [...node.querySelectorAll("button.tile")].map((tile) => ({
+                [...node.querySelectorAll("button.tile:not(.gap)")].map((tile) => ({
                     resource: tile.dataset.resource, id: tile.dataset.id || "", pod: tile.dataset.pod || "",
                     out: tile.classList.contains("out"), leaving: tile.classList.contains("leaving"),
                     guessed: tile.classList.contains("guessed"), width: tile.getBoundingClientRect().width,
@@ -100,10 +102,10 @@ class Tab:
         return found
 
     def totals(self) -> dict[str, list[str]]:
-        """The capacity table: resource → allocatable, allocated, available, asked for."""
+        """The capacity table: resource → allocatable, allocated, available, waiting."""
         found: dict[str, list[str]] = self.page.evaluate(
             """() => Object.fromEntries([...document.querySelectorAll("#totals-rows tr")].map((row) => [
-                row.dataset.resource, [...row.cells].slice(2).map((cell) => cell.textContent)]))"""
+                row.dataset.resource, [...row.cells].slice(2, 6).map((cell) => cell.textContent)]))"""
         )
         return found
 
