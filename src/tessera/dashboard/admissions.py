@@ -40,6 +40,10 @@ class AdmissionLog:
             return self._kept.pop(0) is not one
         return True
 
+    def takes(self, when: str) -> bool:
+        """Whether an admission of that time would be among the latest."""
+        return len(self._kept) < _MOST or when >= self._kept[0].when
+
     def denied(self, denial: Denial) -> bool:
         """A controller was refused a pod; it tries again and again, which is shown once."""
         if denial.name in self._denials:

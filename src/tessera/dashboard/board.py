@@ -87,8 +87,8 @@ class Board:
         self._pods[key] = one
         self._on.setdefault(one.claim.node, {})[key] = one
         self._capacity.add(one.claim)
-        if before is None and not self._all_admissions and asks_for_gpus(one.claim):
-            self.admitted(admission_of(one))
+        if before is None and not self._all_admissions and self._admissions.takes(one.claim.created):
+            self._read_admission(one)
         self._mark_node(one.claim.node)
 
     def remove_pod(self, key: Key) -> None:
@@ -107,6 +107,10 @@ class Board:
         """Something was decided about a pod."""
         if self._admissions.add(admission):
             self._mark("admissions")
+
+    def _read_admission(self, one: SeenPod) -> None:
+        if asks_for_gpus(one.claim):
+            self.admitted(admission_of(one))
 
     def denied(self, denial: Denial) -> None:
         """A controller was refused a pod."""

@@ -12,7 +12,7 @@ from typing import Final
 from tessera.core.devices.capacity import in_order
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_whole_or_mig
 from tessera.core.mig.geometry import Product, Shape
-from tessera.core.mig.layout import CardLayout, NodeLayout, Slot
+from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy
 from tessera.core.mig.placement import every_place, within_limits
 from tessera.core.mig.profile import MigProfile
 from tessera.dashboard.observed import SeenNode, SeenPod
@@ -59,8 +59,8 @@ class Mosaic:
 def layout_of(node: SeenNode) -> NodeLayout | None:
     """How a node's cards are cut; None when nothing tells, `InvalidInput` when what it says cannot be."""
     layout = present_layout(node.gpus) or _whole_cards(node)
-    if layout is not None:
-        layout.slots(node.gpus.strategy)  # the strategy may not allow it
+    if layout is not None and node.gpus.strategy is Strategy.SINGLE:
+        layout.slots(node.gpus.strategy)  # which does not allow every layout
     return layout
 
 

@@ -1,5 +1,5 @@
-// The server sends the state in named parts, all of them first and then those that changed. Each part is drawn once for each
-// frame of the screen, however often it came.
+// The server sends the state in named parts, all of them first and then those that changed. What came is drawn together, and
+// for each millisecond of drawing there are some of rest: thousands of nodes that change do not take a core.
 
 import { byId } from "./dom.js";
 import { drawHeadline, drawTotals, setHistory } from "./capacity.js";
@@ -10,7 +10,9 @@ import { suggest } from "./try.js";
 const names = new Set(); // of parts that are there
 const changed = new Map(); // parts that are not drawn yet: name → part, undefined when it is gone
 const CHART_SECONDS = 30; // charts end now, and now goes on
+const REST = 4; // milliseconds for each of drawing
 let waiting = 0;
+let drawAt = 0; // not before
 let everything = false; // the whole state came: draw also what is empty
 
 function drawAbout({ cluster, trouble }) {
@@ -28,6 +30,7 @@ const DRAW = {
 };
 
 function drawChanged() {
+  const begun = performance.now();
   const parts = [...changed];
   changed.clear();
   let nodes = everything, charts = false;
@@ -40,10 +43,17 @@ function drawChanged() {
   if (charts) drawTotals();
   if (nodes) drawNodes();
   drawHeadline(waiting, troubled());
+  drawAt = performance.now() + REST * (performance.now() - begun);
+}
+
+function drawSoon() {
+  const rest = drawAt - performance.now();
+  if (rest > 0 || document.hidden) setTimeout(drawChanged, Math.max(0, rest));
+  else requestAnimationFrame(drawChanged);
 }
 
 function take({ set, gone }) {
-  if (!changed.size) (document.hidden ? setTimeout : requestAnimationFrame)(drawChanged);
+  if (!changed.size) drawSoon();
   for (const [name, part] of Object.entries(set)) { names.add(name); changed.set(name, part); }
   for (const name of gone) { names.delete(name); changed.set(name, undefined); }
 }

@@ -76,7 +76,7 @@ function chart(row) {
   const least = (which) => Math.min(...points.map((point) => point[which]));
   const minutes = Math.max(1, Math.round((now - from) / 60));
   const text = `the last ${minutes < 90 ? plural(minutes, "minute") : plural(Math.round(minutes / 60), "hour")}: allocatable ${least(1)} to ${most(1)}, allocated ${least(2)} to ${most(2)}, waiting at most ${most(3)}`;
-  return makeSvg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, classes: ["chart", family(row.name)], role: "img", "aria-label": text },
+  return makeSvg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", classes: ["chart", family(row.name)], role: "img", "aria-label": text },
     makeSvg("title", { text }),
     makeSvg("path", { classes: ["used"], d: `${steps(2)}V${HEIGHT - 1}H${x(points[0][0])}Z` }),
     makeSvg("path", { classes: ["capacity"], d: steps(1) }),

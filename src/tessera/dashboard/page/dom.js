@@ -29,7 +29,7 @@ export function moment(when) {
 
 // A name in two pieces, so that it is cut in the middle where it is too long: pods of one owner differ at the end.
 export function cutInTheMiddle(name) {
-  const at = name.length > 9 ? name.length - 6 : name.length;
+  const at = name.length > 9 ? name.length - 5 : name.length; // as many as a ReplicaSet adds
   return make("span", { classes: ["cut"] }, make("span", { classes: ["start"], text: name.slice(0, at) }),
     at < name.length && make("span", { classes: ["end"] }, make("bdi", { text: name.slice(at) })));
 }

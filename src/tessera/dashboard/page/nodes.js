@@ -17,12 +17,15 @@ const nodes = new Map(); // name → summary
 const mosaics = new Map(); // name → { revision, mosaic }, of nodes that were drawn last
 const groups = new Map(); // title → Group
 const folded = new Map(); // title → whether a person folded it or opened it
+let choices = false; // whether the filters offer what there is
 let order = null; // names in order; null when they have changed
 
 const collator = new Intl.Collator("en", { numeric: true });
 
 export function setNode(name, summary) {
-  if (!nodes.has(name) || !summary) order = null;
+  const before = nodes.get(name);
+  if (!before || !summary) order = null;
+  if (!before || !summary || chosenBy(before) !== chosenBy(summary)) choices = false;
   if (summary) nodes.set(name, summary); else { nodes.delete(name); mosaics.delete(name); }
 }
 
@@ -46,7 +49,11 @@ function wanted() {
     && (!trouble || node.trouble) && words.every((word) => text(node).includes(word)) };
 }
 
+const chosenBy = (node) => (node.chosenBy ??= [node.product, ...Object.keys(node.resources ?? {}), ...namespaces(node)].join());
+
 function offerChoices() {
+  if (choices) return;
+  choices = true;
   const found = { product: new Set(), profile: new Set(), namespace: new Set() };
   for (const node of nodes.values()) {
     if (node.product) found.product.add(node.product);
