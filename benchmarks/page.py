@@ -42,7 +42,12 @@ _PATIENCE: Final = 60.0  # seconds
 _STORM_SECONDS: Final = 10.0
 # Of two updates one is a heartbeat, which changes nothing on the page, and one takes a device away or gives it back.
 _STORM: Final = urlencode(
-    {"perMinute": 5000, "every": 2, "from": '"nvidia.com/mig-1g.18gb":"56"', "to": '"nvidia.com/mig-1g.18gb":"55"'}
+    {
+        "perMinute": 5000,
+        "every": 2,
+        "from": '"nvidia.com/mig-1g.18gb":"56"',
+        "to": '"nvidia.com/mig-1g.18gb":"55"',
+    }
 )
 
 
@@ -77,9 +82,15 @@ def _measure(
     yield ("the server until it serves", SECONDS), time.monotonic() - process.started
     begun = time.monotonic()
     page.goto(url, wait_until="commit")
-    _until(page, "document.querySelectorAll('canvas.heat').length > 0 && document.documentElement.dataset.drawn > 0")
+    _until(
+        page,
+        "document.querySelectorAll('canvas.heat').length > 0 && document.documentElement.dataset.drawn > 0",
+    )
     yield ("first paint: all nodes in the overview", SECONDS), time.monotonic() - begun
-    yield ("the state, as it is sent to a tab", SIZE), page.evaluate("fetch('state').then((a) => a.text()).then((t) => t.length)") / 1024
+    yield (
+        ("the state, as it is sent to a tab", SIZE),
+        page.evaluate("fetch('state').then((a) => a.text()).then((t) => t.length)") / 1024,
+    )
     browser = page.context.new_cdp_session(page)
     browser.send("Performance.enable")
     yield ("the tab's heap, groups folded", MEMORY), _heap(browser)
@@ -110,9 +121,19 @@ def _in_a_storm(
     time.sleep(2)
     apiserver.storm(_STORM)
     time.sleep(1)
-    before = (_task_seconds(browser), process.cpu_seconds(), page.evaluate("window.received"), time.monotonic())
+    before = (
+        _task_seconds(browser),
+        process.cpu_seconds(),
+        page.evaluate("window.received"),
+        time.monotonic(),
+    )
     time.sleep(_STORM_SECONDS)
-    after = (_task_seconds(browser), process.cpu_seconds(), page.evaluate("window.received"), time.monotonic())
+    after = (
+        _task_seconds(browser),
+        process.cpu_seconds(),
+        page.evaluate("window.received"),
+        time.monotonic(),
+    )
     apiserver.storm("")
     tab, server, received, seconds = (b - a for a, b in zip(before, after, strict=True))
     yield ("the tab, 5,000 updates a minute", WORK), 100 * tab / seconds
@@ -193,7 +214,11 @@ def node(number: int) -> Document:
     if kind is not None:
         product, memory, _ = _KINDS[kind]
         layout = _layout(kind)
-        labels |= {"nvidia.com/gpu.product": product, "nvidia.com/gpu.memory": memory, "nvidia.com/gpu.count": str(_CARDS)}
+        labels |= {
+            "nvidia.com/gpu.product": product,
+            "nvidia.com/gpu.memory": memory,
+            "nvidia.com/gpu.count": str(_CARDS),
+        }
         labels["nvidia.com/mig.config.state"] = "failed" if number % 97 == 0 else "success"
         annotations[MAPPING] = encode_mapping(mapping_of(layout, name))
         allocatable |= {resource: str(count) for resource, count in layout.resources().items()}
@@ -201,12 +226,19 @@ def node(number: int) -> Document:
     return {
         "kind": "Node",
         "apiVersion": "v1",
-        "metadata": {"name": name, "resourceVersion": str(1000 + number), "labels": labels, "annotations": annotations},
+        "metadata": {
+            "name": name,
+            "resourceVersion": str(1000 + number),
+            "labels": labels,
+            "annotations": annotations,
+        },
         "spec": {"unschedulable": number % 53 == 0},
         "status": {
             "capacity": allocatable,
             "allocatable": allocatable,
-            "conditions": [{"type": "Ready", "status": "False" if number % 211 == 0 else "True", **heartbeat}],
+            "conditions": [
+                {"type": "Ready", "status": "False" if number % 211 == 0 else "True", **heartbeat}
+            ],
         },
     }
 
@@ -216,7 +248,9 @@ def _pods(nodes: int) -> Iterator[Document]:
     homes = [number for number in range(nodes) if _kind(number) is not None]
     number = 0
     for place, home in enumerate(homes):
-        share = nodes * PODS // NODES * (place + 1) // len(homes) - nodes * PODS // NODES * place // len(homes)
+        share = nodes * PODS // NODES * (place + 1) // len(homes) - nodes * PODS // NODES * place // len(
+            homes
+        )
         name, layout = f"node-{home:05d}", _layout(home % len(_KINDS))
         slots = [(resource, slot) for resource, some in layout.slots().items() for slot in some]
         for resource, slot in slots[: share if home % 5 else 3]:
@@ -228,7 +262,11 @@ def _pods(nodes: int) -> Iterator[Document]:
 
 def _pod(number: int, resource: str, home: str, device: str) -> Document:
     allocated = [{"name": resource, "resources": [{"resourceID": device}]}] if device else []
-    waits = {"type": "PodScheduled", "status": "False", "message": "0/5000 nodes are available: 5000 Insufficient " + resource}
+    waits = {
+        "type": "PodScheduled",
+        "status": "False",
+        "message": "0/5000 nodes are available: 5000 Insufficient " + resource,
+    }
     return {
         "kind": "Pod",
         "apiVersion": "v1",
@@ -240,7 +278,9 @@ def _pod(number: int, resource: str, home: str, device: str) -> Document:
         },
         "spec": {
             "nodeName": home,
-            "containers": [{"name": "main", "resources": {"limits": {resource: "1"}, "requests": {resource: "1"}}}],
+            "containers": [
+                {"name": "main", "resources": {"limits": {resource: "1"}, "requests": {resource: "1"}}}
+            ],
         },
         "status": {
             "phase": "Running" if home else "Pending",

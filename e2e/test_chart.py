@@ -217,7 +217,11 @@ def test_the_page_is_not_open(helm: Helm) -> None:
     assert found["NetworkPolicy"]["spec"]["ingress"] == []
     assert found["Service"]["spec"]["type"] == "ClusterIP"
     assert found["ClusterRole"]["rules"] == [
-        {"apiGroups": [""], "resources": ["nodes", "pods", "namespaces", "events"], "verbs": ["list", "watch"]}
+        {
+            "apiGroups": [""],
+            "resources": ["nodes", "pods", "namespaces", "events"],
+            "verbs": ["list", "watch"],
+        }
     ]
 
 
