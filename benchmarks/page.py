@@ -1,8 +1,7 @@
 """The page of a large cluster in a real browser: when there is something to see, what updates cost, and memory on both sides.
 
-Every node of the cluster but one in ten has eight cards that are cut; five in six pods hold a device, by its id, and the others
-wait: more tiles
-than any cluster of that size has.
+Every node of the cluster but one in ten has eight cards that are cut; five in six pods hold a device, by its id, and the
+others wait: more tiles than any cluster of that size has.
 """
 
 import contextlib
