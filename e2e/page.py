@@ -3,12 +3,15 @@
 The browser is Debian's chromium, driven by Playwright (`requirements/browser.txt`).
 """
 
+import asyncio
 import contextlib
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -23,6 +26,8 @@ from e2e.cluster.versions import DebianPackage
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
+
+    from tessera.dashboard.board import Board
 
 Object = dict[str, Any]
 
@@ -170,6 +175,34 @@ def serving(*arguments: str, ready: str) -> Iterator[list[str]]:
             process.kill()
             process.wait()
     assert (process.returncode, complaint.strip()) == (130, "interrupted")
+
+
+@contextlib.contextmanager
+def board_served(board: "Board") -> Iterator[str]:
+    """The page of a board that is filled by hand, in a thread of its own: its address."""
+    from tessera.dashboard.server import HOST, Page
+    from tessera.serving.address import Address
+
+    address: queue.Queue[str] = queue.Queue()
+    loop = asyncio.new_event_loop()
+    ended = asyncio.Event()
+
+    async def serve() -> None:
+        page = Page(board, lambda text: text)
+        address.put(await page.start(Address(HOST, 0)))
+        sending = asyncio.create_task(page.run())
+        await ended.wait()
+        sending.cancel()
+        await page.stop()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        yield address.get(timeout=PATIENCE)
+    finally:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join()
+        loop.close()
 
 
 def address_in(lines: Sequence[str]) -> str:

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from e2e.cluster import Client
-from e2e.page import Api, Object, Tab, address_in, browser, embedded_api, serving, until
+from e2e.page import Api, Object, Tab, address_in, board_served, browser, embedded_api, serving, until
+from tessera.dashboard.board import Board
+from tessera.dashboard.observed import see_node, see_pod
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -90,8 +92,9 @@ def said(
         for node in nodes
     }
     free = {name: Counter({k: n - taken[name][k] for k, n in one.items()}) for name, one in has.items()}
-    empty = [name for name in has if not (any(has[name].values()) or taken[name])]  # folded on the page
-    held, free = ({n: one for n, one in all_of.items() if n not in empty} for all_of in (held, free))
+    for name in has:
+        if not (any(has[name].values()) or taken[name]):  # folded on the page
+            del held[name], free[name]
     totals: dict[str, list[str]] = {}
     for resource in sorted(
         {k for one in has.values() for k in one} | set(asked) | {k for t in taken.values() for k in t}
@@ -464,6 +467,47 @@ def test_a_real_cluster(control_plane: Client, namespace: str, chromium: "Browse
         control_plane.remove_node("page-1")
 
 
+def a_large_cluster(nodes: int) -> Board:
+    """Nodes of three products in four pools, some in trouble, with four pods each, and pods that wait."""
+    kinds = (("NVIDIA-H200", "143771", "1g.18gb", 56), ("NVIDIA-A100-SXM4-80GB", "81920", "2g.20gb", 24), ("NVIDIA-H100-80GB-HBM3", "81559", "1g.10gb", 56))  # fmt: skip
+    board = Board("a large cluster")
+    for number in range(nodes):
+        name = f"node-{number:04d}"
+        product, memory, profile, count = kinds[number * 7 // nodes % 3]
+        labels = {"nvidia.com/gpu.product": product, "nvidia.com/gpu.memory": memory, "nvidia.com/gpu.count": "8", "pool": f"pool-{number % 4}"}  # fmt: skip
+        labels["nvidia.com/mig.config.state"] = "failed" if number % 97 == 0 else "success"
+        layout = {"run.ai/mig.config": f"{profile}={count // 8}"}
+        allocatable = {f"{MIG}{profile}": count} if number % 10 else {"cpu": 8}
+        one = {"metadata": {"name": name, "labels": labels if number % 10 else {}, "annotations": layout if number % 10 else {}}, "status": {"allocatable": allocatable}}  # fmt: skip
+        board.put_node(see_node(json.dumps(one).encode()))
+        held = number * 37 % 5 * count // 16
+        for at in range(4 if number % 10 and held else 0):
+            work = pod(f"trainer-{number:04d}-{at}", f"{MIG}{profile}", held, namespace=f"team-{number % 7}")
+            work["spec"]["nodeName"] = name
+            board.put_pod(see_pod(json.dumps({**work, "status": {"phase": "Running"}}).encode()))
+    for number in range(12):
+        waits = pod(f"waits-{number}", f"{MIG}7g.141gb", creationTimestamp=f"2026-01-0{1 + number % 9}T08:00:00Z", namespace="team-1")  # fmt: skip
+        board.put_pod(see_pod(json.dumps(waits).encode()))
+    board.sample()
+    return board
+
+
+def test_thousands_of_nodes(chromium: "Browser", tmp_path: Path) -> None:
+    """5,000 nodes fit a screen of 1,280 × 900; those of an open group have elements only where they are seen."""
+    folder = Path(os.environ.get("TESSERA_SCREENSHOTS") or tmp_path)
+    with board_served(a_large_cluster(5000)) as url, Tab.open(chromium, url) as tab:
+        page = tab.page
+        until(lambda: page.locator("#nodes-count").inner_text(), "5000")
+        bottom = "(one) => one.getBoundingClientRect().bottom"
+        assert page.locator("#groups").evaluate(bottom) <= 900
+        page.screenshot(path=folder / "dashboard-overview.png")
+        page.click(".fold")
+        until(lambda: len(tab.tiles()) > 0, expected=True)
+        assert page.evaluate("document.querySelectorAll('*').length") < 20_000
+        page.fill("#filter", "trainer-4321-2")
+        until(lambda: list(tab.tiles()), ["node-4321"])
+
+
 def test_screenshots(chromium: "Browser", tmp_path: Path) -> None:
     """The pictures in the documentation, which show a cluster with a bit of everything."""
     folder = Path(os.environ.get("TESSERA_SCREENSHOTS") or tmp_path)
@@ -472,11 +516,12 @@ def test_screenshots(chromium: "Browser", tmp_path: Path) -> None:
         api, url = embedded_api(lines), address_in(lines)
         api.patch("/api/v1/nodes/a100", {"metadata": {"annotations": {"run.ai/mig.config": "1g.10gb=7"}}})
         for name, width, dark in (("light", 1400, False), ("dark", 1400, True), ("narrow", 400, False)):
-            with Tab.open(chromium, url, width=width, dark=dark) as tab:
-                until(lambda tab=tab: len(tab.tiles()), 5)  # type: ignore[misc] # bound here
+            height = 1500 if name == "light" else 900
+            with Tab.open(chromium, url, width=width, height=height, dark=dark) as tab:
+                until(lambda tab=tab: bool(tab.tiles().get("a100")), expected=True)  # type: ignore[misc] # bound here
                 until(lambda tab=tab: tab.texts("[data-node=a100] .badge")[:1], ["layout pending"])  # type: ignore[misc]
                 assert any(tile["leaving"] for tile in tab.tiles()["a100"])
                 if name == "light":
                     tab.page.click("#try button")
                     tab.page.wait_for_selector("#explanation:not([hidden])")
-                tab.page.screenshot(path=folder / f"dashboard-{name}.png", full_page=name == "light")
+                tab.page.screenshot(path=folder / f"dashboard-{name}.png")

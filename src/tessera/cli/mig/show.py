@@ -48,7 +48,7 @@ def command(given: Given, config: str | None) -> int:
             continue
         if len(sources) > 1:
             click.echo(("\n" if number else "") + style.bold(source.where), color=style.enabled)
-        for line in draw_cards(layout.cards, style, in_use and in_use.slots):
+        for line in draw_cards(layout.cards, style, in_use.slots if in_use else None):
             click.echo(line, color=style.enabled)
         assumed |= in_use is not None and not in_use.certain
         if source.pending and not config:

@@ -19,9 +19,10 @@ export class Heat {
       return column < this.columns ? row * this.columns + column : -1;
     };
     const point = (at) => {
+      const marked = [this.at, at];
       this.at = this.nodes[at] ? at : -1;
       tell(this.nodes[this.at] ? told(this.nodes[this.at]) : "");
-      this.paint();
+      this.paintCells(marked.filter((one) => this.nodes[one]));
     };
     this.canvas.addEventListener("pointermove", (event) => { const at = cell(event); if (at !== this.at) point(at); });
     this.canvas.addEventListener("pointerleave", () => point(-1));
@@ -40,31 +41,36 @@ export class Heat {
   }
 
   draw(nodes, all, label) {
+    const before = this.nodes, pitch = PITCHES.find(([most]) => all <= most)[1];
+    const same = pitch === this.pitch && nodes.length === before.length && this.canvas.width > 0;
     this.nodes = nodes;
-    this.pitch = PITCHES.find(([most]) => all <= most)[1];
+    this.pitch = pitch;
     this.canvas.setAttribute("aria-label", `${label}: arrow keys walk its nodes, Enter opens one`);
-    this.paint();
+    if (!same) return this.paint();
+    this.paintCells([...nodes.keys()].filter((at) => nodes[at] !== before[at]));
   }
 
   paint() {
     const width = this.canvas.parentElement?.clientWidth ?? 0;
-    if (!width) return;
+    if (!width || this.canvas.hidden) return;
     const scale = devicePixelRatio || 1, { pitch } = this;
     this.columns = Math.max(1, Math.floor(width / pitch));
     const wide = Math.min(this.columns, this.nodes.length) * pitch, high = Math.ceil(this.nodes.length / this.columns) * pitch;
-    if (this.canvas.width !== wide * scale || this.canvas.height !== high * scale) {
-      this.canvas.width = wide * scale;
-      this.canvas.height = high * scale;
-      this.canvas.style.width = `${wide}px`;
-      this.canvas.style.height = `${high}px`;
-    }
+    this.canvas.width = wide * scale;
+    this.canvas.height = high * scale;
+    this.canvas.style.width = `${wide}px`;
+    this.canvas.style.height = `${high}px`;
+    this.canvas.getContext("2d").scale(scale, scale);
+    this.paintCells(this.nodes.keys());
+  }
+
+  paintCells(cells) {
     const [heat, empty, bad, focus] = ["--heat", "--line", "--bad", "--ink"].map(colour);
-    const draw = this.canvas.getContext("2d");
-    draw.setTransform(scale, 0, 0, scale, 0, 0);
-    draw.clearRect(0, 0, wide, high);
+    const draw = this.canvas.getContext("2d"), { pitch } = this;
     const size = pitch - (pitch > 10 ? 2 : 1);
-    this.nodes.forEach((node, at) => {
-      const x = (at % this.columns) * pitch, y = Math.floor(at / this.columns) * pitch;
+    for (const at of cells) {
+      const node = this.nodes[at], x = (at % this.columns) * pitch, y = Math.floor(at / this.columns) * pitch;
+      draw.clearRect(x, y, pitch, pitch);
       draw.globalAlpha = node.used === undefined ? 0.6 : 0.14 + 0.86 * node.used;
       draw.fillStyle = node.used === undefined ? empty : heat;
       draw.fillRect(x, y, size, size);
@@ -82,6 +88,6 @@ export class Heat {
         draw.lineWidth = 2;
         draw.strokeRect(x + 1, y + 1, size - 2, size - 2);
       }
-    });
+    }
   }
 }

@@ -2,18 +2,20 @@
 
 import { arrow, byId, make, moment } from "./dom.js";
 
-const seen = new Map(); // list → what it showed before, so that what is new can be marked
+const CALM = 2000; // milliseconds: in a list where news come faster, marking them would be a flicker
+const seen = new Map(); // list → what it showed before, and when
 
 function drawLog(id, rows, item) {
   byId(`${id}-empty`).hidden = rows.length > 0;
   const keys = rows.map((row) => JSON.stringify(row));
-  const before = seen.get(id);
+  const { before, at: last } = seen.get(id) ?? {};
+  const calm = performance.now() - last > CALM;
   byId(id).replaceChildren(...rows.map((row, at) => {
     const element = item(row);
-    if (before && !before.has(keys[at])) element.classList.add("new");
+    if (calm && !before.has(keys[at])) element.classList.add("new");
     return element;
   }));
-  seen.set(id, new Set(keys));
+  seen.set(id, { before: new Set(keys), at: performance.now() });
 }
 
 const entry = (kind, when, who, what, ...why) => make("li", { classes: [kind] }, moment(when), make("span", { classes: ["who"], text: who }), " ",

@@ -85,6 +85,7 @@ class Group {
   constructor(title) {
     this.title = title;
     this.pages = [];
+    this.found = [];
     this.name = make("span", { text: title });
     this.numbers = make("span", { classes: ["count"] });
     this.trouble = make("span", { classes: ["badge", "bad"] });
@@ -96,10 +97,12 @@ class Group {
   }
 
   draw(found, all, open) {
+    const same = open === this.open && all === this.all && found.length === this.found.length && found.every((node, at) => node === this.found[at]);
+    if (same) return;
+    Object.assign(this, { found, all, open });
     const used = found.filter((node) => node.used !== undefined);
     const share = used.reduce((sum, node) => sum + node.used, 0) / used.length;
     const bad = found.filter((node) => node.trouble).length;
-    this.open = open;
     this.numbers.textContent = `${found.length} node${found.length === 1 ? "" : "s"}${used.length ? `, ${percent(share)} in use` : ""}`;
     this.trouble.textContent = `${bad} in trouble`;
     this.trouble.hidden = !bad;
