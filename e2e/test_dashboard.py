@@ -522,6 +522,7 @@ def test_screenshots(chromium: "Browser", tmp_path: Path) -> None:
                 until(lambda tab=tab: tab.texts("[data-node=a100] .badge")[:1], ["layout pending"])  # type: ignore[misc]
                 assert any(tile["leaving"] for tile in tab.tiles()["a100"])
                 if name == "light":
+                    tab.page.wait_for_selector("svg.chart")
                     tab.page.click("#try button")
                     tab.page.wait_for_selector("#explanation:not([hidden])")
                 tab.page.screenshot(path=folder / f"dashboard-{name}.png")
