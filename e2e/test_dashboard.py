@@ -92,8 +92,8 @@ def said(
         for node in nodes
     }
     free = {name: Counter({k: n - taken[name][k] for k, n in one.items()}) for name, one in has.items()}
-    for name in has:
-        if not (any(has[name].values()) or taken[name]):  # folded on the page
+    for name, offered in has.items():
+        if not (any(offered.values()) or taken[name]):  # folded on the page
             del held[name], free[name]
     totals: dict[str, list[str]] = {}
     for resource in sorted(

@@ -14,7 +14,7 @@ from tessera.serving.address import Address
 from tests.dashboard.objects import node
 
 DEADLINE = 10.0
-MODULES = ("app", "capacity", "dom", "heat", "lists", "mosaic", "nodes", "try")
+MODULES = ("app", "capacity", "dom", "filters", "heat", "lists", "mosaic", "nodes", "pages", "try")
 
 
 def explain(text):

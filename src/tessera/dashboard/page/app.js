@@ -4,7 +4,8 @@
 import { byId } from "./dom.js";
 import { drawHeadline, drawTotals, setHistory } from "./capacity.js";
 import { drawAdmissions, drawLayouts, drawPending } from "./lists.js";
-import { draw as drawNodes, forgetMosaics, setNode, troubled } from "./nodes.js";
+import { draw as drawNodes, setNode, troubled } from "./nodes.js";
+import { forgetMosaics } from "./pages.js";
 import { suggest } from "./try.js";
 
 const names = new Set(); // of parts that are there

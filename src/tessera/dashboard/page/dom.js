@@ -14,6 +14,7 @@ export const make = (tag, attributes = {}, ...children) => filled(document.creat
 export const makeSvg = (tag, attributes = {}, ...children) =>
   filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 
+export const collator = new Intl.Collator("en", { numeric: true }); // node-9 before node-10
 export const percent = (share) => `${Math.round(share * 100)} %`;
 export const arrow = (record) => record.replaceAll("->", " → ").replaceAll(",", ", ");
 
