@@ -492,6 +492,36 @@ def a_large_cluster(nodes: int) -> Board:
     return board
 
 
+def test_every_profile_of_a_card_has_its_colour(chromium: "Browser") -> None:
+    """Two kinds of 1g beside each other differ, and legend, table and tiles say the same of each."""
+    board = Board("two kinds of 1g")
+    labels = {
+        "nvidia.com/gpu.product": "NVIDIA-H200",
+        "nvidia.com/gpu.memory": "143771",
+        "nvidia.com/gpu.count": "1",
+    }
+    node = {"name": "n", "labels": labels, "annotations": {"run.ai/mig.config": "1g.18gb=3,1g.35gb=2"}}
+    has = {f"{MIG}1g.18gb": 3, f"{MIG}1g.35gb": 2, MOCK: 1}
+    board.put_node(see_node(json.dumps({"metadata": node, "status": {"allocatable": has}}).encode()))
+    colours = """([where, text]) => [...document.querySelectorAll(where)].filter((one) => one.textContent.startsWith(text))
+        .map((one) => getComputedStyle(one).getPropertyValue("--full"))"""
+    with board_served(board) as url, Tab.open(chromium, url) as tab:
+        until(lambda: len(tab.tiles().get("n", [])), 6)
+        found = {
+            profile: {
+                *tab.page.evaluate(colours, ["#legend li", profile]),
+                *tab.page.evaluate(colours, [".tile", profile]),
+                tab.page.locator(f"[data-resource='{MIG}{profile}'] .swatch").evaluate(
+                    "(one) => getComputedStyle(one).getPropertyValue('--full')"
+                ),
+            }
+            for profile in ("1g.18gb", "1g.35gb")
+        }
+        assert [len(one) for one in found.values()] == [1, 1]
+        assert found["1g.18gb"] != found["1g.35gb"]
+        assert tab.page.locator(f".tile.gx[data-resource='{MOCK}']").count() == 1, "no GPU of NVIDIA's"
+
+
 def test_thousands_of_nodes(chromium: "Browser", tmp_path: Path) -> None:
     """5,000 nodes fit a screen of 1,280 × 900; those of an open group have elements only where they are seen."""
     folder = Path(os.environ.get("TESSERA_SCREENSHOTS") or tmp_path)

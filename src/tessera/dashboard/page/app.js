@@ -38,11 +38,11 @@ function drawChanged() {
   everything = false;
   for (const [name, part] of parts) {
     if (name.startsWith("node/")) { setNode(name.slice(5), part); nodes = true; }
-    else if (name.startsWith("history/")) { setHistory(name.slice(8), part); charts = true; }
-    else if (part !== undefined) DRAW[name]?.(part);
+    if (name.startsWith("history/")) { setHistory(name.slice(8), part); charts = true; }
   }
+  if (nodes) drawNodes(); // first: the colours of profiles depend on what products there are
+  for (const [name, part] of parts) if (part !== undefined) DRAW[name]?.(part);
   if (charts) drawTotals();
-  if (nodes) drawNodes();
   drawHeadline(waiting, troubled());
   drawAt = performance.now() + REST * (performance.now() - begun);
 }

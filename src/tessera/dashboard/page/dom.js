@@ -35,10 +35,18 @@ export function cutInTheMiddle(name) {
     at < name.length && make("span", { classes: ["end"] }, make("bdi", { text: name.slice(at) })));
 }
 
-// Profiles have colours: by compute slices, and a 1g with twice the memory has its own.
-export function family(what, size = 1) {
-  const slices = /^(\d+)g\./.exec(what)?.[1];
-  if (slices === "1" && size > 1) return "g1w";
+// Profiles have colours: by compute slices, and a 1g with more memory than another of the same product has its own.
+const larger = new Set();
+const memory = (name) => Number(/^1g\.(\d+)gb/.exec(name)?.[1] ?? 0);
+
+export function learnProfiles(names) { // of one product
+  const small = names.filter(memory).sort((a, b) => memory(a) - memory(b));
+  small.filter((name) => memory(name) > memory(small[0])).forEach((name) => larger.add(name));
+}
+
+export function family(name) {
+  if (larger.has(name)) return "g1w";
+  const slices = /^(\d+)g\./.exec(name)?.[1];
   if (slices) return ["1", "2", "3", "4", "7"].includes(slices) ? `g${slices}` : "gx";
-  return what === "gpu" ? "g7" : "gx";
+  return name === "gpu" ? "g7" : "gx";
 }

@@ -1,6 +1,6 @@
 // Which nodes a person wants to see, and what there is to choose from.
 
-import { byId, collator, family, make } from "./dom.js";
+import { byId, collator, family, learnProfiles, make } from "./dom.js";
 
 const filters = { product: byId("by-product"), profile: byId("by-profile"), namespace: byId("by-namespace") };
 const namespaces = (node) => (node.namespaces ??= new Set((node.pods ?? []).map((pod) => pod.slice(0, pod.indexOf("/")))));
@@ -22,11 +22,14 @@ export const chosenBy = (node) => (node.chosenBy ??= [node.product, ...Object.ke
 
 export function offerChoices(nodes) {
   const found = { product: new Set(), profile: new Set(), namespace: new Set() };
+  const profiles = new Map(); // by product
   for (const node of nodes) {
     if (node.product) found.product.add(node.product);
+    profiles.set(node.product, { ...profiles.get(node.product), ...node.resources });
     Object.keys(node.resources ?? {}).forEach((name) => found.profile.add(name));
     namespaces(node).forEach((name) => found.namespace.add(name));
   }
+  profiles.forEach((names) => learnProfiles(Object.keys(names)));
   for (const [kind, select] of Object.entries(filters)) {
     if (select.value) found[kind].add(select.value); // what was chosen stays, though it may be gone
     const values = [...found[kind]].sort(collator.compare);

@@ -13,8 +13,11 @@ function describe(node, tile, where) {
   return `${node.name}, ${where}: ${tile.what}, ${use}${tile.id ? ` (${tile.id})` : ""}`;
 }
 
+// of another vendor's `gpu` the whole name of the resource: it is no card of NVIDIA's
+const profile = (tile) => (tile.what === "gpu" && tile.resource !== "nvidia.com/gpu" ? tile.resource : tile.what);
+
 function drawTile(node, tile, where, key) {
-  const kinds = !tile.what ? ["gap"] : [family(tile.what, tile.size), tile.leaving ? "leaving" : tile.pod && "held", tile.guessed && "guessed", tile.out && "out"];
+  const kinds = !tile.what ? ["gap"] : [family(profile(tile)), tile.leaving ? "leaving" : tile.pod && "held", tile.guessed && "guessed", tile.out && "out"];
   const text = describe(node, tile, where);
   const pod = tile.pod ? tile.pod.slice(tile.pod.indexOf("/") + 1) : "";
   return make("button", { type: "button", classes: ["tile", ...kinds], "aria-label": text, title: text, "data-key": tile.id || key,
