@@ -28,7 +28,7 @@ $(VENV)/.browser: requirements/browser.txt $(READY)
 	@touch $@
 
 screenshots: $(VENV)/.browser ## Make the documentation's pictures of the page anew (docs/images)
-	@TESSERA_SCREENSHOTS=docs/images $(BIN)/python -m pytest e2e/test_dashboard.py -k screenshots
+	@TESSERA_SCREENSHOTS=docs/images $(BIN)/python -m pytest e2e/test_dashboard.py -k "screenshots or thousands"
 
 # A KUBECONFIG of the shell is left alone: only one given to make itself (`make e2e KUBECONFIG=…`) is tested on.
 e2e: $(READY) $(VENV)/.browser ## Prove the promises on a real Kubernetes (KUBECONFIG=… for an existing one)

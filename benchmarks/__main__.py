@@ -28,6 +28,7 @@ RUNS: Final = {  # name → what it measures; a module of that name has `run(sta
     "growth": "decision and memory against nodes and containers",
     "planning": "plans against cards and kinds, and the whole command on a large cluster",
     "kube": "pod creation through a real kube-apiserver",
+    "page": "the page of a large cluster in a real browser",
 }
 QUICK_RUNS: Final = ("decision", "https", "view", "startup")
 

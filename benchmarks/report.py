@@ -12,6 +12,7 @@ from benchmarks import (
     instructions,
     kube,
     limit,
+    page,
     planning,
     plots,
     startup,
@@ -43,6 +44,7 @@ _TITLES: Final = {
     growth.RUN: "Growth",
     planning.RUN: "Planning: some of the demand does not fit, every plan is proven best",
     kube.RUN: "Through a real kube-apiserver, one client, dry runs",
+    page.RUN: "The page of a large cluster, in a real browser",
 }
 _BASES: Final = {  # what the others are compared with, in each table
     decision.RUN: decision.JSON,

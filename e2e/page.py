@@ -3,12 +3,15 @@
 The browser is Debian's chromium, driven by Playwright (`requirements/browser.txt`).
 """
 
+import asyncio
 import contextlib
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -23,6 +26,8 @@ from e2e.cluster.versions import DebianPackage
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
+
+    from tessera.dashboard.board import Board
 
 Object = dict[str, Any]
 
@@ -62,10 +67,12 @@ class Tab:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, browser: "Browser", url: str, *, width: int = 1280, dark: bool = False) -> Iterator["Tab"]:
+    def open(
+        cls, browser: "Browser", url: str, *, width: int = 1280, height: int = 900, dark: bool = False
+    ) -> Iterator["Tab"]:
         """Open a page; when it is left, nothing must have gone wrong."""
         page = browser.new_page(
-            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
+            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
         )
         tab = cls(page, url)
         page.on("pageerror", lambda error: tab.complaints.append(str(error)))
@@ -91,7 +98,7 @@ class Tab:
         found: dict[str, list[Object]] = self.page.evaluate(
             """() => Object.fromEntries([...document.querySelectorAll("article.node")].map((node) => [
                 node.dataset.node,
-                [...node.querySelectorAll("button.tile")].map((tile) => ({
+                [...node.querySelectorAll("button.tile:not(.gap)")].map((tile) => ({
                     resource: tile.dataset.resource, id: tile.dataset.id || "", pod: tile.dataset.pod || "",
                     out: tile.classList.contains("out"), leaving: tile.classList.contains("leaving"),
                     guessed: tile.classList.contains("guessed"), width: tile.getBoundingClientRect().width,
@@ -100,10 +107,10 @@ class Tab:
         return found
 
     def totals(self) -> dict[str, list[str]]:
-        """The capacity table: resource → allocatable, allocated, available, asked for."""
+        """The capacity table: resource → allocatable, allocated, available, waiting."""
         found: dict[str, list[str]] = self.page.evaluate(
             """() => Object.fromEntries([...document.querySelectorAll("#totals-rows tr")].map((row) => [
-                row.dataset.resource, [...row.cells].slice(2).map((cell) => cell.textContent)]))"""
+                row.dataset.resource, [...row.cells].slice(2, 6).map((cell) => cell.textContent)]))"""
         )
         return found
 
@@ -168,6 +175,34 @@ def serving(*arguments: str, ready: str) -> Iterator[list[str]]:
             process.kill()
             process.wait()
     assert (process.returncode, complaint.strip()) == (130, "interrupted")
+
+
+@contextlib.contextmanager
+def board_served(board: "Board") -> Iterator[str]:
+    """The page of a board that is filled by hand, in a thread of its own: its address."""
+    from tessera.dashboard.server import HOST, Page
+    from tessera.serving.address import Address
+
+    address: queue.Queue[str] = queue.Queue()
+    loop = asyncio.new_event_loop()
+    ended = asyncio.Event()
+
+    async def serve() -> None:
+        page = Page(board, lambda text: text)
+        address.put(await page.start(Address(HOST, 0)))
+        sending = asyncio.create_task(page.run())
+        await ended.wait()
+        sending.cancel()
+        await page.stop()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        yield address.get(timeout=PATIENCE)
+    finally:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join()
+        loop.close()
 
 
 def address_in(lines: Sequence[str]) -> str:

@@ -60,6 +60,20 @@ _SWITCHES: tuple[tuple[dict[str, Any], ...], ...] = (
             "serviceMonitor": {"enabled": True, "labels": {"release": "x"}},
             "prometheusRule": {"enabled": True, "disabledAlerts": ["GPUPodsRejected"]},
             "grafanaDashboard": {"enabled": True},
+            "dashboard": {"enabled": True},
+        },
+        {
+            "dashboard": {
+                "enabled": True,
+                "address": "0.0.0.0",  # noqa: S104 # rendered, not listened on
+                "allowedHosts": ["gpus.example.com"],
+                "ingressFrom": [{"podSelector": {"matchLabels": {"app": "proxy"}}}],
+                "extraEgress": [{"ports": [{"port": 8443}]}],
+                "extraContainers": [{"name": "proxy", "image": "proxy:1"}],
+                "extraVolumes": [{"name": "proxy", "emptyDir": {}}],
+                "service": {"port": 443, "targetPort": 4180},
+                "serviceAccount": {"create": False, "name": "mine"},
+            }
         },
     ),
     (
@@ -179,6 +193,8 @@ def test_every_combination_is_accepted(helm: Helm, control_plane: Client, kinds:
             {"image": {"repository": ""}},
             "image.repository is not set, and Tessera has no public image: build the image",
         ),
+        ({"dashboard": {"enabled": True, "address": "0.0.0.0"}}, "name in dashboard.allowedHosts"),  # noqa: S104
+        ({"dashboard": {"service": {"type": "LoadBalancer"}}}, "additional properties 'type' not allowed"),
     ],
 )
 def test_bad_values_are_refused(helm: Helm, values: dict[str, Any], complaint: str) -> None:
@@ -220,6 +236,31 @@ def test_helm_test_lists_each_name_once(helm: Helm) -> None:
     ]
     assert len(names) == len(set(names)) == 8
     assert names.count("gpu-webhook-test") == 1
+
+
+def test_the_page_is_not_open(helm: Helm) -> None:
+    """By default it listens on its pod's loopback, nothing may connect to the pod, and it can only read."""
+    from tessera.cli.dashboard import command
+
+    found = {
+        one["kind"]: one
+        for one in helm.render({"dashboard": {"enabled": True}, "webhook": {"enabled": False}})
+        if one["metadata"]["name"] == "tessera-dashboard"
+    }
+    (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
+    name, *arguments = container["args"]
+    assert (name, "--address=127.0.0.1" in arguments) == ("dashboard", True)
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert {argument.partition("=")[0] for argument in arguments} <= options
+    assert found["NetworkPolicy"]["spec"]["ingress"] == []
+    assert found["Service"]["spec"]["type"] == "ClusterIP"
+    assert found["ClusterRole"]["rules"] == [
+        {
+            "apiGroups": [""],
+            "resources": ["nodes", "pods", "namespaces", "events"],
+            "verbs": ["list", "watch"],
+        }
+    ]
 
 
 def test_rendered_manifest_is_the_chart() -> None:

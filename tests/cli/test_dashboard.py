@@ -48,8 +48,9 @@ def serving(*args, ready):
         process.wait()
 
 
-def state(address):
-    with urllib.request.urlopen(f"{address}state", timeout=DEADLINE) as answer:  # noqa: S310 # our own
+def asked(address, path="state", **headers):
+    request = urllib.request.Request(f"{address}{path}", headers=headers)  # noqa: S310 # our own
+    with urllib.request.urlopen(request, timeout=DEADLINE) as answer:  # noqa: S310
         return json.load(answer)
 
 
@@ -85,10 +86,10 @@ def test_a_cluster(served):
         lines,
     ):
         assert f"shows {served.server.url}; ^C ends it" in lines[-1]
-        shown = state(address)
+        shown = asked(address)
         (row,) = shown["totals"]
         assert (row["allocatable"], row["allocated"], row["available"]) == ("4", "1", "3")
-        (tiles,) = shown["node/a"]["loose"].values()
+        (tiles,) = asked(address, "mosaics?nodes=a")["a"]["loose"].values()
         assert [tile["pod"] for tile in tiles] == ["default/train", "", "", ""]
         text = Path("examples/pods/3g.yaml").read_text()
         assert "3g.30gb is not offered, 2g.20gb is the first that is" in explained(address, text)
@@ -99,6 +100,25 @@ def test_a_cluster(served):
         assert refused.value.code == 400
         assert refused.value.read().decode().count("\n") == 1
     assert served.server.store.version == version, "the cluster is only read"
+
+
+def test_behind_a_proxy(served):
+    """The page answers to the names that it was given, and to no others."""
+    arguments = (
+        "dashboard",
+        "--kubeconfig",
+        served.kubeconfig,
+        "--port",
+        "0",
+        "--allow-host",
+        "gpus.example.com",
+    )
+    with serving(*arguments, ready="^C") as (address, _):
+        assert "totals" in asked(address, Host="gpus.example.com")
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            asked(address, Host="evil.example")
+        assert refused.value.code == 403
+        assert "start it with --allow-host" in refused.value.read().decode()
 
 
 def test_a_port_in_use(served, command):
@@ -137,7 +157,7 @@ def test_the_embedded_cluster(tmp_path, capsys, temporary):
         kubeconfig = lines[-1].split()[1].removeprefix("KUBECONFIG=")
         assert run(["capacity", "--kubeconfig", kubeconfig, "-o", "json"]) == 0
         assert "mine" in capsys.readouterr().out
-        assert "node/mine" in state(address)
+        assert "node/mine" in asked(address)
     assert not list(temporary.iterdir())
 
 

@@ -95,8 +95,27 @@ def test_devices_in_use_are_drawn(busy):
         " 0       1       2       3       4       5       6",
     ]
     assert err == (
-        "which devices are in use only their node knows; they are drawn on as few cards as possible\n"
+        "which devices are in use is not in the API (kubelets write it from Kubernetes 1.36); "
+        "they are drawn on as few cards as possible\n"
     )
+
+
+def test_devices_in_use_as_kubelets_tell_it(served, command):
+    """Where the status of pods names their devices, those very ones are drawn as in use, and nothing is assumed."""
+    layout = mig.read_layout(LAYOUT, [product_named("H200-70GB")] * 2)
+    one, *_, last = layout.slots()[MIG + "2g.20gb"]
+    served.add(gpu_node("gpu-0", LAYOUT))
+    for name, slot in (("a", one), ("b", last)):
+        document = pod(name, "gpu-0", MIG + "2g.20gb")
+        held = [{"name": MIG + "2g.20gb", "resources": [{"resourceID": slot.uuid("gpu-0")}]}]
+        document["status"]["containerStatuses"] = [{"name": "main", "allocatedResourcesStatus": held}]
+        served.add(document)
+    code, out, err = command("mig", "show", "--cluster", "--kubeconfig", served.kubeconfig)
+    assert (code, err) == (0, "")
+    assert [line for line in out.splitlines() if "in use" in line] == [
+        "│in use         │               │                       │",
+        "│               │in use         │                       │",
+    ]
 
 
 def test_show_what_is(served, command):

@@ -3,7 +3,10 @@
 import json
 from typing import Any
 
-from tessera.dashboard.board import Admission, Board
+import pytest
+
+from tessera.dashboard.admissions import Admission
+from tessera.dashboard.board import Board
 from tessera.dashboard.observed import Denial, see_event
 from tessera.kube.watch.resource import Key
 from tests.dashboard.objects import MIG, ids, node, pod
@@ -59,7 +62,8 @@ def test_capacity():
         "2g.20gb", "2", "1", "1", "2", True,
     ]  # fmt: skip
     assert (three["allocated"], three["share"]) == ("0", 0.0)
-    assert [row["allocated"] for row in parts["node/n"]["resources"]] == ["1", "0"]
+    assert parts["node/n"]["resources"] == {"2g.20gb": [2, 1], "3g.30gb": [1, 0]}
+    assert parts["node/n"]["used"] == pytest.approx(2 / 7), "by compute slices"
 
 
 def test_pending():
@@ -67,13 +71,14 @@ def test_pending():
     one = board()
     one.put_pod(pod("b", record="3g.30gb->2g.20gb", p2g_20gb=2))
     parts, _ = news(one)
-    (row,) = parts["pending"]
+    assert parts["pending"]["count"] == 1
+    (row,) = parts["pending"]["longest"]
     assert row == {
         "namespace": "ml", "pod": "b", "asks": "2g.20gb ×2", "record": "3g.30gb->2g.20gb",
         "why": "0/1 nodes are available.", "since": "2026-01-01T00:00:00Z",
     }  # fmt: skip
     one.put_pod(pod("b", "n", p2g_20gb=2))
-    assert news(one)[0]["pending"] == []
+    assert news(one)[0]["pending"] == {"count": 0, "longest": []}
     one.remove_pod(Key("ml", "b"))
     assert json.loads(one.parts()["totals"]) == []
 
@@ -87,9 +92,9 @@ def test_admissions_of_pods():
     other: dict[str, Any] = {"example.com/x": 1}
     one.put_pod(pod("c", **other))
     parts, _ = news(one)
-    assert [(row["pod"], row["decision"], row["record"]) for row in parts["admissions"]] == [
-        ("b", "as asked", ""),
-        ("a", "fallback", "3g.30gb->2g.20gb"),
+    assert [(row["pod"], row["decision"], row["record"], row["asks"]) for row in parts["admissions"]] == [
+        ("b", "as asked", "", "2g.20gb ×1"),
+        ("a", "fallback", "3g.30gb->2g.20gb", "2g.20gb ×1"),
     ]
     assert parts["admissions"][1]["reason"] == "no node that this pod could use offered 3g.30gb as asked"
 
@@ -140,13 +145,75 @@ def test_layout_changes():
     one.put_node(node("n", **small, labels={state: "success"}))
     clock.now += 60
     one.put_node(node("n", **small, labels={state: "success"}, allocatable={ones: 6}))
-    rows = [(row["state"], row["reason"], row["offers"]) for row in news(one)[0]["layouts"]]
+    rows = [(row["desired"], row["state"], row["offers"]) for row in news(one)[0]["layouts"]]
     assert rows == [
-        ("success", "", "1g.10gb 7 → 6"),
-        ("success", "", ""),
-        ("pending", "", "1g.10gb 0 → 7, 2g.20gb 2 → 0"),
-        ("asked", "1g.10gb=7", "3g.30gb 1 → 0"),
+        ("", "", "1g.10gb 7 → 6"),
+        ("1g.10gb=7", "success", "1g.10gb 0 → 7, 2g.20gb 2 → 0, 3g.30gb 1 → 0"),
     ]
+
+
+def test_a_layout_that_fails():
+    """One entry: what was desired, that it failed and why, and what that left of the offers."""
+    clock = Clock()
+    one = Board("a test", clock=clock)
+    state, reason = "nvidia.com/mig.config.state", "nvidia.com/mig.config.reason"
+    ones = f"{MIG}1g.10gb"
+    before: dict[str, Any] = {"labels": {state: "success"}, "annotations": {"run.ai/mig.config": "1g.10gb=7"}}
+    wish = {"run.ai/mig.config": "2g.20gb=3"}
+    one.put_node(node("n", allocatable={ones: 7}, **before))
+    one.put_node(node("n", allocatable={ones: 7}, labels={state: "success"}, annotations=wish))
+    clock.now += 300
+    one.put_node(node("n", allocatable={ones: 7}, labels={state: "pending"}, annotations=wish))
+    clock.now += 300
+    one.put_node(node("n", allocatable={}, labels={state: "failed"}, annotations={**wish, reason: "busy"}))
+    (row,) = news(one)[0]["layouts"]
+    assert row == {
+        "when": "2001-09-09T01:56:40Z", "node": "n", "desired": "2g.20gb=3", "state": "failed", "reason": "busy",
+        "offers": "1g.10gb 7 → 0",
+    }  # fmt: skip
+
+
+def test_devices_that_come_back_are_no_news():
+    """A plugin that restarts takes its devices away and brings them back: no entry is left of that."""
+    one = board()
+    for count in (7, 0, 7):
+        one.put_node(node("n", allocatable={f"{MIG}1g.10gb": count}))
+    assert news(one)[0]["layouts"] == []
+
+
+def test_admissions_are_in_the_order_of_time():
+    """However they become known, the latest comes first; the oldest are forgotten."""
+    one = board(all_admissions=True)
+    for second in (3, 1, 2):
+        one.admitted(Admission(f"2026-01-01T00:00:0{second}Z", "ml", f"p{second}", "as asked"))
+    assert [row["pod"] for row in news(one)[0]["admissions"]] == ["p3", "p2", "p1"]
+    for minute in range(10, 60):
+        for half in (0, 30):
+            one.admitted(Admission(f"2026-01-01T00:{minute}:{half:02d}Z", "ml", "later", "as asked"))
+    one.admitted(Admission("2025-01-01T00:00:00Z", "ml", "long ago", "as asked"))
+    rows = news(one)[0]["admissions"]
+    assert (len(rows), {row["pod"] for row in rows}) == (100, {"later"})
+
+
+def test_history_is_kept_by_resource():
+    """Each look adds a point where a number changed, and only those parts are sent."""
+    clock = Clock()
+    one = Board("a test", clock=clock)
+    one.put_node(node("n", MEDIUM))
+    one.sample()
+    first, _ = news(one)
+    at = int(clock.now)
+    assert first[f"history/{MIG}2g.20gb"] == [[at, 2, 0, 0]]
+    clock.now += 60
+    one.put_pod(pod("a", "n", p2g_20gb=1))
+    one.put_pod(pod("b", p2g_20gb=2))
+    one.sample()
+    changed, _ = news(one)
+    assert changed[f"history/{MIG}2g.20gb"] == [[at, 2, 0, 0], [at + 60, 2, 1, 2]]
+    assert f"history/{MIG}3g.30gb" not in changed
+    clock.now += 60
+    one.sample()
+    assert news(one) == ({}, [])
 
 
 def test_a_node():
@@ -167,11 +234,35 @@ def test_a_node():
     )
     one.put_pod(pod("a", "n", {f"{MIG}3g.30gb": [device]}))
     part = news(one)[0]["node/n"]
-    assert (part["ready"], part["cordoned"], part["unhealthy"]) == (False, True, {"2g.20gb": 1})
-    assert (part["state"], part["reason"], part["product"]) == ("failed", "why", "Simulated H200-70GB")
-    assert [(tile["id"], tile["pod"]) for tile in part["cards"][0]["tiles"] if tile["pod"]] == [
-        (device, "ml/a")
-    ]
+    assert part["trouble"] == ["not ready", "layout failed", "1 2g.20gb unhealthy or leaving"]
+    assert (part["notes"], part["reason"], part["product"]) == (["cordoned"], "why", "Simulated H200-70GB")
+    assert part["pods"] == ["ml/a"]
+    (card,) = json.loads(one.mosaics(["n"])["n"])["cards"]
+    assert [(tile["id"], tile["pod"]) for tile in card["tiles"] if tile["pod"]] == [(device, "ml/a")]
+
+
+@pytest.mark.parametrize(
+    ("labels", "pool"),
+    [
+        ({}, ""),
+        ({"eks.amazonaws.com/nodegroup": "a"}, "a"),
+        ({"pool": "b", "karpenter.sh/nodepool": "a"}, "a"),
+    ],
+)
+def test_the_pool_of_a_node(labels, pool):
+    """By the label of its cloud or tool, the first that it has."""
+    one = board()
+    one.put_node(node("n", MEDIUM, labels=labels))
+    assert news(one)[0]["node/n"].get("pool", "") == pool
+
+
+def test_a_layout_that_cannot_be_read():
+    """It is trouble, with the reason."""
+    one = board()
+    one.put_node(node(allocatable={f"{MIG}2g.20gb": 1}, annotations={"run.ai/mig.config": "3g.30gb=9"}))
+    part = news(one)[0]["node/n"]
+    assert part["trouble"] == ["layout unreadable"]
+    assert "3g.30gb" in part["reason"]
 
 
 def test_trouble():

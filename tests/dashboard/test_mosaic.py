@@ -1,11 +1,19 @@
 """Cards as tiles: where slices lie, and whose they are."""
 
+import pytest
+
+from tessera.core.errors import InvalidInput
 from tessera.core.mig.layout import Slot
-from tessera.dashboard.mosaic import mosaic_of
+from tessera.dashboard.mosaic import layout_of, mosaic_of
 from tessera.protocol.mig.mapping import MAPPING, encode_mapping, mapping_of
 from tests.dashboard.objects import MIG, ids, layout, node, pod
 
 MEDIUM = "2g.20gb=2,3g.30gb=1"
+
+
+def laid_out(one, pods):
+    """A node's mosaic, by the layout that it tells."""
+    return mosaic_of(one, layout_of(one), pods)
 
 
 def drawn(mosaic):
@@ -21,23 +29,23 @@ def drawn(mosaic):
 def test_a_layout():
     """Tiles are as wide as their slices, and cover the card."""
     assert (
-        drawn(mosaic_of(node(cut=MEDIUM, cards=2), [])) == [["2g.20gb@0+2", "2g.20gb@2+2", "3g.30gb@4+3"]] * 2
+        drawn(laid_out(node(cut=MEDIUM, cards=2), [])) == [["2g.20gb@0+2", "2g.20gb@2+2", "3g.30gb@4+3"]] * 2
     )
-    assert drawn(mosaic_of(node(cut="2g.20gb=1"), [])) == [["-@0+5", "2g.20gb@5+2"]]
+    assert drawn(laid_out(node(cut="2g.20gb=1"), [])) == [["-@0+5", "2g.20gb@5+2"]]
 
 
 def test_pods_on_their_very_tiles():
     """Where the status of a pod names its devices, that is where it is."""
     second = ids(MEDIUM, "2g.20gb", cards=2)[2]
     held = [pod("train", "n", {f"{MIG}2g.20gb": [second]})]
-    (first, card) = drawn(mosaic_of(node(cut=MEDIUM, cards=2), held))
+    (first, card) = drawn(laid_out(node(cut=MEDIUM, cards=2), held))
     assert not any("train" in tile for tile in first)
     assert card == ["2g.20gb@0+2 ml/train", "2g.20gb@2+2", "3g.30gb@4+3"]
 
 
 def test_pods_whose_devices_are_not_named():
     """The first tiles of their kind are taken, and say that this is a guess."""
-    (card,) = drawn(mosaic_of(node(cut=MEDIUM), [pod("a", "n", p2g_20gb=1), pod("b", "n", p3g_30gb=1)]))
+    (card,) = drawn(laid_out(node(cut=MEDIUM), [pod("a", "n", p2g_20gb=1), pod("b", "n", p3g_30gb=1)]))
     assert card == ["2g.20gb@0+2? ml/a", "2g.20gb@2+2", "3g.30gb@4+3? ml/b"]
 
 
@@ -45,7 +53,7 @@ def test_devices_that_are_leaving():
     """A device of an earlier layout stays where it lay, in place of what is to come there."""
     (old,) = ids(MEDIUM, "3g.30gb")
     offered = {f"{MIG}1g.10gb": 4, f"{MIG}3g.30gb": 0}
-    mosaic = mosaic_of(
+    mosaic = laid_out(
         node(cut="1g.10gb=7", allocatable=offered), [pod("train", "n", {f"{MIG}3g.30gb": [old]})]
     )
     assert drawn(mosaic) == [[*(f"1g.10gb@{at}+1" for at in range(4)), "3g.30gb@4+3~ ml/train"]]
@@ -66,10 +74,10 @@ def test_devices_that_are_leaving_as_the_node_tells_it():
         (pod("train", "n", {f"{MIG}3g.30gb": ids(MEDIUM, "3g.30gb")}), "~"),
         (pod("train", "n", p3g_30gb=1), "?~"),
     ):
-        mosaic = mosaic_of(changing(allocatable=offered), [held])
+        mosaic = laid_out(changing(allocatable=offered), [held])
         assert drawn(mosaic) == [[*expected, f"3g.30gb@4+3{mark} ml/train"]]
         assert not mosaic.loose
-    single = mosaic_of(
+    single = laid_out(
         changing({"nvidia.com/mig.strategy": "single"}, allocatable={"nvidia.com/gpu": 4}),
         [pod("train", "n", {"nvidia.com/gpu": ids(MEDIUM, "3g.30gb")})],
     )
@@ -78,21 +86,21 @@ def test_devices_that_are_leaving_as_the_node_tells_it():
 
 def test_what_the_node_does_not_offer():
     """A layout that is only a wish, or unhealthy devices: fewer are offered than there are tiles."""
-    (card,) = drawn(mosaic_of(node(cut=MEDIUM, allocatable={f"{MIG}2g.20gb": 1, f"{MIG}3g.30gb": 1}), []))
+    (card,) = drawn(laid_out(node(cut=MEDIUM, allocatable={f"{MIG}2g.20gb": 1, f"{MIG}3g.30gb": 1}), []))
     assert card == ["2g.20gb@0+2", "2g.20gb@2+2!", "3g.30gb@4+3"]
 
 
 def test_whole_cards():
     """Cards that are not cut are one tile each."""
     held = [pod("a", "n", {"nvidia.com/gpu": [Slot(1).uuid("n")]})]
-    mosaic = mosaic_of(node(cards=2, allocatable={"nvidia.com/gpu": 2}), held)
+    mosaic = laid_out(node(cards=2, allocatable={"nvidia.com/gpu": 2}), held)
     assert drawn(mosaic) == [["gpu@0+7"], ["gpu@0+7 ml/a"]]
 
 
 def test_devices_without_a_place():
     """A node that says nothing about its cards has its devices side by side."""
     one = node(cards=2, allocatable={f"{MIG}2g.20gb": 3, "example.com/x": 2, "nvidia.com/shm": 10**9})
-    mosaic = mosaic_of(one, [pod("a", "n", p2g_20gb=1), pod("b", "n", {"example.com/x": ["x-1"]})])
+    mosaic = laid_out(one, [pod("a", "n", p2g_20gb=1), pod("b", "n", {"example.com/x": ["x-1"]})])
     assert mosaic.cards == ()
     tiles = {name: [(tile.what, tile.id, tile.pod) for tile in those] for name, those in mosaic.loose.items()}
     assert tiles == {
@@ -102,8 +110,34 @@ def test_devices_without_a_place():
 
 
 def test_a_node_that_says_what_cannot_be():
-    """Its devices are shown anyway, with the complaint."""
+    """Its devices are shown anyway, without a place."""
     one = node(allocatable={f"{MIG}2g.20gb": 1}, annotations={"run.ai/mig.config": "3g.30gb=9"})
-    mosaic = mosaic_of(one, [])
-    assert "3g.30gb" in mosaic.trouble
-    assert len(mosaic.loose[f"{MIG}2g.20gb"]) == 1
+    with pytest.raises(InvalidInput, match=r"3g\.30gb"):
+        layout_of(one)
+    assert len(mosaic_of(one, None, []).loose[f"{MIG}2g.20gb"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("cut", "why"),
+    [
+        ("2g.20gb=1", ["nothing is cut here; there is room for 3g.30gb"]),
+        ("1g.10gb=6", ["nothing is cut here; there is room for 1g.10gb"]),
+        ("2g.20gb=2,3g.30gb=1", []),
+    ],
+)
+def test_gaps_are_explained(cut, why):
+    """Memory that is in no device says what could be made of it."""
+    (card,) = laid_out(node(cut=cut), []).cards
+    assert [tile.why for tile in card.tiles if not tile.what] == why
+
+
+def test_a_gap_that_nothing_can_use():
+    """Seven 1g devices leave an eighth of the memory of an A100 unused, and the page says why."""
+    labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/gpu.memory": "81920"}
+    one = node(
+        labels=labels, annotations={"run.ai/mig.config": "1g.10gb=7"}, allocatable={f"{MIG}1g.10gb": 7}
+    )
+    (card,) = laid_out(one, []).cards
+    assert [(tile.start, tile.size, tile.why) for tile in card.tiles if not tile.what] == [
+        (7, 1, "no device can use this memory: all 7 compute slices of the card are in devices")
+    ]

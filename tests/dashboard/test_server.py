@@ -7,11 +7,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tessera.core.errors import InvalidInput, TesseraError
-from tessera.dashboard.board import Admission, Board
-from tessera.dashboard.server import Page
+from tessera.dashboard.admissions import Admission
+from tessera.dashboard.board import Board
+from tessera.dashboard.server import HOST, Page
+from tessera.serving.address import Address
 from tests.dashboard.objects import node
 
 DEADLINE = 10.0
+MODULES = ("app", "capacity", "dom", "filters", "heat", "lists", "mosaic", "nodes", "pages", "try")
 
 
 def explain(text):
@@ -21,10 +24,10 @@ def explain(text):
 
 
 @asynccontextmanager
-async def running():
+async def running(*names):
     board = Board("a test", all_admissions=True)
-    page = Page(board, explain)
-    url = await page.start(0)
+    page = Page(board, explain, names)
+    url = await page.start(Address(HOST, 0))
     sending = asyncio.create_task(page.run())
     try:
         yield board, int(url.rstrip("/").rpartition(":")[2])
@@ -62,7 +65,7 @@ def post(body, kind="application/yaml", host="localhost:1", **more):
     ("path", "kind"),
     [
         ("/", "text/html"),
-        ("/app.js", "text/javascript"),
+        *((f"/{name}.js", "text/javascript") for name in MODULES),
         ("/style.css", "text/css"),
         ("/icon.svg", "image/svg+xml"),
     ],
@@ -77,7 +80,7 @@ async def test_files(path, kind):
     assert policy.startswith("default-src 'none'; script-src 'self';")
     assert "unsafe" not in policy
     assert headers["X-Content-Type-Options"] == "nosniff"
-    without_names = body.replace(b"http://www.w3.org/", b"")
+    without_names = body.replace(b"http://www.w3.org/", b"")  # the names of SVG's elements
     assert b"http://" not in without_names
     assert b"https://" not in without_names
     assert b"innerHTML" not in body
@@ -114,6 +117,33 @@ async def test_answers(request_, status, words):
         answered, _, body = await ask(port, request_)
         assert (answered, words in body.decode()) == (status, True), body[:200]
         assert (await ask(port, get("/state")))[0] == 200, "the next one is served"
+
+
+async def test_names_that_are_allowed():
+    """Behind a proxy the page has another name; it answers to that one, and to no other."""
+    async with running("GPUs.example.com") as (_, port):
+        for host, status in (
+            ("gpus.example.com", 200),
+            ("gpus.example.com:8443", 200),
+            ("127.0.0.1", 200),
+            ("example.com", 403),
+        ):
+            assert (await ask(port, get("/state", host=host)))[0] == status, host
+        same = {"Origin": "https://gpus.example.com"}
+        assert (await ask(port, get("/state", host="gpus.example.com", **same)))[0] == 200
+        assert (await ask(port, get("/state", host="127.0.0.1", **same)))[0] == 403
+
+
+async def test_mosaics_are_sent_to_those_who_ask():
+    """The cards of the nodes that a browser names; a node that is not there is left out."""
+    async with running() as (board, port):
+        for name in ("a", "b"):
+            board.put_node(node(name, "1g.10gb=7"))
+        status, _, body = await ask(port, get("/mosaics?nodes=b%2Cgone"))
+        found = json.loads(body)
+        assert (status, list(found)) == (200, ["b"])
+        assert [tile["what"] for tile in found["b"]["cards"][0]["tiles"]] == ["1g.10gb"] * 7
+        assert json.loads((await ask(port, get("/mosaics")))[2]) == {}
 
 
 async def read_event(reader):
@@ -169,4 +199,4 @@ async def test_a_port_in_use():
         with pytest.raises(
             TesseraError, match=f"^cannot listen on 127.0.0.1:{port}: something else listens there; "
         ):
-            await Page(board, explain).start(port)
+            await Page(board, explain).start(Address(HOST, port))

@@ -43,7 +43,7 @@ def test_default_values_are_valid_and_complete():
     jsonschema.Draft7Validator.check_schema(document)
     jsonschema.validate(values, document)
     assert set(values) == set(document["properties"]) - {"global"}
-    for section in ("webhook", "devicePlugin", "certificates", "networkPolicy", "image"):
+    for section in ("webhook", "devicePlugin", "dashboard", "certificates", "networkPolicy", "image"):
         assert set(values[section]) == set(document["properties"][section]["properties"])
 
 

@@ -47,6 +47,14 @@ app.kubernetes.io/component: certificates
 {{- end -}}
 {{- end -}}
 
+{{- define "tessera.dashboardServiceAccountName" -}}
+{{- if .Values.dashboard.serviceAccount.create -}}
+{{- default .Values.dashboard.name .Values.dashboard.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.dashboard.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The Secret with the webhook's own authority (self-managed), or with its certificate. */}}
 {{- define "tessera.secretName" -}}
 {{- if .Values.certificates.secretName -}}
@@ -80,6 +88,11 @@ app: {{ .Values.devicePlugin.name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{- define "tessera.dashboardSelectorLabels" -}}
+app: {{ .Values.dashboard.name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
 {{- define "tessera.commonLabels" -}}
 app.kubernetes.io/name: {{ include "tessera.name" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
@@ -99,6 +112,12 @@ app.kubernetes.io/component: webhook
 {{- define "tessera.pluginLabels" -}}
 {{ include "tessera.pluginSelectorLabels" . }}
 app.kubernetes.io/component: device-plugin
+{{ include "tessera.commonLabels" . }}
+{{- end -}}
+
+{{- define "tessera.dashboardLabels" -}}
+{{ include "tessera.dashboardSelectorLabels" . }}
+app.kubernetes.io/component: dashboard
 {{ include "tessera.commonLabels" . }}
 {{- end -}}
 

@@ -10,6 +10,7 @@ from tessera.cli.common.cluster import ClusterChoice, cluster_options
 
 if TYPE_CHECKING:
     from tessera.core.admission.decision import Policy
+    from tessera.serving.address import Address
 
 PORT = 8765  # where nothing usual listens
 
@@ -23,7 +24,25 @@ PORT = 8765  # where nothing usual listens
     show_default=True,
     envvar="TESSERA_PORT",
     show_envvar=True,
-    help="Where to serve the page on 127.0.0.1; 0 takes any free port.",
+    help="The port to serve the page on; 0 takes any free one.",
+)
+@click.option(
+    "--address",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    envvar="TESSERA_ADDRESS",
+    show_envvar=True,
+    help="The address to listen on. The page has no password: beyond loopback, put an authenticating proxy before it.",
+)
+@click.option(
+    "--allow-host",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    envvar="TESSERA_ALLOW_HOST",
+    show_envvar=True,
+    help="Answer requests for this name too, beside 127.0.0.1 and localhost. Repeatable.",
 )
 @click.option(
     "--config",
@@ -34,21 +53,25 @@ PORT = 8765  # where nothing usual listens
     show_envvar=True,
     help="Tessera's configuration, for explanations of pods.",
 )
-def command(cluster: ClusterChoice, port: int, config_file: str | None) -> int:
+def command(
+    cluster: ClusterChoice, port: int, address: str, names: tuple[str, ...], config_file: str | None
+) -> int:
     """Show a cluster's GPUs on a page, live.
 
-    Every node's cards as a mosaic of tiles and the pods that hold them, capacity, admissions, pending pods and why,
-    layout changes; and a form that explains what would be decided about a pod. The page is served on 127.0.0.1 only, needs
-    nothing from elsewhere, and changes nothing in the cluster. ^C ends it.
+    All nodes at a glance, every node's cards as a mosaic of tiles and the pods that hold them, capacity and its history,
+    admissions, pending pods and why, layout changes; and a form that explains what would be decided about a pod. The page
+    is served on 127.0.0.1 unless told otherwise, needs nothing from elsewhere, and changes nothing in the cluster. ^C ends
+    it.
     """
     from tessera.cli.admit.command import read_policy
+    from tessera.serving.address import Address
     from tessera.serving.ending import run_until_signalled
 
-    return run_until_signalled(_serve(cluster, port, read_policy(config_file)))
+    return run_until_signalled(_serve(cluster, Address(address, port), names, read_policy(config_file)))
 
 
-async def _serve(choice: ClusterChoice, port: int, policy: "Policy") -> int:
-    from tessera.cli.common.page import explainer
+async def _serve(choice: ClusterChoice, where: "Address", names: tuple[str, ...], policy: "Policy") -> int:
+    from tessera.cli.admit.page import explainer
     from tessera.dashboard.board import Board
     from tessera.dashboard.server import serve_page
     from tessera.kube.watch.view import LiveView
@@ -59,7 +82,7 @@ async def _serve(choice: ClusterChoice, port: int, policy: "Policy") -> int:
         view = LiveView(client, keep=None)  # explanations tell of all nodes
         async with (
             view.following(),
-            serve_page(client, board, explainer(view.offers, policy), port) as url,
+            serve_page(client, board, explainer(view.offers, policy), where, names=names) as url,
         ):
             click.echo(f"{url}  shows {cluster.endpoint}; ^C ends it")
             await asyncio.Event().wait()

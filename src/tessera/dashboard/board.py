@@ -1,41 +1,31 @@
 """What the page shows, kept as parts that each have a name: a part that changed is sent again, and no other.
 
-Parts are `node/<name>`, `totals`, `pending`, `admissions`, `layouts` and `about`. A change in the cluster only marks
-parts; they are made anew when the page asks what is new.
+Parts are `node/<name>` (a summary), `totals`, `history/<resource>`, `pending`, `admissions`, `layouts` and `about`. A
+change in the cluster only marks parts; they are made anew when the page asks what is new. A node's mosaic is no part: it
+is made when a browser asks for it.
 """
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
-from tessera.core.devices.capacity import Capacity, Usage, Usages, in_order, total
-from tessera.core.kubernetes.quantity import ZERO, Quantity
-from tessera.dashboard.layouts import LayoutHistory, moment, short_name
-from tessera.dashboard.mosaic import mosaic_of
+from tessera.core.devices.capacity import Capacity, in_order
+from tessera.core.errors import InvalidInput
+from tessera.core.mig.layout import NodeLayout
+from tessera.dashboard.admissions import Admission, AdmissionLog, admission_of
+from tessera.dashboard.history import History
+from tessera.dashboard.layouts import LayoutHistory, moment
+from tessera.dashboard.mosaic import layout_of, mosaic_of
 from tessera.dashboard.observed import Denial, SeenNode, SeenPod, asks_for_gpus
+from tessera.dashboard.summary import summary_of
+from tessera.dashboard.totals import Totals, resource_rows, short_name
 from tessera.kube.watch.resource import Key
 
-_MOST_ADMISSIONS: Final = 100
-_MOST_DENIALS: Final = 1000
 _MOST_PENDING: Final = 200
 
 Parts = Mapping[str, bytes]  # name → JSON
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """What was decided about a pod."""
-
-    when: str  # as the API writes it
-    namespace: str
-    pod: str
-    decision: str  # fallback, as asked, changed, rejected
-    record: str = ""  # `2g.20gb->1g.10gb`
-    reason: str = ""
 
 
 class Board:
@@ -50,12 +40,15 @@ class Board:
         self._all_admissions = all_admissions
         self._clock = clock
         self._nodes: dict[str, SeenNode] = {}
+        self._unreadable: dict[str, str] = {}  # node → why its layout cannot be read
         self._pods: dict[Key, SeenPod] = {}
         self._on: dict[str, dict[Key, SeenPod]] = {}  # pods by node; empty: without one
         self._capacity = Capacity()
-        self._admissions: deque[Admission] = deque(maxlen=_MOST_ADMISSIONS)
+        self._totals = Totals()
+        self._uncounted: set[str] = set()  # nodes whose numbers may have changed since they were added up
+        self._history = History()
+        self._admissions = AdmissionLog()
         self._layouts = LayoutHistory(clock)
-        self._denials: deque[str] = deque(maxlen=_MOST_DENIALS)  # names of events that are shown
         self._trouble = ""
         self._marked: set[str] = {"about", "totals", "pending", "admissions", "layouts"}
         self._parts: dict[str, bytes] = {}
@@ -64,20 +57,23 @@ class Board:
 
     def put_node(self, one: SeenNode) -> None:
         """A node is new or changed."""
-        before = self._nodes.get(one.node.name)
+        name = one.node.name
+        before = self._nodes.get(name)
         if before == one:
             return
-        self._nodes[one.node.name] = one
+        self._nodes[name] = one
         self._capacity.put_node(one.node)
+        self._unreadable[name] = _readable(one)[1]
         if before is not None and self._layouts.see(before, one):
             self._mark("layouts")
-        self._mark(f"node/{one.node.name}", "totals")
+        self._mark_node(name)
 
     def remove_node(self, name: str) -> None:
         """A node is gone."""
         if self._nodes.pop(name, None) is not None:
             self._capacity.remove_node(name)
-            self._mark(f"node/{name}", "totals")
+            self._unreadable.pop(name)
+            self._mark_node(name)
 
     def put_pod(self, one: SeenPod) -> None:
         """A pod is new or changed."""
@@ -91,37 +87,47 @@ class Board:
         self._pods[key] = one
         self._on.setdefault(one.claim.node, {})[key] = one
         self._capacity.add(one.claim)
-        if before is None and not self._all_admissions and asks_for_gpus(one.claim):
-            self.admitted(_admission_of(one))
-        self._mark(f"node/{one.claim.node}" if one.claim.node else "pending", "totals")
+        if before is None and not self._all_admissions and self._admissions.takes(one.claim.created):
+            self._read_admission(one)
+        self._mark_node(one.claim.node)
 
     def remove_pod(self, key: Key) -> None:
         """A pod is gone."""
         pod = self._pods.pop(key, None)
         if pod is None:
             return
-        self._on[pod.claim.node].pop(key, None)
+        there = self._on[pod.claim.node]
+        del there[key]
+        if not there:
+            del self._on[pod.claim.node]
         self._capacity.remove(pod.claim)
-        self._mark(f"node/{pod.claim.node}" if pod.claim.node else "pending", "totals")
+        self._mark_node(pod.claim.node)
 
     def admitted(self, admission: Admission) -> None:
         """Something was decided about a pod."""
-        self._admissions.appendleft(admission)
-        self._mark("admissions")
+        if self._admissions.add(admission):
+            self._mark("admissions")
+
+    def _read_admission(self, one: SeenPod) -> None:
+        if asks_for_gpus(one.claim):
+            self.admitted(admission_of(one))
 
     def denied(self, denial: Denial) -> None:
-        """A controller was refused a pod; it tries again and again, which is shown once."""
-        if denial.name not in self._denials:
-            self._denials.append(denial.name)
-            self.admitted(
-                Admission(denial.when, denial.namespace, denial.owner, "rejected", "", denial.reason)
-            )
+        """A controller was refused a pod."""
+        if self._admissions.denied(denial):
+            self._mark("admissions")
 
     def trouble(self, text: str) -> None:
         """Why this may not be how things are; empty when it is."""
         if text != self._trouble:
             self._trouble = text
             self._mark("about")
+
+    def sample(self) -> None:
+        """Remember the numbers of this moment; called now and then."""
+        numbers = self._counted().numbers(self._capacity.asked)
+        for resource in self._history.see(int(self._clock()), numbers):
+            self._mark(f"history/{resource}")
 
     @property
     def nodes(self) -> Iterable[str]:
@@ -136,6 +142,14 @@ class Board:
     def _mark(self, *parts: str) -> None:
         self._marked.update(parts)
         self.version += 1
+
+    def _mark_node(self, name: str) -> None:
+        """A node changed, or the pods on it; empty: pods that no node has."""
+        if not name:
+            self._mark("pending", "totals")
+        else:
+            self._uncounted.add(name)
+            self._mark(f"node/{name}", "totals")
 
     def now(self) -> str:
         """This moment, as the API writes it."""
@@ -162,87 +176,73 @@ class Board:
         self._marked.clear()
         return changed, gone
 
+    def mosaics(self, names: Iterable[str]) -> Parts:
+        """The cards of some nodes as tiles; a node that is not there is left out."""
+        return {
+            name: msgspec.json.encode(self._mosaic(self._nodes[name]))
+            for name in names
+            if name in self._nodes
+        }
+
+    def _counted(self) -> Totals:
+        for name in self._uncounted:
+            self._totals.put(name, self._capacity.usage(name) if name in self._nodes else None)
+        self._uncounted.clear()
+        return self._totals
+
     def _make(self, name: str) -> Any:
         if name.startswith("node/"):
-            return self._node(name.removeprefix("node/"))
+            return self._summary(name.removeprefix("node/"))
+        if name.startswith("history/"):
+            return self._history.of(name.removeprefix("history/"))
         match name:
             case "about":
                 return {"cluster": self._about, "trouble": self._trouble}
             case "totals":
-                usages = (self._capacity.usage(node) for node in self._nodes)
-                return _resources(total(usages), self._capacity.asked)
+                return self._counted().rows(self._capacity.asked)
             case "pending":
                 return self._pending()
             case "admissions":
-                return list(self._admissions)
+                return self._admissions.shown()
             case _:
                 return self._layouts.shown()
 
-    def _node(self, name: str) -> Any:
+    def _summary(self, name: str) -> Any:
         one = self._nodes.get(name)
         if one is None:
             return None
-        mosaic = mosaic_of(one, self._on.get(name, {}).values())
-        return {
-            "name": name,
-            "product": one.gpus.product.short_name if one.gpus.product else one.gpus.label,
-            "ready": one.ready,
-            "cordoned": one.cordoned,
-            "state": one.gpus.state,
-            "reason": one.gpus.reason or mosaic.trouble,
-            "unhealthy": {short_name(resource): count for resource, count in one.unhealthy.items()},
-            "cards": mosaic.cards,
-            "loose": mosaic.loose,
-            "resources": _resources(self._capacity.usage(name)),
-        }
+        pods = self._on.get(name, {}).values()
+        return summary_of(one, self._counted().of(name), pods, self._unreadable[name], self.version)
+
+    def _mosaic(self, one: SeenNode) -> Any:
+        mosaic = mosaic_of(one, _readable(one)[0], self._on.get(one.node.name, {}).values())
+        rows = resource_rows(self._capacity.usage(one.node.name), {})
+        return {"cards": mosaic.cards, "loose": mosaic.loose, "resources": rows}
 
     def _pending(self) -> Any:
+        """Those that wait longest first; all are counted, some are shown."""
         waiting = sorted(self._on.get("", {}).values(), key=lambda one: (one.claim.created, one.claim.name))
-        return [
-            {
-                "namespace": one.claim.namespace,
-                "pod": one.claim.name,
-                "asks": ", ".join(f"{short_name(r)} ×{a}" for r, a in _devices(one).items()),
-                "record": one.claim.record,
-                "why": one.why,
-                "since": one.claim.created,
-            }
-            for one in waiting[:_MOST_PENDING]
-        ]
-
-
-def _devices(one: SeenPod) -> dict[str, Quantity]:
-    return in_order(one.claim.amounts)
-
-
-def _resources(usages: Usages, asked: Mapping[str, Quantity] | None = None) -> list[dict[str, Any]]:
-    """Rows of a table; a resource that no node has and no pod asks for is left out."""
-    wanted = asked or {}
-    rows = []
-    for resource in in_order({**usages, **wanted}):
-        usage, pending = usages.get(resource, Usage()), wanted.get(resource, ZERO)
-        if usage or pending:
-            rows.append(
+        return {
+            "count": len(waiting),
+            "longest": [
                 {
-                    "resource": resource,
-                    "name": short_name(resource),
-                    "allocatable": str(usage.allocatable),
-                    "allocated": str(usage.allocated),
-                    "available": str(usage.available),
-                    "asked": str(pending),
-                    "share": float(usage.allocated.value / usage.allocatable.value)
-                    if usage.allocatable
-                    else 0.0,
-                    "lacking": pending > usage.available,
+                    "namespace": one.claim.namespace,
+                    "pod": one.claim.name,
+                    "asks": ", ".join(
+                        f"{short_name(r)} ×{a}" for r, a in in_order(one.claim.amounts).items()
+                    ),
+                    "record": one.claim.record,
+                    "why": one.why,
+                    "since": one.claim.created,
                 }
-            )
-    return rows
+                for one in waiting[:_MOST_PENDING]
+            ],
+        }
 
 
-def _admission_of(one: SeenPod) -> Admission:
-    claim = one.claim
-    if not claim.record:
-        return Admission(claim.created, claim.namespace, claim.name, "as asked")
-    asked = claim.record.partition("->")[0]
-    reason = f"no node that this pod could use offered {asked} as asked"
-    return Admission(claim.created, claim.namespace, claim.name, "fallback", claim.record, reason)
+def _readable(one: SeenNode) -> tuple[NodeLayout | None, str]:
+    """A node's layout; None when there is none, or when it cannot be read, and why not."""
+    try:
+        return layout_of(one), ""
+    except InvalidInput as error:
+        return None, str(error)

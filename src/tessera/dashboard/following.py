@@ -32,11 +32,11 @@ async def following(client: Client, board: Board, *, denials: bool = True) -> As
     if denials:
         sinks[FAILED_CREATES] = _denials(board)
     async with follow(client, sinks) as follower:
-        watching = asyncio.create_task(_show_trouble(follower, board))
+        looking = asyncio.create_task(_look(follower, board))
         try:
             yield
         finally:
-            watching.cancel()
+            looking.cancel()
 
 
 def _nodes(board: Board) -> Sink[SeenNode]:
@@ -70,8 +70,9 @@ def _denials(board: Board) -> Sink[Denial | None]:
     return Sink(see_event, replace, put, lambda _: None)
 
 
-async def _show_trouble(follower: Follower, board: Board) -> None:
-    """Say so on the page when the API server has gone silent."""
+async def _look(follower: Follower, board: Board) -> None:
+    """Now and then: remember the numbers, and say so when the API server has gone silent."""
     while True:
         board.trouble(follower.trouble())
+        board.sample()
         await asyncio.sleep(_LOOK_SECONDS)

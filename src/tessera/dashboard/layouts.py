@@ -1,4 +1,8 @@
-"""What nodes' MIG layouts did while the page was watching, and what that did to what the nodes offer."""
+"""What nodes' MIG layouts did while the page was watching, and what that did to what the nodes offer.
+
+One entry for each change, from the moment that a layout is desired until it is there or has failed: what is desired, how
+far it is, and what the node offered before and offers now.
+"""
 
 import calendar
 import time
@@ -8,13 +12,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tessera.core.devices.capacity import in_order
-from tessera.core.kubernetes.resources import is_whole_or_mig, short
+from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.dashboard.observed import SeenNode
+from tessera.dashboard.totals import short_name
 
 _MOST: Final = 50
 _TOGETHER: Final = 15.0  # seconds; a kubelet reports its resources within ten
 _LONGEST: Final = 120  # characters of a layout; an annotation may have 256 KiB
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
+_ENDED: Final = frozenset({"success", "failed", ""})  # states after which nothing more comes
 
 Offered = Mapping[str, int]  # GPU resource → how many
 
@@ -23,9 +29,10 @@ Offered = Mapping[str, int]  # GPU resource → how many
 class LayoutChange:
     """What a node's layout did, and what that did to what the node offers."""
 
-    when: str
+    when: str  # the last news
     node: str
-    state: str
+    desired: str  # empty: the desired layout is the one before
+    state: str  # desired, pending, success, failed; empty: only what is offered changed
     reason: str
     before: Offered
     after: Offered
@@ -39,37 +46,48 @@ class LayoutChange:
 
 
 class LayoutHistory:
-    """The changes, the newest first."""
+    """The changes, the one with the latest news first."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._changes: deque[LayoutChange] = deque(maxlen=_MOST)
 
     def see(self, before: SeenNode, after: SeenNode) -> bool:
-        """A node changed; whether its layout did.
-
-        What is asked for, and then what state it is in, are entries; what the node offers is added to the last one: a
-        kubelet reports resources one by one, before the state changes or after it.
-        """
+        """A node changed; whether that is news of its layout."""
         gpus, old, new = after.gpus, _offered(before), _offered(after)
-        state, reason = gpus.state, gpus.reason
+        now = moment(self._clock())
         if before.gpus.layout != gpus.layout:
-            state, reason = "asked", " ".join((gpus.layout or "nothing").split())[:_LONGEST]
-        elif (before.gpus.state, before.gpus.reason) == (state, reason):
-            if old == new:
-                return False
-            last = next((one for one in self._changes if one.node == gpus.name), None)
-            if last is not None and last.after == old and self._is_recent(last.when):
-                self._changes[self._changes.index(last)] = replace(last, after=new)
-                return True
-        self._changes.appendleft(LayoutChange(moment(self._clock()), gpus.name, state, reason, old, new))
+            desired = " ".join((gpus.layout or "nothing").split())[:_LONGEST]
+            self._changes.appendleft(LayoutChange(now, gpus.name, desired, "desired", "", old, new))
+            return True
+        told = (before.gpus.state, before.gpus.reason) != (gpus.state, gpus.reason)
+        if not told and old == new:
+            return False
+        last = next((one for one in self._changes if one.node == gpus.name), None)
+        if last is not None and (last.state not in _ENDED or self._is_recent(last.when)):
+            self._changes.remove(last)
+            news = replace(last, when=now, after=new)
+            if told:
+                news = replace(news, state=gpus.state, reason=gpus.reason)
+            if news.desired or news.state or news.offers:  # devices that went and came back are no news
+                self._changes.appendleft(news)
+        else:
+            state, reason = (gpus.state, gpus.reason) if told else ("", "")
+            self._changes.appendleft(LayoutChange(now, gpus.name, "", state, reason, old, new))
         return True
 
     def shown(self) -> list[dict[str, str]]:
         """The changes as the page shows them."""
         return [
-            {"when": o.when, "node": o.node, "state": o.state, "reason": o.reason, "offers": o.offers}
-            for o in self._changes
+            {
+                "when": one.when,
+                "node": one.node,
+                "desired": one.desired,
+                "state": one.state,
+                "reason": one.reason,
+                "offers": one.offers,
+            }
+            for one in self._changes
         ]
 
     def _is_recent(self, when: str) -> bool:
@@ -79,11 +97,6 @@ class LayoutHistory:
 def moment(seconds: float) -> str:
     """A moment as the API writes it."""
     return time.strftime(_TIME, time.gmtime(seconds))
-
-
-def short_name(resource: str) -> str:
-    """A resource as people call it."""
-    return short(resource) if is_whole_or_mig(resource) else resource
 
 
 def _offered(node: SeenNode) -> dict[str, int]:

@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tessera.core.devices.capacity import in_order
-from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_whole_or_mig
-from tessera.core.mig.geometry import Product
-from tessera.core.mig.layout import CardLayout, NodeLayout, Slot
-from tessera.core.mig.placement import every_place
+from tessera.core.mig.geometry import Product, Shape
+from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy
+from tessera.core.mig.placement import every_place, within_limits
 from tessera.core.mig.profile import MigProfile
 from tessera.dashboard.observed import SeenNode, SeenPod
-from tessera.protocol.mig.mapping import MappedDevice, decode_mapping
+from tessera.inventory.devices import placed_devices
 from tessera.protocol.mig.nodes import GpuNode, present_layout
 
 _MOST_LOOSE: Final = 64  # tiles of one resource; of what comes in larger numbers only the numbers are shown
@@ -36,6 +35,7 @@ class Tile:
     guessed: bool = False  # some pod holds it; which one is not known
     leaving: bool = False  # no longer wanted, and stays for its pod
     out: bool = False  # the node does not offer it: it is unhealthy, or not made yet
+    why: str = ""  # memory that is in no device: why, and what could be made of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +54,20 @@ class Mosaic:
 
     cards: tuple[Card, ...]
     loose: Mapping[str, tuple[Tile, ...]]  # devices of cards that are not described, by resource
-    trouble: str = ""  # why the cards cannot be drawn
 
 
-def mosaic_of(node: SeenNode, pods: Iterable[SeenPod]) -> Mosaic:
+def layout_of(node: SeenNode) -> NodeLayout | None:
+    """How a node's cards are cut; None when nothing tells, `InvalidInput` when what it says cannot be."""
+    layout = present_layout(node.gpus) or _whole_cards(node)
+    if layout is not None and node.gpus.strategy is Strategy.SINGLE:
+        layout.slots(node.gpus.strategy)  # which does not allow every layout
+    return layout
+
+
+def mosaic_of(node: SeenNode, layout: NodeLayout | None, pods: Iterable[SeenPod]) -> Mosaic:
     """Lay out a node's devices, and put its pods onto them."""
     holders = _Holders(pods)
-    cards: tuple[Card, ...] = ()
-    trouble = ""
-    try:
-        layout = present_layout(node.gpus) or _whole_cards(node)
-        if layout is not None:
-            layout.slots(node.gpus.strategy)  # the strategy may not allow it
-            cards = tuple(_cards(node, layout, holders))
-    except InvalidInput as error:
-        trouble = str(error)
+    cards = tuple(_cards(node, layout, holders)) if layout is not None else ()
     drawn = {tile.resource for card in cards for tile in card.tiles}
     counts = {
         resource: int(amount.value)
@@ -82,7 +81,7 @@ def mosaic_of(node: SeenNode, pods: Iterable[SeenPod]) -> Mosaic:
         for resource, count in in_order(counts).items()
         if (tiles := tuple(_loose(resource, count, holders)))
     }
-    return Mosaic(cards, loose, trouble)
+    return Mosaic(cards, loose)
 
 
 def _whole_cards(node: SeenNode) -> NodeLayout | None:
@@ -136,25 +135,21 @@ def _cards(node: SeenNode, layout: NodeLayout, holders: _Holders) -> Iterator[Ca
     for number, card in enumerate(layout.cards):
         tiles = [_guess(tile, holders) for tile in planned[number]] + staying.get(number, [])
         slices = card.product.memory_slices
-        yield Card(number, card.product.short_name, slices, tuple(_with_gaps(tiles, slices)))
+        yield Card(number, card.product.short_name, slices, tuple(_with_gaps(tiles, card.product)))
 
 
 def _planned(gpus: GpuNode, layout: NodeLayout, holders: _Holders) -> dict[int, list[Tile]]:
     """The tiles of a layout, by card; on those whose ids are known, the pods that hold them."""
-    mapped = _mapped(gpus)
     planned: dict[int, list[Tile]] = {number: [] for number in range(len(layout.cards))}
-    for resource, slots in layout.slots(gpus.strategy).items():
-        for slot in slots:
-            instance = slot.instance
-            start = instance.position if instance else 0
-            size = instance.size if instance else layout.cards[slot.card].product.memory_slices
-            reported = mapped.get((slot.card, start)) if instance else None
-            device = reported.device_uuid if reported else slot.uuid(gpus.name)
-            what = str(instance.profile) if instance else "gpu"
-            leaving = reported is not None and reported.leaving
-            tile = Tile(what, start, size, resource, device, holders.on(resource, device), leaving=leaving)
-            # a pod holds what is leaving, for certain: such tiles are the first to be guessed
-            planned[slot.card].append(_guess(tile, holders) if leaving else tile)
+    for one in placed_devices(gpus, layout):
+        instance, card = one.slot.instance, one.slot.card
+        start = instance.position if instance else 0
+        size = instance.size if instance else layout.cards[card].product.memory_slices
+        what = str(instance.profile) if instance else "gpu"
+        pod = holders.on(one.resource, one.id)
+        tile = Tile(what, start, size, one.resource, one.id, pod, leaving=one.leaving)
+        # a pod holds what is leaving, for certain: such tiles are the first to be guessed
+        planned[card].append(_guess(tile, holders) if one.leaving else tile)
     return planned
 
 
@@ -201,15 +196,6 @@ def _every_place(node: str, layout: NodeLayout) -> dict[str, tuple[int, int, int
     return places
 
 
-def _mapped(gpus: GpuNode) -> dict[tuple[int, int], MappedDevice]:
-    """Card and position → the device there, as the node tells it."""
-    try:
-        mapping = decode_mapping(gpus.mapping) if gpus.mapping else {}
-    except InvalidInput:
-        return {}
-    return {(card, one.position): one for card, devices in mapping.items() for one in devices}
-
-
 def _guess(tile: Tile, holders: _Holders) -> Tile:
     if tile.pod or tile.out or not (pod := holders.some(tile.resource)):
         return tile
@@ -220,15 +206,38 @@ def _overlap(one: Tile, other: Tile) -> bool:
     return one.start < other.start + other.size and other.start < one.start + one.size
 
 
-def _with_gaps(tiles: Sequence[Tile], slices: int) -> Iterator[Tile]:
+def _with_gaps(tiles: Sequence[Tile], product: Product) -> Iterator[Tile]:
+    shapes = [shape for tile in tiles if (shape := _shape(product, tile)) is not None]
     edge = 0
     for tile in sorted(tiles, key=lambda tile: tile.start):
         if tile.start > edge:
-            yield Tile("", edge, tile.start - edge)
+            yield _gap(edge, tile.start - edge, product, shapes)
         yield tile
         edge = tile.start + tile.size
-    if edge < slices:
-        yield Tile("", edge, slices - edge)
+    if edge < product.memory_slices:
+        yield _gap(edge, product.memory_slices - edge, product, shapes)
+
+
+def _shape(product: Product, tile: Tile) -> Shape | None:
+    return next((shape for shape in product.shapes if str(shape.profile) == tile.what), None)
+
+
+def _gap(start: int, size: int, product: Product, others: Sequence[Shape]) -> Tile:
+    """Memory that is in no device: what could be made of it, or why nothing can."""
+    fitting = [
+        shape
+        for shape in product.shapes
+        if any(start <= at and at + shape.size <= start + size for at in shape.starts)
+        and within_limits(product, [*others, shape])
+    ]
+    if fitting:
+        largest = max(fitting, key=lambda shape: (shape.compute, shape.size)).profile
+        why = f"nothing is cut here; there is room for {largest}"
+    elif sum(shape.compute for shape in others) == product.compute_slices:
+        why = f"no device can use this memory: all {product.compute_slices} compute slices of the card are in devices"
+    else:
+        why = "no profile has a place here beside the other devices of the card"
+    return Tile("", start, size, why=why)
 
 
 def _loose(resource: str, count: int, holders: _Holders) -> Iterator[Tile]:

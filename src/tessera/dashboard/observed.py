@@ -9,12 +9,11 @@ from tessera.core.devices.capacity import PodUse
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import is_extended, is_whole_or_mig
+from tessera.inventory.devices import Held, decode_held
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.objects import AmountsIn
 from tessera.protocol.kubernetes.pod_use import decode_pod_use
 from tessera.protocol.mig.nodes import GpuNode, gpu_node
-
-Held = tuple[tuple[str, str], ...]  # resource, device id
 
 _DENIED: Final = 'admission webhook "gpu-allocation.k8s.io" denied the request: '
 
@@ -45,24 +44,10 @@ class _Node(msgspec.Struct, gc=False):
     status: _NodeStatus | None = None
 
 
-class _Device(msgspec.Struct, gc=False):
-    resourceID: str = ""  # noqa: N815 # as in the API
-
-
-class _Allocated(msgspec.Struct, gc=False):
-    name: str = ""
-    resources: list[_Device] | None = None
-
-
-class _Container(msgspec.Struct, gc=False):
-    allocatedResourcesStatus: list[_Allocated] | None = None  # noqa: N815
-
-
 class _PodStatus(msgspec.Struct, gc=False):
     phase: str | None = None
     message: str | None = None
     conditions: list[_Condition] | None = None
-    containerStatuses: list[_Container] | None = None  # noqa: N815
 
 
 class _Pod(msgspec.Struct, gc=False):
@@ -153,14 +138,8 @@ def see_pod(raw: bytes) -> SeenPod:
         ),
         "",
     )
-    held = [
-        (allocated.name, device.resourceID)
-        for container in status.containerStatuses or ()
-        for allocated in container.allocatedResourcesStatus or ()
-        for device in allocated.resources or ()
-        if matters(allocated.name)
-    ]
-    return SeenPod(decode_pod_use(raw, matters), status.phase or "", why or status.message or "", tuple(held))
+    held = decode_held(raw, matters)
+    return SeenPod(decode_pod_use(raw, matters), status.phase or "", why or status.message or "", held)
 
 
 def see_event(raw: bytes) -> Denial | None:

@@ -1,15 +1,17 @@
-"""The page's paths: its files, the state, the stream of changes, and the question about a pod.
+"""The page's paths: its files, the state, the stream of changes, nodes' mosaics, and the question about a pod.
 
-It listens on loopback alone, and answers only requests that call it by a name of loopback: a page of another server that
-has its own name point here (DNS rebinding) is refused, and so is a form that another page sends here.
+It listens on loopback unless told otherwise, and answers only requests that call it by a name of loopback, or by a name
+that it was given: a page of another server that has its own name point here (DNS rebinding) is refused, and so is a form
+that another page sends here.
 """
 
 import asyncio
 import errno
 import importlib.resources
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -25,14 +27,14 @@ from tessera.serving.http.server import Server
 
 Explain = Callable[[str], str]  # YAML → words; InvalidInput for what is no pod
 
-_FILES: Final = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/style.css": ("style.css", "text/css; charset=utf-8"),
-    "/app.js": ("app.js", "text/javascript; charset=utf-8"),
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
+_KINDS: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
 }
-_HOST: Final = "127.0.0.1"
-_LOOPBACK: Final = frozenset({_HOST, "localhost", "::1"})
+HOST: Final = "127.0.0.1"
+_LOOPBACK: Final = frozenset({HOST, "localhost", "::1"})
 # Everything the page needs comes from here, and nothing else may; it stands in no frame, and no form leaves it.
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -50,16 +52,23 @@ _HEADERS: Final = (
 _PACE: Final = 0.1  # seconds: changes within that time are sent together
 _IDLE: Final = 4  # for every second of work so many of rest: thousands of nodes take a tenth of one to add up
 _SILENCE: Final = 15.0  # seconds, then a word so that both sides know the other is there
+_MOST_MOSAICS: Final = 100  # in one answer: more than fit a screen, and half a megabyte
 _BEHIND: Final = 256  # messages that a listener may be behind; one that reads no more is let go
 
 
 @asynccontextmanager
 async def serve_page(
-    client: Client, board: Board, explain: Explain, port: int, *, denials: bool = True
+    client: Client,
+    board: Board,
+    explain: Explain,
+    where: Address,
+    *,
+    names: Collection[str] = (),
+    denials: bool = True,
 ) -> AsyncIterator[str]:
-    """Serve a cluster's page on loopback; its address."""
-    page = Page(board, explain)
-    url = await page.start(port)
+    """Serve a cluster's page to those who call it by a name of this machine or one of `names`; its address."""
+    page = Page(board, explain, names)
+    url = await page.start(where)
     try:
         async with following(client, board, denials=denials), asyncio.TaskGroup() as tasks:
             sending = tasks.create_task(page.run())
@@ -74,22 +83,23 @@ async def serve_page(
 class Page:
     """The page of one board."""
 
-    def __init__(self, board: Board, explain: Explain) -> None:
+    def __init__(self, board: Board, explain: Explain, names: Collection[str] = ()) -> None:
         self._board = board
         self._explain = explain
+        self._names = _LOOPBACK | {name.lower() for name in names}
         self._files = _read_files()
         self._listeners: set[asyncio.Queue[bytes]] = set()
         self._server = Server(self._respond, headers=_HEADERS)
         self.stop = self._server.stop
 
-    async def start(self, port: int) -> str:
+    async def start(self, where: Address) -> str:
         """Listen; port 0 picks a free one. The page's address."""
         try:
-            await self._server.start(Address(_HOST, port))
+            await self._server.start(where)
         except TesseraError as error:
             if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE:
                 why = "something else listens there; choose another with --port, or 0 for any"
-                raise TesseraError(f"cannot listen on {_HOST}:{port}: {why}") from error
+                raise TesseraError(f"cannot listen on {where}: {why}") from error
             raise
         return f"{self._server.url}/"
 
@@ -113,7 +123,7 @@ class Page:
                 self._listeners.discard(queue)  # its stream ends, and the browser comes again
 
     async def _respond(self, request: Request) -> Response | Stream:
-        if (refusal := _from_elsewhere(request)) is not None:
+        if (refusal := _from_elsewhere(request, self._names)) is not None:
             return text(refusal, 403)
         if request.path == "/explain":
             return self._explained(request)
@@ -123,6 +133,9 @@ class Page:
             return Stream(self._events(), "text/event-stream")
         if request.path == "/state":
             return Response(_object(self._board.parts()))
+        if request.path == "/mosaics":
+            names = request.query.get("nodes", "").split(",")
+            return Response(_object(self._board.mosaics(names[:_MOST_MOSAICS])))
         return self._files.get(request.path) or text("nothing here", 404)
 
     async def _events(self) -> AsyncGenerator[bytes, None]:
@@ -158,11 +171,14 @@ class Page:
             return text(str(error), 400)
 
 
-def _from_elsewhere(request: Request) -> str | None:
-    """Why this is not from the page itself, or from a person or program on this machine."""
+def _from_elsewhere(request: Request, names: Collection[str]) -> str | None:
+    """Why this is not from the page itself, or from a person or program that calls it by its name."""
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
-    if (called := _split(f"//{host}")) is None or called.hostname not in _LOOPBACK:
-        return "this page is for this machine: call it by 127.0.0.1 or localhost"
+    if (called := _split(f"//{host}")) is None or called.hostname not in names:
+        return (
+            "this page is for this machine: call it by 127.0.0.1 or localhost, "
+            "or start it with --allow-host and the name that you call it by"
+        )
     if origin is not None and ((page := _split(origin)) is None or page.netloc != host):
         return "asked by another page"
     return None
@@ -187,7 +203,8 @@ def _message(event: str, parts: Parts, gone: list[str]) -> bytes:
 
 def _read_files() -> Mapping[str, Response]:
     folder = importlib.resources.files(__package__) / "page"
-    return {
-        path: Response((folder / name).read_bytes(), content_type=kind)
-        for path, (name, kind) in _FILES.items()
+    files = {
+        f"/{file.name}": Response(file.read_bytes(), content_type=_KINDS[Path(file.name).suffix])
+        for file in folder.iterdir()
     }
+    return {**files, "/": files["/index.html"]}

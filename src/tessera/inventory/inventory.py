@@ -13,6 +13,7 @@ from tessera.core.devices.capacity import Capacity, PodUse
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.inventory.devices import decode_held
 from tessera.kube.object_files import FileObject, called, naming, objects_in
 from tessera.kube.watch.resource import NODES, UNFINISHED_PODS
 from tessera.protocol.kubernetes import objects
@@ -48,6 +49,8 @@ class Inventory:
     gpus: dict[str, GpuNode] = field(default_factory=dict)  # of nodes that say something about them
     pods: list[PodUse] = field(default_factory=list)
     names: frozenset[str] = frozenset()  # of the nodes that count; without any, all do
+    with_devices: bool = False  # whether to read which devices pods hold, where their kubelets write it down
+    held: dict[str, set[str]] = field(default_factory=dict)  # node → ids of those devices
 
     # reading one object
 
@@ -87,6 +90,13 @@ class Inventory:
             if self.holds(pod):
                 self.pods.append(pod)
 
+    def read_pod(self, raw: bytes) -> None:
+        """Read a pod and take it in, with the devices that it holds where they are asked for."""
+        pod = self.decode_pod(raw)
+        self.add(pod)
+        if self.with_devices and pod.node and pod.amounts:
+            self.held.setdefault(pod.node, set()).update(device for _, device in decode_held(raw, self.keep))
+
     # reading everything
 
     def begin_nodes(self) -> Callable[[bytes], None]:
@@ -99,7 +109,8 @@ class Inventory:
         """Begin a list of pods, from nothing."""
         self.capacity.forget_pods()
         self.pods.clear()
-        return lambda raw: self.add(self.decode_pod(raw))
+        self.held.clear()
+        return self.read_pod
 
     async def read_cluster(
         self, client: "Client", *, pods: bool = True, progress: Progress | None = None
@@ -136,7 +147,7 @@ class Inventory:
                     continue
                 seen.add(key)
                 if kind == "Pod":
-                    self.add(self.decode_pod(raw))
+                    self.read_pod(raw)
                 elif self.selector.matches((one := self.decode_node(raw)).node.labels):
                     self.put(one)
         return {kind for kind, _, _ in seen}

@@ -1,11 +1,14 @@
 """Layouts, with what is known of the cards that they are for; those of nodes as the nodes say them."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import Product
-from tessera.core.mig.layout import Entry, NodeLayout, Strategy, entries_of, resolve
+from tessera.core.mig.layout import Entry, NodeLayout, Slot, Strategy, entries_of, resolve
+from tessera.core.planning.fragmentation import packed
+from tessera.inventory.devices import placed_devices
 from tessera.inventory.inventory import Inventory
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import PRODUCT, GpuNode, present_layout
@@ -22,7 +25,27 @@ class Source:
     strategy: Strategy = Strategy.MIXED
     present: NodeLayout | None = None  # how a node's cards are cut, whatever is desired
     used: Mapping[str, int] | None = None  # devices that pods hold, by resource; None: unknown
+    node: GpuNode | None = None
+    held: Collection[str] = ()  # the ids of those devices, as far as kubelets write them down
     pending: str = ""  # why a node's cards are not cut as desired yet
+
+    def in_use(self, layout: NodeLayout) -> "InUse | None":
+        """Which devices of a layout pods hold; None where pods are not known."""
+        if self.used is None:
+            return None
+        offered = layout.resources(self.strategy)
+        numbers = {resource: min(self.used.get(resource, 0), count) for resource, count in offered.items()}
+        if self.node is not None and self.held:
+            known = [one for one in placed_devices(self.node, layout) if one.id in self.held]
+            counts = Counter(one.resource for one in known)
+            if all(counts[resource] == number for resource, number in numbers.items()):
+                return InUse(frozenset(one.slot for one in known), certain=True)
+        cards = packed(layout, self.used, self.strategy)
+        slots = {Slot(number, one) for number, card in enumerate(cards) for one in card.used}
+        slots |= {Slot(number) for number, card in enumerate(cards) if card.whole_in_use}
+        return InUse(
+            frozenset(slots), certain=all(number in (0, offered[r]) for r, number in numbers.items())
+        )
 
     def configs(self, name: str | None) -> dict[str, tuple[Entry, ...]]:
         """The configuration of that name, or all there are."""
@@ -34,6 +57,14 @@ class Source:
             raise InvalidInput(f"{self.where}: which product are the cards? Say it with --product")
         named = [number for entry in entries for number in entry.cards or ()]
         return resolve(entries, [self.product] * (self.cards or max(named, default=0) + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class InUse:
+    """The devices of a node that pods hold."""
+
+    slots: frozenset[Slot]
+    certain: bool  # else only the numbers are known, and they are taken to lie on as few cards as possible
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +89,11 @@ def node_layouts(
     """
     return [
         _of_node(
-            node, product or node.product, cards or node.cards, inventory.used(name) if with_used else None
+            node,
+            product or node.product,
+            cards or node.cards,
+            inventory.used(name) if with_used else None,
+            inventory.held.get(name, ()),
         )
         for name, node in inventory.gpus.items()
         if (node.layout is not None or node.mapping is not None) and (not only or name in only)
@@ -66,7 +101,11 @@ def node_layouts(
 
 
 def _of_node(
-    node: GpuNode, product: Product | None, cards: int | None, used: Mapping[str, int] | None
+    node: GpuNode,
+    product: Product | None,
+    cards: int | None,
+    used: Mapping[str, int] | None,
+    held: Collection[str],
 ) -> Source | Unreadable:
     where = f"node {node.name}"
     if product is None:
@@ -87,4 +126,4 @@ def _of_node(
     except InvalidInput as error:
         return Unreadable(where, str(error))
     pending = (node.reason or "the node gives no reason") if node.state == "pending" else ""
-    return Source(where, document, product, cards, node.strategy, present, used, pending)
+    return Source(where, document, product, cards, node.strategy, present, used, node, held, pending)

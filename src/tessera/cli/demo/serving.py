@@ -6,12 +6,14 @@ from typing import Final
 
 import click
 
-from tessera.cli.common.page import explainer
+from tessera.cli.admit.page import explainer
 from tessera.cli.common.terminal import Style
 from tessera.cli.demo.command import Pace, tell_all
-from tessera.dashboard.board import Admission, Board
-from tessera.dashboard.server import serve_page
+from tessera.dashboard.admissions import Admission
+from tessera.dashboard.board import Board
+from tessera.dashboard.server import HOST, serve_page
 from tessera.protocol.configuration import webhook as config
+from tessera.serving.address import Address
 from tessera.simulation.embedded import AdmissionSeen, Embedded, embedded
 from tessera.simulation.node.descriptions import NodeSpec, known_nodes
 from tessera.simulation.stories.stage import Stage
@@ -37,7 +39,11 @@ async def serve_demo(stories: list[Story], pace: Pace, port: int, own: dict[str,
         embedded(nodes, configuration, on_admission=admitted) as cluster,
         cluster.cluster.client() as client,
         serve_page(
-            client, board, explainer(cluster.view.offers, configuration.policy), port, denials=False
+            client,
+            board,
+            explainer(cluster.view.offers, configuration.policy),
+            Address(HOST, port),
+            denials=False,
         ) as url,
     ):
         click.echo(f"{style.bold(url)}  shows the cluster\n", color=style.enabled)

@@ -138,7 +138,7 @@ def _read(argument: str, given: Given) -> list[Source | Unreadable]:
         return [Source(where, mig.read(text, where), given.product, given.cards)]
     found = yaml.load_all(text, where)
     if any(isinstance(document, dict) and "kind" in document for document in found):
-        inventory = Inventory(is_any_gpu)
+        inventory = Inventory(is_any_gpu, with_devices=True)
         pods = "Pod" in inventory.take(objects_in_documents(found, where))
         nodes = node_layouts(inventory, given.product, given.cards, with_used=pods)
         if not nodes:
@@ -150,7 +150,7 @@ def _read(argument: str, given: Given) -> list[Source | Unreadable]:
 
 
 def _of_cluster(cluster: ClusterChoice, given: Given, *, with_pods: bool) -> list[Source | Unreadable]:
-    inventory = Inventory(is_any_gpu, given.selector)
+    inventory = Inventory(is_any_gpu, given.selector, with_devices=with_pods)
     read_inventory(inventory, cluster, pods=with_pods)
     missing = [name for name in given.names if name not in inventory.capacity]
     if missing:

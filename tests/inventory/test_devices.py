@@ -1,0 +1,63 @@
+"""Which devices there are on a node's cards, and which of them pods hold."""
+
+import json
+
+import pytest
+
+from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.mig.product import product_named
+from tessera.inventory.devices import decode_held, placed_devices
+from tessera.protocol.kubernetes import objects
+from tessera.protocol.mig.documents import read_layout
+from tessera.protocol.mig.mapping import MAPPING, encode_mapping, mapping_of
+from tessera.protocol.mig.nodes import gpu_node
+from tests.build import MIG
+from tests.inventory.objects import LAYOUT, node
+
+CUT = read_layout(LAYOUT, [product_named("H200-70GB")] * 2)
+TWO = MIG + "2g.20gb"
+
+
+def described(**annotations):
+    document = node("n", {}, "NVIDIA-H200", layout=LAYOUT)
+    document["metadata"]["annotations"] |= annotations
+    return gpu_node(objects.decode_node(json.dumps(document).encode()))
+
+
+@pytest.mark.parametrize(
+    ("status", "held"),
+    [
+        (None, ()),
+        ({}, ()),
+        ({"containerStatuses": None}, ()),
+        ({"containerStatuses": [{"name": "main"}]}, ()),
+        ({"containerStatuses": [{"allocatedResourcesStatus": [{"name": TWO, "resources": None}]}]}, ()),
+        (
+            {
+                "containerStatuses": [
+                    {"allocatedResourcesStatus": [{"name": TWO, "resources": [{"resourceID": "MIG-1", "health": "Healthy"}]}]},
+                    {
+                        "allocatedResourcesStatus": [
+                            {"name": TWO, "resources": [{"resourceID": "MIG-2"}]},
+                            {"name": "claim:x", "resources": [{"resourceID": "y"}]},
+                        ]
+                    },
+                ]
+            },
+            ((TWO, "MIG-1"), (TWO, "MIG-2")),
+        ),
+    ],
+)  # fmt: skip
+def test_devices_that_a_pod_holds(status, held):
+    """As its kubelet wrote them down, of the resources that are asked about; nothing where it did not."""
+    assert decode_held(json.dumps({"metadata": {}, "status": status}).encode(), is_any_gpu) == held
+
+
+def test_devices_have_the_ids_that_the_node_tells():
+    """A mapping's ids go before those of a simulated node; one that cannot be read is as if there were none."""
+    simulated = [one.id for one in placed_devices(described(), CUT)]
+    assert simulated == [slot.uuid("n") for slots in CUT.slots().values() for slot in slots]
+    mapping = mapping_of(CUT, "other")
+    told = [one.id for one in placed_devices(described(**{MAPPING: encode_mapping(mapping)}), CUT)]
+    assert sorted(told) == sorted(one.device_uuid for devices in mapping.values() for one in devices)
+    assert [one.id for one in placed_devices(described(**{MAPPING: "?"}), CUT)] == simulated
