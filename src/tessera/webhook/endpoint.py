@@ -21,7 +21,6 @@ from tessera.protocol.admission import patch, review
 from tessera.protocol.admission.patch import Operation
 from tessera.protocol.admission.review import Request
 from tessera.protocol.configuration.webhook import Configuration, OnError
-from tessera.protocol.kubernetes.pod import PodIn
 from tessera.serving.logs import Log, Record
 from tessera.webhook.http.messages import TEXT, Response, Route
 from tessera.webhook.metrics import Metrics, Outcome
@@ -41,19 +40,15 @@ class Judgement:
     operations: tuple[Operation, ...] = ()
 
 
-def judge(
-    request: Request, offers: Offers, policy: Policy, document: Callable[[], object], root: str = ""
-) -> Judgement:
-    """Decide about a request's pod, and prove that the patch applies to the document it came in.
-
-    `root` is where the pod stands in that document: a workload's template is admitted as its pod.
-    """
+def judge(request: Request, offers: Offers, policy: Policy) -> Judgement:
+    """Decide about a request's pod, and prove that the patch applies to it."""
     pod = request.read()
     decision = decide(pod, offers, policy)
     if not isinstance(decision, Rewrite):
         return Judgement(pod, decision)
-    operations = patch.build(decision.edits, request.pod or PodIn(), root)
-    patch.apply(document(), operations)
+    document = review.patchable_of(request)
+    operations = patch.build(decision.edits, document)
+    patch.carry_out(document, operations)
     return Judgement(pod, decision, tuple(operations))
 
 
@@ -126,7 +121,7 @@ class Admission:
         key = request.key(self._policy.annotations)
         known = self._verdicts.get(key)
         if known is None:
-            judgement = judge(request, self.offers, self._policy, lambda: review.patchable_of(request))
+            judgement = judge(request, self.offers, self._policy)
             known = Verdict.of(judgement.decision, judgement.operations)
             if sum(len(part) for part in key if isinstance(part, (bytes, str))) <= _LONGEST_KEY:
                 if len(self._verdicts) >= _MOST_VERDICTS:

@@ -4,7 +4,7 @@ A workload's pod template is put into an AdmissionReview and takes the very same
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -79,6 +79,14 @@ def _judged(
     body = msgspec.json.encode({"apiVersion": review.API_VERSION, "kind": review.KIND, "request": request})
     root = "".join(f"/{patch.escape(str(step))}" for step in place)
     try:
-        return judge(review.decode(body), offers, policy, lambda: one, root)
+        judged = judge(review.decode(body), offers, policy)
     except InvalidInput as error:
         raise InvalidInput(f"{title_of(one)}: {str(error).removeprefix('request.object.')}") from error
+    return replace(judged, operations=tuple(_below(root, operation) for operation in judged.operations))
+
+
+def _below(root: str, operation: Operation) -> Operation:
+    """An operation on a pod, as one on the object that the pod is a template of."""
+    operation = operation.copy()
+    operation["path"] = root + operation["path"]
+    return operation

@@ -44,26 +44,6 @@ def test_escape():
     assert escape("a~b/c") == "a~0b~1c"
 
 
-def test_each_part_on_the_way_is_copied_once():
-    """A pod with thousands of containers costs as much per operation as a small one."""
-
-    class Counted(list[Any]):
-        copies = 0
-
-        def copy(self):
-            Counted.copies += 1
-            return Counted(self)
-
-    containers = Counted({"resources": {}} for _ in range(100))
-    operations: list[Any] = [
-        {"op": "add", "path": f"/spec/containers/{i}/resources/x", "value": i} for i in range(100)
-    ]
-    after = apply({"spec": {"containers": containers}}, operations)
-    assert after["spec"]["containers"] == [{"resources": {"x": i}} for i in range(100)]
-    assert containers[0] == {"resources": {}}
-    assert Counted.copies == 1
-
-
 def test_what_an_operation_adds_stays_as_it_is_there():
     """A map that one operation makes and another fills is not changed inside the patch."""
     operations: list[Any] = [

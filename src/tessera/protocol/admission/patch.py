@@ -4,14 +4,12 @@ A patch is built against the object as it came: which maps are there and which m
 whatever is written, since it replaces what is there and `replace` fails where nothing is.
 """
 
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, NotRequired, TypedDict
 
-from tessera.core.admission.edits import ContainerList, DropAmount, Edit, Section, SetAmount
+from tessera.core.admission.edits import ContainerList, Edit, Section, SetAmount, SetAnnotation
 from tessera.core.errors import TesseraError
-from tessera.protocol.kubernetes.objects import present
-from tessera.protocol.kubernetes.pod import PodIn, PodSpecIn, resources_of
 
 
 class Operation(TypedDict):
@@ -26,43 +24,42 @@ class PatchDoesNotApply(TesseraError):
     """A patch and a document that do not go together."""
 
 
-def build(edits: Iterable[Edit], pod: PodIn, root: str = "") -> list[Operation]:
-    """The operations that carry out the edits on a pod; `root` is where the pod stands in the document.
+def build(edits: Iterable[Edit], pod: Mapping[str, Any]) -> list[Operation]:
+    """The operations that carry out the edits on a pod.
 
     Missing parents (null counts as missing) are made once; a map made for one resource serves all the others.
     """
     operations: list[Operation] = []
     made: set[str] = set()
-    metadata, spec = pod.metadata, pod.spec or PodSpecIn()
+    sections: dict[tuple[str, int, str], str] = {}  # the paths of those that are there now
+    metadata = pod.get("metadata")
 
-    def make(path: str, *, there: bool) -> None:
-        if not there and path not in made:
+    def make(path: str, value: object) -> None:
+        if value is None and path not in made:
             made.add(path)
             operations.append({"op": "add", "path": path, "value": {}})
 
-    @cache
     def section(containers: ContainerList, index: int, name: Section) -> str:
-        given = (spec.containers if containers == "containers" else spec.initContainers) or []
-        has = resources_of(given[index].resources, f"spec.{containers}[{index}]")
-        resources = f"{root}/spec/{containers}/{index}/resources"
-        make(resources, there=present(given[index].resources))
-        make(f"{resources}/{name}", there=(has.requests if name == "requests" else has.limits) is not None)
-        return f"{resources}/{name}"
+        resources = pod["spec"][containers][index].get("resources")
+        path = f"/spec/{containers}/{index}/resources"
+        make(path, resources)
+        make(f"{path}/{name}", (resources or {}).get(name))
+        return f"{path}/{name}/"
 
     for edit in edits:
-        if isinstance(edit, SetAmount):
-            path = section(edit.containers, edit.index, edit.section)
-            operations.append(
-                {"op": "add", "path": f"{path}/{escape(edit.resource)}", "value": str(edit.amount)}
-            )
-        elif isinstance(edit, DropAmount):
-            path = section(edit.containers, edit.index, edit.section)
-            operations.append({"op": "remove", "path": f"{path}/{escape(edit.resource)}"})
-        else:
-            make(f"{root}/metadata", there=metadata is not None)
-            make(f"{root}/metadata/annotations", there=metadata is not None and present(metadata.annotations))
-            path = f"{root}/metadata/annotations/{escape(edit.key)}"
+        if isinstance(edit, SetAnnotation):
+            make("/metadata", metadata)
+            make("/metadata/annotations", (metadata or {}).get("annotations"))
+            path = f"/metadata/annotations/{escape(edit.key)}"
             operations.append({"op": "add", "path": path, "value": edit.value})
+            continue
+        where = edit.containers, edit.index, edit.section
+        path = sections.get(where) or sections.setdefault(where, section(*where))
+        path += escape(edit.resource)
+        if isinstance(edit, SetAmount):
+            operations.append({"op": "add", "path": path, "value": str(edit.amount)})
+        else:
+            operations.append({"op": "remove", "path": path})
     return operations
 
 
@@ -72,42 +69,39 @@ def escape(key: str) -> str:
 
 
 def apply(document: Any, operations: Sequence[Operation]) -> Any:
-    """The document with `add` and `remove` carried out, strictly.
+    """The document with `add` and `remove` carried out, strictly; the one given stays as it is."""
+    changed = deepcopy(document)
+    carry_out(changed, operations)
+    return changed
 
-    The one given stays as it is: what lies on the way to a change is copied once, and everything else is shared.
-    """
-    top = {"": document}
-    copies: dict[int, Any] = {}  # by identity; kept here, so that no identity comes twice
+
+def carry_out(document: Any, operations: Sequence[Operation]) -> None:
+    """Change a document by `add` and `remove`, strictly."""
     parents: dict[str, Any] = {}  # by their path: operations come in groups with the same one
     for operation in operations:
         where, _, last = operation["path"].rpartition("/")
         target = parents.get(where)
         if target is None:
-            target = parents[where] = _own(top, where, operation, copies)
+            target = parents[where] = _at(document, where, operation)
         if not isinstance(target, dict):
             raise PatchDoesNotApply(f"{operation['op']} {operation['path']}: its parent is no object")
         name = _unescape(last)
         if isinstance(target.get(name), dict | list):
             parents.clear()  # one of them may be gone now
         if operation["op"] == "add":
-            target[name] = operation["value"]
+            value = operation["value"]  # which stays as it is in the patch
+            target[name] = deepcopy(value) if isinstance(value, dict | list) else value
         elif operation["op"] == "remove" and name in target:
             del target[name]
         else:
             raise PatchDoesNotApply(f"{operation['op']} {operation['path']}: there is nothing of that name")
-    return top[""]
 
 
-def _own(top: Any, where: str, operation: Operation, copies: dict[int, Any]) -> Any:
-    """What stands at a path, with everything on the way a copy that may be changed."""
-    target = top
-    for part in where.split("/"):
-        key = _key(target, _unescape(part), operation)
-        child = target[key]
-        if id(child) not in copies and isinstance(child, dict | list):
-            target[key] = child = child.copy()
-            copies[id(child)] = child
-        target = child
+def _at(document: Any, where: str, operation: Operation) -> Any:
+    """What stands at a path."""
+    target = document
+    for part in where.split("/")[1:]:
+        target = target[_key(target, _unescape(part), operation)]
     return target
 
 
