@@ -7,7 +7,7 @@ binary values beyond 2^63-1 are capped, and `str()` gives the canonical text tha
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache, total_ordering
@@ -60,6 +60,12 @@ class Quantity:
 
     value: Fraction
     format: Format = Format.DECIMAL_SI
+    # the amount for sums of many: an integer where it is one, since arithmetic on those is ten times cheaper
+    number: Number = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        value = self.value
+        object.__setattr__(self, "number", value.numerator if value.denominator == 1 else value)
 
     @classmethod
     def parse(cls, text: str | float) -> "Quantity":
@@ -67,19 +73,22 @@ class Quantity:
         return _parse(text if isinstance(text, str) else repr(text))
 
     def __str__(self) -> str:
+        number = self.number
+        if isinstance(number, int) and number % 1000 and self.format is Format.DECIMAL_SI:
+            return str(number)  # nearly all that is ever written
         return _canonical(self.value, self.format)
 
     def __eq__(self, other: object) -> bool:
-        return self.value == other.value if isinstance(other, Quantity) else NotImplemented
+        return self.number == other.number if isinstance(other, Quantity) else NotImplemented
 
     def __lt__(self, other: "Quantity") -> bool:
-        return self.value < other.value
+        return self.number < other.number
 
     def __hash__(self) -> int:
         return hash(self.value)
 
     def __bool__(self) -> bool:
-        return self.value.numerator != 0
+        return self.number != 0
 
     def __add__(self, other: "Quantity") -> "Quantity":
         return Quantity(self.value + other.value, self.format if self.value else other.format)
@@ -95,15 +104,9 @@ class Quantity:
         return type(self)(Fraction(value), self.format)
 
     @property
-    def number(self) -> Number:
-        """The amount for sums of many: an integer where it is one, since arithmetic on those is ten times cheaper."""
-        value = self.value
-        return value.numerator if value.denominator == 1 else value
-
-    @property
     def is_whole(self) -> bool:
         """Whether the amount is an integer, as extended resources must be."""
-        return self.value.denominator == 1
+        return isinstance(self.number, int)
 
 
 ZERO: Final = Quantity(Fraction(0))
@@ -141,8 +144,6 @@ def _parse(text: str) -> Quantity:
 def _canonical(value: Fraction, form: Format) -> str:
     if not value.numerator:
         return "0"
-    if value.denominator == 1 and form is Format.DECIMAL_SI and value.numerator % 1000:
-        return str(value.numerator)  # nearly all that is ever written
     if form is Format.BINARY_SI and (abs(value) < 1024 or value.denominator != 1):
         form = Format.DECIMAL_SI  # as apimachinery does: binary suffixes are for whole numbers from 1024 on
     if form is Format.BINARY_SI:

@@ -37,7 +37,7 @@ def is_share(resource: str) -> bool:
 
 def is_any_gpu(resource: str) -> bool:
     """Whether it is a GPU or a part of one, shared ones too: what capacity counts."""
-    return is_whole_or_mig(resource) or is_share(resource)
+    return resource.startswith(_DOMAIN) and (is_whole_or_mig(resource) or is_share(resource))
 
 
 def is_extended(resource: str) -> bool:
