@@ -6,7 +6,7 @@ whatever is written, since it replaces what is there and `replace` fails where n
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Final, NotRequired, TypedDict
 
 from tessera.core.admission.edits import ContainerList, Edit, Section, SetAmount, SetAnnotation
 from tessera.core.errors import TesseraError
@@ -18,6 +18,9 @@ class Operation(TypedDict):
     op: str
     path: str
     value: NotRequired[Any]
+
+
+_NESTED: Final = (dict, list)
 
 
 class PatchDoesNotApply(TesseraError):
@@ -86,11 +89,11 @@ def carry_out(document: Any, operations: Sequence[Operation]) -> None:
         if not isinstance(target, dict):
             raise PatchDoesNotApply(f"{operation['op']} {operation['path']}: its parent is no object")
         name = _unescape(last)
-        if isinstance(target.get(name), dict | list):
+        if isinstance(target.get(name), _NESTED):
             parents.clear()  # one of them may be gone now
         if operation["op"] == "add":
             value = operation["value"]  # which stays as it is in the patch
-            target[name] = deepcopy(value) if isinstance(value, dict | list) else value
+            target[name] = deepcopy(value) if isinstance(value, _NESTED) else value
         elif operation["op"] == "remove" and name in target:
             del target[name]
         else:
@@ -101,17 +104,15 @@ def _at(document: Any, where: str, operation: Operation) -> Any:
     """What stands at a path."""
     target = document
     for part in where.split("/")[1:]:
-        target = target[_key(target, _unescape(part), operation)]
+        name = _unescape(part) if "~" in part else part
+        if isinstance(target, dict) and name in target:
+            target = target[name]
+        elif isinstance(target, list) and name.isascii() and name.isdigit() and int(name) < len(target):
+            target = target[int(name)]
+        else:
+            raise PatchDoesNotApply(f"{operation['op']} {operation['path']}: there is no {name}")
     return target
 
 
 def _unescape(part: str) -> str:
-    return part.replace("~1", "/").replace("~0", "~") if "~" in part else part
-
-
-def _key(target: Any, part: str, operation: Operation) -> str | int:
-    if isinstance(target, dict) and part in target:
-        return part
-    if isinstance(target, list) and part.isascii() and part.isdigit() and int(part) < len(target):
-        return int(part)
-    raise PatchDoesNotApply(f"{operation['op']} {operation['path']}: there is no {part}")
+    return part.replace("~1", "/").replace("~0", "~")

@@ -15,7 +15,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.text import quoted
 from tessera.protocol.admission.patch import Operation
-from tessera.protocol.kubernetes.objects import complaint, decoder, present
+from tessera.protocol.kubernetes.objects import ABSENT, complaint, decoder, present
 from tessera.protocol.kubernetes.pod import PodIn, PodMetaIn, PodSpecIn, annotations_of, pod_of
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -51,7 +51,7 @@ class _RawRequestIn(msgspec.Struct, gc=False):
     uid: str = ""
     kind: _KindIn | None = None
     operation: str = ""
-    object: msgspec.Raw = msgspec.Raw(b"")
+    object: msgspec.Raw = ABSENT
 
 
 class _RawReviewIn(msgspec.Struct, gc=False):
@@ -137,7 +137,7 @@ def patchable_of(request: Request) -> Any:
 
 
 def _json(**fields: msgspec.Raw) -> dict[str, Any]:
-    return {name: _decode_any(raw) for name, raw in fields.items() if bytes(raw)}
+    return {name: _decode_any(raw) for name, raw in fields.items() if raw is not ABSENT}
 
 
 def response(uid: str, decision: Decision, operations: Sequence[Operation]) -> bytes:

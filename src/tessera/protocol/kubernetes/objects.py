@@ -22,6 +22,10 @@ _Texts = dict[str, str] | None
 AmountsIn = dict[str, str | int | float] | None
 
 
+ABSENT: Final = msgspec.Raw(b"")  # a raw field that is not there
+_UNREADABLE: Final = (RecursionError, msgspec.MsgspecError, UnicodeDecodeError)
+
+
 class InvalidObject(InvalidInput):
     """An object that is not what Kubernetes would accept."""
 
@@ -91,14 +95,37 @@ def decoder(type_: type[_T]) -> Callable[[bytes | msgspec.Raw], _T]:
     def checked(data: bytes | msgspec.Raw) -> _T:
         try:
             return decode(data)
-        except RecursionError as error:
-            raise InvalidObject("nested too deeply") from error
-        except msgspec.MsgspecError as error:
-            raise InvalidObject(complaint(error)) from error
-        except UnicodeDecodeError as error:
-            raise InvalidObject(f"not UTF-8 text (byte {error.start})") from error
+        except _UNREADABLE as error:
+            raise InvalidObject(_why_unreadable(error)) from error
 
     return checked
+
+
+def reader(type_: type[_T], default: _T) -> Callable[[msgspec.Raw, str], _T]:
+    """A decoder of a raw field, whose complaints begin with its place; the default is for one that is absent or null."""
+    decode = msgspec.json.Decoder(type_).decode
+
+    def read(raw: msgspec.Raw, where: str) -> _T:
+        if raw is ABSENT:
+            return default
+        try:
+            return decode(raw)
+        except _UNREADABLE as error:
+            if not present(raw):
+                return default
+            text = _why_unreadable(error)
+            between = "" if text.startswith("[") else "." if _begins_with_path(text) else ": "
+            raise InvalidObject(where + between + text) from error
+
+    return read
+
+
+def _why_unreadable(error: Exception) -> str:
+    if isinstance(error, msgspec.MsgspecError):
+        return complaint(error)
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8 text (byte {error.start})"
+    return "nested too deeply"
 
 
 def complaint(error: msgspec.MsgspecError, root: str = "") -> str:
@@ -111,21 +138,7 @@ def complaint(error: msgspec.MsgspecError, root: str = "") -> str:
 
 def present(raw: msgspec.Raw) -> bool:
     """Whether a raw field is there and not null."""
-    data = bytes(raw)
-    return data not in (b"", b"null")
-
-
-def read(raw: msgspec.Raw, decode: Callable[[msgspec.Raw], _T], default: _T, where: str) -> _T:
-    """Decode a raw field, or take the default when it is absent or null."""
-    if not present(raw):
-        return default
-    try:
-        return decode(raw)
-    except InvalidObject as error:
-        text = str(error)
-        raise InvalidObject(
-            f"{where}{'' if text.startswith('[') else '.' if _begins_with_path(text) else ': '}{text}"
-        ) from error
+    return raw is not ABSENT and bytes(raw) not in (b"", b"null")
 
 
 def amounts_of(amounts: AmountsIn, where: str) -> Amounts:

@@ -10,16 +10,14 @@ import msgspec
 
 from tessera.core.kubernetes.pod import Amounts, Container, Pod
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Toleration
-from tessera.protocol.kubernetes.objects import ResourcesIn, amounts_of, decoder, read
-
-_ABSENT: Final = msgspec.Raw(b"")
+from tessera.protocol.kubernetes.objects import ABSENT, ResourcesIn, amounts_of, decoder, reader
 
 
 class ContainerIn(msgspec.Struct, gc=False):
     """A container; its resources unread."""
 
     name: str = ""
-    resources: msgspec.Raw = _ABSENT
+    resources: msgspec.Raw = ABSENT
     restartPolicy: str | None = None  # noqa: N815 # as in the API
 
 
@@ -29,7 +27,7 @@ class PodMetaIn(msgspec.Struct, gc=False):
     name: str | None = None
     generateName: str | None = None  # noqa: N815
     namespace: str | None = None
-    annotations: msgspec.Raw = _ABSENT
+    annotations: msgspec.Raw = ABSENT
 
 
 class PodSpecIn(msgspec.Struct, gc=False):
@@ -38,11 +36,11 @@ class PodSpecIn(msgspec.Struct, gc=False):
     containers: list[ContainerIn] | None = None
     initContainers: list[ContainerIn] | None = None  # noqa: N815
     nodeName: str | None = None  # noqa: N815
-    nodeSelector: msgspec.Raw = _ABSENT  # noqa: N815
-    affinity: msgspec.Raw = _ABSENT
-    tolerations: msgspec.Raw = _ABSENT
-    overhead: msgspec.Raw = _ABSENT
-    resources: msgspec.Raw = _ABSENT
+    nodeSelector: msgspec.Raw = ABSENT  # noqa: N815
+    affinity: msgspec.Raw = ABSENT
+    tolerations: msgspec.Raw = ABSENT
+    overhead: msgspec.Raw = ABSENT
+    resources: msgspec.Raw = ABSENT
 
 
 class PodIn(msgspec.Struct, gc=False):
@@ -84,17 +82,16 @@ class _TolerationIn(msgspec.Struct, gc=False):
 
 
 decode_pod: Final = decoder(PodIn)
-_annotations_of = decoder(dict[str, str])
-_selector_of = decoder(dict[str, str])
-_resources_of = decoder(ResourcesIn)
-_affinity_of = decoder(_AffinityIn)
-_tolerations_of = decoder(list[_TolerationIn])
-_overhead_of = decoder(dict[str, str | int | float])
+_texts_of = reader(dict[str, str], {})
+_resources_of = reader(ResourcesIn, ResourcesIn())
+_affinity_of = reader(_AffinityIn, _AffinityIn())
+_tolerations_of = reader(list[_TolerationIn], [])
+_overhead_of = reader(dict[str, str | int | float], {})
 
 
 def annotations_of(raw: msgspec.Raw) -> dict[str, str]:
     """A pod's annotations."""
-    return read(raw, _annotations_of, {}, "metadata.annotations")
+    return _texts_of(raw, "metadata.annotations")
 
 
 def container_of(one: ContainerIn, where: str, resources: ResourcesIn) -> Container:
@@ -109,7 +106,7 @@ def container_of(one: ContainerIn, where: str, resources: ResourcesIn) -> Contai
 
 def resources_of(raw: msgspec.Raw, where: str) -> ResourcesIn:
     """A container's resources, by section."""
-    return read(raw, _resources_of, ResourcesIn(), where + ".resources")
+    return _resources_of(raw, where + ".resources")
 
 
 def pod_of(one: PodIn, namespace: str = "") -> Pod:
@@ -123,7 +120,7 @@ def pod_of(one: PodIn, namespace: str = "") -> Pod:
         init_containers=_containers_of(spec.initContainers, "spec.initContainers"),
         containers=_containers_of(spec.containers, "spec.containers"),
         node_name=spec.nodeName or "",
-        node_selector=read(spec.nodeSelector, _selector_of, {}, "spec.nodeSelector"),
+        node_selector=_texts_of(spec.nodeSelector, "spec.nodeSelector"),
         required_terms=_required_terms(spec),
         tolerations=_tolerations(spec),
         overhead=overhead_of(spec),
@@ -136,25 +133,23 @@ def placement_of(spec: PodSpecIn) -> Pod:
     """Where a pod may go, and nothing else of it."""
     return Pod(
         node_name=spec.nodeName or "",
-        node_selector=read(spec.nodeSelector, _selector_of, {}, "spec.nodeSelector"),
+        node_selector=_texts_of(spec.nodeSelector, "spec.nodeSelector"),
         required_terms=_required_terms(spec),
         tolerations=_tolerations(spec),
     )
 
 
 def _required_terms(spec: PodSpecIn) -> tuple[NodeSelectorTerm, ...] | None:
-    affinity = read(spec.affinity, _affinity_of, None, "spec.affinity")
-    required = (
-        affinity
-        and affinity.nodeAffinity
-        and affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution
-    )
+    affinity = _affinity_of(spec.affinity, "spec.affinity").nodeAffinity
+    required = affinity and affinity.requiredDuringSchedulingIgnoredDuringExecution
     return tuple(map(_term, required.nodeSelectorTerms or ())) if required else None
 
 
 def _tolerations(spec: PodSpecIn) -> tuple[Toleration, ...]:
-    given: list[_TolerationIn] = read(spec.tolerations, _tolerations_of, [], "spec.tolerations")
-    return tuple(Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "") for t in given)
+    return tuple(
+        Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "")
+        for t in _tolerations_of(spec.tolerations, "spec.tolerations")
+    )
 
 
 def _containers_of(given: list[ContainerIn] | None, where: str) -> tuple[Container, ...]:
@@ -167,12 +162,12 @@ def _containers_of(given: list[ContainerIn] | None, where: str) -> tuple[Contain
 
 def overhead_of(spec: PodSpecIn) -> Amounts:
     """What a pod costs beside its containers."""
-    return amounts_of(read(spec.overhead, _overhead_of, None, "spec.overhead"), "spec.overhead")
+    return amounts_of(_overhead_of(spec.overhead, "spec.overhead"), "spec.overhead")
 
 
 def pod_resources_of(spec: PodSpecIn) -> ResourcesIn:
     """The resources of a pod as a whole."""
-    return read(spec.resources, _resources_of, ResourcesIn(), "spec.resources")
+    return _resources_of(spec.resources, "spec.resources")
 
 
 def _term(term: _TermIn) -> NodeSelectorTerm:
