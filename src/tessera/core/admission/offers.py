@@ -9,7 +9,6 @@ one thread, so a decision sees one consistent state.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
 from typing import Final
 
 from tessera.core.kubernetes.node import (
@@ -31,15 +30,8 @@ _MOST_TABLES: Final = (
 
 GRACE: Final = 120.0  # a plugin restarts within seconds, a whole operator within a minute
 Needs = Mapping[str, Number]  # of resources that fallback does not look at
-_Group = tuple[tuple[Taint, ...], Offer]
 _Values = tuple[str | None, ...]
 _NOTHING: Final[Needs] = {}
-
-
-@lru_cache(maxsize=512)
-def _shared(group: _Group) -> _Group:
-    """One object for all groups that are equal: thousands of nodes are in a few."""
-    return group
 
 
 class _Table:
@@ -51,7 +43,7 @@ class _Table:
         self.keys = keys
         self.rows: dict[_Values, dict[_Group, int]] = {}
 
-    def add(self, labels: Mapping[str, str], group: _Group, by: int) -> None:
+    def add(self, labels: Mapping[str, str], group: "_Group", by: int) -> None:
         values = tuple(labels.get(key) for key in self.keys)
         row = self.rows.setdefault(values, {})
         count = row.get(group, 0) + by
@@ -63,15 +55,17 @@ class _Table:
                 del self.rows[values]
 
 
-class _Members:
-    """The nodes of a group, and bounds of what they have besides GPUs: none has less, none has more.
+class _Group:
+    """Nodes with the same taints and the same offer, and bounds of what they have besides: none has less, none has more.
 
     Bounds only ever widen while the group lasts: a node that goes leaves them as they are, which is still true.
     """
 
-    __slots__ = ("least", "most", "names", "unstated")
+    __slots__ = ("least", "most", "names", "offer", "taints", "unstated")
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, taints: tuple[Taint, ...], offer: Offer, node: Node) -> None:
+        self.taints = taints
+        self.offer = offer
         self.names: dict[str, None] = {node.name: None}
         self.least = dict(others(node))
         self.most = dict(self.least)
@@ -140,7 +134,7 @@ class Offers:
         self.namespaces: dict[str, Namespace] = {one.name: one for one in namespaces}
         self._nodes: dict[str, Node] = {}
         self._groups: dict[str, _Group] = {}  # of the nodes that offer anything
-        self._members: dict[_Group, _Members] = {}
+        self._kinds: dict[tuple[tuple[Taint, ...], Offer], _Group] = {}
         self._tables: dict[tuple[str, ...], _Table] = {(): _Table(())}
         for node in nodes:
             self.put(node)
@@ -161,13 +155,13 @@ class Offers:
         self._nodes[node.name] = node
         offer = node.offer
         if offer.counts:
-            group = _shared((tuple(taint for taint in node.taints if taint.may_exclude), offer))
-            self._groups[node.name] = group
-            members = self._members.get(group)
-            if members is None:
-                self._members[group] = _Members(node)
+            kind = tuple(taint for taint in node.taints if taint.may_exclude), offer
+            group = self._kinds.get(kind)
+            if group is None:
+                group = self._kinds[kind] = _Group(*kind, node)
             else:
-                members.add(node)
+                group.add(node)
+            self._groups[node.name] = group
             self._count(node, group, 1)
         return True
 
@@ -178,10 +172,9 @@ class Offers:
             return False
         group = self._groups.pop(name, None)
         if group is not None:
-            members = self._members[group].names
-            del members[name]
-            if not members:
-                del self._members[group]
+            del group.names[name]
+            if not group.names:
+                del self._kinds[group.taints, group.offer]
             self._count(node, group, -1)
         return True
 
@@ -210,11 +203,11 @@ class Offers:
 
     def anywhere(self) -> dict[str, int]:
         """Every GPU resource of the cluster, with the most that one node has."""
-        return most_of(offer for _, offer in self._members)
+        return most_of(group.offer for group in self._kinds.values())
 
     def has_anywhere(self, resource: str) -> bool:
         """Whether some node with GPUs has, or had, any of a resource; of what no node states, nobody knows."""
-        return any(resource in one.most or resource in one.unstated for one in self._members.values())
+        return any(resource in one.most or resource in one.unstated for one in self._kinds.values())
 
     def for_pod(self, pod: Pod, needs: Needs = _NOTHING, passing: tuple[str, ...] = ()) -> list[Offer]:
         """The distinct offers of the nodes that the pod could ever be placed on, in a fixed order.
@@ -222,12 +215,11 @@ class Offers:
         `needs` are the pod's, beside GPUs: nodes that could not hold it even if they were empty do not count.
         `passing` are taints that exclude nobody, beside those that everybody knows.
         """
-        found = set(
-            self._named(pod, needs, passing) if _names_nodes(pod) else self._selected(pod, needs, passing)
-        )
+        looked = self._named if _names_nodes(pod) else self._selected
+        found = list(looked(pod, needs, passing))
         if len(found) < 2:
-            return list(found)
-        return sorted(found, key=lambda offer: (offer.counts, offer.card_memory_gb or 0, offer.whole))
+            return found
+        return sorted(set(found), key=lambda offer: (offer.counts, offer.card_memory_gb or 0, offer.whole))
 
     def _named(self, pod: Pod, needs: Needs, passing: tuple[str, ...]) -> Iterator[Offer]:
         """For pods that name nodes, as a DaemonSet's do: those nodes are looked at one by one."""
@@ -235,26 +227,24 @@ class Offers:
         for name in names or self._groups:
             group = self._groups.get(name)
             if group is not None and _could_hold(pod, self._nodes[name], needs, passing):
-                yield group[1]
+                yield group.offer
 
     def _selected(self, pod: Pod, needs: Needs, passing: tuple[str, ...]) -> Iterator[Offer]:
         terms = pod.required_terms
         table = self._table(tuple(sorted(set(label_keys(pod.node_selector, terms)))))
         for row in self._rows(table, pod.node_selector, terms):
             for group in row:
-                taints, offer = group
-                if taints and untolerated(taints, pod.tolerations, placed=False, passing=passing) is not None:
+                if group.taints and untolerated(group.taints, pod.tolerations, placed=False, passing=passing):
                     continue
-                members = self._members[group]
                 if (
                     not needs
-                    or members.all_hold(needs)
+                    or group.all_hold(needs)
                     or (
-                        not members.none_holds(needs)
-                        and any(_could_hold(pod, self._nodes[name], needs, passing) for name in members.names)
+                        not group.none_holds(needs)
+                        and any(_could_hold(pod, self._nodes[name], needs, passing) for name in group.names)
                     )
                 ):
-                    yield offer
+                    yield group.offer
 
     def _rows(
         self, table: _Table, selector: Mapping[str, str], terms: tuple[NodeSelectorTerm, ...] | None
