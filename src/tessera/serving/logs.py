@@ -228,7 +228,13 @@ def _json_line(when: str, level: str, message: str, fields: Mapping[str, Value])
 
 
 def _pairs(fields: Mapping[str, Value]) -> bytes:
-    """The inside of a JSON object."""
+    """The inside of a JSON object: at once if nothing in it needs care, else value by value."""
+    try:
+        line = _encode({name: value for name, value in fields.items() if value is not None})
+        if len(line) <= _LONGEST_VALUE and line.isascii() and b"\x7f" not in line:
+            return line[1:-1]
+    except UnicodeEncodeError:
+        pass
     return b",".join(
         b'"%b":%b' % (name.encode(), _json(_short(value) if name != "traceback" else value))
         for name, value in fields.items()
