@@ -8,7 +8,6 @@ they depend on (`Request.key`) for as long as the cluster's offers and the confi
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -17,6 +16,7 @@ from tessera.core.admission.decision import Admit, Decision, Policy, Reject, Rew
 from tessera.core.admission.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Pod
+from tessera.core.values import value
 from tessera.protocol.admission import patch, review
 from tessera.protocol.admission.patch import Operation
 from tessera.protocol.admission.review import Request
@@ -31,7 +31,7 @@ _INCOMPLETE: Final = "the view of the cluster is not complete yet"
 _FAILED: Final = "the decision failed unexpectedly; the webhook's log says why"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Judgement:
     """A decision and what carries it out."""
 

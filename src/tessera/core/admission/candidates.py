@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 from tessera.core.admission.offers import GRACE, most_of
@@ -19,6 +20,7 @@ from tessera.core.kubernetes.quantity import Format, Number, Quantity
 from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.geometry import is_whole_card
 from tessera.core.mig.profile import MigProfile
+from tessera.core.values import value
 
 GIB: Final = 2**30
 
@@ -60,7 +62,7 @@ class FallbackPolicy:
             yield Floor(amount, "fallback.minMemoryFraction")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Candidate:
     """One resource that could stand for a profile."""
 
@@ -75,7 +77,7 @@ class Candidate:
 class Usable:
     """What the nodes offer that a pod could be placed on."""
 
-    __slots__ = ("_profiles", "card_memory_gb", "most", "offers", "whole")
+    __slots__ = ("card_memory_gb", "most", "offers", "whole")
 
     def __init__(self, offers: Sequence[Offer]) -> None:
         self.offers = offers
@@ -87,15 +89,11 @@ class Usable:
             self.whole = all(one.whole for one in having)
             told = [one.card_memory_gb for one in having if one.card_memory_gb is not None]
             self.card_memory_gb = min(told, default=None)
-        self._profiles: list[MigProfile] | None = None
 
     @property
     def profiles(self) -> list[MigProfile]:
         """The profiles among them, smallest first."""
-        if self._profiles is None:
-            found = [p for p in map(MigProfile.of_resource, self.most) if p is not None]
-            self._profiles = sorted(found, key=_rank)
-        return self._profiles
+        return _profiles(tuple(self.most))
 
     def has_cards_below(self, amount: Number) -> bool:
         """Whether some whole GPU is known to have less memory."""
@@ -117,7 +115,7 @@ def candidates(
         yield from ladder.chained(to for to in chain if to != asked)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Ladder:
     """What leads down and up from a profile, and what holds for it: settings, wishes, offers."""
 
@@ -196,6 +194,12 @@ def step_to(profile: MigProfile, resource: str) -> Step:
     if to is None:
         return Step.SMALLER
     return Step.AS_ASKED if to == profile else Step.SMALLER if to < profile else Step.LARGER
+
+
+@lru_cache(maxsize=512)  # what nodes offer together is said again with every decision
+def _profiles(resources: tuple[str, ...]) -> list[MigProfile]:
+    found = [p for p in map(MigProfile.of_resource, resources) if p is not None]
+    return sorted(found, key=_rank)
 
 
 def _rank(profile: MigProfile) -> tuple[int, int, int, str]:

@@ -22,6 +22,7 @@ from tessera.core.kubernetes.pod import Container, Pod, needs
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, of_short, short
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
 from tessera.core.text import escaped, quoted
+from tessera.core.values import value
 
 RECORD_ANNOTATION: Final = "gpu-webhook.k8s.io/fallback"
 EXEMPT_LABEL: Final = ("gpu-webhook", "disabled")
@@ -46,7 +47,7 @@ class Policy:
         object.__setattr__(self, "annotations", (*OWN_ANNOTATIONS, *sorted(self.injection.annotations())))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Admit:
     """The pod is fine as it is."""
 
@@ -55,7 +56,7 @@ class Admit:
     audit: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Rewrite:
     """The pod is admitted with these edits."""
 
@@ -73,7 +74,7 @@ Code = Literal["not_offered", "too_many_profiles", "bad_annotation", "bad_quanti
 REJECTIONS: Final[tuple[str, ...]] = get_args(Code)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reject:
     """The pod is refused; the message says what to change, the code counts it."""
 
@@ -84,7 +85,7 @@ class Reject:
 Decision = Admit | Rewrite | Reject
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Stage:
     """A pod as one stage leaves it, and what there is to say about that."""
 
@@ -289,8 +290,8 @@ def _bad_count(pod: Pod, gpu_resources: frozenset[str]) -> str | None:
     for container in (*pod.init_containers, *pod.containers):
         for section in (container.requests, container.limits):
             for resource, amount in section.items():
-                number = amount.value
-                if number.denominator == 1 and 0 <= number.numerator <= MOST_GPUS:
+                number = amount.number
+                if isinstance(number, int) and 0 <= number <= MOST_GPUS:
                     continue
                 if is_any_gpu(resource) or resource in gpu_resources:
                     return (
@@ -302,23 +303,21 @@ def _bad_count(pod: Pod, gpu_resources: frozenset[str]) -> str | None:
 
 def _misspelt(pod: Pod) -> Iterator[str]:
     """What a person should hear about a slice that no node can be cut into, whatever else happens to the pod."""
-    odd = {
+    named = {
         name: None
         for one in (*pod.init_containers, *pod.containers)
         for section in (one.requests, one.limits)
         for name in section
-        if name.startswith(MIG_PREFIX) and _is_odd(name) and one.asked(name)
+        if name.startswith(MIG_PREFIX)
     }
-    for resource in odd:
+    for resource in named:
+        if is_any_gpu(resource) or not any(one.asked(resource) for one in pod.all_containers()):
+            continue
         meant = resource.replace("+", ".")
-        if not _is_odd(meant):
+        if is_any_gpu(meant):
             yield f"{quoted(resource)} is no resource name, did you mean {meant}? Nothing is done about it"
         else:
             yield f"{quoted(resource)} is no MIG profile such as {MIG_PREFIX}1g.10gb: nothing is done about it"
-
-
-def _is_odd(resource: str) -> bool:
-    return resource.startswith(MIG_PREFIX) and not is_any_gpu(resource)
 
 
 def _untouched(pod: Pod) -> str:

@@ -1,17 +1,17 @@
 """What is changed in a pod: edits, as the difference between two pods with the same containers."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from tessera.core.kubernetes.pod import Amounts, Container, Pod
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.values import value
 
 Section = Literal["requests", "limits"]
 ContainerList = Literal["initContainers", "containers"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SetAmount:
     """Write a resource of a container."""
 
@@ -22,7 +22,7 @@ class SetAmount:
     amount: Quantity
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DropAmount:
     """Take a resource of a container away."""
 
@@ -32,7 +32,7 @@ class DropAmount:
     resource: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SetAnnotation:
     """Write an annotation of the pod."""
 

@@ -7,7 +7,6 @@ containers.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -19,6 +18,7 @@ from tessera.core.kubernetes.pod import Container, Pod, moments, needs
 from tessera.core.kubernetes.quantity import Number, Quantity
 from tessera.core.kubernetes.resources import WHOLE_GPU, short
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
+from tessera.core.values import value
 
 # A pod with more different profiles than any card has would make the search for a common node explode.
 MOST_PROFILES: Final = 8
@@ -30,19 +30,19 @@ _MOST_NAMED: Final = 12  # candidates in a message; a person reads no more
 Accepts = Callable[[Mapping[str, str], Sequence[Offer]], bool]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AsAsked:
     """Everything asked for is offered, or nothing that fallback looks at is asked for."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Replace:
     """The profiles to replace: resource → resource, in container order."""
 
     by: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Trial:
     """One candidate for one profile, and what speaks for or against it."""
 
@@ -54,7 +54,7 @@ class Trial:
     chosen: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Unmatched:
     """Nothing that is allowed fits: what was asked, what was tried and why not, what is there."""
 

@@ -15,6 +15,7 @@ from tessera.core.kubernetes.pod_level import why_broken
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import is_any_gpu, short
 from tessera.core.text import first_of, quoted
+from tessera.core.values import value
 
 GPU_TYPE_ANNOTATION: Final = "task.bkbcs.tencent.com/gpu-type"
 
@@ -74,14 +75,14 @@ class InjectionPolicy:
         return frozenset({GPU_TYPE_ANNOTATION}.union(*(rule.annotations for rule in rules)))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Untouched:
     """No rule concerns the pod."""
 
     warnings: tuple[str, ...] = ()  # when its annotation says that one should
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Injected:
     """The pod as the rule makes it; the very same pod when it is so already."""
 
@@ -101,7 +102,7 @@ Refusal = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Refused:
     """The rule matches and cannot be followed; the message says what to change."""
 

@@ -5,7 +5,6 @@ messages and explanations.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -14,6 +13,7 @@ from tessera.core.kubernetes.node import Namespace
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.text import quoted
+from tessera.core.values import value
 
 POLICY_ANNOTATION: Final = "gpu-webhook.k8s.io/fallback-policy"
 MIN_MEMORY_ANNOTATION: Final = "gpu-webhook.k8s.io/min-memory"
@@ -31,7 +31,7 @@ class Permission(Enum):
     ANY = "any"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Floor:
     """The least memory that a replacement may have."""
 
@@ -42,7 +42,7 @@ class Floor:
         return f"{self.amount} ({self.said_by})"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Wishes:
     """What is forbidden, each with who says so (empty: it is allowed); and the least memory."""
 

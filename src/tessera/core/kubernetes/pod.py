@@ -1,19 +1,20 @@
 """The little of a pod that decisions need, and how the scheduler counts it."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import is_
 from types import MappingProxyType
 from typing import Final
 
 from tessera.core.kubernetes.quantity import Number, Quantity
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Toleration
+from tessera.core.values import value
 
 Amounts = Mapping[str, Quantity]
 NOTHING: Final[Amounts] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Container:
     """A container's resources. A section that the pod does not have is empty here."""
 
@@ -33,7 +34,7 @@ class Container:
         yield from (resource for resource in self.limits if resource not in self.requests)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Pod:
     """A pod as it asks to be admitted, or as it runs."""
 

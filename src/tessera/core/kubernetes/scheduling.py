@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from tessera.core.values import value
+
 # Clusters add tolerations for these later (ExtendedResourceToleration and the like): such taints exclude no pod.
 GPU_VENDOR_DOMAINS: Final = ("nvidia.com", "amd.com", "intel.com", "habana.ai")
 # Taints that say how a node is, not what it is: it is coming, going, or not well today. `domain/*` is any key of it.
@@ -46,7 +48,7 @@ class Taint:
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Toleration:
     """A pod's toleration."""
 
@@ -71,7 +73,7 @@ class Toleration:
         return False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Requirement:
     """One expression of a node selector term."""
 
@@ -108,7 +110,7 @@ class Requirement:
         return f"{self.key} {'exists' if self.operator == 'Exists' else 'does not exist'}"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NodeSelectorTerm:
     """Expressions over labels and over fields (`metadata.name`), all of which must hold."""
 
