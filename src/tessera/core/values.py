@@ -10,6 +10,6 @@ _T = TypeVar("_T")
 def value(cls: type[_T]) -> type[_T]:
     """A frozen dataclass to the type checker, which is who keeps it so; a plain one with a hash when it runs.
 
-    Freezing costs a call for each field of each object, and that was a quarter of a decision.
+    Freezing costs a call for each field of each object: a seventh of what a template's first pod cost.
     """
     return dataclass(slots=True, unsafe_hash=True)(cls)

@@ -85,6 +85,7 @@ func main() {
 	}
 	first.conn.Close()
 
+	nonces.Store(uint64(time.Now().UnixMicro()))
 	var stop atomic.Bool
 	var measuring atomic.Bool
 	clients := make([]*client, *connections)
@@ -195,6 +196,9 @@ func (c *client) expected(body []byte, one *review) bool {
 	return found && bytes.Equal(rest, one.after)
 }
 
+// nonces are like no other on any connection, nor in a run before: they begin with the time in microseconds.
+var nonces atomic.Uint64
+
 // ask sends a review under a uid of its own and returns the answer's body, which is good until the next call.
 func (c *client) ask(one *review, number uint64) ([]byte, error) {
 	c.out = append(c.out[:0], one.request...)
@@ -207,7 +211,8 @@ func (c *client) ask(one *review, number uint64) ([]byte, error) {
 	copy(c.uid[len(uid)-12:], digits[4:])
 	copy(c.out[one.uids:], c.uid[:])
 	if one.nonce >= 0 {
-		copy(c.out[one.nonce+len(nonce)-10:], digits[6:])
+		fresh := fmt.Appendf(nil, "%010x", nonces.Add(1)&(1<<40-1))
+		copy(c.out[one.nonce+len(nonce)-10:], fresh)
 	}
 	if _, err := c.conn.Write(c.out); err != nil {
 		return nil, err
