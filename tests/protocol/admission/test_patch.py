@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.protocol.admission.patch import PatchDoesNotApply, apply, escape
+from tessera.core.admission.edits import SetAmount
+from tessera.core.kubernetes.quantity import Quantity
+from tessera.protocol.admission.patch import PatchDoesNotApply, apply, build, escape
 
 
 def test_apply():
@@ -37,6 +39,24 @@ def test_does_not_apply(operation, why):
     """What the API server would refuse is refused here first."""
     with pytest.raises(PatchDoesNotApply, match=why):
         apply({"a": {"b": 1}, "l": [{"n": None}]}, [operation])
+
+
+@pytest.mark.parametrize(
+    ("resources", "made"),
+    [
+        ({}, ["resources", "resources/limits"]),
+        ({"resources": None}, ["resources", "resources/limits"]),
+        ({"resources": {}}, ["resources/limits"]),
+        ({"resources": {"limits": None}}, ["resources/limits"]),
+        ({"resources": {"limits": {}}}, []),
+    ],
+)
+def test_parents_that_are_missing_or_null_are_made_once(resources, made):
+    """Two amounts in one section need its map once, and one that is there is kept."""
+    edits = [SetAmount("containers", 0, "limits", name, Quantity.parse("1")) for name in ("a", "b")]
+    operations = build(edits, {"spec": {"containers": [resources]}})
+    paths = [f"/spec/containers/0/{path}" for path in (*made, "resources/limits/a", "resources/limits/b")]
+    assert [operation["path"] for operation in operations] == paths
 
 
 def test_escape():
