@@ -51,5 +51,9 @@ def _plain(answer: Any) -> Any:
     if "patch" in response:
         response["patch"] = json.loads(base64.b64decode(response["patch"]))
     if "status" in response:
-        response["status"] = {key: value for key, value in response["status"].items() if value != {}}
+        # A rejection is compared by what it is. Its sentence is not: ours names every candidate with its reason, the
+        # peers' is shorter, to their advantage.
+        response["status"] = {
+            key: value for key, value in response["status"].items() if value != {} and key != "message"
+        }
     return {**answer, "response": response}
