@@ -48,6 +48,7 @@ class Metrics:
         self.fallbacks = Counts("from", "to")
         self.rejections = Counts("reason", known=((code,) for code in REJECTIONS))
         self.injected = 0
+        self.beyond_limits = 0
         self._version = version
         self._outcomes = [0] * len(Outcome)
         self._buckets = [0] * (len(_BOUNDS) + 1)
@@ -91,6 +92,11 @@ class Metrics:
         yield self.rejections.family("gpu_webhook_rejections_total", "Pods rejected, by reason.")
         yield counter(
             "gpu_webhook_injected_pods_total", "Pods that were given resources for their GPUs.", self.injected
+        )
+        yield counter(
+            "gpu_webhook_beyond_limits_total",
+            "Pods that were too large to be decided about, or took too long.",
+            self.beyond_limits,
         )
         yield Family(
             "gpu_webhook_build_info",
