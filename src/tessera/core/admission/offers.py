@@ -8,7 +8,7 @@ the largest node of a group; only in between are its nodes looked at one by one.
 one thread, so a decision sees one consistent state.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from sys import getsizeof
 from typing import Final
@@ -36,7 +36,8 @@ GRACE: Final = 120.0  # a plugin restarts within seconds, a whole operator withi
 Needs = Mapping[str, Number]  # of resources that fallback does not look at
 _Group = tuple[tuple[Taint, ...], Offer]
 _Values = tuple[str | None, ...]
-_Weighed = tuple[NodeSelectorTerm, int]  # a term, and the steps that one look at it takes
+# a term: the steps that one look at it takes, and for each condition where its key stands and what it wants there
+_Conditions = tuple[int, tuple[tuple[int, Callable[[str | None], bool]], ...]]
 _NOTHING: Final[Needs] = {}
 
 
@@ -118,32 +119,45 @@ class _Members:
 
 
 class _Terms:
-    """Terms of an affinity, found by a value that they want: thousands of them meet thousands of rows."""
+    """Terms of an affinity, found by a value that they want: thousands of rows meet hundreds of terms."""
 
     __slots__ = ("_any", "_by_value", "_work")
 
-    def __init__(self, terms: tuple[NodeSelectorTerm, ...], work: Work) -> None:
+    def __init__(self, keys: tuple[str, ...], terms: tuple[NodeSelectorTerm, ...], work: Work) -> None:
+        at = {key: place for place, key in enumerate(keys)}
         self._work = work
-        self._any: list[_Weighed] = []  # those that want no value: looked at one by one
-        self._by_value: dict[tuple[str, str], list[_Weighed]] = {}
+        self._any: list[_Conditions] = []  # of those that want no value: looked at one by one
+        self._by_value: dict[int, dict[str, list[_Conditions]]] = {}  # place of the key → value
         for term in dict.fromkeys(terms):
-            wants = next((one for one in term.expressions if one.operator == "In"), None)
-            if wants is None:
-                self._any.append((term, weight(term)))
+            if not term.expressions:  # satisfied by no node
                 continue
+            one = weight(term), tuple((at[each.key], each.matches) for each in term.expressions)
+            wants = next((each for each in term.expressions if each.operator == "In"), None)
+            if wants is None:
+                self._any.append(one)
+                continue
+            found = self._by_value.setdefault(at[wants.key], {})
             for value in wants.values:
-                self._by_value.setdefault((wants.key, value), []).append((term, weight(term)))
+                found.setdefault(value, []).append(one)
 
-    def match(self, labels: Mapping[str, str]) -> bool:
-        """Whether some term is satisfied."""
-        return any(self._matches(one, labels) for one in self._any) or any(
-            self._matches(one, labels) for item in labels.items() for one in self._by_value.get(item, ())
+    def match(self, values: _Values) -> bool:
+        """Whether some term is satisfied by the values of the keys."""
+        return self._some(self._any, values) or any(
+            value is not None and self._some(found.get(value, ()), values)
+            for place, found in self._by_value.items()
+            for value in (values[place],)
         )
 
-    def _matches(self, one: _Weighed, labels: Mapping[str, str]) -> bool:
-        term, steps = one
-        self._work.spend(steps)
-        return term.matches("", labels)
+    def _some(self, terms: Iterable[_Conditions], values: _Values) -> bool:
+        spend = self._work.spend
+        for steps, conditions in terms:
+            spend(steps)
+            for place, matches in conditions:
+                if not matches(values[place]):
+                    break
+            else:
+                return True
+        return False
 
 
 class Offers:
@@ -306,11 +320,11 @@ class Offers:
             if row is not None:
                 yield row
             return
-        wanted = _Terms(terms, work)
-        work.spend(2 * len(table.rows))
+        wanted = _Terms(table.keys, terms, work)
+        selected = [(place, selector[key]) for place, key in enumerate(table.keys) if key in selector]
+        work.spend(len(table.rows) * (1 + len(selected)))
         for values, row in table.rows.items():
-            labels = {key: value for key, value in zip(table.keys, values, strict=True) if value is not None}
-            if all(labels.get(key) == value for key, value in selector.items()) and wanted.match(labels):
+            if all(values[place] == value for place, value in selected) and wanted.match(values):
                 yield row
 
     def _table(self, keys: tuple[str, ...]) -> _Table:

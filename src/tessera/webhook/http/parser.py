@@ -121,6 +121,11 @@ class Parser:
             self._events = []  # an idle connection keeps no bodies
         return events
 
+    @property
+    def held(self) -> int:
+        """Bytes that are kept of the request that is being read."""
+        return len(self._body) + self._header_bytes + self._unclaimed
+
     def refuse(self, status: int, sentence: str) -> Refusal:
         """Give up the request that is being read."""
         self._over = True
