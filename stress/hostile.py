@@ -123,7 +123,8 @@ CORPUS: Final[Mapping[str, Callable[[], bytes]]] = {
         {"containers": [container(0, dict.fromkeys((MIG + one for one in profiles(6000)), "1"))]}
     ),
     "8 profiles that exist": lambda: body(
-        _together(["1g.5gb", "1g.10gb", "1g.20gb", "2g.10gb", "2g.20gb", "3g.20gb", "3g.40gb", "4g.40gb"]), V100
+        _together(["1g.5gb", "1g.10gb", "1g.20gb", "2g.10gb", "2g.20gb", "3g.20gb", "3g.40gb", "4g.40gb"]),
+        V100,
     ),
     "10,000 terms, In": lambda: body(_scattered(10_000, "In", 1)),
     "10,000 terms, NotIn": lambda: body(_scattered(10_000, "NotIn", 1)),
@@ -131,19 +132,27 @@ CORPUS: Final[Mapping[str, Callable[[], bytes]]] = {
     "500 terms, NotIn, DoesNotExist": lambda: body(
         {
             "containers": asks(),
-            "affinity": required(*(
-                _term("matchExpressions", expression(HOST, "DoesNotExist"), expression(f"k{n % 30}", "NotIn", f"v{n}"))
-                for n in range(500)
-            )),
+            "affinity": required(
+                *(
+                    _term(
+                        "matchExpressions",
+                        expression(HOST, "DoesNotExist"),
+                        expression(f"k{n % 30}", "NotIn", f"v{n}"),
+                    )
+                    for n in range(500)
+                )
+            ),
         }
     ),
     "450 terms that begin alike": lambda: body(
         {
             "containers": asks(),
-            "affinity": required(*(
-                _term("matchExpressions", expression("zone", "In", "a"), expression(HOST, "In", f"x{n}"))
-                for n in range(450)
-            )),
+            "affinity": required(
+                *(
+                    _term("matchExpressions", expression("zone", "In", "a"), expression(HOST, "In", f"x{n}"))
+                    for n in range(450)
+                )
+            ),
         }
     ),
     "4,900 values": lambda: body(
@@ -165,25 +174,25 @@ CORPUS: Final[Mapping[str, Callable[[], bytes]]] = {
     "10,000 matchFields": lambda: body(
         {
             "containers": asks(),
-            "affinity": required(*(
-                _term("matchFields", expression("metadata.name", "NotIn", f"v{n}")) for n in range(10_000)
-            )),
+            "affinity": required(
+                *(_term("matchFields", expression("metadata.name", "NotIn", f"v{n}")) for n in range(10_000))
+            ),
         }
     ),
     "400 named nodes": lambda: body(
         {
             "containers": asks(),
-            "affinity": required(*(
-                _term("matchFields", expression("metadata.name", "In", f"n{n}")) for n in range(400)
-            )),
+            "affinity": required(
+                *(_term("matchFields", expression("metadata.name", "In", f"n{n}")) for n in range(400))
+            ),
         }
     ),
     "10,000 named nodes": lambda: body(
         {
             "containers": asks(),
-            "affinity": required(*(
-                _term("matchFields", expression("metadata.name", "In", f"n{n}")) for n in range(10_000)
-            )),
+            "affinity": required(
+                *(_term("matchFields", expression("metadata.name", "In", f"n{n}")) for n in range(10_000))
+            ),
         }
     ),
     "39,000 containers with requests only": lambda: body(
@@ -192,10 +201,18 @@ CORPUS: Final[Mapping[str, Callable[[], bytes]]] = {
     "400 init containers and sidecars": lambda: body(_sidecars(400, 400)),
     "199 init containers and sidecars, 60 resources": lambda: body(_sidecars(199, 60)),
     "5,000 resources in one container": lambda: body(
-        {"containers": [container(0, {MIG + "2g.20gb": "1", **{f"example.com/r{n}": "1" for n in range(5000)}})]}
+        {
+            "containers": [
+                container(0, {MIG + "2g.20gb": "1", **{f"example.com/r{n}": "1" for n in range(5000)}})
+            ]
+        }
     ),
     "60 resources that no node has": lambda: body(
-        {"containers": [container(0, {MIG + "2g.20gb": "1", **{f"example.com/r{n}": "1" for n in range(60)}})]}
+        {
+            "containers": [
+                container(0, {MIG + "2g.20gb": "1", **{f"example.com/r{n}": "1" for n in range(60)}})
+            ]
+        }
     ),
     "a profile's name of 300 KiB": lambda: body(
         {"containers": [container(0, {MIG + "1g." + "9" * 300_000 + "gb": "1"})]}
@@ -209,7 +226,9 @@ CORPUS: Final[Mapping[str, Callable[[], bytes]]] = {
     "5,000 tolerations": lambda: body(
         {
             "containers": asks(),
-            "tolerations": [{"key": f"k{n}", "operator": "Exists", "effect": "NoSchedule"} for n in range(5000)],
+            "tolerations": [
+                {"key": f"k{n}", "operator": "Exists", "effect": "NoSchedule"} for n in range(5000)
+            ],
         }
     ),
     "200 tolerations": lambda: body(
@@ -243,7 +262,9 @@ CORPUS: Final[Mapping[str, Callable[[], bytes]]] = {
     "quantities of 120 digits": lambda: body(
         {
             "containers": [
-                container(n, {MIG + "2g.20gb": "1", "cpu": f"{n:03}" + "9" * 110 + "m", "memory": f"1.{n}e900"})
+                container(
+                    n, {MIG + "2g.20gb": "1", "cpu": f"{n:03}" + "9" * 110 + "m", "memory": f"1.{n}e900"}
+                )
                 for n in range(200)
             ]
         },
@@ -276,7 +297,11 @@ def cluster(nodes: int) -> Offers:
     offered = ("1g.10gb", "1g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")
 
     def one(number: int) -> Node:
-        has = {MIG + offered[number % 5]: 1 + number % 7, MIG + offered[(number + 1) % 5]: 1, "cpu": 32 + number % 32}
+        has = {
+            MIG + offered[number % 5]: 1 + number % 7,
+            MIG + offered[(number + 1) % 5]: 1,
+            "cpu": 32 + number % 32,
+        }
         if number % 7 == 0:
             has["nvidia.com/gpu"] = 8
         labels = {"zone": "abcd"[number % 4], HOST: f"n{number}", "nvidia.com/gpu.product": f"P{number % 5}"}
@@ -329,9 +354,13 @@ def measured(nodes: int) -> Iterator[tuple[str, int, float, float, int, int]]:
 
 def main(nodes: int = 1000) -> None:
     """Print what each attack costs."""
-    print(f"{'attack, at ' + str(nodes) + ' nodes':55} {'KiB':>7} {'reading':>9} {'the rest':>9} {'peak MiB':>9} {'left KiB':>9}")
+    print(
+        f"{'attack, at ' + str(nodes) + ' nodes':55} {'KiB':>7} {'reading':>9} {'the rest':>9} {'peak MiB':>9} {'left KiB':>9}"
+    )
     for name, size, read, rest, peak, left in measured(nodes):
-        print(f"{name:55} {size / 1024:7.0f} {read * 1e3:6.1f} ms {rest * 1e3:6.1f} ms {peak / 2**20:9.1f} {left / 1024:9.1f}")
+        print(
+            f"{name:55} {size / 1024:7.0f} {read * 1e3:6.1f} ms {rest * 1e3:6.1f} ms {peak / 2**20:9.1f} {left / 1024:9.1f}"
+        )
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ from tessera.core.admission.limits import BeyondLimits
 from tessera.core.admission.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Pod
+from tessera.core.mig.geometry import is_known
+from tessera.core.mig.profile import MigProfile
 from tessera.protocol.admission import patch, review
 from tessera.protocol.admission.patch import Operation
 from tessera.protocol.admission.review import Request
@@ -28,7 +30,9 @@ from tessera.serving.logs import Log, Record
 from tessera.webhook.http.messages import TEXT, Response, Route
 from tessera.webhook.metrics import Metrics, Outcome
 
-_MOST_REMEMBERED: Final = 16 * 2**20  # bytes of verdicts kept at a time: some 4,000 templates of the usual size
+_MOST_REMEMBERED: Final = (
+    16 * 2**20
+)  # bytes of verdicts kept at a time: some 4,000 templates of the usual size
 _LARGEST: Final = 64 * 1024  # bytes of one of them; larger pods are decided anew each time
 _OVERHEAD: Final = 600  # bytes of one, beside its texts (tracemalloc)
 _INCOMPLETE: Final = "the view of the cluster is not complete yet"
@@ -67,7 +71,9 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     outcome: Outcome
     level: str
     record: Record
-    replaced: tuple[tuple[str, str], ...] = ()
+    replaced: tuple[
+        tuple[str, str], ...
+    ] = ()  # as the counter names it: a profile that no card has is "other"
     injected: bool = False
     rejected: str | None = None  # why, as the counter names it
 
@@ -96,7 +102,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
             chosen=chosen,
             gpu_type=decision.gpu_type,
         )
-        return cls(tail, Outcome.PATCHED, "info", record, replaced, decision.gpu_type is not None)
+        counted = tuple((old if is_known(MigProfile.parse(old)) else "other", new) for old, new in replaced)
+        return cls(tail, Outcome.PATCHED, "info", record, counted, decision.gpu_type is not None)
 
 
 class Memory:

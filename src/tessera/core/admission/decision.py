@@ -29,7 +29,9 @@ MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 # what decisions are made by, beside the GPU type of injection
 OWN_ANNOTATIONS: Final = (POLICY_ANNOTATION, MIN_MEMORY_ANNOTATION, RECORD_ANNOTATION, MIRROR_ANNOTATION)
 MOST_GPUS: Final = 999_999  # of one resource in one container: no node has a million devices
-_MOST_RECORDED: Final = 32  # entries of an earlier record that are kept: ours has one for each of 8 profiles at most
+_MOST_RECORDED: Final = (
+    32  # entries of an earlier record that are kept: ours has one for each of 8 profiles at most
+)
 _INJECTION_STEPS: Final = 100  # for each container: some 30 µs
 WARNING_LENGTH: Final = 120  # kubectl and the API server cut longer ones
 

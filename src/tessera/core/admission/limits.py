@@ -45,7 +45,11 @@ def check(pod: Pod) -> None:
     if terms or len(pod.node_selector) > MOST_KEYS:
         at_most(len(terms), MOST_TERMS, "terms of node affinity")
         conditions = [one for term in terms for one in (*term.expressions, *term.fields)]
-        at_most(len(conditions) + sum(len(one.values) for one in conditions), MOST_VALUES, "values of node affinity")
+        at_most(
+            len(conditions) + sum(len(one.values) for one in conditions),
+            MOST_VALUES,
+            "values of node affinity",
+        )
         at_most(len(set(label_keys(pod.node_selector, terms))), MOST_KEYS, "labels of nodes")
 
 

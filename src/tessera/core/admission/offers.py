@@ -30,7 +30,7 @@ from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Taint, label_ke
 # Sets of label keys that are kept: clusters use a few, and each costs one walk over the nodes to make.
 _MOST_TABLES: Final = 64
 _MOST_TABLE_BYTES: Final = 16 * 2**20  # of all of them; six of the largest at 5,000 nodes
-_ROW_BYTES: Final = 480  # of one row, beside its values (tracemalloc)
+_ROW_BYTES: Final = 300  # of one row, beside its values (tracemalloc)
 
 GRACE: Final = 120.0  # a plugin restarts within seconds, a whole operator within a minute
 Needs = Mapping[str, Number]  # of resources that fallback does not look at
@@ -286,9 +286,7 @@ class Offers:
                     found[group] = self._holds(group, pod, needs, passing, work)
         yield from (offer for (_, offer), holds in found.items() if holds)
 
-    def _holds(
-        self, group: _Group, pod: Pod, needs: Needs, passing: tuple[str, ...], work: Work
-    ) -> bool:
+    def _holds(self, group: _Group, pod: Pod, needs: Needs, passing: tuple[str, ...], work: Work) -> bool:
         """Whether a group that the pod selects is open to it, and some node of it is large enough."""
         taints, _ = group
         if taints:

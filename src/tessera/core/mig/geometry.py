@@ -300,3 +300,11 @@ _WHOLE_CARDS: Final = frozenset(product.shapes[-1].profile for product in PRODUC
 def is_whole_card(profile: MigProfile) -> bool:
     """Whether a device of this profile takes a whole card: every 7g does, known cards or not."""
     return profile.compute == _MOST_COMPUTE or profile in _WHOLE_CARDS
+
+
+_KNOWN: Final = frozenset(profile for product in PRODUCTS for profile in product.profiles)
+
+
+def is_known(profile: MigProfile) -> bool:
+    """Whether some card has this profile."""
+    return profile in _KNOWN

@@ -64,7 +64,9 @@ class Connection(asyncio.Protocol):
         if self.ended:
             return
         events = self._parser.feed(data)
-        if len(events) == 1 and not self._stalled and self._pending is None and _is_small(events[0]):  # nearly always
+        if (
+            len(events) == 1 and not self._stalled and self._pending is None and _is_small(events[0])
+        ):  # nearly always
             self._take(events[0])
         elif events:
             self._wait(events)

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:  # a connection takes turns
     from tessera.webhook.http.connection import Connection
 
-_ROUND_SECONDS: Final = 0.005  # for all of them; one that has begun is not interrupted, and takes 20 ms at most
+_ROUND_SECONDS: Final = (
+    0.005  # for all of them; one that has begun is not interrupted, and takes 20 ms at most
+)
 
 
 class Turns:
