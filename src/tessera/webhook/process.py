@@ -111,7 +111,7 @@ class Webhook:
             self._start(_freeze_when_complete(view))
             https = self._listeners(endpoint.route(), parts)
             self._metrics.add_source(
-                lambda: memory_metrics(admission.memory.bytes, view.offers.table_bytes, https.heads.bytes)
+                lambda: memory_metrics(admission.memory.bytes, view.offers.table_bytes, https.heads.size)
             )
             if await self._before_stopping(self._served.wait()):
                 address = https.start(self._settings.listen)

@@ -13,7 +13,6 @@ from tessera.webhook.http.messages import Limits, Response, Route
 from tessera.webhook.http.parser import Heads
 from tests.webhook.support import request
 
-
 LOOP = asyncio.new_event_loop()
 
 

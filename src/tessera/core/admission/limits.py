@@ -27,9 +27,6 @@ _VALUES_A_STEP: Final = 16  # looked through in the time of one comparison
 class BeyondLimits(TesseraError):
     """A pod that no decision is made about: it is too large, or takes too long."""
 
-    def __init__(self, what: str, most: int) -> None:
-        super().__init__(f"{what}, and at most {most:,} are looked at")
-
 
 def check(pod: Pod) -> None:
     """Refuse a pod that is too large in some direction, before anything is computed with it."""
@@ -56,7 +53,7 @@ def check(pod: Pod) -> None:
 def at_most(count: int, most: int, what: str) -> None:
     """Refuse what is more than can be looked at."""
     if count > most:
-        raise BeyondLimits(f"the pod has {count:,} {what}", most)
+        raise BeyondLimits(f"the pod has {count:,} {what}, and at most {most:,} are looked at")
 
 
 class Work:
@@ -71,7 +68,7 @@ class Work:
         """Do so many steps; raises `BeyondLimits` when there are not so many left."""
         self._left -= steps
         if self._left < 0:
-            raise BeyondLimits("comparing the pod with the nodes takes too many steps", MOST_STEPS)
+            raise BeyondLimits(f"comparing the pod with the nodes takes more than {MOST_STEPS:,} steps")
 
 
 def weight(term: NodeSelectorTerm) -> int:

@@ -125,7 +125,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         _check_containers(spec)
         if self.size > _SMALL:
             self._check_size(metadata, spec)
-            at_most(len(_encode(spec)), _MOST_SPEC, "bytes of resources, selectors and tolerations")
+            at_most(len(_encode(spec)), _MOST_SPEC, "bytes of resources and selectors")
             every = (*(spec.initContainers or ()), *(spec.containers or ()))
             colons = sum(bytes(one.resources).count(b":") for one in every)  # two more in each than amounts
             at_most(colons - 2 * len(every), MOST_AMOUNTS, "requests and limits")

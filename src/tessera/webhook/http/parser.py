@@ -54,8 +54,8 @@ class Heads(dict[bytes, tuple[Route, int]]):
     """Heads that were read, and what they say: the route, and how long the body is. Shared by connections."""
 
     @property
-    def bytes(self) -> int:
-        """About how much memory they take."""
+    def size(self) -> int:
+        """About how many bytes of memory they take."""
         return sum(map(getsizeof, self)) + len(self) * _HEAD_OVERHEAD
 
     def learn(self, head: bytes, route: Route, length: int) -> None:
