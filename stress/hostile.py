@@ -137,7 +137,7 @@ CORPUS: Final[Mapping[str, Callable[[], bytes]]] = {
                     _term(
                         "matchExpressions",
                         expression(HOST, "DoesNotExist"),
-                        expression(f"k{n % 30}", "NotIn", f"v{n}"),
+                        expression(f"k{n % 14}", "NotIn", f"v{n}"),
                     )
                     for n in range(500)
                 )
@@ -238,10 +238,10 @@ CORPUS: Final[Mapping[str, Callable[[], bytes]]] = {
             "tolerations": [{"key": "dedicated", "operator": "Equal", "value": f"v{n}"} for n in range(200)],
         }
     ),
-    "30 selected labels": lambda: body(
+    "15 selected labels": lambda: body(
         {
             "containers": asks(),
-            "nodeSelector": {f"k{n}": "v" for n in range(28)},
+            "nodeSelector": {f"k{n}": "v" for n in range(14)},
             "affinity": required(_term("matchExpressions", expression(HOST, "NotIn", "v"))),
         }
     ),
@@ -312,10 +312,10 @@ def cluster(nodes: int) -> Offers:
     return Offers(map(one, range(nodes)))
 
 
-def endpoint(admission: Admission) -> Endpoint:
+def endpoint(admission: Admission, metrics: Metrics | None = None) -> Endpoint:
     """The handler that the server calls."""
     log = Log(fd=os.open(os.devnull, os.O_WRONLY))
-    return Endpoint(admission, lambda: None, Metrics("stress"), log)
+    return Endpoint(admission, lambda: None, metrics or Metrics("stress"), log)
 
 
 def parsing(octets: bytes) -> float:

@@ -17,7 +17,7 @@ MOST_AMOUNTS: Final = 1000  # requests and limits of all containers
 MOST_RESOURCES: Final = 64  # different names among them; no node offers more GPU resources than that
 MOST_TERMS: Final = 500  # of required node affinity
 MOST_VALUES: Final = 5000  # in all their conditions
-MOST_KEYS: Final = 32  # labels that selector and affinity look at
+MOST_KEYS: Final = 16  # labels that selector and affinity look at
 MOST_TOLERATIONS: Final = 200
 # A step is one comparison of a pod with a node or with what it offers, some 0.3 µs.
 MOST_STEPS: Final = 50_000

@@ -9,6 +9,7 @@ response; what cannot be answered is closed cleanly.
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Final, cast
 
 from tessera.webhook.http.messages import CONTINUE, TEXT, Response
@@ -18,6 +19,7 @@ if TYPE_CHECKING:  # a listener makes connections
     from tessera.webhook.http.listener import Listener
 
 _SMALL: Final = 16 * 1024  # bytes of a body: what is not larger is decided in a few milliseconds at most
+_COSTLY_SECONDS: Final = 0.001  # a decision takes a tenth of it
 _FAULT: Final = Response(500, b"internal error\n", TEXT)
 
 
@@ -25,7 +27,7 @@ class Connection(asyncio.Protocol):
     """One client: at most one request being read, responses going out."""
 
     __slots__ = (
-        "_listener", "_parser", "_pending", "_stalled", "_transport",
+        "_costly", "_listener", "_parser", "_pending", "_stalled", "_transport",
         "address", "busy", "deadline", "ended", "held", "served",
     )  # fmt: skip
 
@@ -34,6 +36,7 @@ class Connection(asyncio.Protocol):
         self._parser: Parser  # from the handshake to the end, as the transport
         self._transport: asyncio.Transport
         self._stalled = False  # the client does not take what is written
+        self._costly = False  # its last request took long, and the next one may
         self._pending: deque[Event] | None = None  # what waits for its turn; meanwhile nothing is read
         self.address = ""  # of the client
         self.held = 0  # bytes of requests that are not answered yet
@@ -64,10 +67,10 @@ class Connection(asyncio.Protocol):
         if self.ended:
             return
         events = self._parser.feed(data)
-        if (
-            len(events) == 1 and not self._stalled and self._pending is None and _is_small(events[0])
-        ):  # nearly always
+        if len(events) == 1 and not self._waits and _is_small(events[0]):  # nearly always
+            begun = perf_counter()
             self._take(events[0])
+            self._costly = perf_counter() - begun > _COSTLY_SECONDS
         elif events:
             self._wait(events)
         if self.ended:
@@ -87,7 +90,7 @@ class Connection(asyncio.Protocol):
         while pending and not self.ended and not self._stalled:
             turns.begin()
             self._take(pending.popleft())
-            turns.end()
+            self._costly = turns.end() > _COSTLY_SECONDS
             self.busy = self.busy or bool(pending)
             if pending and not turns.free and not self._stalled:
                 turns.wait(self)
@@ -96,7 +99,14 @@ class Connection(asyncio.Protocol):
             self._pending = None
             self._hold()
             if not self._stalled:
+                turns.begin()  # what came meanwhile is read at once
                 self._transport.resume_reading()
+                turns.end()
+
+    @property
+    def _waits(self) -> bool:
+        """Whether its next request has to wait for its turn."""
+        return self._costly or self._stalled or self._pending is not None
 
     def _wait(self, events: Sequence[Event]) -> None:
         """Take turns with the other connections; while it waits, a client is not read from."""

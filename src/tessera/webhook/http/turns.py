@@ -35,13 +35,16 @@ class Turns:
         return not self._waiting and self._spent < _ROUND_SECONDS
 
     def begin(self) -> None:
-        """One request is answered now."""
+        """Some work is done now."""
         self._begun = perf_counter()
         self._schedule()
 
-    def end(self) -> None:
-        """It has been answered."""
-        self._spent += perf_counter() - self._begun
+    def end(self) -> float:
+        """It is done; how many seconds it took."""
+        now = perf_counter()
+        taken, self._begun = now - self._begun, now
+        self._spent += taken
+        return taken
 
     def wait(self, connection: "Connection") -> None:
         """Go on with this connection when its turn comes."""
