@@ -13,7 +13,6 @@ import atheris
 
 with atheris.instrument_imports(include=["tessera"]):
     from stress.hostile import CORPUS
-
     from tessera.core.admission.decision import Policy
     from tessera.core.admission.limits import BeyondLimits
     from tessera.core.admission.offers import Offers

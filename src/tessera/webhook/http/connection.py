@@ -73,8 +73,6 @@ class Connection(asyncio.Protocol):
             self._costly = perf_counter() - begun > _COSTLY_SECONDS
         elif events:
             self._wait(events)
-        if self.ended:
-            return
         reading = self._parser.reading
         if reading or self.held:
             self._hold()
@@ -127,7 +125,7 @@ class Connection(asyncio.Protocol):
         """Tell the listener how many bytes are kept for requests that are not answered."""
         held = self._parser.held if self._parser.reading else 0
         held += sum(len(one.body) for one in self._pending or () if isinstance(one, Request))
-        self._listener.hold(self, held)
+        self._listener.hold(self, 0 if self.ended else held)
 
     def eof_received(self) -> None:
         """The client will send no more, but may still read: the transport closes once all is written."""
