@@ -5,6 +5,7 @@ import contextlib
 import socket
 import ssl
 import tempfile
+import threading
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_fault_43_unfinished_bodies_share_a_budget():
     for one in bad:
         feed((one, unfinished(5 * MIB)))
         assert listener.held <= 10 * MIB
-    assert good.reading
+    assert good.held
     assert not good.ended
     assert sum(not one.ended for one in bad) <= 1
     assert listener.tally.crowded_out >= 59
@@ -80,7 +81,7 @@ def test_among_served_clients_the_address_that_sends_most_is_refused():
     feed((single, unfinished(3 * MIB)))
     for one in crowd:
         feed((one, unfinished(2 * MIB)))
-    assert single.reading
+    assert single.held
     assert not single.ended
     assert [one.ended for one in crowd].count(True) == 1
 
@@ -144,6 +145,41 @@ def test_pipelined_answers_come_in_order(tls):
             assert [client.answer().body for _ in bodies] == bodies
         assert client.post(b"last").body == b"last"
         assert live.listener.held == 0
+
+
+@pytest.mark.parametrize("tls", [True, False])
+def test_fault_43_requests_that_wait_share_the_budget(tls):
+    """Clients that send much and take no answers keep no more than the budget, all together."""
+    routes = {b"/large": Route(lambda _: Response(200, bytes(200_000)))}
+    limits = Limits(reading_bytes=MIB)
+    with Live(routes, limits, tls=tls) as live, contextlib.ExitStack() as stack:
+        for _ in range(20):
+            client = stack.enter_context(live.connect())
+            client.socket.settimeout(0.2)
+            with contextlib.suppress(OSError):
+                client.send(b"GET /large HTTP/1.1\r\n\r\n" * 10_000)
+            assert live.listener.held <= MIB
+        live.until(lambda: live.listener.tally.crowded_out > 0)
+
+
+def test_many_small_records_are_no_deep_stack():
+    """Hundreds of records in one piece, two requests in each, are read in a loop."""
+    with Live() as live, live.connect() as client:
+        client.post(b"x")
+        gate, blocked = threading.Event(), threading.Event()
+
+        async def block() -> None:
+            blocked.set()
+            gate.wait(DEADLINE)
+
+        blocking = asyncio.run_coroutine_threadsafe(block(), live._thread.loop)
+        blocked.wait(DEADLINE)
+        for number in range(600):
+            client.send(request(b"%d" % number) * 2)
+        gate.set()
+        blocking.result(DEADLINE)
+        assert [client.answer().body for _ in range(1200)] == [b"%d" % (n // 2) for n in range(1200)]
+        assert not live.faults
 
 
 def test_pipelined_and_then_the_end():

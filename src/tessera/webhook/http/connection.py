@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # a listener makes connections
     from tessera.webhook.http.listener import Listener
 
 _SMALL: Final = 16 * 1024  # bytes of a body: what is not larger is decided in a few milliseconds at most
+_EVENT_BYTES: Final = 100  # of one that waits, beside its body
 _COSTLY_SECONDS: Final = 0.001  # a decision takes a tenth of it
 _FAULT: Final = Response(500, b"internal error\n", TEXT)
 
@@ -75,7 +76,7 @@ class Connection(asyncio.Protocol):
             self._wait(events)
         reading = self._parser.reading
         if reading or self.held:
-            self._hold()
+            self.hold()
         if reading and not self.busy and not self.ended:
             self.busy = True
             self.deadline = self._listener.now + self._listener.limits.request_seconds
@@ -95,11 +96,12 @@ class Connection(asyncio.Protocol):
                 return
         if not pending and not self.ended:
             self._pending = None
-            self._hold()
+            self.hold()
             if not self._stalled:
                 turns.begin()  # what came meanwhile is read at once
                 self._transport.resume_reading()
                 turns.end()
+                self.hold()
 
     @property
     def _waits(self) -> bool:
@@ -121,10 +123,13 @@ class Connection(asyncio.Protocol):
             self.busy = True
             self._listener.turns.wait(self)
 
-    def _hold(self) -> None:
+    def hold(self) -> None:
         """Tell the listener how many bytes are kept for requests that are not answered."""
-        held = self._parser.held if self._parser.reading else 0
-        held += sum(len(one.body) for one in self._pending or () if isinstance(one, Request))
+        held: int = self._transport.get_extra_info("unread", 0)
+        if self._parser.reading:
+            held += self._parser.held
+        for one in self._pending or ():
+            held += _EVENT_BYTES + (len(one.body) if isinstance(one, Request) else 0)
         self._listener.hold(self, 0 if self.ended else held)
 
     def eof_received(self) -> None:
@@ -165,14 +170,12 @@ class Connection(asyncio.Protocol):
         if not self.busy and not self.ended and self.deadline - self._listener.limits.idle_seconds <= since:
             self._end()
 
-    @property
-    def reading(self) -> bool:
-        """Whether a request has come in part."""
-        return self._parser.reading
-
     def refuse(self) -> None:
-        """Give up the request that is being read: there is no room for it."""
-        self._take(self._parser.refuse(503, "too much is being read at once, try again"))
+        """Give up what has come of this client: there is no room for it."""
+        if self._stalled or self._pending:
+            self.abort()
+        else:
+            self._take(self._parser.refuse(503, "too much is being read at once, try again"))
 
     def abort(self) -> None:
         """End now, whatever is still to be sent."""

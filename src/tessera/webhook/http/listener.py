@@ -197,16 +197,14 @@ class Listener:
         self.hold(connection, 0)
 
     def hold(self, connection: Connection, held: int) -> None:
-        """A connection keeps so many bytes of requests. When all keep too many, requests are refused.
+        """A connection keeps so many bytes of requests. When all keep too many, some are refused.
 
         First of clients that never had one answered, then of the address that sends most; of these the largest.
         """
         self.held += held - connection.held
         connection.held = held
         while self.held > self.limits.reading_bytes:
-            reading = [one for one in self.connections if one.held and not one.ended and one.reading]
-            if not reading:  # they are whole, and will be answered
-                return
+            reading = [one for one in self.connections if one.held]
             share: Counter[str] = Counter()
             for one in reading:
                 share[one.address] += one.held

@@ -21,7 +21,7 @@ class TlsTransport(asyncio.Protocol, asyncio.Transport):
     """A protocol to the socket's transport, a transport to the connection."""
 
     __slots__ = (
-        "_closing", "_connection", "_incoming", "_listener", "_outgoing", "_paused", "_shaken", "_tls", "_transport",
+        "_closing", "_connection", "_incoming", "_listener", "_outgoing", "_paused", "_reading", "_shaken", "_tls", "_transport",
         "_unread", "address", "deadline",
     )  # fmt: skip
 
@@ -35,6 +35,7 @@ class TlsTransport(asyncio.Protocol, asyncio.Transport):
         self._shaken = False
         self._closing = False
         self._paused = False  # by the connection
+        self._reading = False  # records are being passed on, further up the stack
         self._unread = b""  # what came meanwhile, as it came
         self.address = ""  # of the client
         self.deadline = listener.now + listener.limits.handshake_seconds
@@ -52,6 +53,7 @@ class TlsTransport(asyncio.Protocol, asyncio.Transport):
         for at in range(0, len(data), _RECORD):
             if self._paused:
                 self._unread += data[at:]
+                cast(Connection, self._connection).hold()
                 return
             self._incoming.write(data[at : at + _RECORD])
             if self._closing:
@@ -111,18 +113,22 @@ class TlsTransport(asyncio.Protocol, asyncio.Transport):
 
     def resume_reading(self) -> None:
         """Go on, first with what had come already."""
-        if not self._paused:
-            return
         self._paused = False
-        if not self._closing:
+        if self._reading:  # and does so by itself
+            self._transport.resume_reading()
+            return
+        if self._shaken and not self._closing:
             self._read()
-        unread, self._unread = self._unread, b""
-        self.data_received(unread)
+        if not self._paused:
+            unread, self._unread = self._unread, b""
+            self.data_received(unread)
         if not self._paused:
             self._transport.resume_reading()
 
     def get_extra_info(self, name: str, default: object = None) -> object:
-        """What the socket's transport knows."""
+        """What the socket's transport knows; and `unread`, how many bytes wait to be read here."""
+        if name == "unread":
+            return len(self._unread)
         return self._transport.get_extra_info(name, default)
 
     def is_closing(self) -> bool:
@@ -171,6 +177,15 @@ class TlsTransport(asyncio.Protocol, asyncio.Transport):
     def _read(self) -> None:
         """Pass on what has arrived in whole records."""
         connection = cast(Connection, self._connection)
+        self._reading = True
+        try:
+            self._read_records(connection)
+        finally:
+            self._reading = False
+        if self._outgoing.pending:  # TLS has something to say for itself, such as a new key
+            self._flush()
+
+    def _read_records(self, connection: Connection) -> None:
         while self._incoming.pending and not self._closing and not self._paused:
             try:
                 data = self._tls.read(_RECORD)
@@ -184,8 +199,6 @@ class TlsTransport(asyncio.Protocol, asyncio.Transport):
                 self._end()
                 return
             connection.data_received(data)
-        if self._outgoing.pending:  # TLS has something to say for itself, such as a new key
-            self._flush()
 
     def _end(self) -> None:
         """The client will send no more."""
