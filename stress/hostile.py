@@ -265,7 +265,7 @@ CORPUS: Final[Mapping[str, Callable[[], bytes]]] = {
                 container(
                     n, {MIG + "2g.20gb": "1", "cpu": f"{n:03}" + "9" * 110 + "m", "memory": f"1.{n}e900"}
                 )
-                for n in range(200)
+                for n in range(150)
             ]
         },
         V100,

@@ -12,7 +12,6 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from sys import getsizeof
 from traceback import format_exception
 from typing import Final, Literal, TypeVar
 
@@ -44,11 +43,6 @@ class Record(Mapping[str, Value]):
     def __init__(self, **fields: Value) -> None:
         self._fields = fields
         self.json = _pairs(fields)
-
-    @property
-    def size(self) -> int:
-        """About how many bytes of memory it takes."""
-        return getsizeof(self.json) + sum(map(getsizeof, self._fields.values()))
 
     def __getitem__(self, name: str) -> Value:
         return self._fields[name]

@@ -20,7 +20,6 @@ from tessera.core.admission.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.mig.geometry import is_known
-from tessera.core.mig.profile import MigProfile
 from tessera.protocol.admission import patch, review
 from tessera.protocol.admission.patch import Operation
 from tessera.protocol.admission.review import Request
@@ -80,8 +79,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     @property
     def size(self) -> int:
         """About how many bytes of memory its texts take."""
-        texts = (one for pair in self.replaced for one in pair)
-        return getsizeof(self.tail) + self.record.size + sum(map(getsizeof, texts))
+        return len(self.tail) + 2 * len(self.record.json)  # which is kept as texts too
 
     @classmethod
     def of(cls, decision: Decision, operations: Sequence[Operation] = ()) -> "Verdict":
@@ -102,7 +100,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
             chosen=chosen,
             gpu_type=decision.gpu_type,
         )
-        counted = tuple((old if is_known(MigProfile.parse(old)) else "other", new) for old, new in replaced)
+        counted = tuple((old if is_known(old) else "other", new) for old, new in replaced)
         return cls(tail, Outcome.PATCHED, "info", record, counted, decision.gpu_type is not None)
 
 
@@ -122,7 +120,7 @@ class Memory:
 
     def keep(self, key: tuple[object, ...], verdict: Verdict) -> None:
         """Remember one, unless it is too large."""
-        size = _OVERHEAD + sum(map(getsizeof, key)) + verdict.size
+        size = _OVERHEAD + verdict.size + sum([getsizeof(part) for part in key if part])
         if size > _LARGEST:
             return
         self.bytes += size

@@ -30,24 +30,30 @@ class BeyondLimits(TesseraError):
 
 def check(pod: Pod) -> None:
     """Refuse a pod that is too large in some direction, before anything is computed with it."""
-    at_most(len(pod.init_containers) + len(pod.containers), MOST_CONTAINERS, "containers")
-    sections = [part for one in pod.all_containers() for part in (one.requests, one.limits) if part]
-    sections += [part for part in (pod.pod_requests, pod.pod_limits, pod.overhead) if part]
-    amounts = sum(map(len, sections))
-    if amounts > MOST_RESOURCES:  # else there can be no more names
+    containers = pod.init_containers + pod.containers
+    amounts = len(pod.pod_requests) + len(pod.pod_limits) + len(pod.overhead)
+    for one in containers:
+        amounts += len(one.requests) + len(one.limits)
+    if (
+        amounts > MOST_RESOURCES or len(containers) > MOST_RESOURCES
+    ):  # else there cannot be too many of anything
+        at_most(len(containers), MOST_CONTAINERS, "containers")
         at_most(amounts, MOST_AMOUNTS, "requests and limits")
-        at_most(len(set().union(*sections)), MOST_RESOURCES, "different resources")
-    at_most(len(pod.tolerations), MOST_TOLERATIONS, "tolerations")
-    terms = pod.required_terms or ()
-    if terms or len(pod.node_selector) > MOST_KEYS:
-        at_most(len(terms), MOST_TERMS, "terms of node affinity")
-        conditions = [one for term in terms for one in (*term.expressions, *term.fields)]
-        at_most(
-            len(conditions) + sum(len(one.values) for one in conditions),
-            MOST_VALUES,
-            "values of node affinity",
-        )
-        at_most(len(set(label_keys(pod.node_selector, terms))), MOST_KEYS, "labels of nodes")
+        sections = (part for one in containers for part in (one.requests, one.limits))
+        names = set().union(*sections, pod.pod_requests, pod.pod_limits, pod.overhead)
+        at_most(len(names), MOST_RESOURCES, "different resources")
+    if pod.tolerations:
+        at_most(len(pod.tolerations), MOST_TOLERATIONS, "tolerations")
+    if pod.required_terms or len(pod.node_selector) > MOST_KEYS:
+        _check_terms(pod, pod.required_terms or ())
+
+
+def _check_terms(pod: Pod, terms: tuple[NodeSelectorTerm, ...]) -> None:
+    at_most(len(terms), MOST_TERMS, "terms of node affinity")
+    conditions = [one for term in terms for one in (*term.expressions, *term.fields)]
+    values = len(conditions) + sum(len(one.values) for one in conditions)
+    at_most(values, MOST_VALUES, "values of node affinity")
+    at_most(len(set(label_keys(pod.node_selector, terms))), MOST_KEYS, "labels of nodes")
 
 
 def at_most(count: int, most: int, what: str) -> None:

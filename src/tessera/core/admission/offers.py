@@ -279,12 +279,13 @@ class Offers:
     def _selected(self, pod: Pod, needs: Needs, passing: tuple[str, ...], work: Work) -> Iterator[Offer]:
         terms = pod.required_terms
         table = self._table(tuple(sorted(set(label_keys(pod.node_selector, terms)))))
-        found: dict[_Group, bool] = {}  # many rows are of a few groups
+        seen: set[int] = set()  # many rows are of a few groups, which are one object each
         for row in self._rows(table, pod.node_selector, terms, work):
             for group in row:
-                if group not in found:
-                    found[group] = self._holds(group, pod, needs, passing, work)
-        yield from (offer for (_, offer), holds in found.items() if holds)
+                if id(group) not in seen:
+                    seen.add(id(group))
+                    if self._holds(group, pod, needs, passing, work):
+                        yield group[1]
 
     def _holds(self, group: _Group, pod: Pod, needs: Needs, passing: tuple[str, ...], work: Work) -> bool:
         """Whether a group that the pod selects is open to it, and some node of it is large enough."""

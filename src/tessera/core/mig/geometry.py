@@ -302,9 +302,10 @@ def is_whole_card(profile: MigProfile) -> bool:
     return profile.compute == _MOST_COMPUTE or profile in _WHOLE_CARDS
 
 
-_KNOWN: Final = frozenset(profile for product in PRODUCTS for profile in product.profiles)
+# as resource names and records have them
+_KNOWN_LABELS: Final = frozenset(profile.label for product in PRODUCTS for profile in product.profiles)
 
 
-def is_known(profile: MigProfile) -> bool:
-    """Whether some card has this profile."""
-    return profile in _KNOWN
+def is_known(label: str) -> bool:
+    """Whether some card has the profile of this name: `1g.10gb.me`."""
+    return label in _KNOWN_LABELS

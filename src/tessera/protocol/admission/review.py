@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from tessera.core.admission.decision import Admit, Decision, Reject
-from tessera.core.admission.limits import MOST_AMOUNTS, MOST_CONTAINERS, at_most
+from tessera.core.admission.limits import MOST_AMOUNTS, MOST_CONTAINERS, BeyondLimits, at_most
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.text import quoted
@@ -76,6 +76,7 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(_ReviewIn).decode
 _decode_raw: Final = msgspec.json.Decoder(_RawReviewIn).decode
 _decode_any: Final = decoder(object)
+_UNREAD: Final = PodIn()
 _NO_META: Final = PodMetaIn()
 _NO_SPEC: Final = PodSpecIn()
 
@@ -83,7 +84,7 @@ _NO_SPEC: Final = PodSpecIn()
 class Request(msgspec.Struct, frozen=True, gc=False):
     """A review's request; `pod` is None when there is no new pod to decide about.
 
-    What comes from it raises `BeyondLimits` where that would be too much: of a pod with too many objects (`unread`),
+    What comes from it raises `BeyondLimits` where that would be too much: of a pod with too many objects (`_UNREAD`)
     nothing was read at all.
     """
 
@@ -91,7 +92,6 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     namespace: str
     pod: PodIn | None
     size: int = 0  # bytes of the whole review
-    unread: int = 0  # objects in it, if they are too many
 
     @property
     def name(self) -> str:
@@ -133,7 +133,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
     def _check_size(self, metadata: PodMetaIn, spec: PodSpecIn) -> None:
         """Refuse what would be too much to read."""
-        at_most(self.unread, _MOST_OBJECTS, "objects")
+        if self.pod is _UNREAD:
+            raise BeyondLimits(f"the review has more than {_MOST_OBJECTS:,} objects")
         at_most(memoryview(metadata.annotations).nbytes, _MOST_ANNOTATIONS, "bytes of annotations")
         _check_containers(spec)
 
@@ -142,8 +143,8 @@ def decode(body: bytes) -> Request:
     """Read a review; what is no review is refused in one sentence."""
     if not body:
         raise InvalidReview("empty body, expected an AdmissionReview")
-    objects = body.count(b"{") if len(body) > _SMALL else 0
-    unread = objects if objects > _MOST_OBJECTS else 0
+    size = len(body)
+    unread = size > _SMALL and body.count(b"{") > _MOST_OBJECTS
     try:
         review = _decode_raw(body) if unread else _decode(body)
     except RecursionError as error:
@@ -154,10 +155,14 @@ def decode(body: bytes) -> Request:
         raise InvalidReview(f"not JSON: {error}") from error
     request = _checked(review.apiVersion, review.kind, review.request)
     kind = request.kind
-    new_pod = request.operation == "CREATE" and not request.subResource and (kind is None or _is_pod(kind))
-    pod = (PodIn() if unread else request.object) if new_pod else None
+    new_pod = (
+        request.operation == "CREATE"
+        and not request.subResource
+        and (kind is None or (kind.kind == "Pod" and not kind.group))
+    )
+    pod = (_UNREAD if unread else request.object) if new_pod else None
     metadata = (pod.metadata if pod else None) or _NO_META
-    return Request(request.uid, request.namespace or metadata.namespace or "", pod, len(body), unread)
+    return Request(request.uid, request.namespace or metadata.namespace or "", pod, size)
 
 
 def patchable_of(request: Request) -> Any:
@@ -237,17 +242,15 @@ def _not_a_pod(body: bytes, error: msgspec.ValidationError) -> Request:
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):  # no review either
         raise InvalidReview(complaint(error)) from error
     request = _checked(review.apiVersion, review.kind, review.request)
-    if request.operation == "CREATE" and (request.kind is None or _is_pod(request.kind)):
+    if request.operation == "CREATE" and (
+        request.kind is None or (request.kind.kind == "Pod" and not request.kind.group)
+    ):
         raise InvalidReview(complaint(error)) from error
     return Request(request.uid, "", None)
 
 
 def _check_containers(spec: PodSpecIn) -> None:
     at_most(len(spec.containers or ()) + len(spec.initContainers or ()), MOST_CONTAINERS, "containers")
-
-
-def _is_pod(kind: _KindIn) -> bool:
-    return kind.kind == "Pod" and not kind.group
 
 
 def _shown(text: str) -> str:

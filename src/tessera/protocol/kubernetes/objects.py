@@ -19,6 +19,7 @@ from tessera.core.kubernetes.scheduling import Taint
 
 _T = TypeVar("_T")
 _Texts = dict[str, str] | None
+ABSENT: Final = msgspec.Raw(b"")  # a field that is not there
 AmountsIn = dict[str, str | int | float] | None
 
 
@@ -117,7 +118,7 @@ def present(raw: msgspec.Raw) -> bool:
 
 def read(raw: msgspec.Raw, decode: Callable[[msgspec.Raw], _T], default: _T, where: str) -> _T:
     """Decode a raw field, or take the default when it is absent or null."""
-    if not present(raw):
+    if raw is ABSENT or not present(raw):
         return default
     try:
         return decode(raw)

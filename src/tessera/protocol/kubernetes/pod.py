@@ -8,18 +8,16 @@ from typing import Final
 
 import msgspec
 
-from tessera.core.kubernetes.pod import Amounts, Container, Pod
+from tessera.core.kubernetes.pod import NOTHING, Amounts, Container, Pod
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Toleration
-from tessera.protocol.kubernetes.objects import ResourcesIn, amounts_of, decoder, read
-
-_ABSENT: Final = msgspec.Raw(b"")
+from tessera.protocol.kubernetes.objects import ABSENT, ResourcesIn, amounts_of, decoder, read
 
 
 class ContainerIn(msgspec.Struct, gc=False):
     """A container; its resources unread."""
 
     name: str = ""
-    resources: msgspec.Raw = _ABSENT
+    resources: msgspec.Raw = ABSENT
     restartPolicy: str | None = None  # noqa: N815 # as in the API
 
 
@@ -29,7 +27,7 @@ class PodMetaIn(msgspec.Struct, gc=False):
     name: str | None = None
     generateName: str | None = None  # noqa: N815
     namespace: str | None = None
-    annotations: msgspec.Raw = _ABSENT
+    annotations: msgspec.Raw = ABSENT
 
 
 class PodSpecIn(msgspec.Struct, gc=False):
@@ -38,11 +36,11 @@ class PodSpecIn(msgspec.Struct, gc=False):
     containers: list[ContainerIn] | None = None
     initContainers: list[ContainerIn] | None = None  # noqa: N815
     nodeName: str | None = None  # noqa: N815
-    nodeSelector: msgspec.Raw = _ABSENT  # noqa: N815
-    affinity: msgspec.Raw = _ABSENT
-    tolerations: msgspec.Raw = _ABSENT
-    overhead: msgspec.Raw = _ABSENT
-    resources: msgspec.Raw = _ABSENT
+    nodeSelector: msgspec.Raw = ABSENT  # noqa: N815
+    affinity: msgspec.Raw = ABSENT
+    tolerations: msgspec.Raw = ABSENT
+    overhead: msgspec.Raw = ABSENT
+    resources: msgspec.Raw = ABSENT
 
 
 class PodIn(msgspec.Struct, gc=False):
@@ -83,6 +81,7 @@ class _TolerationIn(msgspec.Struct, gc=False):
     effect: str | None = None
 
 
+_NO_RESOURCES: Final = ResourcesIn()
 decode_pod: Final = decoder(PodIn)
 _annotations_of = decoder(dict[str, str])
 _selector_of = decoder(dict[str, str])
@@ -109,7 +108,7 @@ def container_of(one: ContainerIn, where: str, resources: ResourcesIn) -> Contai
 
 def resources_of(raw: msgspec.Raw, where: str) -> ResourcesIn:
     """A container's resources, by section."""
-    return read(raw, _resources_of, ResourcesIn(), where + ".resources")
+    return _NO_RESOURCES if raw is ABSENT else read(raw, _resources_of, _NO_RESOURCES, where + ".resources")
 
 
 def pod_of(one: PodIn, namespace: str = "") -> Pod:
@@ -167,12 +166,14 @@ def _containers_of(given: list[ContainerIn] | None, where: str) -> tuple[Contain
 
 def overhead_of(spec: PodSpecIn) -> Amounts:
     """What a pod costs beside its containers."""
+    if spec.overhead is ABSENT:
+        return NOTHING
     return amounts_of(read(spec.overhead, _overhead_of, None, "spec.overhead"), "spec.overhead")
 
 
 def pod_resources_of(spec: PodSpecIn) -> ResourcesIn:
     """The resources of a pod as a whole."""
-    return read(spec.resources, _resources_of, ResourcesIn(), "spec.resources")
+    return resources_of(spec.resources, "spec")
 
 
 def _term(term: _TermIn) -> NodeSelectorTerm:
