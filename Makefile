@@ -57,8 +57,10 @@ format: $(READY) ## Format the code and mend what the linter can mend
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-soak: $(READY) ## 200,000 reviews over TLS while nodes change, every answer checked
+soak: $(READY) ## 200,000 reviews over TLS while nodes change, every answer checked; then every kind of attack
 	@$(BIN)/python -m stress.soak
+	@$(BIN)/python -m stress.hostile
+	@$(BIN)/python -m stress.attack
 
 fuzz: $(READY) ## A minute of coverage-guided fuzzing of the review path
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris==3.0.0

@@ -3,7 +3,8 @@
     make fuzz                                  a minute of it
     python -m stress.fuzz_review -runs=100000  libFuzzer's own options
 
-Whatever comes, the handler answers or raises `InvalidInput`; nothing else may escape.
+Whatever comes, the handler answers or raises `InvalidInput` or `BeyondLimits`; nothing else may escape. It begins with the
+hostile pods (`stress.hostile`).
 """
 
 import sys
@@ -11,7 +12,9 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["tessera"]):
+    from stress.hostile import CORPUS
     from tessera.core.admission.decision import Policy
+    from tessera.core.admission.limits import BeyondLimits
     from tessera.core.admission.offers import Offers
     from tessera.core.errors import InvalidInput
     from tessera.core.kubernetes.node import Node
@@ -38,7 +41,7 @@ def one(data: bytes) -> None:
     ):
         try:
             answer = admission.answer(body)
-        except InvalidInput as error:
+        except (InvalidInput, BeyondLimits) as error:
             if "\n" in str(error) or "Traceback" in str(error):
                 raise AssertionError("not one sentence") from error
         else:
@@ -46,5 +49,7 @@ def one(data: bytes) -> None:
 
 
 if __name__ == "__main__":
+    for make in CORPUS.values():
+        one(make())
     atheris.Setup(sys.argv, one)
     atheris.Fuzz()

@@ -102,6 +102,19 @@ async def test_pipelined_requests_are_answered_in_order():
     assert answer.count(b"Connection: keep-alive") == 2
 
 
+async def test_many_requests_at_once_take_turns():
+    """A client that sends a thousand requests at once does not keep another one waiting for all of them."""
+    async with serving() as (server, handler):
+        many = get("/many") * 1000 + get("/many", "Connection: close")
+        greedy = asyncio.create_task(said(server.port, many))
+        while "/many" not in handler.paths:
+            await asyncio.sleep(0)
+        await said(server.port, get("/one", "Connection: close"))
+        assert handler.paths.index("/one") < 500
+        await greedy
+    assert handler.paths.count("/many") == 1001
+
+
 @pytest.mark.parametrize(
     ("sent", "status", "body"),
     [

@@ -14,7 +14,14 @@ from tessera.webhook.certificates.manager import CertificateManager
 from tessera.webhook.certificates.served import ServedCertificate
 from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import Limits
-from tessera.webhook.metrics import Metrics, log_metrics, reload_metrics, server_metrics, view_metrics
+from tessera.webhook.metrics import (
+    Metrics,
+    log_metrics,
+    memory_metrics,
+    reload_metrics,
+    server_metrics,
+    view_metrics,
+)
 from tessera.webhook.reload import Reloads
 from tests.webhook.certificates.authorities import FakeStore
 from tests.webhook.certificates.test_manager import NAMES, SIGNER, quiet
@@ -47,6 +54,7 @@ def test_metrics():
     manager = CertificateManager(FakeStore(), SIGNER, ServedCertificate(), NAMES, quiet())
     families = [
         *server_metrics(Listener({}, Limits())),
+        *memory_metrics(0, 0, 0),
         *reload_metrics(Reloads()),
         *view_metrics(LiveView(client)),
         *view_metrics(FileView([])),

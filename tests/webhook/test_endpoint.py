@@ -1,6 +1,7 @@
 """One admission, from bytes to bytes."""
 
 import json
+import tracemalloc
 
 import pytest
 
@@ -216,12 +217,35 @@ def test_answers_are_remembered_no_longer_than_they_hold():
 
 def test_remembered_answers_are_bounded(monkeypatch):
     """Thousands of different pods, or huge ones, do not fill the memory."""
-    monkeypatch.setattr("tessera.webhook.endpoint._MOST_VERDICTS", 50)
+    monkeypatch.setattr("tessera.webhook.endpoint._MOST_REMEMBERED", 200_000)
     admission = Admission(offers(SMALL), Policy())
     for i in range(100):
         admission.answer(review(pod_document(ASKS, annotations={RECORD_ANNOTATION: str(i)})))
-    admission.answer(review(pod_document(ASKS, annotations={RECORD_ANNOTATION: "x" * 200_000})))
-    assert len(admission._verdicts) == 50
+    assert 0 < len(admission.memory) < 100
+    many = len(admission.memory)
+    admission.answer(review(pod_document(ASKS, annotations={RECORD_ANNOTATION: "x" * 100_000})))
+    assert len(admission.memory) == many  # too large to be kept
+    assert 100_000 < admission.memory.bytes <= 200_000
+    admission.policy = admission.policy
+    assert (len(admission.memory), admission.memory.bytes) == (0, 0)
+
+
+def test_what_is_remembered_is_as_large_as_it_says():
+    """The bytes that a memory reports are those that it takes, whatever the pods have most of."""
+    for containers, annotation in ((1, ""), (40, ""), (1, "\U0001f600" * 2000)):
+        admission = Admission(offers(SMALL), Policy())
+        bodies = [
+            review(pod_document(*[ASKS] * containers, annotations={RECORD_ANNOTATION: f"{i}{annotation}"}))
+            for i in range(60)
+        ]
+        admission.answer(bodies.pop())
+        tracemalloc.start()
+        before, told = tracemalloc.get_traced_memory()[0], admission.memory.bytes
+        for body in bodies:
+            admission.answer(body)
+        taken, told = tracemalloc.get_traced_memory()[0] - before, admission.memory.bytes - told
+        tracemalloc.stop()
+        assert 0.7 * taken < told < 1.5 * taken
 
 
 def test_what_is_remembered_tells_pods_apart():

@@ -37,3 +37,12 @@ def test_admissions():
     assert seen["gpu_webhook_request_duration_seconds_bucket", ("le", "+Inf")] == 4
     assert seen["gpu_webhook_request_duration_seconds_count",] == 4
     assert 2.0001 < seen["gpu_webhook_request_duration_seconds_sum",] < 2.0002
+
+
+def test_fault_43_the_text_is_written_once_a_second():
+    """Clients that scrape again and again cost nothing: they get the same text until a second has passed."""
+    metrics = Metrics("1.2.3")
+    first = metrics._scraped(100.0)
+    metrics.injected += 1
+    assert metrics._scraped(100.9) is first
+    assert b"gpu_webhook_injected_pods_total 1\n" in metrics._scraped(101.0).body

@@ -41,6 +41,11 @@ def _option(*names: str, **settings: Any) -> Callable[[F], F]:
 )
 @_option("--tls-key", type=_FILE, help="The certificate's private key in PEM.")
 @_option(
+    "--client-ca",
+    type=_FILE,
+    help="Authorities in PEM: clients of the HTTPS port must show a certificate of theirs. Read at the start.",
+)
+@_option(
     "--kubeconfig",
     metavar="FILE",
     shell_complete=completing.files,

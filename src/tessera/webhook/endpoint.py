@@ -8,14 +8,17 @@ they depend on (`Request.key`) for as long as the cluster's offers and the confi
 
 import time
 from collections.abc import Callable, Sequence
+from sys import getsizeof
 from typing import Final
 
 import msgspec
 
 from tessera.core.admission.decision import Admit, Decision, Policy, Reject, Rewrite, decide
+from tessera.core.admission.limits import BeyondLimits
 from tessera.core.admission.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Pod
+from tessera.core.mig.geometry import is_known
 from tessera.core.values import value
 from tessera.protocol.admission import patch, review
 from tessera.protocol.admission.patch import Operation
@@ -25,8 +28,11 @@ from tessera.serving.logs import Log, Record
 from tessera.webhook.http.messages import TEXT, Response, Route
 from tessera.webhook.metrics import Metrics, Outcome
 
-_MOST_VERDICTS: Final = 4096  # kept at a time; about 1 KiB each
-_LONGEST_KEY: Final = 16 * 1024  # bytes of annotations and resources; larger pods are decided anew each time
+_MOST_REMEMBERED: Final = (
+    16 * 2**20
+)  # bytes of verdicts kept at a time: some 4,000 templates of the usual size
+_LARGEST: Final = 64 * 1024  # bytes of one of them; larger pods are decided anew each time
+_OVERHEAD: Final = 600  # bytes of one, beside its texts (tracemalloc)
 _INCOMPLETE: Final = "the view of the cluster is not complete yet"
 _FAILED: Final = "the decision failed unexpectedly; the webhook's log says why"
 
@@ -59,9 +65,16 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     outcome: Outcome
     level: str
     record: Record
-    replaced: tuple[tuple[str, str], ...] = ()
+    replaced: tuple[
+        tuple[str, str], ...
+    ] = ()  # as the counter names it: a profile that no card has is "other"
     injected: bool = False
     rejected: str | None = None  # why, as the counter names it
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory its texts take."""
+        return len(self.tail) + 2 * len(self.record.json)  # which is kept as texts too
 
     @classmethod
     def of(cls, decision: Decision, operations: Sequence[Operation] = ()) -> "Verdict":
@@ -82,7 +95,41 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
             chosen=chosen,
             gpu_type=decision.gpu_type,
         )
-        return cls(tail, Outcome.PATCHED, "info", record, replaced, decision.gpu_type is not None)
+        counted = tuple((old if is_known(old) else "other", new) for old, new in replaced)
+        return cls(tail, Outcome.PATCHED, "info", record, counted, decision.gpu_type is not None)
+
+
+class Memory:
+    """Verdicts by what they depend on, bounded in bytes; the oldest go first."""
+
+    __slots__ = ("_sizes", "_verdicts", "bytes", "get")
+
+    def __init__(self) -> None:
+        self._verdicts: dict[tuple[object, ...], Verdict] = {}
+        self._sizes: dict[tuple[object, ...], int] = {}
+        self.bytes = 0
+        self.get = self._verdicts.get
+
+    def __len__(self) -> int:
+        return len(self._verdicts)
+
+    def keep(self, key: tuple[object, ...], verdict: Verdict) -> None:
+        """Remember one, unless it is too large."""
+        size = _OVERHEAD + verdict.size + sum([getsizeof(part) for part in key if part])
+        if size > _LARGEST:
+            return
+        self.bytes += size
+        while self.bytes > _MOST_REMEMBERED:
+            oldest = next(iter(self._verdicts))
+            del self._verdicts[oldest]
+            self.bytes -= self._sizes.pop(oldest)
+        self._verdicts[key], self._sizes[key] = verdict, size
+
+    def forget(self) -> None:
+        """Forget all of them."""
+        self._verdicts.clear()
+        self._sizes.clear()
+        self.bytes = 0
 
 
 class Admission:
@@ -92,7 +139,7 @@ class Admission:
         self.offers = offers
         self._policy = policy
         self.offers.grace = policy.fallback.grace
-        self._verdicts: dict[tuple[object, ...], Verdict] = {}
+        self.memory = Memory()
         self._verdicts_for = offers.version
 
     @property
@@ -104,7 +151,7 @@ class Admission:
     def policy(self, policy: Policy) -> None:
         self._policy = policy
         self.offers.grace = policy.fallback.grace
-        self._verdicts.clear()
+        self.memory.forget()
 
     def answer(self, body: bytes) -> bytes:
         """Answer a review; raises `InvalidReview` (HTTP 400) for what is none."""
@@ -112,21 +159,18 @@ class Admission:
         return review.wrap(request.uid, self.verdict(request).tail)
 
     def verdict(self, request: Request) -> Verdict:
-        """The verdict on a request."""
+        """The verdict on a request; raises `BeyondLimits` for a pod that nothing is decided about."""
         if request.pod is None:
             return _ALLOWED
         if self._verdicts_for != self.offers.version:
-            self._verdicts.clear()
+            self.memory.forget()
             self._verdicts_for = self.offers.version
         key = request.key(self._policy.annotations)
-        known = self._verdicts.get(key)
+        known = self.memory.get(key)
         if known is None:
             judgement = judge(request, self.offers, self._policy)
             known = Verdict.of(judgement.decision, judgement.operations)
-            if sum(len(part) for part in key if isinstance(part, (bytes, str))) <= _LONGEST_KEY:
-                if len(self._verdicts) >= _MOST_VERDICTS:
-                    del self._verdicts[next(iter(self._verdicts))]
-                self._verdicts[key] = known
+            self.memory.keep(key, known)
         return known
 
 
@@ -180,6 +224,9 @@ class Endpoint:
             return self._admission.verdict(request)
         except InvalidInput:
             raise
+        except BeyondLimits as error:
+            self._metrics.beyond_limits += 1
+            return self._undecided(str(error), 403, "Forbidden")
         except Exception as error:  # noqa: BLE001 # one pod must not keep others from being admitted
             self._log.trouble("decision failed", error)
             return self._undecided(_FAILED, 500, "InternalError")

@@ -2,6 +2,7 @@
 
 import enum
 import platform
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -28,6 +29,9 @@ from tessera.webhook.reload import Reloads
 
 # 50 µs, where admissions are, to 1 s, where something is very wrong
 _BOUNDS: Final = (5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0)
+_TEXT_SECONDS: Final = (
+    1.0  # for which a scrape is answered with the same text: it takes a millisecond to write
+)
 _BOUNDS_NS: Final = [round(bound * 1e9) for bound in _BOUNDS]
 
 
@@ -48,11 +52,14 @@ class Metrics:
         self.fallbacks = Counts("from", "to")
         self.rejections = Counts("reason", known=((code,) for code in REJECTIONS))
         self.injected = 0
+        self.beyond_limits = 0
         self._version = version
         self._outcomes = [0] * len(Outcome)
         self._buckets = [0] * (len(_BOUNDS) + 1)
         self._nanoseconds = 0
         self._sources: list[Callable[[], Iterable[Family]]] = [self._own, process_metrics]
+        self._shown = Response(200, b"", CONTENT_TYPE.encode())
+        self._shown_until = -1.0
 
     def add_source(self, source: Callable[[], Iterable[Family]]) -> None:
         """Have this called for its metrics at every scrape."""
@@ -70,7 +77,13 @@ class Metrics:
 
     def route(self) -> Route:
         """`GET /metrics`."""
-        return Route(lambda _: Response(200, self.text(), CONTENT_TYPE.encode()))
+        return Route(lambda _: self._scraped(time.monotonic()))
+
+    def _scraped(self, now: float) -> Response:
+        if now >= self._shown_until:
+            self._shown = Response(200, self.text(), CONTENT_TYPE.encode())
+            self._shown_until = now + _TEXT_SECONDS
+        return self._shown
 
     def _own(self) -> Iterable[Family]:
         yield Family(
@@ -91,6 +104,11 @@ class Metrics:
         yield self.rejections.family("gpu_webhook_rejections_total", "Pods rejected, by reason.")
         yield counter(
             "gpu_webhook_injected_pods_total", "Pods that were given resources for their GPUs.", self.injected
+        )
+        yield counter(
+            "gpu_webhook_beyond_limits_total",
+            "Pods that were too large to be decided about, or took too long.",
+            self.beyond_limits,
         )
         yield Family(
             "gpu_webhook_build_info",
@@ -122,8 +140,26 @@ def server_metrics(listener: Listener) -> Iterable[Family]:
     yield counter(
         "gpu_webhook_http_bad_requests_total", "Requests refused before they were read.", tally.bad_requests
     )
+    yield counter(
+        "gpu_webhook_http_crowded_out_total",
+        "Requests refused because too much was being read at once.",
+        tally.crowded_out,
+    )
+    yield gauge("gpu_webhook_http_reading_bytes", "Requests that are not answered yet.", listener.held)
     yield counter("gpu_webhook_http_timeouts_total", "Requests that did not arrive in time.", tally.timeouts)
     yield counter("gpu_webhook_http_faults_total", "Exceptions that were answered with 500.", tally.faults)
+
+
+def memory_metrics(verdicts: int, label_tables: int, heads: int) -> Iterable[Family]:
+    """What is remembered, in bytes; each part has a limit."""
+    sizes = {"verdicts": verdicts, "label_tables": label_tables, "heads": heads}
+    yield labelled(
+        "gpu_webhook_remembered_bytes",
+        "gauge",
+        "Memory that decisions and requests of the past take, about.",
+        ["what"],
+        {(what,): size for what, size in sizes.items()},
+    )
 
 
 def reload_metrics(reloads: Reloads) -> Iterable[Family]:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from tessera.core.admission.decision import Policy, Reject
+from tessera.core.admission.limits import BeyondLimits
 from tessera.core.admission.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.protocol.admission import patch, review
@@ -80,6 +81,8 @@ def _judged(
     root = "".join(f"/{patch.escape(str(step))}" for step in place)
     try:
         judged = judge(review.decode(body), offers, policy)
+    except BeyondLimits as error:
+        raise InvalidInput(f"{title_of(one)}: the webhook would decide nothing: {error}") from error
     except InvalidInput as error:
         raise InvalidInput(f"{title_of(one)}: {str(error).removeprefix('request.object.')}") from error
     return replace(judged, operations=tuple(_below(root, operation) for operation in judged.operations))

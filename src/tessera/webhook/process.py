@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from tessera import __version__
 from tessera.core.admission.decision import Policy
+from tessera.core.errors import InvalidInput
 from tessera.kube.access.choice import find_cluster
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import InvalidKubeconfig
@@ -33,7 +34,14 @@ from tessera.webhook.endpoint import Admission, Endpoint
 from tessera.webhook.health import Health
 from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import Limits, Route
-from tessera.webhook.metrics import Metrics, log_metrics, reload_metrics, server_metrics, view_metrics
+from tessera.webhook.metrics import (
+    Metrics,
+    log_metrics,
+    memory_metrics,
+    reload_metrics,
+    server_metrics,
+    view_metrics,
+)
 from tessera.webhook.reload import Followed
 
 _THREADS: Final = 2  # for files and log lines
@@ -49,6 +57,7 @@ class Settings:
     nodes: tuple[Path, ...]
     tls_cert: Path | None
     tls_key: Path | None
+    client_ca: Path | None
     kubeconfig: str | None
     context: str | None
     namespace: str | None
@@ -72,7 +81,7 @@ class Webhook:
         self._log = log
         self._health = Health()
         self._metrics = Metrics(__version__)
-        self._served = ServedCertificate()
+        self._served = ServedCertificate(clients=_authorities(settings.client_ca))
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
         self._exit_code = 0
@@ -89,7 +98,8 @@ class Webhook:
                 await parts.enter_async_context(client)
             parts.push_async_callback(self._end_tasks)
             view = self._view(client)
-            endpoint = Endpoint(Admission(view.offers, Policy()), view.missing, self._metrics, self._log)
+            admission = Admission(view.offers, Policy())
+            endpoint = Endpoint(admission, view.missing, self._metrics, self._log)
             self._configure(endpoint)
             self._health.require("shutdown", lambda: "ending" if self._stopping.is_set() else None)
             self._health.require("cluster", view.missing)
@@ -100,6 +110,9 @@ class Webhook:
             self._start(view.run())
             self._start(_freeze_when_complete(view))
             https = self._listeners(endpoint.route(), parts)
+            self._metrics.add_source(
+                lambda: memory_metrics(admission.memory.bytes, view.offers.table_bytes, https.heads.size)
+            )
             if await self._before_stopping(self._served.wait()):
                 address = https.start(self._settings.listen)
                 self._log.info("serving", address=str(address), version=__version__)
@@ -252,6 +265,13 @@ class Webhook:
         yield gauge(
             "gpu_webhook_ready", "1 while the webhook calls itself ready.", int(not self._health.missing())
         )
+
+
+def _authorities(path: Path | None) -> str | None:
+    try:
+        return None if path is None else path.read_text()
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"--client-ca: {error}") from error
 
 
 async def _freeze_when_complete(view: LiveView | FileView) -> None:

@@ -13,13 +13,17 @@ from tessera.webhook.http.messages import Limits, Response, Route
 from tessera.webhook.http.parser import Heads
 from tests.webhook.support import request
 
+LOOP = asyncio.new_event_loop()
+
 
 class Paper(asyncio.Transport):
     """A transport that keeps what is written."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.written = b""
         self.closed = False
+        self.paused = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         assert not self.closed
@@ -37,9 +41,10 @@ class Paper(asyncio.Transport):
         return 0
 
     def pause_reading(self) -> None:
-        raise NotImplementedError
+        self.paused = True
 
-    resume_reading = pause_reading
+    def resume_reading(self) -> None:
+        self.paused = False
 
 
 class Forgetful(Heads):
@@ -67,11 +72,17 @@ def talk(listener: Listener, pieces: list[bytes]) -> tuple[bytes, bool]:
     """One client's connection, piece by piece."""
     paper = Paper()
     connection = Connection(listener)
-    connection.connection_made(paper)
-    for piece in pieces:
-        if not paper.closed:
-            connection.data_received(piece)
-    connection.connection_lost(None)
+
+    async def say() -> None:
+        connection.connection_made(paper)
+        for piece in pieces:
+            if not paper.closed:
+                connection.data_received(piece)
+            while paper.paused and not paper.closed:
+                await asyncio.sleep(0)
+        connection.connection_lost(None)
+
+    LOOP.run_until_complete(say())
     return paper.written, paper.closed
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
-from tessera.core.admission import fallback, injection
+from tessera.core.admission import fallback, injection, limits
 from tessera.core.admission.candidates import FallbackPolicy
 from tessera.core.admission.edits import Edit, difference
 from tessera.core.admission.fallback import AsAsked, Question, Unmatched
@@ -30,6 +30,10 @@ MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 # what decisions are made by, beside the GPU type of injection
 OWN_ANNOTATIONS: Final = (POLICY_ANNOTATION, MIN_MEMORY_ANNOTATION, RECORD_ANNOTATION, MIRROR_ANNOTATION)
 MOST_GPUS: Final = 999_999  # of one resource in one container: no node has a million devices
+_MOST_RECORDED: Final = (
+    32  # entries of an earlier record that are kept: ours has one for each of 8 profiles at most
+)
+_INJECTION_STEPS: Final = 100  # for each container: some 30 µs
 WARNING_LENGTH: Final = 120  # kubectl and the API server cut longer ones
 
 
@@ -101,6 +105,7 @@ def decide(pod: Pod, offers: Offers, policy: Policy) -> Decision:
     exempt = why_exempt(pod, offers)
     if exempt is not None:
         return Admit(exempt)
+    limits.check(pod)
     bad = _bad_count(pod, policy.gpu_resources)
     if bad is not None:  # nothing can be computed with it, bound or not
         spared = _spared(Reject("bad_quantity", bad), pod)
@@ -214,6 +219,7 @@ def ask(pod: Pod, asked: Mapping[str, MigProfile], offers: Offers, policy: Polic
     gpu_type = pod.annotations.get(GPU_TYPE_ANNOTATION)
     if gpu_type is None or not policy.gpu_resources:
         return Question(pod, offers, policy.fallback, wishes, asked=asked)
+    work = limits.Work()
     # what injection writes and no node has is warned of, the second time that the pod comes, too
     written = policy.injection.resources(pod.namespace, gpu_type)
 
@@ -223,13 +229,14 @@ def ask(pod: Pod, asked: Mapping[str, MigProfile], offers: Offers, policy: Polic
 
     def fits(by: Mapping[str, str], fitting: Sequence[Offer]) -> bool:
         """Whether what injection adds to a choice still fits on one of its nodes."""
+        work.spend(_INJECTION_STEPS * (len(pod.containers) + len(pod.init_containers)))
         injected = injection.inject(fallback.apply(pod, by), policy.injection)
         if not isinstance(injected, injection.Injected):
             return True
-        holding = set(fallback.usable_offers(pod, offers, policy.fallback, wanted(injected.pod)))
+        holding = set(fallback.usable_offers(pod, offers, policy.fallback, wanted(injected.pod), work))
         return any(one in holding for one in fitting)
 
-    return Question(pod, offers, policy.fallback, wishes, wanted(pod), fits, asked=asked)
+    return Question(pod, offers, policy.fallback, wishes, wanted(pod), fits, asked=asked, work=work)
 
 
 def _unmatched(pod: Pod, outcome: Unmatched, policy: FallbackPolicy) -> _Stage | Reject:
@@ -332,7 +339,8 @@ def _record(pod: Pod, replaced: tuple[tuple[str, str], ...]) -> str:
     entries = [f"{old}->{new}" for old, new in replaced]
     earlier = pod.annotations.get(RECORD_ANNOTATION)
     if earlier:
-        entries = [entry for entry in earlier.split(",") if _is_entry(entry)] + entries
+        kept = earlier.split(",", _MOST_RECORDED)[:_MOST_RECORDED]
+        entries = [entry for entry in kept if _is_entry(entry)] + entries
     return ",".join(dict.fromkeys(entries))
 
 

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tessera.core.admission.candidates import Candidate, FallbackPolicy, Step, Usable, candidates
+from tessera.core.admission.limits import BeyondLimits, Work
 from tessera.core.admission.offers import Needs, Offers
 from tessera.core.admission.wishes import Wishes
 from tessera.core.kubernetes.node import Offer, is_other
@@ -145,6 +146,7 @@ class Question:
         accepts: Accepts | None = None,
         *,
         asked: Mapping[str, MigProfile] | None = None,
+        work: Work | None = None,
     ) -> None:
         """Ask about a pod; `wanted` is what a node must have for it besides GPUs, by default all that it needs."""
         self.asked = asked_profiles(pod) if asked is None else asked
@@ -154,7 +156,8 @@ class Question:
         self._accepts = accepts
         self._needs: dict[tuple[str, ...], Number] = {}
         self.looks = 0
-        self.usable = Usable(usable_offers(pod, offers, policy, self._wanted))
+        self._work = work or Work()
+        self.usable = Usable(usable_offers(pod, offers, policy, self._wanted, self._work))
         # the whole GPUs that the pod asks for besides must be there, whatever is chosen
         self._with_beside = self._with_room(self.usable.offers, WHOLE_GPU, ())
         self._lists: list[list[Candidate]] | None = None
@@ -243,13 +246,19 @@ class Question:
         )
 
     def _too_small(self) -> Iterator[str]:
-        """The needs without any one of which more would be offered."""
-        every = usable_offers(self._pod, self._offers, self._policy, {})
-        if len(every) == len(self.usable.offers):
+        """The needs without any one of which more would be offered; as far as there is time to find out."""
+        try:
+            every = len(self._usable_with({}))
+            if every == len(self.usable.offers):
+                return
+            for resource, need in self._wanted.items():
+                if len(self._usable_with({resource: need})) < every:
+                    yield resource
+        except BeyondLimits:
             return
-        for resource, need in self._wanted.items():
-            if len(usable_offers(self._pod, self._offers, self._policy, {resource: need})) < len(every):
-                yield resource
+
+    def _usable_with(self, wanted: Needs) -> list[Offer]:
+        return usable_offers(self._pod, self._offers, self._policy, wanted, self._work)
 
     # The search for candidates that fit together on one node
 
@@ -300,6 +309,7 @@ class Question:
             if candidate.order > worst or changed > changes or self.looks > _MOST_LOOKS:
                 continue
             self.looks += 1
+            self._work.spend(1 + len(fitting) // 4)
             more = (*chosen, candidate)
             if left := self._narrowed(more, fitting):
                 yield from self._combinations(
@@ -329,9 +339,11 @@ class Question:
         return [one for one in offers if one.count(to) >= need] if need else offers
 
 
-def usable_offers(pod: Pod, offers: Offers, policy: FallbackPolicy, wanted: Needs) -> list[Offer]:
+def usable_offers(
+    pod: Pod, offers: Offers, policy: FallbackPolicy, wanted: Needs, work: Work | None = None
+) -> list[Offer]:
     """What the nodes offer that the pod could be placed on, now or once the autoscaler brings them."""
-    usable = offers.for_pod(pod, wanted, policy.passing_taints)
+    usable = offers.for_pod(pod, wanted, policy.passing_taints, work)
     if policy.autoscaled and not pod.bound_to:
         # a node that could come has any number of what the autoscaler can bring
         usable.append(Offer(tuple((resource, UNLIMITED) for resource in sorted(policy.autoscaled))))

@@ -8,9 +8,11 @@ the largest node of a group; only in between are its nodes looked at one by one.
 one thread, so a decision sees one consistent state.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from sys import getsizeof
 from typing import Final
 
+from tessera.core.admission.limits import Work, weight
 from tessera.core.kubernetes.node import (
     STATED_BY_EVERY_NODE,
     Namespace,
@@ -24,24 +26,33 @@ from tessera.core.kubernetes.pod import Pod, named_nodes
 from tessera.core.kubernetes.quantity import Number
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Taint, label_keys, untolerated
 
-_MOST_TABLES: Final = (
-    64  # sets of label keys kept at a time; clusters use a few, and each costs one walk to make
-)
+# Sets of label keys that are kept: clusters use a few, and each costs one walk over the nodes to make.
+_MOST_TABLES: Final = 64
+_MOST_TABLE_BYTES: Final = 16 * 2**20  # of all of them; six of the largest at 5,000 nodes
+_ROW_BYTES: Final = 300  # of one row, beside its values (tracemalloc)
 
 GRACE: Final = 120.0  # a plugin restarts within seconds, a whole operator within a minute
 Needs = Mapping[str, Number]  # of resources that fallback does not look at
 _Values = tuple[str | None, ...]
+# a term: the steps that one look at it takes, and for each condition where its key stands and what it wants there
+_Conditions = tuple[int, tuple[tuple[int, Callable[[str | None], bool]], ...]]
 _NOTHING: Final[Needs] = {}
 
 
 class _Table:
     """The nodes, grouped by the values of some labels: values → group → how many nodes."""
 
-    __slots__ = ("keys", "rows")
+    __slots__ = ("_own_bytes", "keys", "rows")
 
     def __init__(self, keys: tuple[str, ...]) -> None:
         self.keys = keys
+        self._own_bytes = sum(map(getsizeof, keys))  # a pod's author chose them
         self.rows: dict[_Values, dict[_Group, int]] = {}
+
+    @property
+    def bytes(self) -> int:
+        """About how much memory it takes; the values are the nodes' own."""
+        return self._own_bytes + len(self.rows) * (_ROW_BYTES + 8 * len(self.keys))
 
     def add(self, labels: Mapping[str, str], group: "_Group", by: int) -> None:
         values = tuple(labels.get(key) for key in self.keys)
@@ -102,26 +113,45 @@ class _Group:
 
 
 class _Terms:
-    """Terms of an affinity, found by a value that they want: thousands of them meet thousands of rows."""
+    """Terms of an affinity, found by a value that they want: thousands of rows meet hundreds of terms."""
 
-    __slots__ = ("_any", "_by_value")
+    __slots__ = ("_any", "_by_value", "_work")
 
-    def __init__(self, terms: tuple[NodeSelectorTerm, ...]) -> None:
-        self._any: list[NodeSelectorTerm] = []  # those that want no value: looked at one by one
-        self._by_value: dict[tuple[str, str], list[NodeSelectorTerm]] = {}
+    def __init__(self, keys: tuple[str, ...], terms: tuple[NodeSelectorTerm, ...], work: Work) -> None:
+        at = {key: place for place, key in enumerate(keys)}
+        self._work = work
+        self._any: list[_Conditions] = []  # of those that want no value: looked at one by one
+        self._by_value: dict[int, dict[str, list[_Conditions]]] = {}  # place of the key → value
         for term in dict.fromkeys(terms):
-            wants = next((one for one in term.expressions if one.operator == "In"), None)
-            if wants is None:
-                self._any.append(term)
+            if not term.expressions:  # satisfied by no node
                 continue
+            one = weight(term), tuple((at[each.key], each.matches) for each in term.expressions)
+            wants = next((each for each in term.expressions if each.operator == "In"), None)
+            if wants is None:
+                self._any.append(one)
+                continue
+            found = self._by_value.setdefault(at[wants.key], {})
             for value in wants.values:
-                self._by_value.setdefault((wants.key, value), []).append(term)
+                found.setdefault(value, []).append(one)
 
-    def match(self, labels: Mapping[str, str]) -> bool:
-        """Whether some term is satisfied."""
-        return any(term.matches("", labels) for term in self._any) or any(
-            term.matches("", labels) for item in labels.items() for term in self._by_value.get(item, ())
+    def match(self, values: _Values) -> bool:
+        """Whether some term is satisfied by the values of the keys."""
+        return self._some(self._any, values) or any(
+            value is not None and self._some(found.get(value, ()), values)
+            for place, found in self._by_value.items()
+            for value in (values[place],)
         )
+
+    def _some(self, terms: Iterable[_Conditions], values: _Values) -> bool:
+        spend = self._work.spend
+        for steps, conditions in terms:
+            spend(steps)
+            for place, matches in conditions:
+                if not matches(values[place]):
+                    break
+            else:
+                return True
+        return False
 
 
 class Offers:
@@ -209,45 +239,70 @@ class Offers:
         """Whether some node with GPUs has, or had, any of a resource; of what no node states, nobody knows."""
         return any(resource in one.most or resource in one.unstated for one in self._kinds.values())
 
-    def for_pod(self, pod: Pod, needs: Needs = _NOTHING, passing: tuple[str, ...] = ()) -> list[Offer]:
+    def for_pod(
+        self,
+        pod: Pod,
+        needs: Needs = _NOTHING,
+        passing: tuple[str, ...] = (),
+        work: Work | None = None,
+    ) -> list[Offer]:
         """The distinct offers of the nodes that the pod could ever be placed on, in a fixed order.
 
         `needs` are the pod's, beside GPUs: nodes that could not hold it even if they were empty do not count.
-        `passing` are taints that exclude nobody, beside those that everybody knows.
+        `passing` are taints that exclude nobody, beside those that everybody knows. `work` is what may still be done for
+        this pod: `BeyondLimits` when it is not enough.
         """
-        looked = self._named if _names_nodes(pod) else self._selected
-        found = list(looked(pod, needs, passing))
+        find = self._named if _names_nodes(pod) else self._selected
+        found = list(find(pod, needs, passing, work or Work()))
         if len(found) < 2:
             return found
         return sorted(set(found), key=lambda offer: (offer.counts, offer.card_memory_gb or 0, offer.whole))
 
-    def _named(self, pod: Pod, needs: Needs, passing: tuple[str, ...]) -> Iterator[Offer]:
+    def _named(self, pod: Pod, needs: Needs, passing: tuple[str, ...], work: Work) -> Iterator[Offer]:
         """For pods that name nodes, as a DaemonSet's do: those nodes are looked at one by one."""
         names = {pod.node_name} if pod.node_name else named_nodes(pod.required_terms)
+        steps = _steps(pod, needs)
         for name in names or self._groups:
             group = self._groups.get(name)
-            if group is not None and _could_hold(pod, self._nodes[name], needs, passing):
-                yield group.offer
-
-    def _selected(self, pod: Pod, needs: Needs, passing: tuple[str, ...]) -> Iterator[Offer]:
-        terms = pod.required_terms
-        table = self._table(tuple(sorted(set(label_keys(pod.node_selector, terms)))))
-        for row in self._rows(table, pod.node_selector, terms):
-            for group in row:
-                if group.taints and untolerated(group.taints, pod.tolerations, placed=False, passing=passing):
-                    continue
-                if (
-                    not needs
-                    or group.all_hold(needs)
-                    or (
-                        not group.none_holds(needs)
-                        and any(_could_hold(pod, self._nodes[name], needs, passing) for name in group.names)
-                    )
-                ):
+            if group is not None:
+                work.spend(steps)
+                if _could_hold(pod, self._nodes[name], needs, passing):
                     yield group.offer
 
+    def _selected(self, pod: Pod, needs: Needs, passing: tuple[str, ...], work: Work) -> Iterator[Offer]:
+        terms = pod.required_terms
+        table = self._table(tuple(sorted(set(label_keys(pod.node_selector, terms)))))
+        seen: set[int] = set()  # many rows are of a few groups, which are one object each
+        for row in self._rows(table, pod.node_selector, terms, work):
+            for group in row:
+                if id(group) not in seen:
+                    seen.add(id(group))
+                    if self._holds(group, pod, needs, passing, work):
+                        yield group.offer
+
+    def _holds(self, group: "_Group", pod: Pod, needs: Needs, passing: tuple[str, ...], work: Work) -> bool:
+        """Whether a group that the pod selects is open to it, and some node of it is large enough."""
+        if group.taints:
+            work.spend(1 + len(group.taints) * len(pod.tolerations))
+            if untolerated(group.taints, pod.tolerations, placed=False, passing=passing) is not None:
+                return False
+        if not needs or group.all_hold(needs):
+            return True
+        if group.none_holds(needs):
+            return False
+        steps = _steps(pod, needs)
+        for name in group.names:
+            work.spend(steps)
+            if _could_hold(pod, self._nodes[name], needs, passing):
+                return True
+        return False
+
     def _rows(
-        self, table: _Table, selector: Mapping[str, str], terms: tuple[NodeSelectorTerm, ...] | None
+        self,
+        table: _Table,
+        selector: Mapping[str, str],
+        terms: tuple[NodeSelectorTerm, ...] | None,
+        work: Work,
     ) -> Iterator[dict[_Group, int]]:
         """The rows of a table whose labels a selector and an affinity want."""
         if terms is None:  # equality alone is one look-up
@@ -255,10 +310,11 @@ class Offers:
             if row is not None:
                 yield row
             return
-        wanted = _Terms(terms)
+        wanted = _Terms(table.keys, terms, work)
+        selected = [(place, selector[key]) for place, key in enumerate(table.keys) if key in selector]
+        work.spend(len(table.rows) * (1 + len(selected)))
         for values, row in table.rows.items():
-            labels = {key: value for key, value in zip(table.keys, values, strict=True) if value is not None}
-            if all(labels.get(key) == value for key, value in selector.items()) and wanted.match(labels):
+            if all(values[place] == value for place, value in selected) and wanted.match(values):
                 yield row
 
     def _table(self, keys: tuple[str, ...]) -> _Table:
@@ -267,17 +323,31 @@ class Offers:
             table = _Table(keys)
             for name, group in self._groups.items():
                 table.add(self._nodes[name].labels, group, 1)
-            if (
-                len(self._tables) >= _MOST_TABLES
-            ):  # the least recently used goes; the one without keys always stays
-                del self._tables[next(key for key in self._tables if key)]
-        self._tables[keys] = table
+            self._tables[keys] = table
+            self._shed_tables()
+        else:
+            self._tables[keys] = table
         return table
+
+    def _shed_tables(self) -> None:
+        """Forget the least recently used while there are too many; the one without keys always stays."""
+        size = self.table_bytes
+        while len(self._tables) > _MOST_TABLES or size > _MOST_TABLE_BYTES:
+            oldest = next((keys for keys in self._tables if keys), None)
+            if oldest is None:
+                return
+            size -= self._tables.pop(oldest).bytes
+
+    @property
+    def table_bytes(self) -> int:
+        """About how much memory the tables take."""
+        return sum(table.bytes for table in self._tables.values())
 
     def _count(self, node: Node, group: _Group, by: int) -> None:
         self.version += 1  # nodes that offer nothing are not counted: they come and go unnoticed by decisions
         for table in self._tables.values():
             table.add(node.labels, group, by)
+        self._shed_tables()  # they grow with the cluster
 
 
 def most_of(offers: Iterable[Offer]) -> dict[str, int]:
@@ -292,6 +362,12 @@ def most_of(offers: Iterable[Offer]) -> dict[str, int]:
 
 def _could_hold(pod: Pod, node: Node, needs: Needs, passing: tuple[str, ...]) -> bool:
     return why_excluded(pod, node, passing) is None and why_too_small(needs, node) is None
+
+
+def _steps(pod: Pod, needs: Needs) -> int:
+    """How much work it is to look at one node by itself."""
+    terms = sum(map(weight, pod.required_terms or ()))
+    return 3 + len(needs) + len(pod.node_selector) + len(pod.tolerations) + terms
 
 
 def _names_nodes(pod: Pod) -> bool:

@@ -300,3 +300,12 @@ _WHOLE_CARDS: Final = frozenset(product.shapes[-1].profile for product in PRODUC
 def is_whole_card(profile: MigProfile) -> bool:
     """Whether a device of this profile takes a whole card: every 7g does, known cards or not."""
     return profile.compute == _MOST_COMPUTE or profile in _WHOLE_CARDS
+
+
+# as resource names and records have them
+_KNOWN_LABELS: Final = frozenset(profile.label for product in PRODUCTS for profile in product.profiles)
+
+
+def is_known(label: str) -> bool:
+    """Whether some card has the profile of this name: `1g.10gb.me`."""
+    return label in _KNOWN_LABELS

@@ -21,6 +21,7 @@ _TEXT: Final = re.compile(
     r"(?P<compute>[1-9]\d{0,2})g\.(?P<memory>[1-9]\d{0,5})gb(?P<extras>(?:[+.-][a-z][a-z0-9.]{0,15})?)",
     re.ASCII,
 )
+_LONGEST: Final = 31  # characters that this can match; longer ones are not even remembered
 _ENGINES: Final = {"": 0, "+me": 1, "+gfx": 2, "+me.all": 3}  # the more, the later
 _SHARE: Final = ("+shared", ".shared", "-shared")
 
@@ -41,7 +42,7 @@ class MigProfile:
     @classmethod
     def parse(cls, text: str) -> "MigProfile":
         """Read `1g.10gb`, `1g.10gb+me` or, as resource names have it, `1g.10gb.me`."""
-        profile = _parse(text)
+        profile = _parse(text) if len(text) <= _LONGEST else None
         if profile is None:
             raise InvalidProfile(f"{quoted(text)} is not a MIG profile such as 1g.10gb or 1g.10gb+me")
         return profile
@@ -51,7 +52,8 @@ class MigProfile:
         """The profile behind `nvidia.com/mig-<profile>`; None for any other resource, and for what cannot be one."""
         if not resource.startswith(MIG_PREFIX) or "+" in resource:
             return None
-        return _parse(resource[len(MIG_PREFIX) :])
+        text = resource[len(MIG_PREFIX) :]
+        return _parse(text) if len(text) <= _LONGEST else None
 
     def __str__(self) -> str:
         """The profile as NVIDIA's tools write it: `1g.10gb+me`."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from tessera.core.admission.decision import Admit, Decision, Reject
+from tessera.core.admission.limits import MOST_AMOUNTS, MOST_CONTAINERS, BeyondLimits, at_most
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.text import quoted
@@ -20,6 +21,15 @@ from tessera.protocol.kubernetes.pod import PodIn, PodMetaIn, PodSpecIn, annotat
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
+
+# A review that is smaller can be large in no direction that matters; the usual one has some 6 KiB.
+_SMALL: Final = 16 * 1024
+# What is read of a larger one before it is refused, in bytes. Of annotations the API server takes 256 KiB, which JSON
+# makes larger; the rest is names, resources, selectors and tolerations.
+_MOST_ANNOTATIONS: Final = 512 * 1024
+_MOST_SPEC: Final = 256 * 1024
+# Objects in one review: each may become one here, of some 100 bytes. With managed fields a real one has 2,000.
+_MOST_OBJECTS: Final = 100_000
 
 
 class InvalidReview(InvalidInput):
@@ -50,7 +60,9 @@ class _ReviewIn(msgspec.Struct, gc=False):
 class _RawRequestIn(msgspec.Struct, gc=False):
     uid: str = ""
     kind: _KindIn | None = None
+    namespace: str | None = None
     operation: str = ""
+    subResource: str | None = None  # noqa: N815
     object: msgspec.Raw = ABSENT
 
 
@@ -64,16 +76,22 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(_ReviewIn).decode
 _decode_raw: Final = msgspec.json.Decoder(_RawReviewIn).decode
 _decode_any: Final = decoder(object)
+_UNREAD: Final = PodIn()
 _NO_META: Final = PodMetaIn()
 _NO_SPEC: Final = PodSpecIn()
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
-    """A review's request; `pod` is None when there is no new pod to decide about."""
+    """A review's request; `pod` is None when there is no new pod to decide about.
+
+    What comes from it raises `BeyondLimits` where that would be too much: of a pod with too many objects (`_UNREAD`)
+    nothing was read at all.
+    """
 
     uid: str
     namespace: str
     pod: PodIn | None
+    size: int = 0  # bytes of the whole review
 
     @property
     def name(self) -> str:
@@ -89,6 +107,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         """
         pod = self.pod
         metadata, spec = (pod and pod.metadata) or _NO_META, (pod and pod.spec) or _NO_SPEC
+        if self.size > _SMALL:
+            self._check_size(metadata, spec)
         has = annotations_of(metadata.annotations)
         return (
             self.namespace,
@@ -100,15 +120,33 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
     def read(self) -> Pod:
         """The pod as decisions see it."""
-        return pod_of(self.pod or PodIn(), self.namespace)
+        pod = self.pod or PodIn()
+        metadata, spec = pod.metadata or _NO_META, pod.spec or _NO_SPEC
+        _check_containers(spec)
+        if self.size > _SMALL:
+            self._check_size(metadata, spec)
+            at_most(len(_encode(spec)), _MOST_SPEC, "bytes of resources and selectors")
+            every = (*(spec.initContainers or ()), *(spec.containers or ()))
+            colons = sum(bytes(one.resources).count(b":") for one in every)  # two more in each than amounts
+            at_most(colons - 2 * len(every), MOST_AMOUNTS, "requests and limits")
+        return pod_of(pod, self.namespace)
+
+    def _check_size(self, metadata: PodMetaIn, spec: PodSpecIn) -> None:
+        """Refuse what would be too much to read."""
+        if self.pod is _UNREAD:
+            raise BeyondLimits(f"the review has more than {_MOST_OBJECTS:,} objects")
+        at_most(memoryview(metadata.annotations).nbytes, _MOST_ANNOTATIONS, "bytes of annotations")
+        _check_containers(spec)
 
 
 def decode(body: bytes) -> Request:
     """Read a review; what is no review is refused in one sentence."""
     if not body:
         raise InvalidReview("empty body, expected an AdmissionReview")
+    size = len(body)
+    unread = size > _SMALL and body.count(b"{") > _MOST_OBJECTS
     try:
-        review = _decode(body)
+        review = _decode_raw(body) if unread else _decode(body)
     except RecursionError as error:
         raise InvalidReview("nested too deeply for a Kubernetes object") from error
     except msgspec.ValidationError as error:
@@ -117,10 +155,14 @@ def decode(body: bytes) -> Request:
         raise InvalidReview(f"not JSON: {error}") from error
     request = _checked(review.apiVersion, review.kind, review.request)
     kind = request.kind
-    new_pod = request.operation == "CREATE" and not request.subResource and (kind is None or _is_pod(kind))
-    pod = request.object if new_pod else None
+    new_pod = (
+        request.operation == "CREATE"
+        and not request.subResource
+        and (kind is None or (kind.kind == "Pod" and not kind.group))
+    )
+    pod = (_UNREAD if unread else request.object) if new_pod else None
     metadata = (pod.metadata if pod else None) or _NO_META
-    return Request(request.uid, request.namespace or metadata.namespace or "", pod)
+    return Request(request.uid, request.namespace or metadata.namespace or "", pod, size)
 
 
 def patchable_of(request: Request) -> Any:
@@ -200,13 +242,15 @@ def _not_a_pod(body: bytes, error: msgspec.ValidationError) -> Request:
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):  # no review either
         raise InvalidReview(complaint(error)) from error
     request = _checked(review.apiVersion, review.kind, review.request)
-    if request.operation == "CREATE" and (request.kind is None or _is_pod(request.kind)):
+    if request.operation == "CREATE" and (
+        request.kind is None or (request.kind.kind == "Pod" and not request.kind.group)
+    ):
         raise InvalidReview(complaint(error)) from error
     return Request(request.uid, "", None)
 
 
-def _is_pod(kind: _KindIn) -> bool:
-    return kind.kind == "Pod" and not kind.group
+def _check_containers(spec: PodSpecIn) -> None:
+    at_most(len(spec.containers or ()) + len(spec.initContainers or ()), MOST_CONTAINERS, "containers")
 
 
 def _shown(text: str) -> str:

@@ -19,10 +19,9 @@ from tessera.core.kubernetes.scheduling import Taint
 
 _T = TypeVar("_T")
 _Texts = dict[str, str] | None
+ABSENT: Final = msgspec.Raw(b"")  # a raw field that is not there
 AmountsIn = dict[str, str | int | float] | None
 
-
-ABSENT: Final = msgspec.Raw(b"")  # a raw field that is not there
 _UNREADABLE: Final = (RecursionError, msgspec.MsgspecError, UnicodeDecodeError)
 
 

@@ -18,10 +18,16 @@ class InvalidCertificate(InvalidInput):
 class ServedCertificate:
     """What the server shows to the next client that connects."""
 
-    __slots__ = ("_context", "_present")
+    __slots__ = ("_clients", "_context", "_present")
 
-    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+    def __init__(self, context: ssl.SSLContext | None = None, clients: str | None = None) -> None:
+        """Serve this; `clients` are the authorities (PEM) whose certificates clients must show, if they must."""
         self._context = context
+        self._clients = clients
+        if clients is not None:
+            _require(
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), clients
+            )  # which says now what is wrong with them
         self._present = asyncio.Event()
 
     @property
@@ -42,8 +48,18 @@ class ServedCertificate:
 
     def change(self, context: ssl.SSLContext) -> None:
         """Serve this from the next connection on; those that are open stay as they are."""
+        if self._clients is not None:
+            _require(context, self._clients)
         self._context = context
         self._present.set()
+
+
+def _require(context: ssl.SSLContext, authorities: str) -> None:
+    try:
+        context.load_verify_locations(cadata=authorities)
+    except (ssl.SSLError, ValueError) as error:
+        raise InvalidCertificate("no certificates of client authorities in PEM") from error
+    context.verify_mode = ssl.CERT_REQUIRED
 
 
 def server_context(certificate: bytes, key: bytes) -> ssl.SSLContext:

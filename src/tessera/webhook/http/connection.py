@@ -1,33 +1,47 @@
 """HTTP/1.1 on one connection: bytes in, a handler called, one write out.
 
-A connection never blocks and never waits: handlers are functions of microseconds, so requests that were pipelined
-are answered in their order, one after the other, and there is nothing to cancel. What may go wrong on the way in
-has a limit (`Limits`) and a response; what cannot be answered is closed cleanly.
+A connection never blocks: handlers are functions of microseconds, so requests that were pipelined are answered in their
+order, one after the other, and there is nothing to cancel. Large ones and many at once take turns with those of other
+connections (`Turns`), and until then nothing more is read. What may go wrong on the way in has a limit (`Limits`) and a
+response; what cannot be answered is closed cleanly.
 """
 
 import asyncio
+from collections import deque
+from collections.abc import Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Final, cast
 
-from tessera.webhook.http.messages import CONTINUE, MIB, TEXT, Response
+from tessera.webhook.http.messages import CONTINUE, TEXT, Response
 from tessera.webhook.http.parser import Continue, Event, Parser, Refusal, Request
 
 if TYPE_CHECKING:  # a listener makes connections
     from tessera.webhook.http.listener import Listener
 
-_MOST_UNREAD: Final = 8 * MIB  # more than any one response
+_SMALL: Final = 16 * 1024  # bytes of a body: what is not larger is decided in a few milliseconds at most
+_EVENT_BYTES: Final = 100  # of one that waits, beside its body
+_COSTLY_SECONDS: Final = 0.001  # a decision takes a tenth of it
 _FAULT: Final = Response(500, b"internal error\n", TEXT)
 
 
 class Connection(asyncio.Protocol):
     """One client: at most one request being read, responses going out."""
 
-    __slots__ = ("_listener", "_parser", "_stalled", "_transport", "busy", "deadline", "ended")
+    __slots__ = (
+        "_costly", "_listener", "_parser", "_pending", "_stalled", "_transport",
+        "address", "busy", "deadline", "ended", "held", "served",
+    )  # fmt: skip
 
     def __init__(self, listener: "Listener") -> None:
         self._listener = listener
         self._parser: Parser  # from the handshake to the end, as the transport
         self._transport: asyncio.Transport
         self._stalled = False  # the client does not take what is written
+        self._costly = False  # its last request took long, and the next one may
+        self._pending: deque[Event] | None = None  # what waits for its turn; meanwhile nothing is read
+        self.address = ""  # of the client
+        self.held = 0  # bytes of requests that are not answered yet
+        self.served = False  # has had a request answered: not a client that only takes room
         self.busy = False  # a request has begun and is not answered yet
         self.deadline: float  # loop time
         self.ended = False  # the last response has been written: whatever still comes is thrown away
@@ -39,22 +53,84 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self.deadline = listener.now + listener.limits.idle_seconds  # not from before the handshake
         self._parser = Parser(listener.routes, listener.limits, listener.heads)
+        peer = transport.get_extra_info("peername")
+        self.address = peer[0] if isinstance(peer, tuple) else ""
         listener.join(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.ended = True
-        self._listener.connections.discard(self)
+        self._leave()
         # The transport refers to us, and we to it: nothing should wait for the garbage collector.
         self._parser.close()
         del self._parser, self._transport
 
     def data_received(self, data: bytes) -> None:
-        events = () if self.ended else self._parser.feed(data)
-        for event in events:
-            self._take(event)
-        if not self.ended and not self.busy and self._parser.reading:
+        if self.ended:
+            return
+        events = self._parser.feed(data)
+        if len(events) == 1 and not self._waits and _is_small(events[0]):  # nearly always
+            begun = perf_counter()
+            self._take(events[0])
+            self._costly = perf_counter() - begun > _COSTLY_SECONDS
+        elif events:
+            self._wait(events)
+        reading = self._parser.reading
+        if reading or self.held:
+            self.hold()
+        if reading and not self.busy and not self.ended:
             self.busy = True
             self.deadline = self._listener.now + self._listener.limits.request_seconds
+
+    def go_on(self) -> None:
+        """Answer what waits, as long as there is time."""
+        turns, pending = self._listener.turns, self._pending
+        if pending is None:  # it has gone, or had its turn
+            return
+        while pending and not self.ended and not self._stalled:
+            turns.begin()
+            self._take(pending.popleft())
+            self._costly = turns.end() > _COSTLY_SECONDS
+            self.busy = self.busy or bool(pending)
+            if pending and not turns.free and not self._stalled:
+                turns.wait(self)
+                return
+        if not pending and not self.ended:
+            self._pending = None
+            self.hold()
+            if not self._stalled:
+                turns.begin()  # what came meanwhile is read at once
+                self._transport.resume_reading()
+                turns.end()
+                self.hold()
+
+    @property
+    def _waits(self) -> bool:
+        """Whether its next request has to wait for its turn."""
+        return self._costly or self._stalled or self._pending is not None
+
+    def _wait(self, events: Sequence[Event]) -> None:
+        """Take turns with the other connections; while it waits, a client is not read from."""
+        if self._pending is not None:
+            self._pending.extend(events)
+            return
+        self._pending = deque(events)
+        self._transport.pause_reading()
+        if self._stalled:
+            return
+        if self._listener.turns.free:
+            self.go_on()
+        else:
+            self.busy = True
+            self._listener.turns.wait(self)
+
+    def hold(self) -> None:
+        """Tell the listener how many bytes are kept for requests that are not answered."""
+        held: int = self._transport.get_extra_info("unread", 0)
+        if self._parser.reading:
+            held += self._parser.held
+        for one in self._pending or ():
+            held += _EVENT_BYTES + (len(one.body) if isinstance(one, Request) else 0)
+        self._listener.hold(self, 0 if self.ended else held)
 
     def eof_received(self) -> None:
         """The client will send no more, but may still read: the transport closes once all is written."""
@@ -68,7 +144,10 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._stalled = False
-        self._transport.resume_reading()
+        if self._pending is None:
+            self._transport.resume_reading()
+        else:
+            self._listener.turns.wait(self)
         if not self.busy and not self.ended:
             self.deadline = self._listener.now + self._listener.limits.idle_seconds
 
@@ -78,6 +157,8 @@ class Connection(asyncio.Protocol):
         """The deadline has passed."""
         if self.ended or self._transport.get_write_buffer_size():
             self.abort()
+        elif self._pending and not self._stalled:  # it waits for us, not we for it
+            self.deadline = self._listener.now + self._listener.limits.request_seconds
         elif self.busy:
             self._listener.tally.timeouts += 1
             self._take(self._parser.refuse(408, "the request did not arrive in time"))
@@ -89,11 +170,22 @@ class Connection(asyncio.Protocol):
         if not self.busy and not self.ended and self.deadline - self._listener.limits.idle_seconds <= since:
             self._end()
 
+    def refuse(self) -> None:
+        """Give up what has come of this client: there is no room for it."""
+        if self._stalled or self._pending:
+            self.abort()
+        else:
+            self._take(self._parser.refuse(503, "too much is being read at once, try again"))
+
     def abort(self) -> None:
         """End now, whatever is still to be sent."""
         self.ended = True
-        self._listener.connections.discard(self)
+        self._leave()
         self._transport.abort()
+
+    def _leave(self) -> None:
+        self._listener.leave(self)
+        self._pending = None
 
     # From an event to a response
 
@@ -108,6 +200,7 @@ class Connection(asyncio.Protocol):
                 listener.tally.faults += 1
                 listener.on_fault(error)
                 response = _FAULT
+            self.served = True
             self._respond(response, event.method, last=listener.draining or not event.keep_alive)
         elif isinstance(event, Refusal):
             listener.tally.bad_requests += 1
@@ -122,11 +215,7 @@ class Connection(asyncio.Protocol):
         """Answer the request; after the last response close, unless the request is not `whole`, see below."""
         listener = self._listener
         self.busy = False
-        if not self._stalled:  # else it has been given its time, and this is one of many that came at once
-            self.deadline = listener.now + listener.limits.idle_seconds
-        elif self._transport.get_write_buffer_size() > _MOST_UNREAD:
-            self.abort()
-            return
+        self.deadline = listener.now + listener.limits.idle_seconds
         listener.send(self._transport, response.encode(method, last=last), at_once=last)
         if last and whole:
             self._end()
@@ -134,12 +223,26 @@ class Connection(asyncio.Protocol):
             # Closing with unread bytes resets the connection, and the client might never see the response. So the
             # rest is read and thrown away until the client leaves, or has had its time.
             self.ended = True
-            self.deadline = listener.now + listener.limits.linger_seconds
+            self._rest()
 
     def _end(self) -> None:
         """Close, as soon as all is written."""
         listener = self._listener
         listener.flush()  # its own last response may still be waiting for the others'
         self.ended = True
-        self.deadline = listener.now + listener.limits.linger_seconds
+        self._rest()
         self._transport.close()
+
+    def _rest(self) -> None:
+        """After the last response: keep nothing, and read on until the client has gone."""
+        listener = self._listener
+        self.deadline = listener.now + listener.limits.linger_seconds
+        listener.hold(self, 0)
+        if self._pending is not None:
+            self._pending = None
+            if not self._stalled:
+                self._transport.resume_reading()
+
+
+def _is_small(event: Event) -> bool:
+    return not isinstance(event, Request) or len(event.body) <= _SMALL

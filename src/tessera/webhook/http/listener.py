@@ -10,6 +10,7 @@ import asyncio
 import errno
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -18,6 +19,7 @@ from tessera.webhook.http.connection import Connection
 from tessera.webhook.http.messages import MIB, Limits, Route, Tally
 from tessera.webhook.http.parser import Heads
 from tessera.webhook.http.tls import TlsTransport
+from tessera.webhook.http.turns import Turns
 
 _BATCH: Final = 16  # connections accepted in a row before requests have their turn again
 _SWEEP_SECONDS: Final = 1.0
@@ -45,6 +47,8 @@ class Listener:
         self.heads = Heads()
         self.handshakes: set[TlsTransport] = set()  # accepted, not yet through the handshake
         self.connections: set[Connection] = set()
+        self.turns = Turns()
+        self.held = 0  # bytes of requests that are not answered yet
         self.draining = False
         self.now = 0.0  # loop time, at most a sweep old: exact enough for timeouts and free to read
         self._tls = tls
@@ -163,18 +167,49 @@ class Listener:
         return connection if self._tls is None else TlsTransport(self, self._tls(), connection)
 
     def arrive(self, handshake: TlsTransport) -> None:
-        """Let in a client that has yet to shake hands; at the limit, the one that has taken longest for it goes."""
+        """Let in a client that has yet to shake hands.
+
+        At the limit one goes: of the address that has most of them, the one that has taken longest.
+        """
         if len(self.handshakes) >= self.limits.connections:
             self.tally.refused += 1
-            min(self.handshakes, key=lambda one: one.deadline).abort()
+            share = Counter(one.address for one in self.handshakes)
+            min(self.handshakes, key=lambda one: (-share[one.address], one.deadline)).abort()
         self.handshakes.add(handshake)
 
     def join(self, connection: Connection) -> None:
-        """Let in a client that may ask; at the limit, the one idle longest goes, or else the one sending longest."""
+        """Let in a client that may ask.
+
+        At the limit one goes: one that never had a request answered before one that had, then one of the address that
+        has most of them; of these the one idle longest, or else the one sending longest.
+        """
         if len(self.connections) >= self.limits.connections:
             self.tally.refused += 1
-            min(self.connections, key=lambda one: (one.busy, one.deadline)).abort()
+            share = Counter(one.address for one in self.connections)
+            min(
+                self.connections, key=lambda one: (one.served, -share[one.address], one.busy, one.deadline)
+            ).abort()
         self.connections.add(connection)
+
+    def leave(self, connection: Connection) -> None:
+        """A client has gone."""
+        self.connections.discard(connection)
+        self.hold(connection, 0)
+
+    def hold(self, connection: Connection, held: int) -> None:
+        """A connection keeps so many bytes of requests. When all keep too many, some are refused.
+
+        First of clients that never had one answered, then of the address that sends most; of these the largest.
+        """
+        self.held += held - connection.held
+        connection.held = held
+        while self.held > self.limits.reading_bytes:
+            reading = [one for one in self.connections if one.held]
+            share: Counter[str] = Counter()
+            for one in reading:
+                share[one.address] += one.held
+            self.tally.crowded_out += 1
+            max(reading, key=lambda one: (not one.served, share[one.address], one.held)).refuse()
 
     # Sending
 

@@ -79,6 +79,8 @@ class Limits:
     handshake_seconds: float = 10.0
     linger_seconds: float = 2.0  # after a refusal: time for the client to read it before the connection goes
     connections: int = 1024  # about 40 KiB each after large reviews
+    # Of all requests that are being read: three of the largest, or a thousand of the usual ones.
+    reading_bytes: int = 24 * MIB
 
 
 @dataclass(slots=True)
@@ -88,6 +90,7 @@ class Tally:
     accepted: int = 0
     handshake_failures: int = 0
     refused: int = 0  # connections turned away or ended to make room
+    crowded_out: int = 0  # requests refused because too much was being read
     timeouts: int = 0
     bad_requests: int = 0  # 4xx answered by the server itself
     faults: int = 0  # exceptions that escaped a handler

@@ -5,6 +5,7 @@ what they say, and the same bytes again are a request without going through http
 """
 
 from collections.abc import Mapping, Sequence
+from sys import getsizeof
 from typing import Final, TypeAlias, cast
 
 import httptools
@@ -15,6 +16,7 @@ from tessera.webhook.http.messages import JSON, TEXT, Limits, Response, Route, p
 _HEAD_END: Final = b"\r\n\r\n"
 _MOST_HEADS: Final = 1024  # kept at a time; those of an API server differ in nothing but the body's length
 _LONGEST_HEAD: Final = 1024  # bytes
+_HEAD_OVERHEAD: Final = 200  # bytes of one that is kept, beside its own (tracemalloc)
 # Added for each header, as HTTP/2 counts a header list: it limits the number along with the size.
 _HEADER_OVERHEAD: Final = 32
 
@@ -50,6 +52,11 @@ Event: TypeAlias = Request | Refusal | Continue | Upgrade
 
 class Heads(dict[bytes, tuple[Route, int]]):
     """Heads that were read, and what they say: the route, and how long the body is. Shared by connections."""
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory they take."""
+        return sum(map(getsizeof, self)) + len(self) * _HEAD_OVERHEAD
 
     def learn(self, head: bytes, route: Route, length: int) -> None:
         """Keep what a head says."""
@@ -120,6 +127,11 @@ class Parser:
         if events:
             self._events = []  # an idle connection keeps no bodies
         return events
+
+    @property
+    def held(self) -> int:
+        """Bytes that are kept of the request that is being read."""
+        return len(self._body) + self._header_bytes + self._unclaimed
 
     def refuse(self, status: int, sentence: str) -> Refusal:
         """Give up the request that is being read."""

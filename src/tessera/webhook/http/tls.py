@@ -21,7 +21,8 @@ class TlsTransport(asyncio.Protocol, asyncio.Transport):
     """A protocol to the socket's transport, a transport to the connection."""
 
     __slots__ = (
-        "_closing", "_connection", "_incoming", "_listener", "_outgoing", "_shaken", "_tls", "_transport", "deadline",
+        "_closing", "_connection", "_incoming", "_listener", "_outgoing", "_paused", "_reading", "_shaken", "_tls", "_transport",
+        "_unread", "address", "deadline",
     )  # fmt: skip
 
     def __init__(self, listener: "Listener", context: ssl.SSLContext, connection: Connection) -> None:
@@ -33,17 +34,27 @@ class TlsTransport(asyncio.Protocol, asyncio.Transport):
         self._transport: asyncio.Transport
         self._shaken = False
         self._closing = False
+        self._paused = False  # by the connection
+        self._reading = False  # records are being passed on, further up the stack
+        self._unread = b""  # what came meanwhile, as it came
+        self.address = ""  # of the client
         self.deadline = listener.now + listener.limits.handshake_seconds
 
     # The network's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.address = peer[0] if isinstance(peer, tuple) else ""
         self._listener.arrive(self)
 
     def data_received(self, data: bytes) -> None:
         # Piece by piece: the buffers of OpenSSL grow with what is put in, and never shrink.
         for at in range(0, len(data), _RECORD):
+            if self._paused:
+                self._unread += data[at:]
+                cast(Connection, self._connection).hold()
+                return
             self._incoming.write(data[at : at + _RECORD])
             if self._closing:
                 self._discard()
@@ -97,11 +108,28 @@ class TlsTransport(asyncio.Protocol, asyncio.Transport):
 
     def pause_reading(self) -> None:
         """Take nothing more from the client."""
+        self._paused = True
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Go on."""
-        self._transport.resume_reading()
+        """Go on, first with what had come already."""
+        self._paused = False
+        if self._reading:  # and does so by itself
+            self._transport.resume_reading()
+            return
+        if self._shaken and not self._closing:
+            self._read()
+        if not self._paused:
+            unread, self._unread = self._unread, b""
+            self.data_received(unread)
+        if not self._paused:
+            self._transport.resume_reading()
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        """What the socket's transport knows; and `unread`, how many bytes wait to be read here."""
+        if name == "unread":
+            return len(self._unread)
+        return self._transport.get_extra_info(name, default)
 
     def is_closing(self) -> bool:
         """Whether nothing more can be written."""
@@ -149,7 +177,16 @@ class TlsTransport(asyncio.Protocol, asyncio.Transport):
     def _read(self) -> None:
         """Pass on what has arrived in whole records."""
         connection = cast(Connection, self._connection)
-        while self._incoming.pending and not self._closing:
+        self._reading = True
+        try:
+            self._read_records(connection)
+        finally:
+            self._reading = False
+        if self._outgoing.pending:  # TLS has something to say for itself, such as a new key
+            self._flush()
+
+    def _read_records(self, connection: Connection) -> None:
+        while self._incoming.pending and not self._closing and not self._paused:
             try:
                 data = self._tls.read(_RECORD)
             except ssl.SSLWantReadError:
@@ -162,8 +199,6 @@ class TlsTransport(asyncio.Protocol, asyncio.Transport):
                 self._end()
                 return
             connection.data_received(data)
-        if self._outgoing.pending:  # TLS has something to say for itself, such as a new key
-            self._flush()
 
     def _end(self) -> None:
         """The client will send no more."""

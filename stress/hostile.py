@@ -1,0 +1,367 @@
+"""Pods that nobody needs: as large in every direction as the API server lets a tenant make them, and larger.
+
+The corpus is what the tests, the fuzzer (`make fuzz`) and the soak (`make soak`) attack with. Each pod is a review's body.
+
+    python -m stress.hostile          how long each one keeps the webhook busy, and how much memory it leaves behind
+"""
+
+import gc
+import json
+import os
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from tessera.core.admission.offers import Offers
+from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.node import Node
+from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.scheduling import Taint
+from tessera.protocol.admission import review
+from tessera.protocol.configuration import webhook as config
+from tessera.serving.logs import Log
+from tessera.webhook.endpoint import Admission, Endpoint
+from tessera.webhook.metrics import Metrics
+
+MIG: Final = "nvidia.com/mig-"
+V100: Final = {"task.bkbcs.tencent.com/gpu-type": "V100"}
+HOST: Final = "kubernetes.io/hostname"
+CONFIG: Final = """
+injection:
+  resourceMap:
+    V100:
+      nvidia.com/gpu: &list
+        resourceList: [{name: cpu, coefficient: 4}, {name: memory, coefficient: 8, unit: Gi}, {name: rdma/hca, coefficient: 1}]
+      nvidia.com/mig-1g.10gb: *list
+"""
+Document = dict[str, Any]
+
+
+def body(spec: Document, annotations: Mapping[str, str] | None = None, uid: str = "u") -> bytes:
+    """A review of a pod that is created."""
+    request = {
+        "uid": uid,
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "operation": "CREATE",
+        "namespace": "team",
+        "object": {"metadata": {"name": "p", "annotations": dict(annotations or {})}, "spec": spec},
+    }
+    whole = {"apiVersion": review.API_VERSION, "kind": review.KIND, "request": request}
+    return json.dumps(whole, separators=(",", ":")).encode()
+
+
+def container(number: int, limits: Document | None = None, **more: Any) -> Document:
+    """A container as the API server sends it."""
+    both = {"requests": limits, "limits": limits} if limits else {}
+    return {"name": f"c{number}", "image": "x", "resources": both, **more}
+
+
+def asks(profile: str = "2g.20gb", count: int = 1) -> list[Document]:
+    """One container that asks for a slice."""
+    return [container(0, {MIG + profile: str(count)})]
+
+
+def required(*terms: Document) -> Document:
+    """Node affinity with these terms."""
+    selector = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    return {"nodeAffinity": selector}
+
+
+def expression(key: str, operator: str, *values: str) -> Document:
+    """One condition of a term."""
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+def profiles(count: int) -> list[str]:
+    """So many different profiles, none of which exists."""
+    return [f"{1 + n % 999}g.{1 + n}gb" for n in range(count)]
+
+
+def _term(field: str, *expressions: Document) -> Document:
+    return {field: list(expressions)}
+
+
+def _scattered(count: int, operator: str, keys: int) -> Document:
+    terms = (_term("matchExpressions", expression(f"k{n % keys}", operator, f"v{n}")) for n in range(count))
+    return {"containers": asks(), "affinity": required(*terms)}
+
+
+def _sidecars(count: int, names: int) -> Document:
+    """Init containers of both kinds, each with resources of its own: every moment is different."""
+    init = [
+        container(n, {f"example.com/r{n % names}": "1"}, **({"restartPolicy": "Always"} if n % 2 else {}))
+        for n in range(count)
+    ]
+    return {"initContainers": init, "containers": asks()}
+
+
+def _together(several: list[str]) -> Document:
+    """Profiles that nearly fit together: the search for a node has the most to try."""
+    return {"containers": [container(n, {MIG + one: "1"}) for n, one in enumerate(several)]}
+
+
+CORPUS: Final[Mapping[str, Callable[[], bytes]]] = {
+    "4,000 GPU containers, injected": lambda: body(
+        {"containers": [container(n, {"nvidia.com/gpu": "1"}) for n in range(4000)]}, V100
+    ),
+    "4,000 slices, rewritten and injected": lambda: body(
+        {"containers": [container(n, {MIG + "2g.20gb": "1"}) for n in range(4000)]}, V100
+    ),
+    "200 GPU containers, injected": lambda: body(
+        {"containers": [container(n, {"nvidia.com/gpu": "1"}) for n in range(200)]}, V100
+    ),
+    "200 slices, rewritten and injected": lambda: body(
+        {"containers": [container(n, {MIG + "1g.5gb": "0" if n else "1"}) for n in range(200)]}, V100
+    ),
+    "6,000 profiles": lambda: body(
+        {"containers": [container(n, {MIG + one: "1"}) for n, one in enumerate(profiles(6000))]}
+    ),
+    "6,000 profiles in one container": lambda: body(
+        {"containers": [container(0, dict.fromkeys((MIG + one for one in profiles(6000)), "1"))]}
+    ),
+    "8 profiles that exist": lambda: body(
+        _together(["1g.5gb", "1g.10gb", "1g.20gb", "2g.10gb", "2g.20gb", "3g.20gb", "3g.40gb", "4g.40gb"]),
+        V100,
+    ),
+    "10,000 terms, In": lambda: body(_scattered(10_000, "In", 1)),
+    "10,000 terms, NotIn": lambda: body(_scattered(10_000, "NotIn", 1)),
+    "10,000 terms, In, of 1,000 keys": lambda: body(_scattered(10_000, "In", 1000)),
+    "500 terms, NotIn, DoesNotExist": lambda: body(
+        {
+            "containers": asks(),
+            "affinity": required(
+                *(
+                    _term(
+                        "matchExpressions",
+                        expression(HOST, "DoesNotExist"),
+                        expression(f"k{n % 14}", "NotIn", f"v{n}"),
+                    )
+                    for n in range(500)
+                )
+            ),
+        }
+    ),
+    "450 terms that begin alike": lambda: body(
+        {
+            "containers": asks(),
+            "affinity": required(
+                *(
+                    _term("matchExpressions", expression("zone", "In", "a"), expression(HOST, "In", f"x{n}"))
+                    for n in range(450)
+                )
+            ),
+        }
+    ),
+    "4,900 values": lambda: body(
+        {
+            "containers": asks(),
+            "affinity": required(
+                _term("matchExpressions", expression(HOST, "NotIn", *(f"v{n}" for n in range(4900))))
+            ),
+        }
+    ),
+    "20,000 values": lambda: body(
+        {
+            "containers": asks(),
+            "affinity": required(
+                _term("matchExpressions", expression(HOST, "NotIn", *(f"v{n}" for n in range(20_000))))
+            ),
+        }
+    ),
+    "10,000 matchFields": lambda: body(
+        {
+            "containers": asks(),
+            "affinity": required(
+                *(_term("matchFields", expression("metadata.name", "NotIn", f"v{n}")) for n in range(10_000))
+            ),
+        }
+    ),
+    "400 named nodes": lambda: body(
+        {
+            "containers": asks(),
+            "affinity": required(
+                *(_term("matchFields", expression("metadata.name", "In", f"n{n}")) for n in range(400))
+            ),
+        }
+    ),
+    "10,000 named nodes": lambda: body(
+        {
+            "containers": asks(),
+            "affinity": required(
+                *(_term("matchFields", expression("metadata.name", "In", f"n{n}")) for n in range(10_000))
+            ),
+        }
+    ),
+    "39,000 containers with requests only": lambda: body(
+        {"containers": [container(n) | {"resources": {"requests": {"cpu": "1m"}}} for n in range(39_000)]}
+    ),
+    "400 init containers and sidecars": lambda: body(_sidecars(400, 400)),
+    "199 init containers and sidecars, 60 resources": lambda: body(_sidecars(199, 60)),
+    "5,000 resources in one container": lambda: body(
+        {
+            "containers": [
+                container(0, {MIG + "2g.20gb": "1", **{f"example.com/r{n}": "1" for n in range(5000)}})
+            ]
+        }
+    ),
+    "60 resources that no node has": lambda: body(
+        {
+            "containers": [
+                container(0, {MIG + "2g.20gb": "1", **{f"example.com/r{n}": "1" for n in range(60)}})
+            ]
+        }
+    ),
+    "a profile's name of 300 KiB": lambda: body(
+        {"containers": [container(0, {MIG + "1g." + "9" * 300_000 + "gb": "1"})]}
+    ),
+    "a container's name of 300 KiB": lambda: body(
+        {"containers": [container(0, {MIG + "2g.20gb": "-1"}) | {"name": "n" * 300_000}]}
+    ),
+    "a resource's name of 200 KiB": lambda: body(
+        {"containers": [container(0, {MIG + "2g.20gb": "1", "a" * 200_000 + ".example.com/x": "1"})]}
+    ),
+    "5,000 tolerations": lambda: body(
+        {
+            "containers": asks(),
+            "tolerations": [
+                {"key": f"k{n}", "operator": "Exists", "effect": "NoSchedule"} for n in range(5000)
+            ],
+        }
+    ),
+    "200 tolerations": lambda: body(
+        {
+            "containers": asks(),
+            "nodeSelector": {"zone": "a"},
+            "tolerations": [{"key": "dedicated", "operator": "Equal", "value": f"v{n}"} for n in range(200)],
+        }
+    ),
+    "15 selected labels": lambda: body(
+        {
+            "containers": asks(),
+            "nodeSelector": {f"k{n}": "v" for n in range(14)},
+            "affinity": required(_term("matchExpressions", expression(HOST, "NotIn", "v"))),
+        }
+    ),
+    "5,000 selected labels": lambda: body(
+        {"containers": asks(), "nodeSelector": {f"k{n}": "v" for n in range(5000)}}
+    ),
+    "10,000 annotations": lambda: body({"containers": asks()}, {f"k{n}": "v" * 10 for n in range(10_000)}),
+    "a record of 250 KiB": lambda: body(
+        {"containers": asks()},
+        {"gpu-webhook.k8s.io/fallback": ",".join(f"{n % 900 + 1}g.{n + 1}gb->1g.5gb" for n in range(12_000))},
+    ),
+    "a GPU type of 250 KiB": lambda: body(
+        {"containers": asks()}, {"task.bkbcs.tencent.com/gpu-type": "T" * 250_000}
+    ),
+    "quantities of thousands of digits": lambda: body(
+        {"containers": [container(n, {"cpu": "9" * 5000}) for n in range(50)]}
+    ),
+    "quantities of 120 digits": lambda: body(
+        {
+            "containers": [
+                container(
+                    n, {MIG + "2g.20gb": "1", "cpu": f"{n:03}" + "9" * 110 + "m", "memory": f"1.{n}e900"}
+                )
+                for n in range(150)
+            ]
+        },
+        V100,
+    ),
+    "needs between the smallest and the largest node": lambda: body(
+        {
+            "containers": [container(0, {MIG + "2g.20gb": "1", "cpu": "40", "memory": "1Gi"})],
+            "nodeSelector": {"zone": "b"},
+            "tolerations": [{"key": f"k{n}", "operator": "Exists"} for n in range(60)],
+        }
+    ),
+    "empty containers, 6.6 MiB": lambda: body({"containers": "LIST"}).replace(
+        b'"LIST"', b"[" + b"{}," * 2_300_000 + b"{}]"
+    ),
+    "tolerations of one letter, 6 MiB": lambda: body({"containers": asks(), "tolerations": "LIST"}).replace(
+        b'"LIST"', b"[" + b"{}," * 2_000_000 + b"{}]"
+    ),
+    "annotations of one letter, 6 MiB": lambda: body({"containers": asks()}, {"LIST": ""}).replace(
+        b'"LIST":""', b",".join(b'"%d":""' % n for n in range(500_000))
+    ),
+    "values of one letter, 6 MiB": lambda: body(
+        {"containers": asks(), "affinity": required(_term("matchExpressions", expression("a", "In", "LIST")))}
+    ).replace(b'"LIST"', b",".join([b'"ab"'] * 1_200_000)),
+}
+
+
+def cluster(nodes: int) -> Offers:
+    """Nodes of several kinds, with labels, taints and sizes that differ."""
+    offered = ("1g.10gb", "1g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")
+
+    def one(number: int) -> Node:
+        has = {
+            MIG + offered[number % 5]: 1 + number % 7,
+            MIG + offered[(number + 1) % 5]: 1,
+            "cpu": 32 + number % 32,
+        }
+        if number % 7 == 0:
+            has["nvidia.com/gpu"] = 8
+        labels = {"zone": "abcd"[number % 4], HOST: f"n{number}", "nvidia.com/gpu.product": f"P{number % 5}"}
+        taints = (Taint("dedicated", f"team{number % 3}"),) if number % 6 == 0 else ()
+        amounts = {name: Quantity.parse(str(count)) for name, count in has.items()}
+        return Node(f"n{number}", labels, taints, amounts | {"memory": Quantity.parse("64Gi")})
+
+    return Offers(map(one, range(nodes)))
+
+
+def endpoint(admission: Admission, metrics: Metrics | None = None) -> Endpoint:
+    """The handler that the server calls."""
+    log = Log(fd=os.open(os.devnull, os.O_WRONLY))
+    return Endpoint(admission, lambda: None, metrics or Metrics("stress"), log)
+
+
+def parsing(octets: bytes) -> float:
+    """Seconds that reading a body alone takes, whatever is decided about it."""
+    begun = time.thread_time()
+    try:
+        msgspec.json.decode(octets, type=msgspec.Raw)
+        review.decode(octets)
+    except InvalidInput:
+        return time.thread_time() - begun  # what is refused has been read, too
+    return time.thread_time() - begun
+
+
+def measured(nodes: int) -> Iterator[tuple[str, int, float, float, int, int]]:
+    """For each pod: its size, seconds of reading and of the rest, bytes at the peak and bytes left behind."""
+    admission = Admission(cluster(nodes), config.parse(CONFIG).policy)
+    handler = endpoint(admission)
+    for name, make in CORPUS.items():
+        octets = make()
+        read = min(parsing(octets) for _ in range(3))
+        spent = []
+        for _ in range(3):
+            admission.policy = admission.policy  # forgets what it has decided
+            begun = time.thread_time()
+            handler.handle(octets)
+            spent.append(time.thread_time() - begun)
+        admission.policy = admission.policy
+        gc.collect()
+        tracemalloc.start()
+        handler.handle(octets)
+        gc.collect()
+        left, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        yield name, len(octets), read, max(0.0, min(spent) - read), peak, left
+
+
+def main(nodes: int = 1000) -> None:
+    """Print what each attack costs."""
+    print(
+        f"{'attack, at ' + str(nodes) + ' nodes':55} {'KiB':>7} {'reading':>9} {'the rest':>9} {'peak MiB':>9} {'left KiB':>9}"
+    )
+    for name, size, read, rest, peak, left in measured(nodes):
+        print(
+            f"{name:55} {size / 1024:7.0f} {read * 1e3:6.1f} ms {rest * 1e3:6.1f} ms {peak / 2**20:9.1f} {left / 1024:9.1f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

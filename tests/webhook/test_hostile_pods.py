@@ -1,0 +1,200 @@
+"""Pods made to keep the webhook busy, or to fill its memory: everything about them is bounded (fault 43)."""
+
+import json
+import sys
+import tracemalloc
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+from stress import hostile
+from stress.hostile import CONFIG, CORPUS, asks, body, container, expression, required
+
+from tessera.core.admission.offers import Offers
+from tessera.core.kubernetes.pod import Pod
+from tessera.protocol.configuration import webhook as config
+from tessera.webhook.endpoint import Admission
+from tests.build import MIG
+
+# Lines of Python that one decision may execute: some 0.05 µs each, and 15 ms in all.
+MOST_LINES = 300_000
+NODES = 1000
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Offers:
+    return hostile.cluster(NODES)
+
+
+def lines_of(call: Callable[[], object]) -> int:
+    """How many lines of Python a call executes: the same on a quiet and on a busy machine."""
+    count = 0
+
+    def trace(_frame: FrameType, event: str, _arg: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_fault_43_a_hostile_pod_costs_little(name, cluster):
+    """Whatever a pod is made of, deciding about it is bounded work, and memory in proportion to its size."""
+    octets = CORPUS[name]()
+    admission = Admission(cluster, config.parse(CONFIG).policy)
+    handler = hostile.endpoint(admission)
+    assert handler.handle(octets).status in (200, 400)
+    admission.policy = admission.policy  # which forgets the answer
+    tracemalloc.start()
+    try:
+        handler.handle(octets)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5 * len(octets) + 3 * 2**20
+    admission.policy = admission.policy
+    assert lines_of(lambda: handler.handle(octets)) < MOST_LINES
+
+
+def at(count: int, spec: Callable[[int], dict[str, Any]]) -> str:
+    """The only warning of the verdict on a pod of this size, without a node to compare it with."""
+    response = json.loads(hostile.endpoint(Admission(Offers(), config.parse("fallback: {enabled: false}").policy)).handle(
+        body(spec(count))).body)["response"]  # fmt: skip
+    assert response["allowed"] is True
+    (warning,) = [one for one in response.get("warnings", ()) if "looked at" in one] or [""]
+    return str(warning)
+
+
+def requesting(count: int) -> dict[str, Any]:
+    """A container that requests so many resources."""
+    return {"resources": {"requests": {f"a.b/r{number}": 1 for number in range(count)}}}
+
+
+@pytest.mark.parametrize(
+    ("most", "what", "spec"),
+    [
+        (200, "containers", lambda n: {"containers": [container(i) for i in range(n)]}),
+        (200, "containers", lambda n: {"initContainers": [{}] * (n - 1), "containers": asks()}),
+        (64, "different resources", lambda n: {"containers": [container(0, {f"a.b/r{i}": 1 for i in range(n)})]}),
+        (
+            1000,
+            "requests and limits",
+            lambda n: {"containers": [requesting(5)] * 199 + [requesting(n - 5 * 199)]},
+        ),
+        (200, "tolerations", lambda n: {"containers": asks(), "tolerations": [{"key": "a"}] * n}),
+        (500, "terms of node affinity", lambda n: {"containers": asks(), "affinity": required(*[{}] * n)}),
+        (
+            5000,
+            "values of node affinity",
+            lambda n: {
+                "containers": asks(),
+                "affinity": required({"matchExpressions": [expression("a", "In", *["v"] * (n - 1))]}),
+            },
+        ),
+        (16, "labels of nodes", lambda n: {"containers": asks(), "nodeSelector": {f"k{i}": "v" for i in range(n)}}),
+    ],
+)  # fmt: skip
+def test_fault_43_limits(most, what, spec):
+    """A pod at a limit is decided about; with one more of it, one sentence says so."""
+    assert at(most, spec) == ""
+    assert at(most + 1, spec) == (
+        f"GPU requests were not looked at: the pod has {most + 1:,} {what}, and at most {most:,} are looked at"
+    )
+
+
+def test_fault_43_the_operator_chooses_the_verdict(cluster):
+    """`server.onError` decides about a pod beyond the limits; a counter shows it."""
+    handler = hostile.endpoint(Admission(cluster, config.parse("").policy))
+    octets = CORPUS["4,000 GPU containers, injected"]()
+    assert json.loads(handler.handle(octets).body)["response"]["allowed"] is True
+    handler.configure(config.parse("server: {onError: deny}"))
+    response = json.loads(handler.handle(octets).body)["response"]
+    assert response["allowed"] is False
+    assert response["status"] == {
+        "code": 403,
+        "reason": "Forbidden",
+        "message": "GPU requests could not be looked at: the pod has 4,000 containers, and at most 200 are looked at",
+    }
+    assert b"gpu_webhook_beyond_limits_total 2\n" in handler._metrics.text()
+
+
+def test_fault_43_too_many_comparisons(cluster):
+    """Pods whose terms nearly match thousands of nodes are given up after so many steps."""
+    response = json.loads(
+        hostile.endpoint(Admission(cluster, config.parse("").policy)).handle(
+            CORPUS["450 terms that begin alike"]()
+        ).body
+    )["response"]  # fmt: skip
+    assert response["warnings"] == [
+        "GPU requests were not looked at: comparing the pod with the nodes takes more than 50,000 steps"
+    ]
+
+
+def test_ordinary_pods_are_far_from_the_limits():
+    """Selectors, affinity by host name and needs in between do not exhaust the work at 5,000 nodes."""
+    admission = Admission(hostile.cluster(5000), config.parse("").policy)
+    for spec in (
+        {"containers": asks(), "nodeSelector": {"zone": "a"}},
+        {
+            "containers": asks(),
+            "affinity": required({"matchExpressions": [expression(hostile.HOST, "NotIn", "n1", "n2")]}),
+            "tolerations": [{"operator": "Exists"}],
+        },
+        {"containers": [container(0, {MIG + "2g.20gb": "1", "cpu": "62", "memory": "1Gi"})]},
+    ):
+        answer = json.loads(admission.answer(body(spec)))["response"]
+        assert answer["auditAnnotations"] == {"fallback": "2g.20gb->1g.20gb"}
+
+
+def test_fault_43_junk_profiles_take_no_series():
+    """Profiles that no card has are counted together, so that those that exist keep series of their own."""
+    admission = Admission(hostile.cluster(10), config.parse("").policy)
+    handler = hostile.endpoint(admission)
+    for profile in hostile.profiles(300):
+        handler.handle(body({"containers": asks(profile)}))
+    handler.handle(body({"containers": asks("2g.20gb")}))
+    counted = [
+        line
+        for line in handler._metrics.text().decode().splitlines()
+        if line.startswith("gpu_webhook_fallback_total{")
+    ]
+    assert 'gpu_webhook_fallback_total{from="2g.20gb",to="1g.20gb"} 1' in counted
+    assert len(counted) < 30
+
+
+def test_fault_43_label_tables_are_bounded_in_bytes(monkeypatch):
+    """Pods with label keys of their own leave little behind, also when the cluster grows afterwards."""
+    monkeypatch.setattr("tessera.core.admission.offers._MOST_TABLE_BYTES", 500_000)
+    offers = hostile.cluster(300)
+    admission = Admission(offers, config.parse("").policy)
+    for number in range(80):
+        selector = {f"k{number}": "v", hostile.HOST: f"n{number}"}
+        admission.answer(body({"containers": asks(), "nodeSelector": selector}))
+    assert 250_000 < offers.table_bytes <= 500_000
+    admission.answer(body({"containers": asks(), "nodeSelector": {"k" * 200_000: "v"}}))
+    assert offers.table_bytes <= 500_000
+    for node in hostile.cluster(900).nodes.values():
+        offers.put(node)
+    assert offers.table_bytes <= 500_000
+
+
+def test_label_tables_are_as_large_as_they_say():
+    """The bytes that tables report are those that they take."""
+    offers = hostile.cluster(1000)
+    for keys in ([], [f"k{n}" for n in range(14)]):
+        before_told = offers.table_bytes
+        tracemalloc.start()
+        for number in range(4):
+            selector = dict.fromkeys([*keys, f"one{number}", hostile.HOST], "v")
+            offers.for_pod(Pod(node_selector=selector))
+        taken, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert 0.7 * taken < offers.table_bytes - before_told < 1.4 * taken
