@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tessera.core.devices.device import Card, Device, Edits, Mount, Place, Span
+from tessera.core.devices.device import Card, Device, DeviceType, Edits, Model, Mount, Place, Span
 from tessera.core.devices.preference import blocks_of
 from tessera.core.mig.layout import NodeLayout, Slot, Strategy
 from tessera.node.files import PREFIX, write_whole
@@ -67,6 +67,7 @@ class CardDevices:
         variable = f"{_VARIABLE}{slot.card:04}"
         if slot.instance is None:
             name, span = gpu, Span(0, product.memory_slices)
+            model = Model(DeviceType.GPU, product.name, "", gpu, product.memory_mib)
         else:
             name = slot.uuid(self._node)
             span = Span(slot.instance.position, slot.instance.size)
@@ -74,6 +75,7 @@ class CardDevices:
             memory = shape.memory_mib if shape else 0
             described += [str(slot.instance.profile), name, str(memory)]
             variable += f"_{span.start:02}"
+            model = Model(DeviceType.MIG, product.name, str(slot.instance.profile), gpu, memory)
         return Device(
             name,
             resource=resource,
@@ -84,4 +86,5 @@ class CardDevices:
             env_list=self._env_list,
             place=Place(Card(slot.card, blocks_of(product)), span),
             numa=(slot.card * self._numa_nodes // len(layout.cards),) if self._numa_nodes else (),
+            model=model,
         )

@@ -5,21 +5,29 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from tessera.core.devices.device import Device
 from tessera.core.devices.transition import Transition
 from tessera.core.mig.layout import NodeLayout
 from tessera.core.planning.fragmentation import CardUse, occupied
 from tessera.kube.rest.client import Client
-from tessera.node.metrics import Metrics
 from tessera.node.sources import SourceFailed
 from tessera.node.sources.simulated.cards import CardDevices
-from tessera.node.sources.simulated.layout import Decided, LayoutFile, Layouts, Outcome
+from tessera.node.sources.simulated.layout import Decided, LayoutFile, Layouts, Outcome, State
 from tessera.node.sources.simulated.node_link import NodeLink
 from tessera.node.sources.simulated.report import beside, report_of, without
 from tessera.protocol.configuration.devices import SimulatedCards
 
 log = logging.getLogger(__name__)
+
+
+class LayoutMetrics(Protocol):
+    """Where the state of the layout is counted."""
+
+    def layout(self, state: State) -> None:
+        """The layout is in this state from now on."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +47,7 @@ class SimulatedSource:
         *,
         node: str,
         state_dir: Path,
-        metrics: Metrics,
+        metrics: LayoutMetrics,
         client: Client | None = None,
         layout_file: Path | None = None,
         changed: asyncio.Event | None = None,
