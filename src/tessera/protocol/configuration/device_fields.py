@@ -165,6 +165,7 @@ DOCUMENT: Final = Record(
     (
         Field("handover", Choice(tuple(map(str, Handover))), "How a container gets its devices: by CDI name, spelled out inline for runtimes without CDI, or both.", default="cdi"),
         Field("faultFile", Text("path", _path, ""), "A file in which people mark devices unhealthy (`device_3: unhealthy`), looked at every second.", default=""),
+        Field("evictUnhealthy", Boolean(), "Whether the DRA driver lets pods be evicted from a device that falls ill (`NoExecute`), or only keeps new ones away.", default=False),
         Field("static", ListOf(_STATIC), "Devices listed here.", default=()),
         Field("simulated", _SIMULATED, "GPUs that exist only for the kubelet.", default=None),
         Field("nvml", _NVML, "The GPUs that NVIDIA's driver knows.", default=None),

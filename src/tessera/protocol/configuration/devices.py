@@ -56,6 +56,7 @@ class DeviceConfiguration:
     nvml: NvmlCards | None = None
     handover: Handover = Handover.CDI
     fault_file: str = ""
+    evict_unhealthy: bool = False
 
 
 def parse(text: str | bytes, source: str = "configuration") -> DeviceConfiguration:
@@ -77,6 +78,7 @@ def parse(text: str | bytes, source: str = "configuration") -> DeviceConfigurati
         nvml=_nvml(nvml) if nvml is not None else None,
         handover=Handover(read["handover"]),
         fault_file=read["faultFile"],
+        evict_unhealthy=read["evictUnhealthy"],
     )
 
 
