@@ -1,6 +1,7 @@
 """What the tests of the DRA driver share: the driver as a process, classes, templates and pods that ask for claims."""
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,8 +30,8 @@ def start(
     tmp_path: Path,
     config: Path,
     *options: str,
-    module: str = "tessera",
-    log: str = "",
+    name: str = "dra-driver",
+    crash_at: str = "",
 ) -> Running:
     """The driver of the cluster's node, as a process on this machine."""
     return Running(
@@ -43,8 +44,9 @@ def start(
         f"--kubeconfig={cluster.kubeconfig}",
         "--log-format=text",
         *options,
-        log=tmp_path / f"dra-driver{log}.log",
-        module=module,
+        log=tmp_path / f"{name}.log",
+        module="e2e.crashing_driver" if crash_at else "tessera",
+        environment={**os.environ, "CRASH_AT": crash_at},
     )
 
 
@@ -157,6 +159,14 @@ def seen(cluster: ClusterWithNode, namespace: str, name: str) -> list[str]:
     """The profiles that a running container sees."""
     listed = cluster.kubectl("exec", name, "-n", namespace, "--", "nvidia-smi", "-L")
     return [line.split()[1] for line in listed.splitlines() if line.startswith("  MIG ")]
+
+
+def position(cluster: ClusterWithNode, namespace: str, name: str) -> int:
+    """Where the slice of a pod's claim lies."""
+    claims = cluster.api.get(f"{RESOURCES}/namespaces/{namespace}/resourceclaims")["items"]
+    [claim] = [one for one in claims if one["metadata"]["name"].startswith(f"{name}-gpu")]
+    given = claim["status"]["allocation"]["devices"]["results"][0]["device"]
+    return int(devices(cluster)[given]["attributes"]["position"]["int"])
 
 
 def run(cluster: ClusterWithNode, namespace: str, manifests: Sequence[str]) -> None:

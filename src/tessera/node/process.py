@@ -3,6 +3,7 @@
 import asyncio
 from typing import Final
 
+from tessera.core.errors import InvalidInput
 from tessera.core.planning.fragmentation import rooms
 from tessera.kube.rest.client import Client
 from tessera.node.assembly import NodeSources, Settings
@@ -23,6 +24,10 @@ class NodePlugin:
     def __init__(
         self, configuration: DeviceConfiguration, settings: Settings, client: Client | None = None
     ) -> None:
+        if configuration.simulated and configuration.simulated.dynamic is not None:
+            raise InvalidInput(
+                "simulated.partitioning: dynamic needs `tessera dra-driver`: a device plugin cannot cut slices on demand"
+            )
         self.metrics = Metrics()
         self._settings = settings
         sources = NodeSources(configuration, settings, self.metrics, client)

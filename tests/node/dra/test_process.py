@@ -75,7 +75,7 @@ class Cluster:
 
     @property
     def devices(self) -> dict[str, dict[str, Any]]:
-        return {device["name"]: device for one in self.slices for device in one["spec"]["devices"]}
+        return {device["name"]: device for one in self.slices for device in one["spec"].get("devices") or ()}
 
     @property
     def taints(self) -> dict[str, list[str]]:
@@ -350,5 +350,41 @@ def test_entries_of_claims_that_can_have_no_container_are_forgotten() -> None:
         async with cluster(root) as found:
             await found.until(lambda: [path.stem for path in folder.glob("*.json")] == ["u-held"])
             await found.until(lambda: found.driver.metrics.stale == 1)
+
+    run(story)
+
+
+def test_slices_are_cut_on_demand() -> None:
+    """Every place is offered with its counters; a layout is refused with a clear word, and changes nothing."""
+
+    async def story(root: Path) -> None:
+        text = "simulated: {{product: Simulated H200-70GB, cards: 1, partitioning: dynamic, profiles: [2g.20gb]}}"
+        async with cluster(root, text) as found:
+            await found.until(lambda: len(found.slices) == 2)
+            [devices, counters] = sorted(found.slices, key=lambda one: str(one["metadata"]["name"]))
+            assert [one["name"] for one in counters["spec"]["sharedCounters"]] == ["card-0"]
+            offered = {one["name"]: one for one in devices["spec"]["devices"]}
+            assert len(offered) == 7
+            assert all(one["consumesCounters"][0]["counterSet"] == "card-0" for one in offered.values())
+            patch = {"metadata": {"annotations": {RUNAI_CONFIG: "7g.70gb=1"}}}
+            await found.client.patch(f"/api/v1/nodes/{NODE}", patch)
+
+            def metadata() -> dict[str, Any]:
+                document: dict[str, Any] = found.server.store.get(NODES, NODE).document["metadata"]
+                return document
+
+            await found.until(
+                lambda: (metadata().get("labels") or {}).get("nvidia.com/mig.config.state") == "failed"
+            )
+            assert "partitioning: dynamic" in metadata()["annotations"]["nvidia.com/mig.config.reason"]
+            assert len(found.slices) == 2
+            socket = await found.registered()
+            service = messages.PLUGIN_SERVICES[0]
+            claims = [found.claim("a", "gpu-0-mig-2g-20gb-0"), found.claim("b", "gpu-0-mig-2g-20gb-1")]
+            for claim, trouble in zip(claims, ("", "still in use by claim ns/a"), strict=True):
+                request = dra.NodePrepareResourcesRequest(claims=[claim])
+                answer = await call(socket, messages.prepare(service), request, 6.0)
+                assert trouble in answer.claims[claim.uid].error
+                assert bool(answer.claims[claim.uid].error) is bool(trouble)
 
     run(story)

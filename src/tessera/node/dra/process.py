@@ -5,6 +5,8 @@ import logging
 import time
 from typing import Final
 
+from tessera.core.mig.geometry import Product
+from tessera.core.mig.layout import Slot
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
 from tessera.node.assembly import NodeSources, Settings
@@ -59,7 +61,7 @@ class NodeDriver:
             publisher=self._publisher,
             health=self._health,
             metrics=self.metrics,
-            counted={},
+            counted=_counted(configuration, settings.node),
             evict_unhealthy=configuration.evict_unhealthy,
         )
         self.claims = Claims(
@@ -181,3 +183,11 @@ class NodeDriver:
 
     async def _node_uid(self) -> str:
         return (await read_node(self._client, self._settings.node)).uid
+
+
+def _counted(configuration: DeviceConfiguration, node: str) -> dict[str, Product]:
+    """The cards that are cut on demand, by UUID."""
+    cards = configuration.simulated
+    if cards is None or cards.dynamic is None:
+        return {}
+    return {Slot(number).uuid(node): product for number, product in enumerate(cards.cards)}
