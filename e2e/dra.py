@@ -83,13 +83,15 @@ def left_over(cluster: ClusterWithNode, tmp_path: Path) -> list[str]:
 
 
 def remove_pods(cluster: ClusterWithNode, namespace: str) -> None:
-    """End all pods of a namespace, and wait until they have."""
+    """End all pods of a namespace, and wait until the node has none that the API server does not have."""
     for pod in cluster.api.get(pods_path(namespace))["items"]:
         cluster.api.delete(f"{pods_path(namespace)}/{pod['metadata']['name']}", gracePeriodSeconds="0")
-    cluster.wait(
-        lambda: not cluster.run_on_node("ls", str(cluster.kubelet_dir / "pods")).split() or None,
-        what="the node has no pods",
-    )
+
+    def ended() -> bool:
+        known = {pod["metadata"]["uid"] for pod in cluster.api.get("/api/v1/pods")["items"]}
+        return {path.name for path in (cluster.kubelet_dir / "pods").iterdir()} <= known
+
+    cluster.wait(ended, what="the pods have ended on the node")
 
 
 def make_class(cluster: ClusterWithNode, name: str, condition: str, extended: str = "") -> None:

@@ -134,6 +134,8 @@ def test_extended_resources(cluster_with_node: ClusterWithNode, node_namespace: 
     cluster, namespace = cluster_with_node, node_namespace
     resource = "nvidia.com/mig-2g.20gb"
     name = dra.profile_class(cluster, "2g.20gb")
+    if cluster.api.get(f"/api/v1/nodes/{cluster.node_name}")["status"]["capacity"].get(resource, "0") != "0":
+        cluster.restart_kubelet()  # it remembers a device plugin of an earlier test
     cluster.api.patch(f"{dra.CLASSES}/{name}", {"spec": {"extendedResourceName": resource}})
     try:
         with dra.driver(cluster, namespace, tmp_path, dra.simulated(tmp_path, 'layout: "2g.20gb=2"')):
@@ -311,7 +313,7 @@ def test_killed_at_random(cluster_with_node: ClusterWithNode, node_namespace: st
         for _ in range(kills):
             with dra.start(cluster, tmp_path, config, name="crashing", crash_at="random") as crashing:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    crashing.process.wait(random.uniform(0.5, 8.0))
+                    crashing.process.wait(random.uniform(0.5, 5.0))
                 crashing.process.kill()
     finally:
         over.set()

@@ -271,6 +271,21 @@ def test_nothing_is_offered_beside_a_device_plugin() -> None:
     run(story)
 
 
+def test_a_device_plugin_that_the_kubelet_remembers_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """No conflict: the devices are offered. But extended resources do not work until the kubelet forgets, and the log says so."""
+
+    async def story(root: Path) -> None:
+        two = "nvidia.com/mig-2g.20gb"
+        async with cluster(root, allocatable={two: "0"}, capacity={two: "1"}) as found:
+            await found.until(lambda: found.slices)
+            assert found.driver.driver.conflict == ""
+
+    run(story)
+    told = [record.getMessage() for record in caplog.records if "still counts" in record.getMessage()]
+    assert len(told) == 1
+    assert "nvidia.com/mig-2g.20gb" in told[0]
+
+
 def test_two_processes_at_once() -> None:
     """The newer one publishes; both prepare and end claims, over the same state; when it goes, the older one publishes."""
 

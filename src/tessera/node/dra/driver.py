@@ -79,6 +79,7 @@ class Driver:
         self._by_name: dict[str, Device] = {}
         self._going: dict[_Key, float] = {}  # no longer wanted, and since when
         self._mode_at = float("-inf")
+        self._remembered: list[str] = []
         self._complaint = ""
 
     @property
@@ -162,6 +163,14 @@ class Driver:
             self._metrics.failed("device-plugin")
         elif self.conflict and not found:
             log.info("no device plugin has these devices any more: they are offered")
+        remembered = [] if found else node.remembered(self._devices)
+        if remembered and remembered != self._remembered:
+            log.warning(
+                "the kubelet still counts %s of a device plugin that is gone: until it forgets (5 minutes, or its restart) "
+                "pods that ask for it as an extended resource do not start",
+                ", ".join(remembered),
+            )
+        self._remembered = remembered
         self.conflict, self._mode_at = found, time.monotonic()
 
     def _say(self) -> None:

@@ -5,7 +5,7 @@ pods. A resource at 0 is no conflict: a plugin that is gone leaves that behind.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +31,7 @@ class _Meta(msgspec.Struct):
 
 class _Status(msgspec.Struct):
     allocatable: dict[str, str] | None = None
+    capacity: dict[str, str] | None = None
 
 
 class _NodeIn(msgspec.Struct):
@@ -47,17 +48,31 @@ class NodeObject:
 
     uid: str
     offered: dict[str, str]  # resources above 0, as the kubelet reports them
+    capacity: dict[str, str] = field(
+        default_factory=dict
+    )  # likewise; more, while it remembers a plugin that is gone
+
+    def remembered(self, devices: Iterable[Device]) -> list[str]:
+        """Resources of these devices that the kubelet still counts though no plugin offers them.
+
+        Until it forgets, after 5 minutes, it fails to start containers that ask for them as extended resources, claims or not
+        (read in 1.36: devicemanager/manager.go, callPreStartContainerIfNeeded; seen on 1.36.3).
+        """
+        return sorted({device.resource for device in devices} & self.capacity.keys() - self.offered.keys())
 
 
 async def read_node(client: Client, name: str) -> NodeObject:
     """The node as it is now."""
     try:
         found = _NODE.decode(await client.get(path_of("v1", "nodes", name=name)))
-        allocatable = (found.status.allocatable if found.status else None) or {}
-        offered = {resource: count for resource, count in allocatable.items() if Quantity.parse(count)}
+        status = found.status or _Status()
+        offered, capacity = (
+            {resource: count for resource, count in (counts or {}).items() if Quantity.parse(count)}
+            for counts in (status.allocatable, status.capacity)
+        )
     except (*NOT_JSON, InvalidInput) as error:
         raise InvalidInput(f"node {name} cannot be read: {error}") from error
-    return NodeObject(found.metadata.uid, offered)
+    return NodeObject(found.metadata.uid, offered, capacity)
 
 
 async def conflict(node: NodeObject, kubelet_dir: Path, devices: Iterable[Device]) -> str:
