@@ -8,7 +8,7 @@ import random
 import signal
 
 from tessera.cli.app import run
-from tessera.node.dra import claims
+from tessera.node.dra.claims import preparing
 
 STEPS = (
     "prepare: claim read",
@@ -33,7 +33,7 @@ def main() -> int:
             if not left[0]:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    claims.reached = reached
+    preparing.reached = reached
     return run()
 
 

@@ -38,7 +38,7 @@ def command(node: NodeChoice, list_only: bool) -> int:
 def _list(configuration: "DeviceConfiguration", settings: "Settings") -> int:
     from tessera.node.assembly import NodeSources
     from tessera.node.dra.metrics import DraMetrics
-    from tessera.node.dra.offer import offer
+    from tessera.node.dra.slices.offer import offer
 
     async def look(nowhere: str) -> "list[Device]":
         sources = NodeSources(configuration, replace(settings, state_dir=Path(nowhere)), DraMetrics())

@@ -18,15 +18,16 @@ from tessera.core.mig.geometry import Product
 from tessera.kube.errors import KubeError
 from tessera.kube.rest.client import Client
 from tessera.node.assembly import Settings
-from tessera.node.dra.claim_objects import allocated
-from tessera.node.dra.claims import Claims
-from tessera.node.dra.health import HealthService
+from tessera.node.dra.claims.objects import allocated
+from tessera.node.dra.claims.prepared import PreparedClaims
+from tessera.node.dra.claims.preparing import Claims
+from tessera.node.dra.kubelet.health import HealthService
 from tessera.node.dra.metrics import DraMetrics
 from tessera.node.dra.mode import conflict, read_node
-from tessera.node.dra.offer import Offered, offer
-from tessera.node.dra.prepared import PreparedClaims
-from tessera.node.dra.publisher import Publisher
-from tessera.node.dra.slices import Offer, pool_of, specs
+from tessera.node.dra.names import pool_of
+from tessera.node.dra.slices.documents import Offer, specs
+from tessera.node.dra.slices.offer import Offered, offer
+from tessera.node.dra.slices.publisher import Publisher
 from tessera.node.looking import either, log_health
 from tessera.node.sources import Answers, SourceFailed
 from tessera.node.state import DeviceState

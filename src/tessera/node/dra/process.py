@@ -10,19 +10,19 @@ from tessera.core.mig.layout import Slot
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
 from tessera.node.assembly import NodeSources, Settings
-from tessera.node.dra.cdi_files import ClaimFiles
-from tessera.node.dra.claim_objects import Given, ReplacedClaim, WrongClaim, given
-from tessera.node.dra.claims import Claims
+from tessera.node.dra.claims.cdi_files import ClaimFiles
+from tessera.node.dra.claims.objects import Given, ReplacedClaim, WrongClaim, given
+from tessera.node.dra.claims.prepared import Entry, Phase, PreparedClaims
+from tessera.node.dra.claims.preparing import Claims
 from tessera.node.dra.driver import Driver
-from tessera.node.dra.health import HealthService
 from tessera.node.dra.instances import Instance
+from tessera.node.dra.kubelet.health import HealthService
+from tessera.node.dra.kubelet.registration import Endpoint
+from tessera.node.dra.kubelet.service import ClaimService
 from tessera.node.dra.metrics import DraMetrics
 from tessera.node.dra.mode import read_node
-from tessera.node.dra.prepared import Entry, Phase, PreparedClaims
-from tessera.node.dra.publisher import Publisher
-from tessera.node.dra.registration import Endpoint
-from tessera.node.dra.service import ClaimService
-from tessera.node.dra.slices import pool_of
+from tessera.node.dra.names import pool_of
+from tessera.node.dra.slices.publisher import Publisher
 from tessera.node.files import SHARED_LEFTOVERS_AGE, remove_leftovers
 from tessera.node.sources import Answers
 from tessera.node.state import DeviceState

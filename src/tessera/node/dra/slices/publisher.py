@@ -13,14 +13,14 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import Key, Resource, Sink
-from tessera.node.dra import slices
 from tessera.node.dra.metrics import DraMetrics
-from tessera.node.dra.offer import DRIVER
-from tessera.node.dra.slices import Document
+from tessera.node.dra.names import API_VERSION, DRIVER
+from tessera.node.dra.slices.documents import Document
+from tessera.node.dra.slices.plan import Plan, dropped, essence, plan
 
 log = logging.getLogger(__name__)
 
-_COLLECTION: Final = path_of(slices.API_VERSION, "resourceslices")
+_COLLECTION: Final = path_of(API_VERSION, "resourceslices")
 _RETRY: Final = (0.5, 10.0)  # seconds, doubling from the first to the second
 
 
@@ -138,14 +138,14 @@ class Publisher:
             return
         uid = await self._node_uid()
         owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid, "controller": True}
-        plan = slices.plan(desired, self._as_sent(), owner, self._generation)
-        if plan:
+        todo = plan(desired, self._as_sent(), owner, self._generation)
+        if todo:
             self.published = False
-            await self._write(plan)
+            await self._write(todo)
         self.published = True
 
-    async def _write(self, plan: slices.Plan) -> None:
-        for name in plan.delete:
+    async def _write(self, todo: Plan) -> None:
+        for name in todo.delete:
             try:
                 await self._client.delete(_path(name))
             except ApiError as error:
@@ -153,7 +153,7 @@ class Publisher:
                     raise
             self._current.pop(name, None)
             self._metrics.written("delete")
-        for document in plan.update:
+        for document in todo.update:
             name = document["metadata"]["name"]
             try:
                 self._took(document, await self._client.update(_path(name), document))
@@ -165,7 +165,7 @@ class Publisher:
                     raise
                 continue  # another process wrote first: the watch brings what
             self._metrics.written("update")
-        for document in plan.create:
+        for document in todo.create:
             try:
                 self._took(document, await self._client.create(_COLLECTION, document))
             except ApiError as error:
@@ -175,19 +175,19 @@ class Publisher:
             self._metrics.written("create")
         log.info(
             "ResourceSlices written: %d new, %d changed, %d removed",
-            len(plan.create), len(plan.update), len(plan.delete),
+            len(todo.create), len(todo.update), len(todo.delete),
         )  # fmt: skip
 
     def _took(self, sent: Document, answer: bytes) -> None:
         received = _decode(answer)
         self._put(received)
         name = sent["metadata"]["name"]
-        was, has = slices.essence(sent["spec"]), slices.essence(received["spec"])
+        was, has = essence(sent["spec"]), essence(received["spec"])
         self._kept.pop(name, None)
         if was == has:
             return
         self._kept[name] = (sent["spec"], has)
-        lost = slices.dropped(sent, received)
+        lost = dropped(sent, received)
         if lost != self._dropped:
             log.error(
                 "the API server dropped %s of the devices: is the feature gate on? (docs/dra.md)",
@@ -205,10 +205,10 @@ class Publisher:
         seen = {}
         for name, document in self._current.items():
             sent, kept = self._kept.get(name, ({}, None))
-            same = kept is not None and slices.essence(document["spec"]) == kept
+            same = kept is not None and essence(document["spec"]) == kept
             seen[name] = document | {"spec": {**sent, "pool": document["spec"]["pool"]}} if same else document
         return seen
 
 
 def _path(name: str) -> str:
-    return path_of(slices.API_VERSION, "resourceslices", name=name)
+    return path_of(API_VERSION, "resourceslices", name=name)

@@ -8,7 +8,14 @@ import pytest
 
 from tessera.core.devices.device import Device
 from tessera.core.errors import TesseraError
-from tessera.node.dra.prepared import Entry, HeldDevice, Phase, PreparedClaims, UnreadableEntry, in_the_way
+from tessera.node.dra.claims.prepared import (
+    Entry,
+    HeldDevice,
+    Phase,
+    PreparedClaims,
+    UnreadableEntry,
+    in_the_way,
+)
 from tests.node.dra.samples import card, listed, mig
 
 

@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 
 from tessera.core.errors import TesseraError
-from tessera.node.dra.claims import PATIENCE, Claims
+from tessera.node.dra.claims.preparing import PATIENCE, Claims
 from tessera.node.dra.metrics import DraMetrics
 from tessera.protocol.kubelet import dra_messages as messages
 from tessera.protocol.kubelet import dra_pb2 as dra

@@ -9,8 +9,7 @@ from tessera.core.errors import InvalidInput, TesseraError
 from tessera.kube.errors import NOT_JSON
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
-from tessera.node.dra.offer import DRIVER
-from tessera.node.dra.slices import API_VERSION, UNHEALTHY
+from tessera.node.dra.names import API_VERSION, DRIVER, UNHEALTHY
 from tessera.protocol.kubelet.dra_messages import ClaimName
 
 

@@ -10,7 +10,6 @@ from typing import Final
 from tessera.core.devices.device import Device, DeviceType
 from tessera.core.devices.preference import least_harmful
 
-DRIVER: Final = "gpu.tessera.dev"
 _MOST_NAME: Final = 63  # characters: a DNS label
 _TYPES: Final = tuple(reversed(DeviceType))  # whole cards last: handing one out does the most harm
 

@@ -17,7 +17,7 @@ import grpc.aio
 from tessera.core.errors import TesseraError
 from tessera.kube.files import Signature, signature_of
 from tessera.node.dra.metrics import DraMetrics
-from tessera.node.dra.offer import DRIVER
+from tessera.node.dra.names import DRIVER
 from tessera.node.rpc import address, remove_dead_sockets
 from tessera.protocol.kubelet import dra_messages as messages
 from tessera.protocol.kubelet import registration_pb2 as registration

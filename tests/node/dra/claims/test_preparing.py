@@ -10,13 +10,13 @@ import pytest
 
 from tessera.core.devices.device import Device
 from tessera.kube.errors import ApiError, Unreachable
-from tessera.node.dra import claims as claims_module
-from tessera.node.dra.cdi_files import ClaimFiles
-from tessera.node.dra.claim_objects import Given, WrongClaim
-from tessera.node.dra.claims import CannotPrepare, Claims
+from tessera.node.dra.claims import preparing
+from tessera.node.dra.claims.cdi_files import ClaimFiles
+from tessera.node.dra.claims.objects import Given, WrongClaim
+from tessera.node.dra.claims.prepared import Phase, PreparedClaims
+from tessera.node.dra.claims.preparing import CannotPrepare, Claims
 from tessera.node.dra.metrics import DraMetrics
-from tessera.node.dra.offer import offer
-from tessera.node.dra.prepared import Phase, PreparedClaims
+from tessera.node.dra.slices.offer import offer
 from tessera.protocol.kubelet.dra_messages import ClaimName, PreparedDevice
 from tests.node.dra.samples import POOL, listed, mig
 
@@ -261,7 +261,7 @@ def test_a_cancelled_call_does_not_stop_half_way(tmp_path: Path, monkeypatch: py
                 assert call is not None
                 call.cancel()
 
-        monkeypatch.setattr(claims_module, "reached", cancel)
+        monkeypatch.setattr(preparing, "reached", cancel)
         call = asyncio.create_task(node.claims.prepare(claim))
         with pytest.raises(asyncio.CancelledError):
             await call
@@ -283,7 +283,7 @@ def test_killed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s
 
         node = Node(tmp_path)
         with monkeypatch.context() as patch:
-            patch.setattr(claims_module, "reached", kill)
+            patch.setattr(preparing, "reached", kill)
             claim = node.claim("u-1", TWO)
             await node.claims.prepare(claim)
             await node.claims.unprepare(claim)

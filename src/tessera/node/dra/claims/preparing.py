@@ -16,10 +16,9 @@ from typing import Any, Final, TypeVar
 from tessera.core.devices.device import Device
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.kube.errors import ApiError, KubeError
-from tessera.node.dra.cdi_files import ClaimFiles, cdi_names
-from tessera.node.dra.claim_objects import Given, WrongClaim
-from tessera.node.dra.metrics import DraMetrics
-from tessera.node.dra.prepared import (
+from tessera.node.dra.claims.cdi_files import ClaimFiles, cdi_names
+from tessera.node.dra.claims.objects import Given, WrongClaim
+from tessera.node.dra.claims.prepared import (
     Entry,
     HeldDevice,
     Phase,
@@ -27,6 +26,7 @@ from tessera.node.dra.prepared import (
     UnreadableEntry,
     in_the_way,
 )
+from tessera.node.dra.metrics import DraMetrics
 from tessera.protocol.kubelet.dra_messages import ClaimName, PreparedDevice
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tessera.core.devices.device import Assignment, Device, Edits
-from tessera.node.dra.offer import DRIVER
+from tessera.node.dra.names import DRIVER
 from tessera.node.files import SHARED_LEFTOVERS_AGE, remove_leftovers, write_whole
 from tessera.protocol import cdi
 from tessera.protocol.kubelet.dra_messages import main_request
