@@ -103,7 +103,8 @@ def test_a_node_moves_from_plugin_to_dra(installed: ClusterWithNode, node_namesp
     # the kubelet would remember the plugin for five minutes, and start no container with its resources meanwhile
     cluster.restart_kubelet()
     found = cluster.wait(lambda: _ready(cluster, DRIVER), what="the DRA driver is ready")
-    assert set(dra.devices(cluster)) == {"gpu-0-mig-2g-20gb-0", "gpu-0-mig-2g-20gb-2", "gpu-0-mig-3g-30gb-4"}
+    expected = {"gpu-0-mig-2g-20gb-0", "gpu-0-mig-2g-20gb-2", "gpu-0-mig-3g-30gb-4"}
+    cluster.wait(lambda: set(dra.devices(cluster)) == expected or None, what="the devices are offered")
     dra.run(cluster, node_namespace, [dra.pod(f"after-{n}", limits={TWO: 1}) for n in range(2)])
     assert dra.seen(cluster, node_namespace, "after-0") == ["2g.20gb"]
     cluster.apply(dra.pod("waits", limits={TWO: 1}), namespace=node_namespace)
