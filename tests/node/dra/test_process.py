@@ -23,7 +23,7 @@ from tessera.protocol.kubelet import health_pb2 as health
 from tessera.protocol.kubelet import registration_pb2 as registration
 from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.serving.http.messages import Request, Response
-from tessera.simulation.control_plane.kinds import NODES, RESOURCE_SLICES
+from tessera.simulation.control_plane.kinds import EVENTS, NODES, RESOURCE_SLICES
 from tests.kube.apiserver import MisbehavingApiServer
 from tests.node.dra.samples import NODE, POOL
 from tests.node.running import TICK, run
@@ -258,6 +258,8 @@ def test_nothing_is_offered_beside_a_device_plugin() -> None:
             await found.until(lambda: found.driver.driver.conflict)
             assert "nvidia.com/mig-2g.20gb: 1" in (found.driver.driver.conflict or "")
             assert (found.slices, found.driver.ready) == ([], False)
+            [event] = [one.document for one in found.server.store.list(EVENTS)]
+            assert (event["reason"], event["type"]) == ("DevicePluginConflict", "Warning")
 
             def status(count: str) -> Any:
                 return {"status": {"allocatable": {"nvidia.com/mig-2g.20gb": count}}}

@@ -21,6 +21,7 @@ from tessera.node.assembly import Settings
 from tessera.node.dra.claims.objects import allocated
 from tessera.node.dra.claims.prepared import PreparedClaims
 from tessera.node.dra.claims.preparing import Claims
+from tessera.node.dra.events import NodeEvents
 from tessera.node.dra.kubelet.health import HealthService
 from tessera.node.dra.metrics import DraMetrics
 from tessera.node.dra.mode import conflict, read_node
@@ -58,6 +59,7 @@ class Driver:
         state: DeviceState,
         publisher: Publisher,
         health: HealthService,
+        events: NodeEvents,
         metrics: DraMetrics,
         counted: Mapping[str, Product],
         evict_unhealthy: bool,
@@ -72,6 +74,7 @@ class Driver:
         self._state = state
         self._publisher = publisher
         self._health = health
+        self._events = events
         self._metrics = metrics
         self._counted = counted
         self._evict_unhealthy = evict_unhealthy
@@ -161,6 +164,7 @@ class Driver:
         found = await conflict(node, self._settings.kubelet_dir, self._devices)
         if found and found != self.conflict:
             log.error("nothing new is offered: %s", found)
+            await self._events.warn("DevicePluginConflict", f"nothing new is offered: {found}")
             self._metrics.failed("device-plugin")
         elif self.conflict and not found:
             log.info("no device plugin has these devices any more: they are offered")

@@ -15,6 +15,7 @@ from tessera.node.dra.claims.objects import Given, ReplacedClaim, WrongClaim, gi
 from tessera.node.dra.claims.prepared import Entry, Phase, PreparedClaims
 from tessera.node.dra.claims.preparing import Claims
 from tessera.node.dra.driver import Driver
+from tessera.node.dra.events import NodeEvents
 from tessera.node.dra.instances import Instance
 from tessera.node.dra.kubelet.health import HealthService
 from tessera.node.dra.kubelet.registration import Endpoint
@@ -50,7 +51,10 @@ class NodeDriver:
         self._files = ClaimFiles(settings.cdi_dir)
         self._sources = NodeSources(configuration, settings, self.metrics, client)
         self._health = HealthService()
-        self._publisher = Publisher(client, settings.node, self._node_uid, self._instance.leads, self.metrics)
+        events = NodeEvents(client, settings.node)
+        self._publisher = Publisher(
+            client, settings.node, self._node_uid, self._instance.leads, self.metrics, events
+        )
         self.driver = Driver(
             sources=Answers(self._sources.all),
             changed=self._sources.changed,
@@ -60,6 +64,7 @@ class NodeDriver:
             state=DeviceState(self._folder / "devices.json", shared=True),
             publisher=self._publisher,
             health=self._health,
+            events=events,
             metrics=self.metrics,
             counted=_counted(configuration, settings.node),
             evict_unhealthy=configuration.evict_unhealthy,

@@ -9,12 +9,13 @@ import msgspec
 import pytest
 
 from tessera.kube.rest.client import Client
+from tessera.node.dra.events import NodeEvents
 from tessera.node.dra.metrics import DraMetrics
 from tessera.node.dra.slices.documents import Document, Offer, specs
 from tessera.node.dra.slices.offer import offer
 from tessera.node.dra.slices.publisher import Publisher
 from tessera.serving.http.messages import Request, Response
-from tessera.simulation.control_plane.kinds import RESOURCE_SLICES
+from tessera.simulation.control_plane.kinds import EVENTS, RESOURCE_SLICES
 from tests.kube.apiserver import MisbehavingApiServer
 from tests.node.dra.samples import NODE, PRODUCT, mig
 
@@ -36,7 +37,10 @@ class Kept:
         return [one.document for one in self.server.store.list(RESOURCE_SLICES)]
 
     def writes(self) -> int:
-        return sum(request.method in ("POST", "PUT", "DELETE") for request in self.server.requests)
+        return sum(
+            request.method in ("POST", "PUT", "DELETE") and "resourceslices" in request.path
+            for request in self.server.requests
+        )
 
     async def until(self, condition: Callable[[], object]) -> None:
         async with asyncio.timeout(30):
@@ -60,7 +64,9 @@ async def keeping() -> AsyncIterator[Kept]:
                 return "n-1"
 
             kept: Kept | None = None
-            publisher = Publisher(client, NODE, uid, lambda: kept is None or kept.leads, DraMetrics())
+            publisher = Publisher(
+                client, NODE, uid, lambda: kept is None or kept.leads, DraMetrics(), NodeEvents(client, NODE)
+            )
             kept = Kept(server, publisher)
             task = asyncio.create_task(publisher.run())
             try:
@@ -99,7 +105,7 @@ def test_fields_that_the_api_server_drops_are_told_once(caplog: pytest.LogCaptur
 
     async def story(kept: Kept) -> None:
         def dropping(request: Request) -> Response | None:
-            if request.method not in ("POST", "PUT"):
+            if request.method not in ("POST", "PUT") or "resourceslices" not in request.path:
                 return None
             document = msgspec.json.decode(request.body)
             for device in document["spec"].get("devices") or ():
@@ -117,6 +123,8 @@ def test_fields_that_the_api_server_drops_are_told_once(caplog: pytest.LogCaptur
             await kept.until(lambda: kept.slices)
             await kept.settled()
         assert kept.writes() == 2
+        [event] = [one.document for one in kept.server.store.list(EVENTS)]
+        assert (event["reason"], event["involvedObject"]["name"]) == ("FieldsDropped", NODE)
 
     run(story)
     told = [record.getMessage() for record in caplog.records if "dropped" in record.getMessage()]
