@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from e2e.cluster import BUSYBOX, ClusterWithNode, pods_path
+from e2e.cluster import BUSYBOX, Client, ClusterWithNode, pods_path
 from e2e.cluster.api import ApiError, Object
 from e2e.command import Running
 
@@ -94,7 +94,7 @@ def remove_pods(cluster: ClusterWithNode, namespace: str) -> None:
     cluster.wait(ended, what="the pods have ended on the node")
 
 
-def make_class(cluster: ClusterWithNode, name: str, condition: str, extended: str = "") -> None:
+def make_class(cluster: Client, name: str, condition: str, extended: str = "") -> None:
     """A class of devices, as the chart makes them."""
     expression = f"device.driver == '{DRIVER}' && {condition}"
     spec: Object = {"selectors": [{"cel": {"expression": expression}}]}
@@ -107,9 +107,9 @@ def make_class(cluster: ClusterWithNode, name: str, condition: str, extended: st
             raise
 
 
-def profile_class(cluster: ClusterWithNode, profile: str, extended: str = "") -> str:
+def profile_class(cluster: Client, profile: str, extended: str = "") -> str:
     """The class of a profile; its name."""
-    name = f"mig-{profile}.{DRIVER}"
+    name = f"mig-{profile.replace('+', '.')}.{DRIVER}"
     make_class(cluster, name, f"device.attributes['{DRIVER}'].profile == '{profile}'", extended)
     return name
 
