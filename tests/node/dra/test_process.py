@@ -220,6 +220,29 @@ def test_an_ill_device_is_tainted_and_told() -> None:
     run(story)
 
 
+def test_health_is_told_without_an_api_server() -> None:
+    """The API server answers nothing any more: the kubelet still hears of an ill device, and taints follow when it is back."""
+
+    async def story(root: Path) -> None:
+        async with cluster(root) as found:
+            await found.until(lambda: found.slices)
+            socket = await found.registered()
+            method = messages.watch_health(messages.HEALTH_SERVICES[0])
+            stream: Any
+            async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
+                stream = channel.unary_stream(method.path, **method.codec)(health.NodeWatchResourcesRequest())
+                await stream.read()
+                found.server.intercept = lambda request: Response(b"{}", 500)
+                (root / "faults").write_text("card 0: fell off the bus\n")
+                assert {one.health for one in (await stream.read()).devices} == {health.UNHEALTHY}
+                assert not found.taints
+                found.server.intercept = found.answer_for_claims
+                await found.until(lambda: found.taints)
+                stream.cancel()
+
+    run(story)
+
+
 def test_a_device_that_a_claim_has_never_leaves_the_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new layout: what is allocated, prepared or not, is tainted and stays; it goes when its claim has gone."""
     monkeypatch.setattr("tessera.node.dra.driver._FAREWELL", 0.2)

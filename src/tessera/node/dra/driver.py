@@ -160,7 +160,15 @@ class Driver:
         """Look every few seconds whether a device plugin has the same devices."""
         if time.monotonic() - self._mode_at < _MODE_EVERY * self._settings.tick and self.conflict is not None:
             return
-        node = await read_node(self._client, self._settings.node)
+        try:
+            node = await read_node(self._client, self._settings.node)
+        except (KubeError, InvalidInput) as error:
+            if self.conflict is None:
+                raise
+            self._complain(
+                "node", error
+            )  # what was known holds: health is told to the kubelet without an API server
+            return
         found = await conflict(node, self._settings.kubelet_dir, self._devices)
         if found and found != self.conflict:
             log.error("nothing new is offered: %s", found)
