@@ -282,20 +282,30 @@ def test_killed_at_random(cluster_with_node: ClusterWithNode, node_namespace: st
     config, locks = dra.simulated(tmp_path, LAYOUT), tmp_path / "locks"
     locks.mkdir()
     dra.template(cluster, namespace, "any", "2g.20gb", "1g.10gb")
-    # the lock goes with the container, however that ends: two containers with one device are seen at once
-    script = (
-        "flock -n /locks/$NVIDIA_VISIBLE_DEVICES sleep 1000 || touch /locks/twice-$NVIDIA_VISIBLE_DEVICES"
-    )
+    # each container writes its name into its device's file and reads it back: two that live at once see each other
+    script = """
+        owner=/locks/$NVIDIA_VISIBLE_DEVICES
+        while :; do
+            echo $HOSTNAME >$owner
+            sleep 0.1
+            read -r found <$owner
+            test "$found" = "$HOSTNAME" || touch /locks/twice-$NVIDIA_VISIBLE_DEVICES
+        done
+    """
+
+    def manifest(name: str, *, template: str = "", claim: str = "") -> Object:
+        pod: Object = json.loads(dra.pod(name, script=script, template=template, claim=claim))
+        pod["spec"]["volumes"] = [{"name": "locks", "hostPath": {"path": str(locks)}}]
+        pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "locks", "mountPath": "/locks"}]
+        return pod
+
     over, ran = threading.Event(), set[str]()
 
     def churn(number: int) -> None:
         count = 0
         while not over.is_set():
             name, count = f"p{number}-{count}", count + 1
-            manifest = json.loads(dra.pod(name, template="any", script=script))
-            manifest["spec"]["volumes"] = [{"name": "locks", "hostPath": {"path": str(locks)}}]
-            manifest["spec"]["containers"][0]["volumeMounts"] = [{"name": "locks", "mountPath": "/locks"}]
-            cluster.api.create(pods_path(namespace), manifest)
+            cluster.api.create(pods_path(namespace), manifest(name, template="any"))
             until = time.monotonic() + random.uniform(0.5, 20.0)
             while time.monotonic() < until and not over.is_set():
                 if cluster.api.get(f"{pods_path(namespace)}/{name}")["status"].get("phase") == "Running":
@@ -330,6 +340,13 @@ def test_killed_at_random(cluster_with_node: ClusterWithNode, node_namespace: st
             "1g.10gb",
             "2g.20gb",
         ]
+        dra.remove_pods(cluster, namespace)
+        # and the containers would have noticed: two that share a claim do
+        request = {"name": "gpu", "exactly": {"deviceClassName": dra.profile_class(cluster, "2g.20gb")}}
+        claim = {"metadata": {"name": "shared"}, "spec": {"devices": {"requests": [request]}}}
+        cluster.api.create(f"{dra.RESOURCES}/namespaces/{namespace}/resourceclaims", claim)
+        dra.run(cluster, namespace, [json.dumps(manifest(name, claim="shared")) for name in ("a", "b")])
+        cluster.wait(lambda: list(locks.glob("twice-*")) or None, what="two containers see each other")
 
 
 def test_node_object_deleted(cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path) -> None:
