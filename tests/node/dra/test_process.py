@@ -373,6 +373,24 @@ def test_what_a_killed_process_left_is_removed() -> None:
     run(story)
 
 
+def test_a_socket_that_is_removed_comes_back() -> None:
+    """Both sockets are looked at every second: when one is gone, the driver serves and registers anew."""
+
+    async def story(root: Path) -> None:
+        async with cluster(root) as found:
+            await found.until(lambda: found.slices)
+            socket = await found.registered()
+            socket.unlink()
+            await found.until(lambda: not found.driver.ready)
+            await found.until(socket.exists)
+            assert await found.registered() == socket
+            request = dra.NodePrepareResourcesRequest(claims=[found.claim("a", TWO)])
+            answer = await call(socket, messages.prepare(messages.PLUGIN_SERVICES[0]), request, 10.0)
+            assert answer.claims["u-a"].error == ""
+
+    run(story)
+
+
 def test_entries_of_claims_that_can_have_no_container_are_forgotten() -> None:
     """The claim is gone: one that was only begun, or prepared before a reboot, is forgotten; a finished one stays held."""
 

@@ -3,12 +3,13 @@
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tessera.core.devices.device import Device
+from tessera.core.devices.device import Device, Edits
 from tessera.kube.errors import ApiError, Unreachable
 from tessera.node.dra.claims import preparing
 from tessera.node.dra.claims.cdi_files import ClaimFiles
@@ -128,6 +129,29 @@ def test_devices_of_a_request_are_listed_together(tmp_path: Path) -> None:
             "u-1-gpu-0-mig-1g-10gb-6": both,
             "u-1-gpu-1-mig-1g-10gb-1": ["NVIDIA_VISIBLE_DEVICES=MIG-1-1g.10gb-1"],
         }
+
+    run(story)
+
+
+def test_devices_that_another_vendor_describes(tmp_path: Path) -> None:
+    """nvidia-ctk's spec describes the device: its name is handed on, beside ours with the list of devices."""
+
+    async def story() -> None:
+        theirs = replace(TWO, edits=Edits(), cdi_kind="nvidia.com/gpu")
+        node = Node(tmp_path, theirs)
+        [prepared] = await node.claims.prepare(node.claim("u-1", theirs))
+        ours = "gpu.tessera.dev/claim=u-1-gpu-0-mig-2g-20gb-0"
+        assert prepared.cdi_names == (ours, "nvidia.com/gpu=MIG-0-2g.20gb-0")
+        edits = node.spec("u-1")["devices"][0]["containerEdits"]
+        assert edits == {"env": ["NVIDIA_VISIBLE_DEVICES=MIG-0-2g.20gb-0"]}
+        await node.claims.unprepare(ClaimName("ns", "u-1", "u-1"))
+
+        bare = replace(theirs, env_list="")
+        node = Node(tmp_path, bare)
+        [prepared] = await node.claims.prepare(node.claim("u-2", bare))
+        assert prepared.cdi_names == ("nvidia.com/gpu=MIG-0-2g.20gb-0",)
+        assert node.specs == [], "nothing of ours to say"
+        assert await node.claims.prepare(node.claim("u-2", bare)) == [prepared]
 
     run(story)
 

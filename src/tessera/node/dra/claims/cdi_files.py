@@ -22,8 +22,9 @@ _PREFIX: Final = (
 
 def cdi_names(uid: str, name: str, device: Device) -> tuple[str, ...]:
     """What the runtime is to inject for a device of a claim: ours, and the other vendor's where it describes the device."""
-    ours = f"{_KIND}={uid}-{name}"
-    return (ours,) if device.edits else (ours, device.cdi_name)
+    ours = (f"{_KIND}={uid}-{name}",) if device.edits or device.env_list else ()
+    theirs = () if device.edits else (device.cdi_name,)
+    return (*ours, *theirs)
 
 
 class ClaimFiles:
@@ -34,8 +35,11 @@ class ClaimFiles:
 
     def write(self, uid: str, given: Sequence[tuple[str, str, Device]]) -> None:
         """Put a claim's spec in place: its devices by request and name, in order."""
+        edits = _edits(uid, given)
+        if not edits:
+            return  # others describe all of them; a spec without devices is none
         self._folder.mkdir(parents=True, exist_ok=True)
-        document = cdi.document(_KIND, _edits(uid, given))
+        document = cdi.document(_KIND, edits)
         path, data = self._path(uid), cdi.encode(document)
         if not path.exists() or path.read_bytes() != data:
             write_whole(path, data)
@@ -72,5 +76,7 @@ def _edits(uid: str, given: Sequence[tuple[str, str, Device]]) -> Mapping[str, E
     found = {}
     for request, name, device in given:
         listed = Assignment(tuple(by_request[main_request(request)])).environment
+        if not device.edits and not listed:
+            continue
         found[f"{uid}-{name}"] = replace(device.edits, env=(*device.edits.env, *listed.items()))
     return found
