@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tessera.cli.common.cluster import ClusterChoice
 from tessera.cli.common.node import NodeChoice, client_of, node_options
 from tessera.cli.common.terminal import table
 
 if TYPE_CHECKING:
-    from tessera.cli.common.cluster import ClusterChoice
     from tessera.core.devices.device import Device
     from tessera.kube.access.cluster import Cluster
     from tessera.node.assembly import Settings
@@ -35,7 +35,7 @@ def command(node: NodeChoice, list_only: bool) -> int:
     return node.run(lambda: _serve(node, configuration))
 
 
-def _cluster(choice: "ClusterChoice", node: str) -> "Cluster | None":
+def _cluster(choice: ClusterChoice, node: str) -> "Cluster | None":
     """The cluster whose node says which layout is wanted; none is fine, unless one was named."""
     from tessera.kube.errors import InvalidKubeconfig
 

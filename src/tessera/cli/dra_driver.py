@@ -63,12 +63,11 @@ def _list(configuration: "DeviceConfiguration", settings: "Settings") -> int:
 
 
 async def _serve(node: NodeChoice, configuration: "DeviceConfiguration") -> None:
-    from tessera.kube.access.choice import find_cluster
     from tessera.kube.rest.client import Client
     from tessera.node.dra.process import NodeDriver
     from tessera.node.health_server import health_server
 
-    cluster = find_cluster(node.cluster.kubeconfig, node.cluster.context)
+    cluster = node.cluster.find()
     logging.getLogger("tessera.node").info(
         "driver of node %s of %s (%s)", node.settings.node, cluster.endpoint, cluster.source
     )
