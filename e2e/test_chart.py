@@ -53,6 +53,14 @@ _SWITCHES: tuple[tuple[dict[str, Any], ...], ...] = (
                 "runtimeClassName": "nvidia",
             }
         },
+        {
+            "draDriver": {
+                "enabled": True,
+                "config": {"simulated": _SIMULATED, "static": [_STATIC]},
+                "classes": {"profiles": ["1g.18gb", "1g.18gb+me"], "extendedResources": True},
+            },
+            "devicePlugin": {"enabled": True, "config": {"simulated": _SIMULATED}},
+        },
     ),
     (
         {},
@@ -186,6 +194,10 @@ def test_every_combination_is_accepted(helm: Helm, control_plane: Client, kinds:
         ),
         ({"certificates": {"mode": "given", "caBundle": "x"}}, "certificates.secretName must name a Secret"),
         ({"certificates": {"mode": "given", "secretName": "x"}}, "certificates.caBundle must hold"),
+        (
+            {"draDriver": {"enabled": True}},
+            "draDriver.config (or devicePlugin.config) must say which devices there are",
+        ),
         ({"devicePlugin": {"enabled": True}}, "devicePlugin.config must say which devices there are"),
         ({"devicePlugin": {"enabled": True, "config": {"static": [{}]}}}, "missing properties"),
         ({"image": {"digest": "latest"}}, "does not match pattern"),

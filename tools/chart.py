@@ -1,8 +1,9 @@
 """`python -m tools.chart`: what is made from the chart, and what the chart takes from the code.
 
     deploy/tessera.yaml                 the chart rendered with its defaults, for `kubectl apply -f`
-    charts/tessera/values.schema.json   `config` and `devicePlugin.config` are what the code itself reads,
-                                        `disabledAlerts` are alerts that there are
+    charts/tessera/values.schema.json   `config`, `devicePlugin.config` and `draDriver.config` are what the code itself
+                                        reads, `disabledAlerts` are alerts that there are
+    charts/tessera/files/profiles.json  the MIG profiles of all products, for which the chart makes DeviceClasses
 
 `--check` writes nothing and fails when something is not as it would be written.
 """
@@ -19,12 +20,14 @@ from typing import Any, Final
 
 import yaml
 
+from tessera.core.mig.geometry import PRODUCTS
 from tessera.protocol.configuration import device_fields as device_schema
 from tessera.protocol.configuration import webhook as config
 
 PROJECT: Final = Path(__file__).resolve().parent.parent
 CHART: Final = PROJECT / "charts" / "tessera"
 SCHEMA: Final = CHART / "values.schema.json"
+PROFILES: Final = CHART / "files" / "profiles.json"
 DEPLOY: Final = PROJECT / "deploy" / "tessera.yaml"
 NAMESPACE: Final = "gpu-webhook"
 
@@ -76,8 +79,17 @@ def schema() -> str:
     values["devicePlugin"]["properties"]["config"] = _described(
         "The device plugin's configuration (docs/device-plugin.md).", devices
     )
+    values["draDriver"]["properties"]["config"] = _described(
+        "The DRA driver's configuration (docs/dra.md); empty: the device plugin's.", devices
+    )
     values["prometheusRule"]["properties"]["disabledAlerts"]["items"]["enum"] = _alerts()
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def profiles() -> str:
+    """What files/profiles.json should be: every MIG profile that a product has, smallest first."""
+    found = sorted({profile for product in PRODUCTS for profile in product.profiles})
+    return json.dumps([str(profile) for profile in found], indent=2) + "\n"
 
 
 def _alerts() -> list[str]:
@@ -92,7 +104,7 @@ def _described(text: str, part: dict[str, Any]) -> dict[str, Any]:
 
 def outdated() -> Iterator[tuple[Path, str]]:
     """Each file that is not as it should be, and how it should be."""
-    for path, make in ((SCHEMA, schema), (DEPLOY, deployed)):
+    for path, make in ((SCHEMA, schema), (PROFILES, profiles), (DEPLOY, deployed)):
         wanted = make()
         if not path.exists() or path.read_text() != wanted:
             yield path, wanted

@@ -95,13 +95,21 @@ GO_MODULES = (
         version="v2.13.0",
         programs={"kube-state-metrics": "k8s.io/kube-state-metrics/v2"},
     ),
+    GoModule(
+        name="dra-example-driver",
+        path="sigs.k8s.io/dra-example-driver",
+        version="v0.4.0",
+        programs={
+            "dra-example-kubeletplugin": "sigs.k8s.io/dra-example-driver/cmd/dra-example-kubeletplugin"
+        },
+    ),
 )
 
 #: Always there; a cluster without a node needs only the first five.
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 NODE = ("kubelet", *_CONTAINERD_PROGRAMS)
 #: Built when asked for: `build --with helm,promtool`.
-OPTIONAL = ("helm", "prometheus", "promtool", "kube-state-metrics")
+OPTIONAL = ("helm", "prometheus", "promtool", "kube-state-metrics", "dra-example-kubeletplugin")
 
 #: What a node needs from the distribution. bookworm's versions (runc 1.1.5, plugins 1.1.1) are new enough;
 #: its etcd (3.4) and containerd (1.6) are not, hence the modules above.

@@ -32,7 +32,7 @@ def _one(kind: str, name: str | None = None) -> Any:
 
 
 def test_schema_knows_what_the_code_knows():
-    """The values `config` and `devicePlugin.config` are checked as the programs themselves check them."""
+    """The values `config`, `devicePlugin.config` and `draDriver.config` are checked as the programs themselves check them."""
     assert SCHEMA.read_text() == schema()
 
 
@@ -43,7 +43,15 @@ def test_default_values_are_valid_and_complete():
     jsonschema.Draft7Validator.check_schema(document)
     jsonschema.validate(values, document)
     assert set(values) == set(document["properties"]) - {"global"}
-    for section in ("webhook", "devicePlugin", "dashboard", "certificates", "networkPolicy", "image"):
+    for section in (
+        "webhook",
+        "devicePlugin",
+        "draDriver",
+        "dashboard",
+        "certificates",
+        "networkPolicy",
+        "image",
+    ):
         assert set(values[section]) == set(document["properties"][section]["properties"])
 
 

@@ -162,20 +162,44 @@ configured for, and those that are listed.
 {{- end -}}
 
 {{/*
-The folders of the host in which the plugin looks whether its devices' files are there: each path up to the folder
-before the first {id} or {n}. NVML's devices are in /dev and described in /proc/driver.
+The folders of the host in which a node's program looks whether its devices' files are there: each path up to the folder
+before the first {id} or {n}. NVML's devices are in /dev and described in /proc/driver. Takes the devices' configuration.
 */}}
-{{- define "tessera.pluginHostFolders" -}}
+{{- define "tessera.hostFolders" -}}
 {{- $folders := list -}}
-{{- range $entry := default list .Values.devicePlugin.config.static -}}
+{{- range $entry := default list .static -}}
 {{- range $file := concat (default list $entry.deviceNodes) (default list $entry.mounts) -}}
 {{- $folders = append $folders (dir (first (splitList "{" $file.hostPath))) -}}
 {{- end -}}
 {{- end -}}
-{{- if hasKey .Values.devicePlugin.config "nvml" -}}
+{{- if hasKey . "nvml" -}}
 {{- $folders = concat $folders (list "/dev" "/proc/driver") -}}
 {{- end -}}
 {{- toJson ($folders | uniq | sortAlpha) -}}
+{{- end -}}
+
+{{/* The DRA driver's devices: its own configuration, else the device plugin's, for nodes that move from one to the other. */}}
+{{- define "tessera.draConfig" -}}
+{{- toYaml (default .Values.devicePlugin.config .Values.draDriver.config) -}}
+{{- end -}}
+
+{{- define "tessera.draServiceAccountName" -}}
+{{- if .Values.draDriver.serviceAccount.create -}}
+{{- default .Values.draDriver.name .Values.draDriver.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.draDriver.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "tessera.draSelectorLabels" -}}
+app: {{ .Values.draDriver.name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "tessera.draLabels" -}}
+{{ include "tessera.draSelectorLabels" . }}
+app.kubernetes.io/component: dra-driver
+{{ include "tessera.commonLabels" . }}
 {{- end -}}
 
 {{/* Something that exists only while `helm test` runs. */}}

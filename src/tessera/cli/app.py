@@ -34,6 +34,10 @@ COMMANDS: Final[Table] = {
         "tessera.cli.device_plugin",
         "Tell the kubelet of a node's devices, hand them to containers.",
     ),
+    "dra-driver": (
+        "tessera.cli.dra_driver",
+        "Offer a node's devices to the scheduler, prepare claims for the kubelet.",
+    ),
     "dashboard": ("tessera.cli.dashboard", "Show a cluster's GPUs on a page, live."),
     "demo": ("tessera.cli.demo.command", "See what Tessera does, story by story."),
     "config": ("tessera.cli.config", "Check the configuration file, print an example or its schema."),

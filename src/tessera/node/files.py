@@ -2,12 +2,16 @@
 
 import os
 import secrets
+import time
 from pathlib import Path
 from typing import Final
 
 # The names of everything this plugin leaves in folders that it shares with others
 PREFIX: Final = "tessera-"
 _TEMPORARY: Final = (f".{PREFIX}", ".tmp")  # neither .json nor .yaml: no container runtime reads it
+
+# Seconds after which a temporary file is nobody's any more, in a folder that two processes of ours write to
+SHARED_LEFTOVERS_AGE: Final = 60.0
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
@@ -27,11 +31,18 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
     _sync_folder(path.parent)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove what a killed process of this plugin was about to put in place; at the start, not while others write."""
+def remove_leftovers(folder: Path, older_than: float = 0.0) -> None:
+    """Remove what a killed process of ours was about to put in place.
+
+    Where another process of ours may be writing, only what is so many seconds old that no write takes that long.
+    """
     before, after = _TEMPORARY
     for path in folder.glob(f"{before}*{after}"):
-        path.unlink(missing_ok=True)
+        try:
+            if not older_than or path.stat().st_mtime < time.time() - older_than:
+                path.unlink(missing_ok=True)
+        except FileNotFoundError:
+            pass  # put in place meanwhile
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,14 +1,22 @@
-"""`/livez`, `/readyz` and `/metrics` of the plugin, over plain HTTP."""
+"""`/livez`, `/readyz` and `/metrics` of a node's program, over plain HTTP."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
-from tessera.node.metrics import Metrics
 from tessera.serving.http.messages import Request, Response, text
 from tessera.serving.http.server import Server
-from tessera.serving.metrics import CONTENT_TYPE, exposition
+from tessera.serving.metrics import CONTENT_TYPE, Family, exposition
 
 
-def health_server(metrics: Metrics, alive: Callable[[], bool], ready: Callable[[], bool]) -> Server:
+class Exposed(Protocol):
+    """What a program shows of itself."""
+
+    def families(self) -> Iterable[Family]:
+        """Every metric, as it is now."""
+        ...
+
+
+def health_server(metrics: Exposed, alive: Callable[[], bool], ready: Callable[[], bool]) -> Server:
     """A server that answers probes and scrapes."""
     probes = {"/livez": alive, "/healthz": alive, "/readyz": ready}
 

@@ -1,5 +1,6 @@
 """gRPC over unix sockets, as the kubelet speaks it."""
 
+import socket
 from pathlib import Path
 from typing import Final
 
@@ -27,23 +28,36 @@ class CallFailed(TesseraError):
         return self.status not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
-def address(socket: Path) -> str:
+def address(path: Path) -> str:
     """The gRPC target of a unix socket."""
-    if len(str(socket).encode()) > MAX_SOCKET_PATH:
+    if len(str(path).encode()) > MAX_SOCKET_PATH:
         raise TesseraError(
-            f"{socket}: longer than the {MAX_SOCKET_PATH} bytes that a unix socket's path may have"
+            f"{path}: longer than the {MAX_SOCKET_PATH} bytes that a unix socket's path may have"
         )
-    return f"unix:{socket}"
+    return f"unix:{path}"
 
 
-async def call(socket: Path, method: Method[Request, Response], request: Request, timeout: float) -> Response:
+async def call(path: Path, method: Method[Request, Response], request: Request, timeout: float) -> Response:
     """One call on a connection of its own."""
-    async with grpc.aio.insecure_channel(address(socket), options=_CHANNEL_OPTIONS) as channel:
+    async with grpc.aio.insecure_channel(address(path), options=_CHANNEL_OPTIONS) as channel:
         try:
             answer: Response = await channel.unary_unary(method.path, **method.codec)(
                 request, timeout=timeout
             )
         except grpc.aio.AioRpcError as error:
             details = (error.details() or error.code().name).strip()
-            raise CallFailed(f"{socket}: {method.name}: {details}", error.code()) from error
+            raise CallFailed(f"{path}: {method.name}: {details}", error.code()) from error
         return answer
+
+
+def remove_dead_sockets(folder: Path, pattern: str) -> None:
+    """Remove sockets that a killed process of ours left: no server listens there any more."""
+    for path in folder.glob(pattern):
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(1.0)
+            try:
+                probe.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink(missing_ok=True)
+            except OSError:
+                pass  # gone meanwhile, or not ours to judge

@@ -12,7 +12,7 @@ import msgspec
 
 from tessera.core.devices.device import Device
 from tessera.core.errors import InvalidInput
-from tessera.node.files import remove_leftovers, write_whole
+from tessera.node.files import SHARED_LEFTOVERS_AGE, remove_leftovers, write_whole
 
 log = logging.getLogger(__name__)
 
@@ -20,14 +20,16 @@ log = logging.getLogger(__name__)
 class DeviceState:
     """Devices in a file; a file that is missing, broken or cannot be written is no reason to stop."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, shared: bool = False) -> None:
+        """`shared`: another process of ours may write to the same folder."""
         self._path = path
+        self._leftovers_age = SHARED_LEFTOVERS_AGE if shared else 0.0
         self._saved: tuple[Device, ...] | None = None
         self._complained = False
 
     def load(self) -> tuple[Device, ...]:
         """What was saved last; called once, before anything is written to the folder."""
-        remove_leftovers(self._path.parent)
+        remove_leftovers(self._path.parent, self._leftovers_age)
         try:
             self._saved = msgspec.json.decode(self._path.read_bytes(), type=tuple[Device, ...])
         except FileNotFoundError:

@@ -6,7 +6,7 @@ hooks), and the version is the lowest that has those in use, so that old runtime
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -53,7 +53,7 @@ def documents(devices: Iterable[Device]) -> dict[str, dict[str, Any]]:
         if device.edits:
             kinds.setdefault(check_kind(device.cdi_kind), {})[check_device_name(device.id)] = device
     return {
-        kind: _document(kind, [named[name] for name in sorted(named)])
+        kind: document(kind, {name: named[name].edits for name in sorted(named)})
         for kind, named in sorted(kinds.items())
     }
 
@@ -63,21 +63,22 @@ def encode(document: dict[str, Any]) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
-def _document(kind: str, devices: Sequence[Device]) -> dict[str, Any]:
+def document(kind: str, devices: Mapping[str, Edits]) -> dict[str, Any]:
+    """The document of one kind: its devices by name, and what each does to a container."""
     return {
         "cdiVersion": _version(kind, devices),
         "kind": kind,
-        "devices": [{"name": device.id, "containerEdits": _edits(device.edits)} for device in devices],
+        "devices": [{"name": name, "containerEdits": _edits(edits)} for name, edits in devices.items()],
     }
 
 
-def _version(kind: str, devices: Sequence[Device]) -> str:
+def _version(kind: str, devices: Mapping[str, Edits]) -> str:
     """The lowest version that has what is used; the table is the specification's own."""
     if "." in kind.partition("/")[2]:
         return "0.6.0"  # dots in the class
-    if any(device.id[0].isdigit() for device in devices):
+    if any(name[0].isdigit() for name in devices):
         return "0.5.0"  # device names that begin with a digit
-    if any(node.path != node.host_path for device in devices for node in device.edits.nodes):
+    if any(node.path != node.host_path for edits in devices.values() for node in edits.nodes):
         return "0.5.0"  # hostPath of a device node
     return "0.3.0"  # the oldest that runtimes still read
 

@@ -17,7 +17,8 @@ from typing import Final
 from tessera.core.errors import TesseraError
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.view import LiveView
-from tessera.node.process import NodePlugin, Settings
+from tessera.node.assembly import Settings
+from tessera.node.process import NodePlugin
 from tessera.node.sources.simulated.cards import SMI_IN_CONTAINER
 from tessera.protocol.configuration.webhook import Configuration
 from tessera.protocol.mig.documents import RUNAI_CONFIG

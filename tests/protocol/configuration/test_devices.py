@@ -152,6 +152,22 @@ def test_cards_that_cannot_be_cut() -> None:
         ),
         (
             """
+            simulated: {product: H200, cards: 1, layout: 1g.18gb=1, partitioning: dynamic, migStrategy: none,
+              profiles: [2g.20gb, big]}
+            """,
+            [
+                "simulated.layout: not with partitioning: dynamic",
+                "simulated.migStrategy: partitioning: dynamic needs mixed",
+                "simulated.profiles[0]: 2g.20gb is no profile of the card; it has 1g.18gb, 1g.18gb+me, 1g.35gb",
+                'simulated.profiles[1]: "big" is not a MIG profile',
+            ],
+        ),
+        (
+            "simulated: {product: H200, cards: 1, profiles: [1g.18gb]}",
+            ["simulated.profiles: only with partitioning: dynamic"],
+        ),
+        (
+            """
             static:
             - {resource: a.com/x, devices: "d{0..1}", env: {A: b}, cdiKind: v.com/c}
             - {resource: a.com/y, devices: d1, env: {A: b}, cdiKind: v.com/c}
@@ -168,6 +184,21 @@ def test_every_mistake_is_named_at_once(text: str, complaints: list[str]) -> Non
     assert len(found) == len(complaints)
     for complaint, beginning in zip(found, complaints, strict=True):
         assert complaint.startswith(beginning)
+
+
+def test_dynamic_partitioning() -> None:
+    """The profiles of an allow-list, or all that the card has; without the word a layout says what is cut."""
+    text = "simulated: {product: H200, cards: 1, partitioning: dynamic%s}"
+    some = parse(text % ", profiles: [1g.18gb, 2g.35gb]").simulated
+    every = parse(text % "").simulated
+    static = parse("simulated: {product: H200, cards: 1}").simulated
+    assert some is not None
+    assert every is not None
+    assert static is not None
+    assert some.dynamic is not None
+    assert [str(profile) for profile in some.dynamic] == ["1g.18gb", "2g.35gb"]
+    assert every.dynamic == every.cards[0].profiles
+    assert static.dynamic is None
 
 
 def test_defaults() -> None:

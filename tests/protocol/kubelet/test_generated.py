@@ -21,10 +21,12 @@ def test_generated_messages_are_up_to_date(tmp_path: Path) -> None:
         [*command, f"--python_out={tmp_path}", f"--pyi_out={tmp_path}", *map(str, CONTRACTS)], check=True
     )
     generated = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*_pb2.py*"))
-    assert len(generated) == 2 * len(CONTRACTS) == 4
+    assert len(generated) == 2 * len(CONTRACTS) == 10
     for path in generated:
         assert (SRC / path).read_text() == (tmp_path / path).read_text(), f"{path} is not up to date"
 
+
+DRA = "k8s.io.kubelet.pkg.apis.dra.v1"
 
 # (message, field) → number, as the kubelet's own api.proto of Kubernetes 1.36 has them
 KUBELET = {
@@ -60,6 +62,32 @@ KUBELET = {
     "v1.PodResources": {"name": 1, "namespace": 2, "containers": 3},
     "v1.ContainerResources": {"name": 1, "devices": 2},
     "v1.ContainerDevices": {"resource_name": 1, "device_ids": 2},
+    "pluginregistration.InfoRequest": {},
+    "pluginregistration.PluginInfo": {"type": 1, "name": 2, "endpoint": 3, "supported_versions": 4},
+    "pluginregistration.RegistrationStatus": {"plugin_registered": 1, "error": 2},
+    f"{DRA}.Claim": {"namespace": 1, "uid": 2, "name": 3},
+    f"{DRA}.NodePrepareResourcesRequest": {"claims": 1},
+    f"{DRA}.NodePrepareResourcesResponse": {"claims": 1},
+    f"{DRA}.NodePrepareResourceResponse": {"devices": 1, "error": 2},
+    f"{DRA}.Device": {
+        "request_names": 1,
+        "pool_name": 2,
+        "device_name": 3,
+        "cdi_device_ids": 4,
+        "share_id": 5,
+    },
+    f"{DRA}.NodeUnprepareResourcesRequest": {"claims": 1},
+    f"{DRA}.NodeUnprepareResourcesResponse": {"claims": 1},
+    f"{DRA}.NodeUnprepareResourceResponse": {"error": 1},
+    "v1alpha1.DeviceIdentifier": {"pool_name": 1, "device_name": 2},
+    "v1alpha1.DeviceHealth": {
+        "device": 1,
+        "health": 2,
+        "last_updated_time": 3,
+        "health_check_timeout_seconds": 4,
+        "message": 5,
+    },
+    "v1alpha1.NodeWatchResourcesResponse": {"devices": 1},
 }
 
 
@@ -68,8 +96,12 @@ def test_field_numbers_are_the_kubelets(message: str) -> None:
     """Names may differ between implementations; numbers may not."""
     from google.protobuf import descriptor_pool
 
-    from tessera.protocol.kubelet import (
-        v1beta1_pb2,  # noqa: F401 # they fill the pool
+    from tessera.protocol.kubelet import (  # noqa: F401 # they fill the pool
+        dra_pb2,
+        health_pb2,
+        podresources_pb2,
+        registration_pb2,
+        v1beta1_pb2,
     )
 
     fields = descriptor_pool.Default().FindMessageTypeByName(message).fields

@@ -104,6 +104,26 @@ class Place:
         return self.card.index == other.card.index and self.span.overlaps(other.span)
 
 
+class DeviceType(StrEnum):
+    """What a device is, in one word."""
+
+    GPU = "gpu"  # a whole card
+    MIG = "mig"  # a slice of one
+    DEVICE = "device"  # anything else
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What a device is, in the words by which people choose one."""
+
+    type: DeviceType = DeviceType.DEVICE
+    product: str = ""  # of the card: "NVIDIA H200"
+    profile: str = ""  # of a slice: "2g.20gb"
+    parent: str = ""  # the UUID of the card that it is, or is cut from
+    memory_mib: int = 0
+    cut: bool = True  # whether it exists now; False: it is cut when a claim gets it
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """One thing that a container can be given."""
@@ -117,6 +137,7 @@ class Device:
     numa: tuple[int, ...] = ()
     problem: str = ""  # why it is unhealthy; empty when it is healthy
     leaving: bool = False  # in use and no longer wanted: stays for its pod, goes to no other
+    model: Model = Model()
 
     def __post_init__(self) -> None:
         if not 0 < len(self.id) <= MAX_ID:

@@ -52,6 +52,13 @@ def blocks_of(product: Product) -> tuple[Span, ...]:
     return tuple(sorted(spans, key=lambda span: (-span.size, span.start)))
 
 
+def least_harmful(devices: Iterable[Device]) -> list[Device]:
+    """Devices of one card in the order in which handing them out one by one keeps the largest holes; else from the right."""
+    free = sorted(devices, key=lambda device: -device.place.span.start if device.place else 0)
+    places = [device.place for device in free if device.place]
+    return _CardState(places[0].card, free).best(len(free)) if places else free
+
+
 def preferred(
     devices: DeviceSet,
     available: Iterable[str],

@@ -7,9 +7,8 @@ looked at again, so there is no missed event to recover from.
 
 import asyncio
 import logging
-import socket
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,13 +22,14 @@ from tessera.node.deviceplugin.endpoint import Endpoint
 from tessera.node.deviceplugin.service import ResourceService
 from tessera.node.files import PREFIX
 from tessera.node.holders import Holders, Key
+from tessera.node.looking import TICK, either, log_health
 from tessera.node.metrics import Metrics
-from tessera.node.sources import Source, SourceFailed
+from tessera.node.rpc import remove_dead_sockets
+from tessera.node.sources import Answers, Source, SourceFailed
 from tessera.node.state import DeviceState
 
 log = logging.getLogger(__name__)
 
-TICK: Final = 1.0  # seconds between looks
 _PATIENCE: Final = 60.0  # seconds: a loop that has not come round for that long hangs
 
 
@@ -57,7 +57,7 @@ class Plugin:
         tick: float = TICK,
     ) -> None:
         """`changed` is set by a source that has news, so that the next look need not wait for its second."""
-        self._sources = sources
+        self._sources = Answers(sources)
         self._folder = kubelet_dir / "device-plugins"
         self._cdi = cdi
         self._state = state
@@ -69,7 +69,6 @@ class Plugin:
         self._endpoints: dict[str, Endpoint] = {}
         self._devices: tuple[Device, ...] = ()
         self._published = False
-        self._answers: dict[Source, Sequence[Device]] = {}
         self._complaint = ""
         self._changed = changed or asyncio.Event()
         self._tend = asyncio.Event()
@@ -101,7 +100,7 @@ class Plugin:
 
         CDI specs stay: containers may yet restart.
         """
-        _remove_dead_sockets(self._folder)
+        remove_dead_sockets(self._folder, f"{PREFIX}*.sock")
         try:
             await self._tending()
         finally:
@@ -117,19 +116,19 @@ class Plugin:
             if result is not None:
                 yield result
             self._beats[0] = time.monotonic()
-            await _either(self._changed, self._tick)
+            await either(self._changed, self._tick)
 
     async def _tending(self) -> None:
         while True:
             self._tend.clear()
             await asyncio.gather(*(endpoint.tend() for endpoint in self._endpoints.values()))
             self._beats[1] = time.monotonic()
-            await _either(self._tend, self._tick)
+            await either(self._tend, self._tick)
 
     async def _refresh(self) -> Transition | NotPublished | None:
         """Ask the sources; if the answer is news, write it to disk and then tell the kubelet."""
         try:
-            wanted, failure = await self._ask()
+            wanted, failure = await self._sources.ask()
             if failure:
                 self._complain("source", failure)
             keys = {device.key for device in self._devices}
@@ -152,18 +151,6 @@ class Plugin:
             return NotPublished(str(error))
         return change
 
-    async def _ask(self) -> tuple[list[Device], SourceFailed | None]:
-        """What all sources say; where one cannot, what it said before holds, and the failure comes along."""
-        failure = None
-        for source in self._sources:
-            try:
-                self._answers[source] = await source.devices()
-            except SourceFailed as error:
-                if source not in self._answers:
-                    raise
-                failure = error
-        return [device for source in self._sources for device in self._answers[source]], failure
-
     def _put_on_disk(self, devices: tuple[Device, ...]) -> None:
         """CDI specs for the runtime, and what a restart must know; both, or neither and an OSError."""
         self._cdi.write(devices)
@@ -185,7 +172,7 @@ class Plugin:
         self._complaint = str(error)
 
     def _publish(self, devices: tuple[Device, ...], sets: Mapping[str, DeviceSet]) -> None:
-        _log_health(self._devices if self._published else (), sets)
+        log_health(self._devices if self._published else (), devices)
         self._devices, self._published = devices, True
         for resource in sets.keys() - self._endpoints.keys():
             service = ResourceService(
@@ -202,39 +189,3 @@ class Plugin:
             endpoint.service.publish(sets.get(resource, DeviceSet(resource)))
         self._metrics.devices(devices, self._endpoints)
         self._tend.set()
-
-
-async def _either(event: asyncio.Event, seconds: float) -> None:
-    """Until the event, or for so long."""
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        pass
-
-
-def _log_health(before: Iterable[Device], after: Mapping[str, DeviceSet]) -> None:
-    """One line per resource whose devices fell ill or recovered."""
-    earlier = {device.key: device.problem for device in before}
-    for resource, devices in after.items():
-        changed = [device for device in devices if device.problem != earlier.get(device.key, "")]
-        ill = [f"{device.id}: {device.problem}" for device in changed if device.problem]
-        well = [device.id for device in changed if not device.problem]
-        if ill:
-            more = f" (and {len(ill) - 3} more)" if len(ill) > 3 else ""
-            log.warning("%s: %d unhealthy: %s%s", resource, len(ill), "; ".join(ill[:3]), more)
-        if well:
-            log.info("%s: %d healthy again: %s", resource, len(well), ", ".join(well[:3]))
-
-
-def _remove_dead_sockets(folder: Path) -> None:
-    """Sockets that a killed process of this plugin left: no server listens there any more."""
-    for path in folder.glob(f"{PREFIX}*.sock"):
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.settimeout(1.0)
-            try:
-                probe.connect(str(path))
-            except ConnectionRefusedError:
-                path.unlink(missing_ok=True)
-            except OSError:
-                pass  # gone meanwhile, or not ours to judge

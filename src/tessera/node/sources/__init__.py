@@ -6,7 +6,7 @@ source says what ought to be there now.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from tessera.core.devices.device import Device
@@ -31,6 +31,26 @@ class BlockingSource(Protocol):
     def devices(self) -> Sequence[Device]:
         """What ought to be there now, and how it is."""
         ...
+
+
+class Answers:
+    """What several sources say together: where one cannot say, what it said before holds."""
+
+    def __init__(self, sources: Iterable[Source]) -> None:
+        self._sources = tuple(sources)
+        self._last: dict[Source, Sequence[Device]] = {}
+
+    async def ask(self) -> tuple[list[Device], SourceFailed | None]:
+        """Every device, and the failure of a source that could not say; one that never could is raised."""
+        failure = None
+        for source in self._sources:
+            try:
+                self._last[source] = await source.devices()
+            except SourceFailed as error:
+                if source not in self._last:
+                    raise
+                failure = error
+        return [device for source in self._sources for device in self._last[source]], failure
 
 
 class InThread:

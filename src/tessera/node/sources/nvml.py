@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from tessera.core.devices.device import Card, Device, DeviceNode, Edits, Place, Span
+from tessera.core.devices.device import Card, Device, DeviceNode, DeviceType, Edits, Model, Place, Span
 from tessera.core.devices.preference import blocks_of
 from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.layout import Strategy
@@ -88,6 +88,7 @@ class NvmlSource:
             place=_place(card, mig),
             numa=() if card.numa is None else (card.numa,),
             problem=self._problem(card, mig),
+            model=_model(card, mig),
         )
 
     def _problem(self, card: NvmlCard, mig: NvmlMigDevice | None) -> str:
@@ -120,6 +121,12 @@ class NvmlSource:
 def mig_minors(text: str) -> dict[str, int]:
     """`gpu0/gi1` or `gpu0/gi1/ci0` → the minor number of the capability that opens it."""
     return {name: int(minor) for name, minor in _MINOR.findall(text)}
+
+
+def _model(card: NvmlCard, mig: NvmlMigDevice | None) -> Model:
+    if mig is None:
+        return Model(DeviceType.GPU, card.name, "", card.uuid, card.memory_mib)
+    return Model(DeviceType.MIG, card.name, mig.profile, card.uuid, mig.memory_mib)
 
 
 def _place(card: NvmlCard, mig: NvmlMigDevice | None) -> Place | None:

@@ -148,6 +148,8 @@ _SIMULATED: Final = Record(
         Field("cards", Count(1, 64), "How many."),
         Field("migStrategy", _STRATEGIES, "How cut cards become resources, as NVIDIA's plugin does it.", default="mixed"),
         Field("layout", _TEXT, "What they are cut into until the node's annotation says otherwise, such as `2g.20gb=2,3g.30gb=1`. Default: whole.", default=""),
+        Field("partitioning", Choice(("static", "dynamic")), "`static`: cut as the layout says; `dynamic`: a slice is cut when a claim gets it, which needs the DRA driver and takes no layout.", default="static"),
+        Field("profiles", ListOf(_TEXT), "With `dynamic`: the profiles that may be cut. Default: all that the card has.", default=()),
         Field("numaNodes", Count(0, 64), "NUMA nodes that the cards are spread over. 0: nothing is said about them.", default=0),
         Field("devicesVariable", _LIST_VARIABLE, "A variable that lists the container's devices by UUID.", default=VISIBLE_DEVICES),
         Field("cdiKind", _KIND, "The devices' CDI kind.", default=_SIMULATED_KIND),
@@ -165,6 +167,7 @@ DOCUMENT: Final = Record(
     (
         Field("handover", Choice(tuple(map(str, Handover))), "How a container gets its devices: by CDI name, spelled out inline for runtimes without CDI, or both.", default="cdi"),
         Field("faultFile", Text("path", _path, ""), "A file in which people mark devices unhealthy (`device_3: unhealthy`), looked at every second.", default=""),
+        Field("evictUnhealthy", Boolean(), "Whether the DRA driver lets pods be evicted from a device that falls ill (`NoExecute`), or only keeps new ones away.", default=False),
         Field("static", ListOf(_STATIC), "Devices listed here.", default=()),
         Field("simulated", _SIMULATED, "GPUs that exist only for the kubelet.", default=None),
         Field("nvml", _NVML, "The GPUs that NVIDIA's driver knows.", default=None),

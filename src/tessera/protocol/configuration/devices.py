@@ -12,6 +12,7 @@ from tessera.core.devices.device import Device, DeviceNode, Edits, Handover, Mou
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import Strategy, resolve
+from tessera.core.mig.profile import MigProfile
 from tessera.protocol import yaml
 from tessera.protocol.cdi import check_device_name, check_kind
 from tessera.protocol.configuration.device_fields import DOCUMENT
@@ -35,6 +36,9 @@ class SimulatedCards:
     env_list: str
     cdi_kind: str
     numa_nodes: int
+    dynamic: tuple[MigProfile, ...] | None = (
+        None  # the profiles that are cut on demand; None: a layout says it
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,7 @@ class DeviceConfiguration:
     nvml: NvmlCards | None = None
     handover: Handover = Handover.CDI
     fault_file: str = ""
+    evict_unhealthy: bool = False
 
 
 def parse(text: str | bytes, source: str = "configuration") -> DeviceConfiguration:
@@ -77,6 +82,7 @@ def parse(text: str | bytes, source: str = "configuration") -> DeviceConfigurati
         nvml=_nvml(nvml) if nvml is not None else None,
         handover=Handover(read["handover"]),
         fault_file=read["faultFile"],
+        evict_unhealthy=read["evictUnhealthy"],
     )
 
 
@@ -162,8 +168,43 @@ def _simulated(read: Mapping[str, Any], complaints: Complaints) -> SimulatedCard
         except InvalidInput as error:
             complaints.add("simulated.layout", str(error))
     return SimulatedCards(
-        cards, strategy, read["layout"], read["devicesVariable"], read["cdiKind"], read["numaNodes"]
+        cards,
+        strategy,
+        read["layout"],
+        read["devicesVariable"],
+        read["cdiKind"],
+        read["numaNodes"],
+        _dynamic(read, strategy, complaints),
     )
+
+
+def _dynamic(
+    read: Mapping[str, Any], strategy: Strategy, complaints: Complaints
+) -> tuple[MigProfile, ...] | None:
+    """The profiles that are cut on demand, if that is what is wanted."""
+    if read["partitioning"] == "static":
+        if read["profiles"]:
+            complaints.add("simulated.profiles", "only with partitioning: dynamic; a layout names its own")
+        return None
+    if read["layout"]:
+        complaints.add("simulated.layout", "not with partitioning: dynamic, which cuts what claims ask for")
+    if strategy is not Strategy.MIXED:
+        complaints.add("simulated.migStrategy", "partitioning: dynamic needs mixed")
+    has = read["product"].profiles
+    known = ", ".join(map(str, has))
+    found = []
+    for index, text in enumerate(read["profiles"]):
+        try:
+            profile = MigProfile.parse(text)
+        except InvalidInput as error:
+            complaints.add(f"simulated.profiles[{index}]", str(error))
+            continue
+        if profile not in has:
+            complaints.add(
+                f"simulated.profiles[{index}]", f"{profile} is no profile of the card; it has {known}"
+            )
+        found.append(profile)
+    return tuple(found) or has
 
 
 def _nvml(read: Mapping[str, Any]) -> NvmlCards:

@@ -246,7 +246,7 @@ SERVER: Final = Record(
 )
 
 # the other file's fields: an operator who mixes the two up is told where they belong
-_OF_DEVICES: Final = ("handover", "faultFile", "static", "simulated", "nvml")
+_OF_DEVICES: Final = ("handover", "faultFile", "evictUnhealthy", "static", "simulated", "nvml")
 
 DOCUMENT: Final = Record(
     (

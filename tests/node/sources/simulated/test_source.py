@@ -7,6 +7,7 @@ import pytest
 
 from tessera.core.devices.device import by_resource
 from tessera.core.devices.transition import transition
+from tessera.core.errors import InvalidInput
 from tessera.node.metrics import Metrics
 from tessera.node.sources import SourceFailed
 from tessera.node.sources.simulated.source import SimulatedSource
@@ -85,3 +86,31 @@ def test_nothing_is_said_before_the_layout_is_known(tmp_path: Path) -> None:
         assert simulated.use(frozenset()) == ()
 
     asyncio.run(story())
+
+
+def test_cards_that_are_cut_on_demand(tmp_path: Path) -> None:
+    """Every place of the allowed profiles, not cut yet, and each card as a whole; the same devices at every look."""
+    configuration = device_config.parse(
+        "simulated: {product: Simulated H200-70GB, cards: 2, partitioning: dynamic, profiles: [3g.30gb, 7g.70gb]}"
+    ).simulated
+    assert configuration is not None
+    simulated = SimulatedSource(configuration, node="node-1", state_dir=tmp_path, metrics=Metrics())
+    devices = asyncio.run(simulated.devices())
+    found = [
+        (d.model.profile, d.place.span.start, d.model.cut) for d in devices if d.place and d.place.card.index
+    ]
+    assert found == [("", 0, True), *(("3g.30gb", start, False) for start in range(5)), ("7g.70gb", 0, False)]
+    assert len({device.id for device in devices}) == len(devices) == 14
+    assert asyncio.run(simulated.devices()) == devices
+
+
+def test_a_layout_file_and_cutting_on_demand_exclude_each_other(tmp_path: Path) -> None:
+    """Said at the start, before anything is offered."""
+    configuration = device_config.parse(
+        "simulated: {product: H200, cards: 1, partitioning: dynamic}"
+    ).simulated
+    assert configuration is not None
+    with pytest.raises(InvalidInput, match="exclude each other"):
+        SimulatedSource(
+            configuration, node="n", state_dir=tmp_path, metrics=Metrics(), layout_file=tmp_path / "layout"
+        )

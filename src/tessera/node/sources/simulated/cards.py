@@ -5,13 +5,18 @@ a container sees exactly its devices, whichever of them it got.
 """
 
 import importlib.resources
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from tessera.core.devices.device import Card, Device, Edits, Mount, Place, Span
+from tessera.core.devices.device import Card, Device, DeviceType, Edits, Model, Mount, Place, Span
 from tessera.core.devices.preference import blocks_of
-from tessera.core.mig.layout import NodeLayout, Slot, Strategy
+from tessera.core.kubernetes.resources import WHOLE_GPU
+from tessera.core.mig.geometry import Product
+from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy
+from tessera.core.mig.placement import every_place
+from tessera.core.mig.profile import MigProfile
 from tessera.node.files import PREFIX, write_whole
 
 SMI_IN_CONTAINER: Final = "/usr/bin/nvidia-smi"  # where NVIDIA's runtime puts the real one
@@ -51,6 +56,21 @@ class CardDevices:
             self._made = (layout, made)
         return self._made[1]
 
+    def every(self, cards: Sequence[Product], profiles: Collection[MigProfile]) -> Sequence[Device]:
+        """Every device that these cards could have: each card as a whole, and the places of these profiles, not cut yet."""
+        layout = NodeLayout(tuple(CardLayout(card) for card in cards))
+        self._put_tool()
+        if self._made is None or self._made[0] != layout:
+            made = []
+            for number, product in enumerate(cards):
+                made.append(self._device(layout, WHOLE_GPU, Slot(number)))
+                for place in every_place(product):
+                    if place.profile in profiles:
+                        device = self._device(layout, place.profile.resource, Slot(number, place))
+                        made.append(replace(device, model=replace(device.model, cut=False)))
+            self._made = (layout, made)
+        return self._made[1]
+
     def _put_tool(self) -> None:
         try:
             if self._smi.read_bytes() == _SMI:
@@ -67,6 +87,7 @@ class CardDevices:
         variable = f"{_VARIABLE}{slot.card:04}"
         if slot.instance is None:
             name, span = gpu, Span(0, product.memory_slices)
+            model = Model(DeviceType.GPU, product.name, "", gpu, product.memory_mib)
         else:
             name = slot.uuid(self._node)
             span = Span(slot.instance.position, slot.instance.size)
@@ -74,6 +95,7 @@ class CardDevices:
             memory = shape.memory_mib if shape else 0
             described += [str(slot.instance.profile), name, str(memory)]
             variable += f"_{span.start:02}"
+            model = Model(DeviceType.MIG, product.name, str(slot.instance.profile), gpu, memory)
         return Device(
             name,
             resource=resource,
@@ -84,4 +106,5 @@ class CardDevices:
             env_list=self._env_list,
             place=Place(Card(slot.card, blocks_of(product)), span),
             numa=(slot.card * self._numa_nodes // len(layout.cards),) if self._numa_nodes else (),
+            model=model,
         )

@@ -27,6 +27,12 @@ log = logging.getLogger(__name__)
 _MOST_REASON: Final = 1024  # characters: an annotation is read by people
 
 
+_ON_DEMAND: Final = (
+    "the cards of this node are cut as claims ask for it (simulated.partitioning: dynamic); remove the layout, or set "
+    "partitioning: static"
+)
+
+
 class State(StrEnum):
     """What became of a layout, in the words of `nvidia.com/mig.config.state`."""
 
@@ -99,6 +105,11 @@ class Layouts:
             self._keep(text)
         self._say(decided, before)
         return decided
+
+    def refuse(self, desired: str | None) -> Decided:
+        """The answer to any layout where slices are cut on demand: none; the cards are whole until a claim gets a slice."""
+        text = text_of(desired)
+        return Decided(self._read(""), text, _ON_DEMAND if text else "")
 
     def recall(self) -> Decided | None:
         """What was good in the last run, for a start at which it cannot be learned what is desired."""

@@ -5,21 +5,30 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from tessera.core.devices.device import Device
 from tessera.core.devices.transition import Transition
+from tessera.core.errors import InvalidInput
 from tessera.core.mig.layout import NodeLayout
 from tessera.core.planning.fragmentation import CardUse, occupied
 from tessera.kube.rest.client import Client
-from tessera.node.metrics import Metrics
 from tessera.node.sources import SourceFailed
 from tessera.node.sources.simulated.cards import CardDevices
-from tessera.node.sources.simulated.layout import Decided, LayoutFile, Layouts, Outcome
+from tessera.node.sources.simulated.layout import Decided, LayoutFile, Layouts, Outcome, State
 from tessera.node.sources.simulated.node_link import NodeLink
 from tessera.node.sources.simulated.report import beside, report_of, without
 from tessera.protocol.configuration.devices import SimulatedCards
 
 log = logging.getLogger(__name__)
+
+
+class LayoutMetrics(Protocol):
+    """Where the state of the layout is counted."""
+
+    def layout(self, state: State) -> None:
+        """The layout is in this state from now on."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +48,7 @@ class SimulatedSource:
         *,
         node: str,
         state_dir: Path,
-        metrics: Metrics,
+        metrics: LayoutMetrics,
         client: Client | None = None,
         layout_file: Path | None = None,
         changed: asyncio.Event | None = None,
@@ -48,6 +57,11 @@ class SimulatedSource:
 
         `changed` is set when another layout is desired, so that the next look need not wait for its second.
         """
+        if configuration.dynamic is not None and layout_file is not None:
+            raise InvalidInput(
+                "--layout and partitioning: dynamic exclude each other: the cards are cut as claims ask for it"
+            )
+        self._configuration = configuration
         self._node = node
         self._strategy = configuration.strategy
         self._metrics = metrics
@@ -82,6 +96,8 @@ class SimulatedSource:
         self._decided = self._decide()
         if self._decided is None:
             raise SourceFailed("the layout of the simulated cards is not known yet")
+        if self._configuration.dynamic is not None:
+            return self._cards.every(self._configuration.cards, self._configuration.dynamic)
         return self._cards.of(self._decided.layout)
 
     def settled(self, change: Transition) -> None:
@@ -125,6 +141,8 @@ class SimulatedSource:
             )
 
     def _decide(self) -> Decided | None:
+        if self._configuration.dynamic is not None:
+            return self._layouts.refuse(self._link.desired if self._link else None)
         if self._link is None:
             return self._layouts.decide(self._file.read() if self._file else None, self._decided)
         if self._link.heard:

@@ -1,0 +1,56 @@
+{{/*
+RBAC cannot say "your own node": this policy does, by the node that the token of a node's program is bound to. Of that node only
+NVIDIA's and run.ai's labels and annotations may change. Takes name, account (a user's name), who (in words), labels.
+*/}}
+{{- define "tessera.ownNodePolicy" -}}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: {{ .name }}-own-node
+  labels:
+    {{- .labels | nindent 4 }}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+      - apiGroups: [""]
+        apiVersions: [v1]
+        operations: [UPDATE]
+        resources: [nodes, nodes/*]
+  matchConditions:
+    - name: the-{{ .who | replace " " "-" }}
+      expression: request.userInfo.username == "{{ .account }}"
+  variables:
+    - name: labels
+      expression: object.metadata.?labels.orValue({})
+    - name: oldLabels
+      expression: oldObject.metadata.?labels.orValue({})
+    - name: annotations
+      expression: object.metadata.?annotations.orValue({})
+    - name: oldAnnotations
+      expression: oldObject.metadata.?annotations.orValue({})
+  validations:
+    - expression: request.name in request.userInfo.?extra["authentication.kubernetes.io/node-name"].orValue([])
+      message: a {{ .who }} may change its own node only
+    - expression: object.?spec == oldObject.?spec && object.?status == oldObject.?status
+      message: a {{ .who }} may change its node's labels and annotations only
+    - expression: >-
+        variables.labels.all(k, k.startsWith("nvidia.com/") || variables.oldLabels[?k] == optional.of(variables.labels[k])) &&
+        variables.oldLabels.all(k, k.startsWith("nvidia.com/") || k in variables.labels)
+      message: a {{ .who }} may change labels of nvidia.com/ only
+    - expression: >-
+        variables.annotations.all(k, k.startsWith("nvidia.com/") || k.startsWith("run.ai/") ||
+        variables.oldAnnotations[?k] == optional.of(variables.annotations[k])) &&
+        variables.oldAnnotations.all(k, k.startsWith("nvidia.com/") || k.startsWith("run.ai/") || k in variables.annotations)
+      message: a {{ .who }} may change annotations of nvidia.com/ and run.ai/ only
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ .name }}-own-node
+  labels:
+    {{- .labels | nindent 4 }}
+spec:
+  policyName: {{ .name }}-own-node
+  validationActions: [Deny]
+{{- end -}}

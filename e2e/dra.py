@@ -1,0 +1,178 @@
+"""What the tests of the DRA driver share: the driver as a process, classes, templates and pods that ask for claims."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from e2e.cluster import BUSYBOX, Client, ClusterWithNode, pods_path
+from e2e.cluster.api import ApiError, Object
+from e2e.command import Running
+
+DRIVER = "gpu.tessera.dev"
+RESOURCES = "/apis/resource.k8s.io/v1"
+SLICES = f"{RESOURCES}/resourceslices"
+CLASSES = f"{RESOURCES}/deviceclasses"
+
+
+def simulated(tmp_path: Path, more: str, cards: int = 1) -> Path:
+    """A configuration of simulated cards of seven slices; `faults` beside it makes devices ill."""
+    config = tmp_path / "devices.yaml"
+    config.write_text(
+        f"faultFile: {tmp_path / 'faults'}\nsimulated:\n  product: Simulated H200-70GB\n  cards: {cards}\n  {more}\n"
+    )
+    return config
+
+
+def start(
+    cluster: ClusterWithNode,
+    tmp_path: Path,
+    config: Path,
+    *options: str,
+    name: str = "dra-driver",
+    crash_at: str = "",
+) -> Running:
+    """The driver of the cluster's node, as a process on this machine."""
+    return Running(
+        "dra-driver",
+        f"--config={config}",
+        f"--node-name={cluster.node_name}",
+        f"--kubelet-dir={cluster.kubelet_dir}",
+        f"--cdi-dir={cluster.cdi_dir}",
+        f"--state-dir={tmp_path / 'state'}",
+        f"--kubeconfig={cluster.kubeconfig}",
+        "--log-format=text",
+        *options,
+        log=tmp_path / f"{name}.log",
+        module="e2e.crashing_driver" if crash_at else "tessera",
+        environment={**os.environ, "CRASH_AT": crash_at},
+    )
+
+
+@contextmanager
+def driver(
+    cluster: ClusterWithNode, namespace: str, tmp_path: Path, config: Path, *options: str
+) -> Iterator[Running]:
+    """The driver, with its slices there; at the end the namespace's pods end while it still runs."""
+    with start(cluster, tmp_path, config, *options) as running:
+        running.wait_for_log("registered with the kubelet")
+        running.until(lambda: slices(cluster), what="ResourceSlices")
+        try:
+            yield running
+        finally:
+            remove_pods(cluster, namespace)
+    assert left_over(cluster, tmp_path) == []
+
+
+def slices(cluster: ClusterWithNode) -> list[Object]:
+    """The driver's slices, by name."""
+    listed = cluster.api.get(SLICES, fieldSelector=f"spec.driver={DRIVER}")["items"]
+    return sorted(listed, key=lambda one: str(one["metadata"]["name"]))
+
+
+def devices(cluster: ClusterWithNode) -> dict[str, Object]:
+    """Every device that is offered, by name."""
+    return {device["name"]: device for one in slices(cluster) for device in one["spec"].get("devices") or ()}
+
+
+def left_over(cluster: ClusterWithNode, tmp_path: Path) -> list[str]:
+    """Files of claims, which ought to go with them."""
+    claims = tmp_path / "state" / "dra" / "claims"
+    return sorted(path.name for folder in (cluster.cdi_dir, claims) for path in folder.glob("*.json"))
+
+
+def remove_pods(cluster: ClusterWithNode, namespace: str) -> None:
+    """End all pods of a namespace, and wait until the node has none that the API server does not have."""
+    for pod in cluster.api.get(pods_path(namespace))["items"]:
+        cluster.api.delete(f"{pods_path(namespace)}/{pod['metadata']['name']}", gracePeriodSeconds="0")
+
+    def ended() -> bool:
+        known = {pod["metadata"]["uid"] for pod in cluster.api.get("/api/v1/pods")["items"]}
+        return {path.name for path in (cluster.kubelet_dir / "pods").iterdir()} <= known
+
+    cluster.wait(ended, what="the pods have ended on the node")
+
+
+def make_class(cluster: Client, name: str, condition: str, extended: str = "") -> None:
+    """A class of devices, as the chart makes them."""
+    expression = f"device.driver == '{DRIVER}' && {condition}"
+    spec: Object = {"selectors": [{"cel": {"expression": expression}}]}
+    if extended:
+        spec["extendedResourceName"] = extended
+    try:
+        cluster.api.create(CLASSES, {"metadata": {"name": name}, "spec": spec})
+    except ApiError as error:
+        if error.code != 409:
+            raise
+
+
+def profile_class(cluster: Client, profile: str, extended: str = "") -> str:
+    """The class of a profile; its name."""
+    name = f"mig-{profile.replace('+', '.')}.{DRIVER}"
+    make_class(cluster, name, f"device.attributes['{DRIVER}'].profile == '{profile}'", extended)
+    return name
+
+
+def template(cluster: ClusterWithNode, namespace: str, name: str, *profiles: str) -> None:
+    """A template of claims for the first of these profiles that is there."""
+    alternatives = [
+        {"name": f"a{number}", "deviceClassName": profile_class(cluster, profile)}
+        for number, profile in enumerate(profiles)
+    ]
+    if len(alternatives) == 1:
+        request: Object = {"name": "gpu", "exactly": {"deviceClassName": alternatives[0]["deviceClassName"]}}
+    else:
+        request = {"name": "gpu", "firstAvailable": alternatives}
+    body = {"metadata": {"name": name}, "spec": {"spec": {"devices": {"requests": [request]}}}}
+    cluster.api.create(f"{RESOURCES}/namespaces/{namespace}/resourceclaimtemplates", body)
+
+
+def pod(
+    name: str,
+    *,
+    template: str = "",
+    claim: str = "",
+    script: str = "exec sleep 1000",
+    restart: str = "Never",
+    limits: Object | None = None,
+    grace: int = 0,
+) -> str:
+    """A busybox pod with a claim, from a template or shared."""
+    resources: Object = {"limits": limits} if limits else {}
+    spec: Object = {"terminationGracePeriodSeconds": grace, "restartPolicy": restart}
+    if template or claim:
+        source = {"resourceClaimTemplateName": template} if template else {"resourceClaimName": claim}
+        spec["resourceClaims"] = [{"name": "gpu", **source}]
+        resources["claims"] = [{"name": "gpu"}]
+    spec["containers"] = [
+        {
+            "name": "main",
+            "image": BUSYBOX,
+            "imagePullPolicy": "Never",
+            "command": ["sh", "-c", script],
+            "resources": resources,
+        }
+    ]
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+
+
+def seen(cluster: ClusterWithNode, namespace: str, name: str) -> list[str]:
+    """The profiles that a running container sees."""
+    listed = cluster.kubectl("exec", name, "-n", namespace, "--", "nvidia-smi", "-L")
+    return [line.split()[1] for line in listed.splitlines() if line.startswith("  MIG ")]
+
+
+def position(cluster: ClusterWithNode, namespace: str, name: str) -> int:
+    """Where the slice of a pod's claim lies."""
+    claims = cluster.api.get(f"{RESOURCES}/namespaces/{namespace}/resourceclaims")["items"]
+    [claim] = [one for one in claims if one["metadata"]["name"].startswith(f"{name}-gpu")]
+    given = claim["status"]["allocation"]["devices"]["results"][0]["device"]
+    return int(devices(cluster)[given]["attributes"]["position"]["int"])
+
+
+def run(cluster: ClusterWithNode, namespace: str, manifests: Sequence[str]) -> None:
+    """Apply pods one after the other, and wait until each runs."""
+    for manifest in manifests:
+        cluster.apply(manifest, namespace=namespace)
+        cluster.wait_for_pod_phase(json.loads(manifest)["metadata"]["name"], "Running", namespace=namespace)

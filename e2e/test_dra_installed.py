@@ -1,0 +1,160 @@
+"""The DRA driver as users install it, and a node that moves from the device plugin to it."""
+
+import base64
+import contextlib
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tools.image.errors import ImageError
+from tools.image.layers import build_archive
+
+from e2e import dra
+from e2e.chart import CHART, Helm
+from e2e.cluster import ClusterWithNode, Object, Unavailable, pods_path
+
+IMAGE = "localhost/tessera:e2e-dra"
+NAMESPACE = "tessera-dra"
+TWO = "nvidia.com/mig-2g.20gb"
+PLUGIN, DRIVER = "app=tessera-device-plugin", "app=tessera-dra-driver"
+_OURS = ("nvidia.com/", "run.ai/", "tessera.dev/")
+
+
+@pytest.fixture
+def installed(cluster_with_node: ClusterWithNode, tmp_path: Path) -> Iterator[ClusterWithNode]:
+    """The chart with both ways to hand out the same simulated cards; the node's label chooses."""
+    cluster = cluster_with_node
+    try:
+        build_archive(tmp_path / "tessera.tar", IMAGE)
+    except ImageError as error:
+        raise Unavailable(str(error)) from error
+    cluster.load_image(tmp_path / "tessera.tar")
+    helm = Helm(tmp_path, cluster)
+    simulated = {"product": "Simulated H200-70GB", "cards": 1, "layout": "2g.20gb=2,3g.30gb=1"}
+    values = {
+        "image": {"repository": IMAGE.rpartition(":")[0], "tag": "e2e-dra", "pullPolicy": "Never"},
+        "webhook": {"enabled": False},
+        "devicePlugin": {"enabled": True, "config": {"simulated": simulated}},
+        "draDriver": {
+            "enabled": True,
+            "classes": {"profiles": ["1g.10gb", "2g.20gb", "3g.30gb"], "extendedResources": True},
+        },
+    }
+    for one in cluster.api.get(dra.CLASSES)["items"]:  # of tests without the chart
+        cluster.api.delete(f"{dra.CLASSES}/{one['metadata']['name']}")
+    try:
+        helm("install", "tessera", CHART, f"-n={NAMESPACE}", "--create-namespace", values=values)
+        yield cluster
+    finally:
+        with contextlib.suppress(Exception):
+            helm("uninstall", "tessera", f"-n={NAMESPACE}", "--ignore-not-found", "--wait")
+        cluster.api.delete(f"/api/v1/namespaces/{NAMESPACE}")
+        path = f"/api/v1/nodes/{cluster.node_name}"
+        labels = cluster.api.get(path)["metadata"]["labels"]
+        cluster.api.patch(
+            path, {"metadata": {"labels": {name: None for name in labels if name.startswith(_OURS)}}}
+        )
+
+
+def _pods(cluster: ClusterWithNode, label: str) -> list[Object]:
+    listed = cluster.api.get(pods_path(NAMESPACE), labelSelector=label)["items"]
+    return [pod for pod in listed if "deletionTimestamp" not in pod["metadata"]]
+
+
+def _ready(cluster: ClusterWithNode, label: str) -> Object | None:
+    for pod in _pods(cluster, label):
+        statuses = pod["status"].get("containerStatuses") or [{}]
+        if statuses[0].get("ready"):
+            return pod
+    return None
+
+
+def _label(cluster: ClusterWithNode, mode: str) -> None:
+    cluster.api.patch(
+        f"/api/v1/nodes/{cluster.node_name}", {"metadata": {"labels": {"tessera.dev/devices": mode}}}
+    )
+
+
+def test_a_node_moves_from_plugin_to_dra(installed: ClusterWithNode, node_namespace: str) -> None:
+    """The label moves a node; nothing is offered twice; unchanged pods run before and after; the token opens its node alone."""
+    cluster = installed
+    cluster.wait(lambda: _ready(cluster, PLUGIN), what="the device plugin is ready")
+    cluster.wait_for_node(cluster.node_name, lambda node: node["status"]["allocatable"].get(TWO) == "2")
+    assert _pods(cluster, DRIVER) == [], "no label: the device plugin's"
+    dra.run(cluster, node_namespace, [dra.pod("before", limits={TWO: 1})])
+
+    _label(cluster, "dra")
+    cluster.wait(lambda: not _pods(cluster, PLUGIN) or None, what="the device plugin has left")
+    # its pod still has a device: the driver is there, and offers nothing
+    [pod] = cluster.wait(lambda: _pods(cluster, DRIVER) or None, what="the driver has come")
+    name = pod["metadata"]["name"]
+    cluster.wait(
+        lambda: "from a device plugin" in cluster.try_kubectl("logs", name, "-n", NAMESPACE).stdout or None,
+        what="the driver says why it offers nothing",
+    )
+    assert dra.slices(cluster) == []
+    cluster.kubectl("delete", "pod", "before", "-n", node_namespace)
+
+    # the kubelet would remember the plugin for five minutes, and start no container with its resources meanwhile
+    cluster.restart_kubelet()
+    found = cluster.wait(lambda: _ready(cluster, DRIVER), what="the DRA driver is ready")
+    expected = {"gpu-0-mig-2g-20gb-0", "gpu-0-mig-2g-20gb-2", "gpu-0-mig-3g-30gb-4"}
+    cluster.wait(lambda: set(dra.devices(cluster)) == expected or None, what="the devices are offered")
+    dra.run(cluster, node_namespace, [dra.pod(f"after-{n}", limits={TWO: 1}) for n in range(2)])
+    assert dra.seen(cluster, node_namespace, "after-0") == ["2g.20gb"]
+    cluster.apply(dra.pod("waits", limits={TWO: 1}), namespace=node_namespace)
+    cluster.wait_for_pod_unschedulable("waits", namespace=node_namespace)
+
+    assert _refusal(cluster, found, cluster.node_name, dra.DRIVER) == ""
+    assert "its own node only" in _refusal(cluster, found, "another-node", dra.DRIVER)
+    assert "its own node only" in _refusal(cluster, None, cluster.node_name, dra.DRIVER)
+    assert "gpu.tessera.dev only" in _refusal(cluster, found, cluster.node_name, "gpu.example.com")
+
+    # an update: the new process is registered before the old one goes
+    cluster.kubectl("rollout", "restart", "-n", NAMESPACE, "daemonset/tessera-dra-driver")
+    cluster.kubectl(
+        "rollout", "status", "-n", NAMESPACE, "daemonset/tessera-dra-driver", "--timeout=60s", timeout=70
+    )
+    assert dra.seen(cluster, node_namespace, "after-1") == ["2g.20gb"]
+    cluster.kubectl("delete", "pod", "after-0", "-n", node_namespace)
+    cluster.wait_for_pod_phase("waits", "Running", namespace=node_namespace)
+    dra.remove_pods(cluster, node_namespace)
+
+
+def _refusal(cluster: ClusterWithNode, pod: Object | None, node: str, driver: str) -> str:
+    """Create a slice with the driver's token, bound to its pod or to none, as a dry run; what the API server has against it."""
+    account = ("create", "token", "tessera-dra-driver", f"-n={NAMESPACE}")
+    bound = (
+        ("--bound-object-kind=Pod", f"--bound-object-name={pod['metadata']['name']}", f"--bound-object-uid={pod['metadata']['uid']}")
+        if pod
+        else ()
+    )  # fmt: skip
+    token = cluster.kubectl(*account, *bound).strip()
+    body: dict[str, Any] = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "tried"},
+        "spec": {
+            "driver": driver,
+            "nodeName": node,
+            "pool": {"name": "tried", "generation": 1, "resourceSliceCount": 1},
+            "devices": [],
+        },
+    }
+    entry = json.loads(cluster.kubeconfig.read_text())["clusters"][0]["cluster"]
+    authority = base64.b64decode(entry["certificate-authority-data"]).decode()
+    request = urllib.request.Request(  # noqa: S310 # the API server's address
+        f"{entry['server']}{dra.SLICES}?dryRun=All",
+        data=json.dumps(body).encode(),
+        headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, context=ssl.create_default_context(cadata=authority)):  # noqa: S310
+            return ""
+    except urllib.error.HTTPError as error:
+        return str(json.load(error)["message"])

@@ -1,0 +1,139 @@
+"""What the commands share that run on a node: the options that say where things are, and how such a command runs."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tessera.cli.common import completing
+from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.terminal import read_parsed
+
+if TYPE_CHECKING:
+    from tessera.kube.access.cluster import Cluster
+    from tessera.kube.rest.client import Client
+    from tessera.node.assembly import Settings
+    from tessera.protocol.configuration.devices import DeviceConfiguration
+    from tessera.serving.http.server import Server
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChoice:
+    """What a person said about the node and its surroundings."""
+
+    config_file: str
+    settings: "Settings"
+    metrics_listen: str | None
+    cluster: ClusterChoice
+    log_format: str
+    log_level: str
+
+    def configuration(self) -> "DeviceConfiguration":
+        """The devices' configuration, read and checked."""
+        from tessera.protocol.configuration import devices as device_config
+
+        return read_parsed(self.config_file, device_config.parse)
+
+    def run(self, work: "Callable[[], Coroutine[Any, Any, None]]") -> int:
+        """Work with logs set up until a signal, and then leave in good order."""
+        from tessera.serving.ending import Signalled, until_signalled
+        from tessera.serving.logs import Log, choose, forwarding
+
+        with forwarding(Log(choose(self.log_format), self.log_level)), contextlib.suppress(Signalled):
+            asyncio.run(until_signalled(work()))
+        return 0
+
+    async def serve(self, server: "Server", work: Coroutine[Any, Any, None]) -> None:
+        """Answer probes and scrapes, if that is wanted, for as long as the work goes on."""
+        from tessera.serving.address import Address
+
+        try:
+            if self.metrics_listen:
+                taken = await server.start(Address.parse(self.metrics_listen))
+                logging.getLogger("tessera.node").info("probes and metrics at %s", taken)
+            await work
+        finally:
+            work.close()
+            await server.stop()
+
+
+def client_of(cluster: "Cluster | None", user_agent: str) -> "Client | None":
+    """A client of a cluster, if there is one."""
+    from tessera.kube.rest.client import Client
+
+    return Client(cluster, user_agent=user_agent) if cluster else None
+
+
+def _folder(name: str, default: str, text: str) -> Callable[[_Function], _Function]:
+    variable = f"TESSERA_{name.upper().replace('-', '_')}"
+    return click.option(
+        f"--{name}", type=click.Path(path_type=Path), default=Path(default), envvar=variable, show_envvar=True,
+        show_default=True, metavar="DIR", help=text,
+    )  # fmt: skip
+
+
+def node_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of a node's program; it gets a `NodeChoice` called `node`."""
+
+    @click.option("--config", "config_file", required=True, metavar="FILE", envvar="TESSERA_CONFIG", show_envvar=True,
+                  shell_complete=completing.files, help="Which devices there are (`-`: standard input).")  # fmt: skip
+    @click.option("--node-name", metavar="NAME", envvar=["TESSERA_NODE_NAME", "NODE_NAME"], show_envvar=True,
+                  help="The node's name; default: the host's.")  # fmt: skip
+    @_folder("kubelet-dir", "/var/lib/kubelet", "The kubelet's folder.")
+    @_folder("cdi-dir", "/var/run/cdi", "Where CDI specs go.")
+    @_folder(
+        "state-dir",
+        "/var/lib/tessera",
+        "Where state is kept across restarts; the same path here and on the host.",
+    )
+    @_folder("host-root", "/", "Where the host's files are seen.")
+    @click.option("--layout", "layout_file", type=click.Path(path_type=Path), metavar="FILE", envvar="TESSERA_LAYOUT",
+                  show_envvar=True, help="Follow the MIG layout in this file, not the node's annotation.")  # fmt: skip
+    @click.option("--metrics-listen", metavar="[HOST]:PORT", envvar="TESSERA_METRICS_LISTEN", show_envvar=True,
+                  help="Serve /metrics, /livez and /readyz there.")  # fmt: skip
+    @cluster_options
+    @click.option("--log-format", type=click.Choice(["auto", "json", "text"]), default="auto", envvar="TESSERA_LOG_FORMAT",
+                  show_envvar=True, show_default=True, help="`auto`: text on a terminal, JSON elsewhere.")  # fmt: skip
+    @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
+                  envvar="TESSERA_LOG_LEVEL", show_envvar=True, show_default=True)  # fmt: skip
+    @wraps(command)
+    def with_node(
+        config_file: str,
+        node_name: str | None,
+        kubelet_dir: Path,
+        cdi_dir: Path,
+        state_dir: Path,
+        host_root: Path,
+        layout_file: Path | None,
+        metrics_listen: str | None,
+        cluster: ClusterChoice,
+        log_format: str,
+        log_level: str,
+        **more: Any,
+    ) -> Any:
+        from tessera.node.assembly import Settings
+        from tessera.serving.address import Address
+
+        if metrics_listen:
+            Address.parse(metrics_listen)  # what is wrong with it is said before anything begins
+        settings = Settings(
+            node=node_name or socket.gethostname(),
+            kubelet_dir=kubelet_dir,
+            cdi_dir=cdi_dir,
+            state_dir=state_dir,
+            host_root=host_root,
+            layout_file=layout_file,
+        )
+        choice = NodeChoice(config_file, settings, metrics_listen, cluster, log_format, log_level)
+        return command(node=choice, **more)
+
+    return with_node

@@ -1,0 +1,77 @@
+"""`tessera dra-driver`: a node's devices, offered to the scheduler and prepared for claims."""
+
+import asyncio
+import logging
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tessera.cli.common.node import NodeChoice, node_options
+from tessera.cli.common.terminal import table
+
+if TYPE_CHECKING:
+    from tessera.core.devices.device import Device
+    from tessera.node.assembly import Settings
+    from tessera.protocol.configuration.devices import DeviceConfiguration
+
+
+@click.command()
+@node_options
+@click.option(
+    "--list", "list_only", is_flag=True, help="Print the devices as they would be offered, and exit."
+)
+def command(node: NodeChoice, list_only: bool) -> int:
+    """Offer this node's devices by dynamic resource allocation (DRA), and prepare the claims that get them.
+
+    Devices come from the same configuration as the device plugin's. A node has one of the two, never both. Needs Kubernetes
+    1.34, and 1.36 for taints of devices that are ill or leaving.
+    """
+    configuration = node.configuration()
+    if list_only:
+        return _list(configuration, node.settings)
+    return node.run(lambda: _serve(node, configuration))
+
+
+def _list(configuration: "DeviceConfiguration", settings: "Settings") -> int:
+    from tessera.node.assembly import NodeSources
+    from tessera.node.dra.metrics import DraMetrics
+    from tessera.node.dra.slices.offer import offer
+
+    async def look(nowhere: str) -> "list[Device]":
+        sources = NodeSources(configuration, replace(settings, state_dir=Path(nowhere)), DraMetrics())
+        return [device for source in sources.all for device in await source.devices()]
+
+    with tempfile.TemporaryDirectory() as nowhere:  # a look leaves nothing behind
+        offered = offer(asyncio.run(look(nowhere)))
+    rows = [
+        (
+            one.name,
+            str(one.device.model.type),
+            one.device.model.profile or "-",
+            f"{one.device.model.memory_mib}Mi",
+            one.device.id if one.device.model.cut else "-",
+            "healthy" if one.device.healthy else f"unhealthy: {one.device.problem}",
+        )
+        for one in offered
+    ]
+    for line in table(rows):
+        click.echo(line)
+    return 0
+
+
+async def _serve(node: NodeChoice, configuration: "DeviceConfiguration") -> None:
+    from tessera.kube.rest.client import Client
+    from tessera.node.dra.process import NodeDriver
+    from tessera.node.health_server import health_server
+
+    cluster = node.cluster.find()
+    logging.getLogger("tessera.node").info(
+        "driver of node %s of %s (%s)", node.settings.node, cluster.endpoint, cluster.source
+    )
+    async with Client(cluster, user_agent="tessera-dra-driver") as client:
+        driver = NodeDriver(configuration, node.settings, client)
+        server = health_server(driver.metrics, alive=lambda: driver.alive, ready=lambda: driver.ready)
+        await node.serve(server, driver.run())

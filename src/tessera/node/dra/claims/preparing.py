@@ -1,0 +1,256 @@
+"""Claims, prepared and ended: for one card in order, for different cards at the same time.
+
+The kubelet tries a failed prepare again only after a minute or more, so whatever passes soon is waited for inside the call.
+The scheduler gives a device away as soon as its pod is gone from the API, even while the pod's container still runs: what
+is not ended here is held, and the next claim waits.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from tessera.core.devices.device import Device
+from tessera.core.errors import InvalidInput, TesseraError
+from tessera.kube.errors import ApiError, KubeError
+from tessera.node.dra.claims.cdi_files import ClaimFiles, cdi_names
+from tessera.node.dra.claims.objects import Given, WrongClaim
+from tessera.node.dra.claims.prepared import (
+    Entry,
+    HeldDevice,
+    Phase,
+    PreparedClaims,
+    UnreadableEntry,
+    in_the_way,
+)
+from tessera.node.dra.metrics import DraMetrics
+from tessera.protocol.kubelet.dra_messages import ClaimName, PreparedDevice
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PATIENCE: Final = 40.0  # seconds inside one call; the kubelet gives up after 45
+_LOOK: Final = 0.25  # seconds: another process of the driver may end what is in the way
+_READ_AGAIN: Final = 2.0  # seconds after which a claim that waits is read anew: it may be gone
+
+
+class CannotPrepare(TesseraError):
+    """A claim that could not be prepared in time; the text is an event of its pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocked:
+    """Not now, and why; it may pass."""
+
+    reason: str
+
+
+def reached(step: str) -> None:
+    """A step of preparing or ending is done; tests end the process here."""
+
+
+class Claims:
+    """Prepares and ends claims on this node."""
+
+    def __init__(
+        self,
+        *,
+        pool: str,
+        store: PreparedClaims,
+        files: ClaimFiles,
+        read: Callable[[ClaimName], Awaitable[Sequence[Given]]],
+        offered: Callable[[], Mapping[str, Device]],
+        metrics: DraMetrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`read` says what the API server gave to a claim, `offered` which devices there are now, by name."""
+        self.changing = asyncio.Lock()  # held while it is decided which devices there are, and which are held
+        self._pool = pool
+        self._store = store
+        self._files = files
+        self._read = read
+        self._offered = offered
+        self._metrics = metrics
+        self._clock = clock
+        self._cards: dict[str, asyncio.Lock] = {}
+        self._freed = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def prepare(self, claim: ClaimName, patience: float = PATIENCE) -> list[PreparedDevice]:
+        """Make a claim's devices ready for its containers; doing it twice is doing it once."""
+        began = self._clock()
+        deadline, said = began + patience, False
+        given, read_at = await self._patiently(claim, deadline), self._clock()
+        if not given:  # other drivers have devices in it, and we have none
+            return []
+        while True:
+            result = await self._to_the_end(self._attempt(claim, given))
+            if not isinstance(result, _Blocked):
+                self._metrics.prepared("prepared", self._clock() - began)
+                return [PreparedDevice(one.request, self._pool, one.device, one.cdi_names) for one in result]
+            if self._clock() >= deadline:
+                raise CannotPrepare(result.reason)
+            if not said:
+                log.info("claim %s waits: %s", claim, result.reason)
+                said = True
+            await self._news()
+            if self._clock() - read_at > _READ_AGAIN:
+                given, read_at = await self._patiently(claim, deadline), self._clock()
+
+    async def unprepare(self, claim: ClaimName) -> None:
+        """End a claim; one that is not known has ended."""
+        await self._to_the_end(self._end(claim.uid))
+        self._metrics.unprepared()
+
+    async def drained(self) -> None:
+        """Wait until what was begun is done."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def news(self) -> None:
+        """Something changed that claims may wait for."""
+        self._freed.set()
+
+    # preparing
+
+    async def _patiently(self, claim: ClaimName, deadline: float) -> Sequence[Given]:
+        """Read the claim, again and again while the API server does not answer."""
+        while True:
+            try:
+                return await self._read(claim)
+            except ApiError as error:
+                if error.is_not_found:
+                    raise WrongClaim(f"claim {claim} is gone") from error
+                if self._clock() >= deadline:
+                    raise
+            except (KubeError, InvalidInput):
+                if self._clock() >= deadline:
+                    raise
+            await asyncio.sleep(_LOOK)
+
+    async def _attempt(self, claim: ClaimName, given: Sequence[Given]) -> tuple[HeldDevice, ...] | _Blocked:
+        reached("prepare: claim read")
+        offered = self._offered()
+        keys = {_held(one, offered[one.device], claim).card for one in given if one.device in offered}
+        try:
+            async with AsyncExitStack() as stack:
+                await self._lock_cards(stack, keys)
+                async with self.changing:
+                    devices = self._offered()
+                    begun = await asyncio.to_thread(self._begin, claim, given, devices)
+                if isinstance(begun, _Blocked) or begun.phase is Phase.COMPLETED:
+                    return begun if isinstance(begun, _Blocked) else begun.devices
+                reached("prepare: started is on disk")
+                # here a real card would be cut; a simulated slice is there as soon as it is written down
+                files = [(one.request, one.device, devices[one.device]) for one in begun.devices]
+                await asyncio.to_thread(self._files.write, claim.uid, files)
+                reached("prepare: CDI spec is on disk")
+                await asyncio.to_thread(self._complete, begun)
+                reached("prepare: completed is on disk")
+        except OSError as error:
+            self._metrics.failed("disk")
+            return _Blocked(f"what is prepared cannot be written: {error}")
+        log.info("claim %s prepared: %s", claim, ", ".join(one.device for one in begun.devices) or "nothing")
+        return begun.devices
+
+    def _begin(
+        self, claim: ClaimName, given: Sequence[Given], devices: Mapping[str, Device]
+    ) -> Entry | _Blocked:
+        """Write down that a claim is begun, if its devices are there and free."""
+        with self._store.locked():
+            try:
+                entries = self._store.all()
+            except UnreadableEntry as error:
+                return _Blocked(str(error))
+            known = next((entry for entry in entries if entry.uid == claim.uid), None)
+            if known and known.boot == self._store.boot and known.phase is Phase.COMPLETED:
+                if {one.device for one in known.devices} != {one.device for one in given}:
+                    return _Blocked(f"claim {claim} is prepared with other devices, and has not been ended")
+                if self._files.there(claim.uid):
+                    return known
+            if trouble := _trouble(given, devices, known):
+                return _Blocked(trouble)
+            held = tuple(_held(one, devices[one.device], claim) for one in given)
+            for device, other in in_the_way(entries, claim.uid, held, self._store.boot):
+                return _Blocked(
+                    f"{device.device} is still in use by {other}, and is prepared as soon as that has ended"
+                )
+            entry = Entry(claim.uid, claim.namespace, claim.name, self._store.boot, Phase.STARTED, held)
+            self._store.write(entry)
+            return entry
+
+    def _complete(self, entry: Entry) -> None:
+        with self._store.locked():
+            self._store.write(
+                Entry(entry.uid, entry.namespace, entry.name, entry.boot, Phase.COMPLETED, entry.devices)
+            )
+
+    # ending
+
+    async def _end(self, uid: str) -> None:
+        try:
+            entry = await asyncio.to_thread(self._store.get, uid)
+        except UnreadableEntry as error:
+            log.warning("the claim ends: %s", error)
+            entry = None
+        keys = {one.card for one in entry.devices} if entry else set()
+        async with AsyncExitStack() as stack:
+            await self._lock_cards(stack, keys)
+            reached("unprepare: begun")
+            # here a real slice would be destroyed
+            await asyncio.to_thread(self._files.remove, uid)
+            reached("unprepare: CDI spec is gone")
+            await asyncio.to_thread(self._forget, uid)
+            reached("unprepare: entry is gone")
+        if entry:
+            log.info("%s ended: %s", entry, ", ".join(one.device for one in entry.devices) or "nothing")
+        self.news()
+
+    def _forget(self, uid: str) -> None:
+        with self._store.locked():
+            self._store.remove(uid)
+
+    # waiting
+
+    async def _lock_cards(self, stack: AsyncExitStack, keys: set[str]) -> None:
+        """Alone on these cards; always in the same order, so that two claims never wait for each other."""
+        for key in sorted(keys):
+            await stack.enter_async_context(self._cards.setdefault(key, asyncio.Lock()))
+
+    async def _news(self) -> None:
+        self._freed.clear()
+        try:
+            async with asyncio.timeout(_LOOK):
+                await self._freed.wait()
+        except TimeoutError:
+            pass
+
+    async def _to_the_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """The work, which goes on to its end even if the call for it is cancelled: half of it would be worse."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+
+def _held(one: Given, device: Device, claim: ClaimName) -> HeldDevice:
+    names = cdi_names(claim.uid, one.device, device)
+    return HeldDevice.of(device, one.device, one.request, names, admin=one.admin)
+
+
+def _trouble(given: Sequence[Given], devices: Mapping[str, Device], known: Entry | None) -> str:
+    """Why these devices cannot be handed out now."""
+    before = {one.device for one in known.devices} if known else set()
+    for one in given:
+        device = devices.get(one.device)
+        if device is None:
+            return f"{one.device} is not on this node now ({len(devices)} devices in all)"
+        if device.problem and not (
+            device.leaving or one.admin or one.tolerates_illness or one.device in before
+        ):
+            return f"{one.device} is unhealthy: {device.problem}"
+    return ""

@@ -1,0 +1,219 @@
+"""The DRA driver: from what sources say to ResourceSlices, and claims prepared for the kubelet.
+
+Loops that look once a second and do what is to be done, as the device plugin's. A device that is no longer wanted is first
+told to the scheduler as leaving, and goes when no claim has it: one that is taken out of the slices while it is allocated
+would be counted as free.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Final
+
+from tessera.core.devices.device import Device
+from tessera.core.devices.transition import Transition, transition
+from tessera.core.errors import InvalidInput
+from tessera.core.mig.geometry import Product
+from tessera.kube.errors import KubeError
+from tessera.kube.rest.client import Client
+from tessera.node.assembly import Settings
+from tessera.node.dra.claims.objects import allocated
+from tessera.node.dra.claims.prepared import PreparedClaims
+from tessera.node.dra.claims.preparing import Claims
+from tessera.node.dra.events import NodeEvents
+from tessera.node.dra.kubelet.health import HealthService
+from tessera.node.dra.metrics import DraMetrics
+from tessera.node.dra.mode import conflict, read_node
+from tessera.node.dra.names import pool_of
+from tessera.node.dra.slices.documents import Offer, specs
+from tessera.node.dra.slices.offer import Offered, offer
+from tessera.node.dra.slices.publisher import Publisher
+from tessera.node.looking import either, log_health
+from tessera.node.sources import Answers, SourceFailed
+from tessera.node.state import DeviceState
+from tessera.protocol.kubelet.dra_messages import DeviceCondition
+
+log = logging.getLogger(__name__)
+
+_Key = tuple[str, str]  # resource and id
+
+# Seconds for which a device is told as leaving before it may go: a scheduler that has not heard of it yet may give it out
+_FAREWELL: Final = 3.0
+_MODE_EVERY: Final = 5.0  # seconds between looks for a device plugin
+_SCHEDULER: Final = "the scheduler, until it has heard of it"
+_SOME_CLAIM: Final = "a claim, perhaps: the API server does not say"
+
+
+class Driver:
+    """Decides which devices there are, and says so to the scheduler and to the kubelet."""
+
+    def __init__(
+        self,
+        *,
+        sources: Answers,
+        changed: asyncio.Event,
+        settings: Settings,
+        client: Client,
+        store: PreparedClaims,
+        state: DeviceState,
+        publisher: Publisher,
+        health: HealthService,
+        events: NodeEvents,
+        metrics: DraMetrics,
+        counted: Mapping[str, Product],
+        evict_unhealthy: bool,
+    ) -> None:
+        self.conflict: str | None = None  # why nothing new is offered; None: it is not known yet
+        self.beat = time.monotonic()
+        self._sources = sources
+        self._changed = changed
+        self._settings = settings
+        self._client = client
+        self._store = store
+        self._state = state
+        self._publisher = publisher
+        self._health = health
+        self._events = events
+        self._metrics = metrics
+        self._counted = counted
+        self._evict_unhealthy = evict_unhealthy
+        self._devices: tuple[Device, ...] = ()
+        self._offered: tuple[Offered, ...] = ()
+        self._by_name: dict[str, Device] = {}
+        self._going: dict[_Key, float] = {}  # no longer wanted, and since when
+        self._mode_at = float("-inf")
+        self._remembered: list[str] = []
+        self._complaint = ""
+
+    @property
+    def offered(self) -> Mapping[str, Device]:
+        """The devices that there are now, by name."""
+        return self._by_name
+
+    async def looks(self, claims: Claims) -> AsyncIterator[Transition]:
+        """Look once a second, and sooner when a source has news; what came of it, if the sources could say."""
+        self._take(await asyncio.to_thread(self._state.load))
+        while True:
+            self._changed.clear()
+            change = await self._look(claims)
+            if change is not None:
+                yield change
+            self.beat = time.monotonic()
+            await either(self._changed, self._settings.tick)
+
+    async def _look(self, claims: Claims) -> Transition | None:
+        try:
+            wanted, failure = await self._sources.ask()
+            maybe_held = await self._maybe_held(wanted)
+            async with claims.changing:  # no claim begins between what is decided and what is told
+                entries = await asyncio.to_thread(self._store.readable)
+                held = {(one.resource, one.id): str(entry) for entry in entries for one in entry.devices}
+                change = transition(self._devices, wanted, maybe_held | held)
+                if change.devices != self._devices:
+                    await asyncio.to_thread(self._remember, change.devices)
+                    log_health(self._devices, change.devices)
+                    self._take(change.devices)
+            self._metrics.claims = len(entries)
+            await self._check_mode()
+            self._say()
+            claims.news()
+            if failure:
+                self._complain("source", failure)
+            self._complaint = str(failure or "")
+        except SourceFailed as error:
+            self._complain("source", error)
+            return None
+        except (InvalidInput, OSError, KubeError) as error:
+            self._complain("look", error)
+            return None
+        return change
+
+    def _remember(self, devices: tuple[Device, ...]) -> None:
+        if not self._state.save(devices):
+            raise OSError(
+                "a restart would not know these devices, and could give a pod's slices to another pod"
+            )
+
+    def _take(self, devices: tuple[Device, ...]) -> None:
+        self._devices, self._offered = devices, offer(devices)
+        self._by_name = {one.name: one.device for one in self._offered}
+
+    async def _maybe_held(self, wanted: list[Device]) -> dict[_Key, str]:
+        """Devices that are no longer wanted and may not go yet: they are allocated, or may be at this moment."""
+        now = time.monotonic()
+        names = {one.device.key: one.name for one in self._offered}
+        keys = names.keys() - {device.key for device in wanted}
+        self._going = {key: self._going.get(key, now) for key in keys}
+        held = {key: _SCHEDULER for key, since in self._going.items() if now - since < _FAREWELL}
+        rest = keys - held.keys()
+        if not rest:
+            return held
+        try:
+            claims = await allocated(self._client, pool_of(self._settings.node))
+        except (KubeError, InvalidInput) as error:
+            self._complain("claims", error)
+            return held | dict.fromkeys(rest, _SOME_CLAIM)
+        return held | {key: f"claim {claims[names[key]]}" for key in rest if names[key] in claims}
+
+    async def _check_mode(self) -> None:
+        """Look every few seconds whether a device plugin has the same devices."""
+        if time.monotonic() - self._mode_at < _MODE_EVERY * self._settings.tick and self.conflict is not None:
+            return
+        try:
+            node = await read_node(self._client, self._settings.node)
+        except (KubeError, InvalidInput) as error:
+            if self.conflict is None:
+                raise
+            self._complain(
+                "node", error
+            )  # what was known holds: health is told to the kubelet without an API server
+            return
+        found = await conflict(node, self._settings.kubelet_dir, self._devices)
+        if found and found != self.conflict:
+            log.error("nothing new is offered: %s", found)
+            await self._events.warn("DevicePluginConflict", f"nothing new is offered: {found}")
+            self._metrics.failed("device-plugin")
+        elif self.conflict and not found:
+            log.info("no device plugin has these devices any more: they are offered")
+        remembered = [] if found else node.remembered(self._devices)
+        if remembered and remembered != self._remembered:
+            log.warning(
+                "the kubelet still counts %s of a device plugin that is gone: until it forgets (5 minutes, or its restart) "
+                "pods that ask for it as an extended resource do not start",
+                ", ".join(remembered),
+            )
+        self._remembered = remembered
+        self.conflict, self._mode_at = found, time.monotonic()
+
+    def _say(self) -> None:
+        pool = pool_of(self._settings.node)
+        self._metrics.devices(self._devices)
+        self._health.publish(
+            DeviceCondition(pool, one.name, "" if one.device.leaving else one.device.problem)
+            for one in self._offered
+        )
+        if self.conflict and not self._publisher.synced:
+            return  # it is not known yet whether anything was offered before
+        if self.conflict and not self._publisher.any_there:
+            self._publisher.want(())
+            return
+        self._publisher.want(
+            specs(
+                Offer(
+                    self._settings.node,
+                    self._offered,
+                    self._counted,
+                    evict_unhealthy=self._evict_unhealthy,
+                    withheld=bool(self.conflict),
+                )
+            )
+        )
+        self._publisher.look()
+
+    def _complain(self, what: str, error: Exception) -> None:
+        """Count every failure, and say it once."""
+        self._metrics.failed(what)
+        if str(error) != self._complaint:
+            log.warning("devices stay as they were, will try again: %s", error)
+        self._complaint = str(error)

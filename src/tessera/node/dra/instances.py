@@ -1,0 +1,55 @@
+"""Which process of the driver speaks for the node: during an update two run, and the newest that lives publishes.
+
+Every process holds a lock on a file of its own, named after the time it began; a lock that is free belonged to a process
+that has ended.
+"""
+
+import fcntl
+import secrets
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+
+class Instance:
+    """This process among those of the driver on this node."""
+
+    def __init__(self, folder: Path) -> None:
+        self.token = secrets.token_hex(4)
+        self._folder = folder
+        self._path = folder / f"{time.time_ns():020}-{self.token}"
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        hidden = self._folder / f".{self._path.name}"
+        self._file = hidden.open("wb")
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        hidden.rename(self._path)  # seen by others only now that it is locked
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._path.unlink(missing_ok=True)
+        if self._file:
+            self._file.close()
+
+    def leads(self) -> bool:
+        """Whether no newer process lives; files of processes that have ended are removed on the way."""
+        newer = [path for path in self._folder.glob("[0-9]*") if path.name > self._path.name]
+        living = [path for path in newer if _lives(path)]
+        return not living
+
+
+def _lives(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False

@@ -1,0 +1,142 @@
+"""The driver at the kubelet: a socket that serves, and a second one by which the kubelet finds it.
+
+The kubelet watches a folder for registration sockets. It finds ours when it is renamed into place, which is after everything
+serves, and finds it again when the kubelet restarts; removing it is saying goodbye. Two processes of the driver may be registered at
+once, so names are unique; what killed processes left is removed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import grpc
+import grpc.aio
+
+from tessera.core.errors import TesseraError
+from tessera.kube.files import Signature, signature_of
+from tessera.node.dra.metrics import DraMetrics
+from tessera.node.dra.names import DRIVER
+from tessera.node.rpc import address, remove_dead_sockets
+from tessera.protocol.kubelet import dra_messages as messages
+from tessera.protocol.kubelet import registration_pb2 as registration
+
+log = logging.getLogger(__name__)
+
+_Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Handlers: TypeAlias = "grpc.GenericRpcHandler[Any, Any]"
+
+_STOP_GRACE: Final = 5.0  # seconds for calls under way when the driver ends; Kubernetes gives it 30 in all
+
+
+class Endpoint:
+    """Serves the driver's services, and keeps them registered."""
+
+    def __init__(
+        self,
+        kubelet_dir: Path,
+        token: str,
+        handlers: Sequence[Handlers],
+        metrics: DraMetrics,
+        closing: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`closing` is called before the server waits for streams to end."""
+        self._plugins = kubelet_dir / "plugins" / DRIVER
+        self._registry = kubelet_dir / "plugins_registry"
+        self._socket = self._plugins / f"{token}.sock"
+        self._found = self._registry / f"{DRIVER}-{token}-reg.sock"
+        self._handlers = handlers
+        self._metrics = metrics
+        self._closing = closing
+        self._servers: list[grpc.aio.Server] = []
+        self._identities: list[Signature | None] = []
+        self._complaint = ""
+        self.registered = False
+
+    async def tend(self) -> None:
+        """Look whether both sockets are there, and serve anew if not; call it every second."""
+        if self._servers and self._identities == self._look():
+            return
+        if self._servers:
+            log.warning("a socket was removed: serving and registering anew")
+            await self._stop()
+        try:
+            await self._start()
+            self._complaint = ""
+        except (TesseraError, OSError) as error:
+            await self._stop()
+            self._metrics.failed("serve")
+            if str(error) != self._complaint:
+                log.warning("cannot serve the kubelet, will try again: %s", error)
+            self._complaint = str(error)
+
+    async def close(self) -> None:
+        """Say goodbye: the kubelet then asks another process of the driver, if there is one."""
+        self._found.unlink(missing_ok=True)
+        await self._stop()
+
+    def clean(self) -> None:
+        """Remove the sockets of processes that were killed."""
+        remove_dead_sockets(self._plugins, "*.sock")
+        for pattern in (f"{DRIVER}-*-reg.sock", f".{DRIVER}-*-reg.sock"):
+            remove_dead_sockets(self._registry, pattern)
+
+    async def _start(self) -> None:
+        self._plugins.mkdir(parents=True, exist_ok=True)
+        self._registry.mkdir(parents=True, exist_ok=True)
+        await asyncio.to_thread(self.clean)
+        hidden = self._found.with_name(f".{self._found.name}")  # the kubelet does not look at these
+        await self._serve(self._socket, self._handlers)
+        await self._serve(hidden, [self._registration()])
+        hidden.rename(self._found)
+        self._identities = self._look()
+
+    async def _serve(self, socket: Path, handlers: Sequence[Handlers]) -> None:
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers(tuple(handlers))
+        try:
+            server.add_insecure_port(address(socket))
+        except RuntimeError as error:
+            raise TesseraError(f"{socket}: cannot listen: {error}") from error
+        self._servers.append(server)
+        await server.start()
+
+    async def _stop(self) -> None:
+        servers, self._servers, self.registered = self._servers, [], False
+        self._closing()
+        await asyncio.gather(*(server.stop(_STOP_GRACE) for server in servers))
+        for path in (self._found, self._socket):
+            path.unlink(missing_ok=True)
+
+    def _look(self) -> list[Signature | None]:
+        return [_identity(path) for path in (self._socket, self._found)]
+
+    def _registration(self) -> Handlers:
+        calls = {
+            method.name: grpc.unary_unary_rpc_method_handler(
+                answer, method.request.FromString, method.response.SerializeToString
+            )
+            for method, answer in ((messages.GET_INFO, self._info), (messages.NOTIFY, self._notified))
+        }
+        return grpc.method_handlers_generic_handler(messages.GET_INFO.service, calls)
+
+    async def _info(self, request: registration.InfoRequest, context: _Context) -> registration.PluginInfo:
+        return messages.plugin_info(DRIVER, str(self._socket))
+
+    async def _notified(
+        self, request: registration.RegistrationStatus, context: _Context
+    ) -> registration.RegistrationStatusResponse:
+        self.registered = request.plugin_registered
+        self._metrics.registered("success" if request.plugin_registered else "failed")
+        if request.plugin_registered:
+            log.info("registered with the kubelet as %s", DRIVER)
+        else:
+            log.error("the kubelet refuses the driver: %s", request.error)
+        return registration.RegistrationStatusResponse()
+
+
+def _identity(path: Path) -> Signature | None:
+    """Which socket it is: device and inode; times change when it is renamed."""
+    found = signature_of(path)
+    return found[:2] if found else None

@@ -1,0 +1,198 @@
+"""A node's DRA driver, put together from its configuration."""
+
+import asyncio
+import logging
+import time
+from typing import Final
+
+from tessera.core.mig.geometry import Product
+from tessera.core.mig.layout import Slot
+from tessera.kube.errors import ApiError, KubeError
+from tessera.kube.rest.client import Client
+from tessera.node.assembly import NodeSources, Settings
+from tessera.node.dra.claims.cdi_files import ClaimFiles
+from tessera.node.dra.claims.objects import Given, ReplacedClaim, WrongClaim, given
+from tessera.node.dra.claims.prepared import Entry, Phase, PreparedClaims
+from tessera.node.dra.claims.preparing import Claims
+from tessera.node.dra.driver import Driver
+from tessera.node.dra.events import NodeEvents
+from tessera.node.dra.instances import Instance
+from tessera.node.dra.kubelet.health import HealthService
+from tessera.node.dra.kubelet.registration import Endpoint
+from tessera.node.dra.kubelet.service import ClaimService
+from tessera.node.dra.metrics import DraMetrics
+from tessera.node.dra.mode import read_node
+from tessera.node.dra.names import pool_of
+from tessera.node.dra.slices.publisher import Publisher
+from tessera.node.files import SHARED_LEFTOVERS_AGE, remove_leftovers
+from tessera.node.sources import Answers
+from tessera.node.state import DeviceState
+from tessera.protocol.configuration.devices import DeviceConfiguration
+from tessera.protocol.kubelet.dra_messages import ClaimName
+
+log = logging.getLogger(__name__)
+
+_PATIENCE: Final = 60.0  # seconds: a loop that has not come round for that long hangs
+_CLEAN_EVERY: Final = 60.0  # seconds
+_STALE_EVERY: Final = 5  # cleanings
+
+
+class NodeDriver:
+    """Everything between the sources of devices, the API server and the kubelet."""
+
+    def __init__(self, configuration: DeviceConfiguration, settings: Settings, client: Client) -> None:
+        self.metrics = DraMetrics()
+        self._settings = settings
+        self._client = client
+        self._pool = pool_of(settings.node)
+        self._folder = settings.state_dir / "dra"
+        self._instance = Instance(self._folder / "instances")
+        self._store = PreparedClaims(self._folder / "claims")
+        self._files = ClaimFiles(settings.cdi_dir)
+        self._sources = NodeSources(configuration, settings, self.metrics, client)
+        self._health = HealthService()
+        events = NodeEvents(client, settings.node)
+        self._publisher = Publisher(
+            client, settings.node, self._node_uid, self._instance.leads, self.metrics, events
+        )
+        self.driver = Driver(
+            sources=Answers(self._sources.all),
+            changed=self._sources.changed,
+            settings=settings,
+            client=client,
+            store=self._store,
+            state=DeviceState(self._folder / "devices.json", shared=True),
+            publisher=self._publisher,
+            health=self._health,
+            events=events,
+            metrics=self.metrics,
+            counted=_counted(configuration, settings.node),
+            evict_unhealthy=configuration.evict_unhealthy,
+        )
+        self.claims = Claims(
+            pool=self._pool,
+            store=self._store,
+            files=self._files,
+            read=self._read,
+            offered=lambda: self.driver.offered,
+            metrics=self.metrics,
+        )
+        handlers = [*ClaimService(self.claims, self.metrics).handlers(), *self._health.handlers()]
+        self._endpoint = Endpoint(
+            settings.kubelet_dir, self._instance.token, handlers, self.metrics, self._health.close
+        )
+        self._tended = time.monotonic()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the loops still come round."""
+        return time.monotonic() - min(self.driver.beat, self._tended) < _PATIENCE
+
+    @property
+    def ready(self) -> bool:
+        """Whether the kubelet knows the driver, and the scheduler what it offers."""
+        return self._endpoint.registered and self._publisher.published and not self.driver.conflict
+
+    async def run(self) -> None:
+        """Work until cancelled; then say goodbye to the kubelet. Slices, specs and state stay: containers may yet restart."""
+        with self._instance:
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._looking())
+                    tasks.create_task(self._publisher.run())
+                    tasks.create_task(self._tending())
+                    tasks.create_task(self._cleaning())
+                    if self._sources.simulated is not None:
+                        tasks.create_task(self._sources.simulated.run())
+            finally:
+                await self._endpoint.close()
+                await self.claims.drained()
+
+    async def _looking(self) -> None:
+        async for change in self.driver.looks(self.claims):
+            if self._sources.simulated is not None:
+                self._sources.simulated.settled(change)
+
+    async def _tending(self) -> None:
+        while True:
+            await self._endpoint.tend()
+            self._tended = time.monotonic()
+            await asyncio.sleep(self._settings.tick)
+
+    # cleaning
+
+    async def _cleaning(self) -> None:
+        """Take away what killed processes left, and entries of claims that can have no container."""
+        number = 0
+        while True:
+            try:
+                if number % _STALE_EVERY == 0:
+                    await self._forget_stale()
+                await asyncio.to_thread(self._clean)
+            except (KubeError, OSError) as error:
+                log.warning("cleaning up failed, will try again: %s", error)
+                self.metrics.failed("clean")
+            number += 1
+            await asyncio.sleep(_CLEAN_EVERY * self._settings.tick)
+
+    def _clean(self) -> None:
+        for folder in (self._folder, self._folder / "claims"):
+            remove_leftovers(folder, SHARED_LEFTOVERS_AGE)
+        self._endpoint.clean()
+        with self._store.locked():
+            for uid in self._files.clean(self._store.uids()):
+                log.info("CDI spec of a claim that is not known removed: %s", uid)
+
+    async def _forget_stale(self) -> None:
+        """Forget claims that the API server no longer has, where no container can have them.
+
+        That is so after a start of the machine, and where the kubelet never got an answer. Any other may belong to a pod that
+        was deleted by force and whose container still runs: the kubelet ends it when that has ended.
+        """
+        stale = 0
+        for entry in await asyncio.to_thread(self._store.readable):
+            if not await self._is_gone(entry.claim):
+                continue
+            if entry.boot != self._store.boot or entry.phase is Phase.STARTED:
+                await asyncio.to_thread(self._forget, entry)
+            else:
+                stale += 1
+                log.warning(
+                    "%s is gone from the API server; its devices stay held until the kubelet ends it", entry
+                )
+        self.metrics.stale = stale
+
+    async def _is_gone(self, claim: ClaimName) -> bool:
+        try:
+            await given(self._client, claim, self._pool)
+        except ApiError as error:
+            if error.is_not_found:
+                return True
+            raise
+        except ReplacedClaim:
+            return True
+        except WrongClaim:
+            return False
+        return False
+
+    def _forget(self, entry: Entry) -> None:
+        with self._store.locked():
+            current = self._store.get(entry.uid)
+            if current == entry:
+                self._files.remove(entry.uid)
+                self._store.remove(entry.uid)
+                log.info("%s is gone, and what was kept for it is removed", entry)
+
+    async def _read(self, claim: ClaimName) -> tuple[Given, ...]:
+        return await given(self._client, claim, self._pool)
+
+    async def _node_uid(self) -> str:
+        return (await read_node(self._client, self._settings.node)).uid
+
+
+def _counted(configuration: DeviceConfiguration, node: str) -> dict[str, Product]:
+    """The cards that are cut on demand, by UUID."""
+    cards = configuration.simulated
+    if cards is None or cards.dynamic is None:
+        return {}
+    return {Slot(number).uuid(node): product for number, product in enumerate(cards.cards)}

@@ -1,0 +1,216 @@
+"""The node's ResourceSlices, kept: written when devices change, and again when the kubelet or anyone else removes them."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from tessera.core.errors import InvalidInput
+from tessera.kube.errors import NOT_JSON, ApiError, KubeError
+from tessera.kube.rest.client import Client
+from tessera.kube.rest.paths import path_of
+from tessera.kube.watch.reflector import Reflector
+from tessera.kube.watch.resource import Key, Resource, Sink
+from tessera.node.dra.events import NodeEvents
+from tessera.node.dra.metrics import DraMetrics
+from tessera.node.dra.names import API_VERSION, DRIVER
+from tessera.node.dra.slices.documents import Document
+from tessera.node.dra.slices.plan import Plan, dropped, essence, plan
+
+log = logging.getLogger(__name__)
+
+_COLLECTION: Final = path_of(API_VERSION, "resourceslices")
+_RETRY: Final = (0.5, 10.0)  # seconds, doubling from the first to the second
+
+
+def _decode(raw: bytes) -> Document:
+    try:
+        document: Document = msgspec.json.decode(raw, type=dict[str, Any])
+        document["metadata"]["name"], document["spec"]["pool"]["generation"]  # both are there
+    except (*NOT_JSON, KeyError, TypeError) as error:
+        raise InvalidInput(f"a ResourceSlice that cannot be read: {error!r}") from error
+    return document
+
+
+class Publisher:
+    """Keeps what is desired in the API server, as long as `leads` says that it is ours to keep."""
+
+    def __init__(
+        self,
+        client: Client,
+        node: str,
+        node_uid: Callable[[], Awaitable[str]],
+        leads: Callable[[], bool],
+        metrics: DraMetrics,
+        events: NodeEvents,
+    ) -> None:
+        self._client = client
+        self._node = node
+        self._node_uid = node_uid
+        self._leads = leads
+        self._metrics = metrics
+        self._events = events
+        self._desired: Sequence[Document] | None = None  # None: nothing to say yet
+        self._current: dict[str, Document] = {}
+        self._generation = 0  # the highest ever seen
+        self._kept: dict[str, tuple[Document, object]] = {}  # by name: what was sent, and what was kept of it
+        self._complaint = ""
+        self._dropped: tuple[str, ...] = ()
+        self._news = asyncio.Event()
+        resource = Resource(
+            "resourceslices", _COLLECTION, fields=f"spec.nodeName={node},spec.driver={DRIVER}"
+        )
+        self._reflector = Reflector(client, resource, Sink(_decode, self.replace, self.upsert, self.delete))
+        self.published = False  # whether the API server has what is desired
+
+    @property
+    def any_there(self) -> bool:
+        """Whether slices of this node are in the API server."""
+        return bool(self._current)
+
+    def want(self, desired: Sequence[Document]) -> None:
+        """From now on these specs ought to be there; none: no slice at all."""
+        if self._desired is None or list(desired) != list(self._desired):
+            self._desired = tuple(desired)
+            self._news.set()
+
+    def look(self) -> None:
+        """Look again: another process may have ended."""
+        if not self.published:
+            self._news.set()
+
+    @property
+    def synced(self) -> bool:
+        """Whether it is known what is there."""
+        return self._reflector.health.synced
+
+    async def run(self) -> None:
+        """Keep the slices until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._reflector.run())
+            tasks.create_task(self._keeping())
+
+    # what the reflector calls
+
+    def replace(self, objects: Iterable[Document]) -> None:
+        """These slices are all there are."""
+        self._current = {}
+        for one in objects:
+            self._put(one)
+        self._news.set()
+
+    def upsert(self, one: Document) -> None:
+        """A slice is new or changed."""
+        self._put(one)
+        self._news.set()
+
+    def delete(self, key: Key) -> None:
+        """A slice is gone."""
+        self._current.pop(key.name, None)
+        self._news.set()
+
+    # keeping
+
+    async def _keeping(self) -> None:
+        await self._reflector.synced()
+        delay, longest = _RETRY
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            try:
+                await self._reconcile()
+                delay = _RETRY[0]
+                self._complaint = ""
+            except (KubeError, InvalidInput) as error:
+                self._metrics.failed("publish")
+                if str(error) != self._complaint:
+                    log.warning("ResourceSlices cannot be written, will try again: %s", error)
+                self._complaint = str(error)
+                await asyncio.sleep(delay)
+                delay = min(2 * delay, longest)
+                self._news.set()
+
+    async def _reconcile(self) -> None:
+        desired = self._desired
+        if desired is None:
+            return
+        if not self._leads():
+            self.published = False
+            return
+        uid = await self._node_uid()
+        owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid, "controller": True}
+        todo = plan(desired, self._as_sent(), owner, self._generation)
+        if todo:
+            self.published = False
+            await self._write(todo)
+        self.published = True
+
+    async def _write(self, todo: Plan) -> None:
+        for name in todo.delete:
+            try:
+                await self._client.delete(_path(name))
+            except ApiError as error:
+                if not error.is_not_found:
+                    raise
+            self._current.pop(name, None)
+            self._metrics.written("delete")
+        for document in todo.update:
+            name = document["metadata"]["name"]
+            try:
+                await self._took(document, await self._client.update(_path(name), document))
+            except ApiError as error:
+                if error.is_not_found:  # removed meanwhile: the watch will say so, or has
+                    self._current.pop(name, None)
+                    self._news.set()
+                elif not error.is_conflict:
+                    raise
+                continue  # another process wrote first: the watch brings what
+            self._metrics.written("update")
+        for document in todo.create:
+            try:
+                await self._took(document, await self._client.create(_COLLECTION, document))
+            except ApiError as error:
+                if not error.is_conflict:
+                    raise
+                continue
+            self._metrics.written("create")
+        log.info(
+            "ResourceSlices written: %d new, %d changed, %d removed",
+            len(todo.create), len(todo.update), len(todo.delete),
+        )  # fmt: skip
+
+    async def _took(self, sent: Document, answer: bytes) -> None:
+        received = _decode(answer)
+        self._put(received)
+        name = sent["metadata"]["name"]
+        was, has = essence(sent["spec"]), essence(received["spec"])
+        self._kept.pop(name, None)
+        if was == has:
+            return
+        self._kept[name] = (sent["spec"], has)
+        lost = dropped(sent, received)
+        if lost != self._dropped:
+            text = f"the API server dropped {' and '.join(lost) or 'fields'} of the devices: is the feature gate on?"
+            log.error("%s (docs/dra.md)", text)
+            await self._events.warn("FieldsDropped", text)
+            self._metrics.failed("dropped")
+            self._dropped = lost
+
+    def _put(self, document: Document) -> None:
+        self._current[document["metadata"]["name"]] = document
+        self._generation = max(self._generation, document["spec"]["pool"]["generation"])
+
+    def _as_sent(self) -> dict[str, Document]:
+        """What is there; where the API server does not keep all that was sent, as it was sent: writing it again is no use."""
+        seen = {}
+        for name, document in self._current.items():
+            sent, kept = self._kept.get(name, ({}, None))
+            same = kept is not None and essence(document["spec"]) == kept
+            seen[name] = document | {"spec": {**sent, "pool": document["spec"]["pool"]}} if same else document
+        return seen
+
+
+def _path(name: str) -> str:
+    return path_of(API_VERSION, "resourceslices", name=name)
