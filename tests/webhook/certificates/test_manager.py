@@ -405,7 +405,10 @@ def test_replicas_that_only_read():
             "gpu_webhook_certificate_expiry_timestamp_seconds",
             "gpu_webhook_certificate_errors_total",
             "gpu_webhook_clock_offset_seconds",
+            "gpu_webhook_certificate_keeper",
         }
+        for one, keeps in ((keeper, b"1"), (replica, b"0")):
+            assert b"\ngpu_webhook_certificate_keeper " + keeps + b"\n" in exposition(one.manager.metrics())
         # without the keeper a replica renews what it serves, as long as the authority lives
         replica.clock.ahead = store.ahead = 3 * DAY
         assert await replica.moves() == [Move.SIGN]

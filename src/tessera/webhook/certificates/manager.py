@@ -247,6 +247,11 @@ class CertificateManager:
             "By how much the API server's clock is ahead of this machine's.",
             [] if self._offset is None else [("", {}, self._offset)],
         )
+        yield gauge(
+            "gpu_webhook_certificate_keeper",
+            "1 where this process keeps the authority and the caBundle, 0 where it only reads them.",
+            int(Duty.KEEP in self._duties),
+        )
         if Duty.SERVE in self._duties:
             yield counter(
                 "gpu_webhook_certificate_renewals_total", "Certificates put into service.", self.signed
