@@ -185,5 +185,5 @@ def decode(raw: bytes, kind: type[T]) -> T:
     """An object, as far as it is needed."""
     try:
         return msgspec.json.decode(raw, type=kind)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadResponse(f"the API server sent something else than was asked for: {error}") from error
