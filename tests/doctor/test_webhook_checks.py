@@ -423,8 +423,8 @@ async def test_damaged_authority_is_told_in_the_words_of_the_controllers_log(dat
     finding = found.one("trust")
     with pytest.raises(InvalidAuthorities) as log:
         read_authorities(data, "Secret gpu-webhook/gpu-webhook-ca")
-    wrong, remedy = re.fullmatch(r"(.+?)(?: \([a-z ]+\))?; (.+)", str(log.value)).groups()
-    assert finding.text.startswith(wrong)
+    wrong, _, remedy = str(log.value).partition("; ")
+    assert finding.text.startswith(re.sub(r" \([a-z ]+\)$", "", wrong))  # the log adds OpenSSL's own word
     said, _, command = remedy.partition(": kubectl")
     assert finding.text.endswith(said)
     if command:
