@@ -4,13 +4,15 @@
 #
 #     docker build -t tessera:0.1.0 .
 
-FROM debian:bookworm-slim AS build
+# The base by its digest (`docker buildx imagetools inspect debian:bookworm-slim` shows the latest). It only builds: nothing
+# of it is in the image, whose packages apt fetches and checks.
+FROM debian:bookworm-slim@sha256:7b140f374b289a7c2befc338f42ebe6441b7ea838a042bbd5acbfca6ec875818 AS build
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends python3 python3-pip python3-venv \
  && python3 -m venv /venv
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
-COPY requirements/runtime.txt requirements/
+COPY requirements/runtime.txt requirements/build.txt requirements/
 COPY tools tools
 COPY src src
 RUN /venv/bin/python -m tools.image --folders /layers

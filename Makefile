@@ -88,6 +88,8 @@ lock: $(READY) ## Pin the versions that development and the image use (requireme
 		--python-version 3.11 --no-emit-package numpy \
 		--constraint requirements/dev.txt pyproject.toml -o requirements/runtime.txt
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
+		--python-version 3.11 --constraint requirements/dev.txt requirements/build.in -o requirements/build.txt
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
 		--python-version 3.11 --upgrade --constraint requirements/dev.txt requirements/browser.in -o requirements/browser.txt
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
 		--python-version 3.11 --upgrade --constraint requirements/dev.txt requirements/plots.in -o requirements/plots.txt

@@ -42,7 +42,7 @@ class Running:
     """A process, and what it takes of the machine."""
 
     def __init__(self, command: list[str]) -> None:
-        """Start it; logs go where nobody reads them, but they are written."""
+        """Start it; logs go where they are not read, but they are written."""
         self.started = time.monotonic()
         self._process = subprocess.Popen(
             ["setpriv", "--pdeathsig=KILL", "--", *command],

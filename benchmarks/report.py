@@ -1,4 +1,4 @@
-"""`RESULTS.md`: what was measured, written by the tool and by nobody else."""
+"""`RESULTS.md`: what was measured, written by the tool alone."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -212,7 +212,7 @@ def load(
 
 
 def _free_port() -> int:
-    """A port that nobody listens on."""
+    """A port that no program listens on."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]

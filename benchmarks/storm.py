@@ -37,7 +37,7 @@ def stormy(subject: str) -> str:
 
 
 def run(stage: Stage, results: Results) -> None:
-    """Every server quiet and in the storm, in turns; alone each time, since whoever is there follows the storm too."""
+    """Every server quiet and in the storm, in turns; alone each time, since every server that is there follows the storm too."""
     with stage.apiserver() as apiserver:
         for what, rate in _RATES.items():
             measures = {

@@ -40,7 +40,7 @@ def control_plane(pytestconfig: pytest.Config) -> Iterator[Client]:
 
 @pytest.fixture(scope="session")
 def own_control_plane(control_plane: Client) -> Cluster:
-    """The same, for tests that stop and start its programs: not with somebody else's cluster."""
+    """The same, for tests that stop and start its programs: not with a cluster that was there before."""
     if not isinstance(control_plane, Cluster):
         raise Unavailable("this test restarts the API server, which it does not do to an existing cluster")
     return control_plane

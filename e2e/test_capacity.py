@@ -165,7 +165,7 @@ def test_capacity_for_scripts(control_plane: Client, nodes: list[str]) -> None:
 
 
 def test_apply_on_a_real_api_server(control_plane: Client, nodes: list[str]) -> None:
-    """A dry run changes nothing, a layout is written to the node, and put back when nobody makes it true."""
+    """A dry run changes nothing, a layout is written to the node, and put back when no plugin makes it true."""
     where, name = f"--kubeconfig={control_plane.kubeconfig}", "capacity-a"
 
     def node() -> Object:

@@ -183,7 +183,7 @@ def _address() -> str:
 
 
 def _configuration(namespace: str) -> Object:
-    """A configuration named after the namespace, for its pods alone, that trusts nobody yet."""
+    """A configuration named after the namespace, for its pods alone, that trusts no certificate yet."""
     webhook = {
         "name": "gpu-allocation.k8s.io",
         "clientConfig": {"service": {"name": SERVICE, "namespace": namespace, "path": "/mutate"}},

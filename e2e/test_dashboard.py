@@ -366,7 +366,7 @@ def test_names_for_screen_readers(world: World, chromium: "Browser") -> None:
 
 
 def test_nothing_is_markup(world: World, chromium: "Browser") -> None:
-    """Whatever somebody writes into a name or an annotation is text on the page."""
+    """Whatever a user writes into a name or an annotation is text on the page."""
     evil = "<img src=x onerror=document.title='gone'>"
     world.api.create(pod(evil, MOCK, annotations={"gpu-webhook.k8s.io/fallback": evil}))
     world.api.create(pod("b", MOCK, 9, annotations={"gpu-webhook.k8s.io/fallback": evil}))

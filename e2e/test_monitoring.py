@@ -43,7 +43,7 @@ def _built() -> None:
 
 def test_rules_are_well_formed() -> None:
     """`promtool check rules` accepts every rule, with all its lints."""
-    assert "SUCCESS: 18 rules found" in promtool("check", "rules", "--lint=all", ALERTS)
+    assert "SUCCESS: 21 rules found" in promtool("check", "rules", "--lint=all", ALERTS)
 
 
 def test_alerts_fire_when_they_should() -> None:
@@ -61,7 +61,7 @@ def test_runbooks_lead_where_the_operator_publishes_them(tmp_path: Path) -> None
         (made,) = [one for one in rendered if one["kind"] == "PrometheusRule"]
         rules = [rule for group in made["spec"]["groups"] for rule in group["rules"]]
         urls = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in rules}
-        assert len(urls) == 18
+        assert len(urls) == 21
         assert urls == {alert: f"{base}#{alert.lower()}" for alert in urls}
 
 
@@ -160,7 +160,7 @@ def test_what_users_ask_for_is_not_there(
 
 
 def test_webhook_is_misled(cluster_with_node: ClusterWithNode, tmp_path: Path) -> None:
-    """A mistake in its configuration, a certificate that ends in two days, an API server that does not trust it."""
+    """A mistake in its configuration, a certificate that ends in two days or has ended, an API server that does not trust it."""
     cluster = cluster_with_node
     with (
         Webhook(cluster, tmp_path) as webhook,
@@ -172,6 +172,8 @@ def test_webhook_is_misled(cluster_with_node: ClusterWithNode, tmp_path: Path) -
         assert "refuses its configuration" in fires(server, "GPUWebhookConfigurationInvalid")
         _write_certificate(tmp_path / "pki" / "webhook", ends_in=dt.timedelta(days=2))
         assert "ends in 1d 23h" in fires(server, "GPUWebhookCertificateExpiring")
+        _write_certificate(tmp_path / "pki" / "webhook", ends_in=-dt.timedelta(hours=1))
+        assert "is not valid now" in fires(server, "GPUWebhookCertificateInvalid")
 
         def refused() -> bool:
             ask(cluster, "nvidia.com/gpu")
@@ -253,6 +255,41 @@ def test_webhook_may_not_publish(
         watched(tmp_path, webhook=f"127.0.0.1:{port}") as server,
     ):
         assert "does not trust what 127.0.0.1" in fires(server, "GPUWebhookCertificateNotTrusted")
+
+
+def test_certificate_controller_is_gone(
+    cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path
+) -> None:
+    """A controller that is killed leaves replicas that only read; one of these has a clock that is a day ahead."""
+    cluster = cluster_with_node
+    names = (
+        f"--kubeconfig={cluster.kubeconfig}",
+        f"--namespace={node_namespace}",
+        f"--webhook-configuration={node_namespace}",
+        "--certificate-policy={}",
+    )
+    ports = {job: free_port() for job in ("controller", "replica", "early")}
+
+    def started(job: str, *options: str) -> Running:
+        listen = f"--metrics-listen=127.0.0.1:{ports[job]}"
+        log = tmp_path / f"{job}.log"
+        return Running(*options, *names, listen, log=log, module="e2e.quick_certificates")
+
+    reads = ("webhook", "--listen=127.0.0.1:0", "--read-only-certificates")
+    with (
+        configured_for_none(cluster, node_namespace),
+        started("controller", "certs", "run") as controller,
+        started("replica", *reads),
+        started("early", *reads, "--certificate-clock=86400"),
+        watched(tmp_path, **{job: f"127.0.0.1:{port}" for job, port in ports.items()}) as server,
+    ):
+        said = fires(server, "GPUWebhookClockWrong")
+        assert said.startswith(f"The clock of 127.0.0.1:{ports['early']} is wrong by ")
+        assert "GPUWebhookCertificateControllerDown" not in server.firing()
+        controller.kill()
+        assert (
+            fires(server, "GPUWebhookCertificateControllerDown") == "The certificate controller is not seen."
+        )
 
 
 @contextlib.contextmanager

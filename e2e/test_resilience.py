@@ -42,7 +42,7 @@ def test_webhook_down(own_control_plane: Cluster, namespace: str, tmp_path: Path
             with pytest.raises(ApiError, match=r'failed calling webhook "gpu-allocation\.k8s\.io"'):
                 create(own_control_plane, namespace, "p")
             create(own_control_plane, namespace, "plain", "cpu")
-    # the API server may still hold the configuration for a moment: whoever comes next must not meet it
+    # the API server may still hold the configuration for a moment: the next test must not meet it
     own_control_plane.wait(
         lambda: _accepted(own_control_plane, namespace), what="GPU pods accepted without the webhook"
     )

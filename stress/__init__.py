@@ -1,1 +1,1 @@
-"""Long runs that look for what short tests cannot show: growth, rare interleavings, inputs nobody thought of."""
+"""Long runs that look for what short tests cannot show: growth, rare interleavings, inputs that no test thought of."""

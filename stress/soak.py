@@ -115,7 +115,7 @@ async def client(
             raise AssertionError(f"{head!r} {text!r}")
         answer = json.loads(text)
         if answer["response"]["uid"] != f"uid-{number}":
-            raise AssertionError(f"somebody else's answer: {answer}")
+            raise AssertionError(f"another request's answer: {answer}")
     writer.close()
     await writer.wait_closed()
 

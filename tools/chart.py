@@ -35,8 +35,8 @@ _HEAD: Final = """\
 # Tessera's webhook, for `kubectl apply -f`: the chart in charts/tessera, rendered with its defaults by `make deploy`.
 # REGISTRY in the image's name stands for where you have pushed yours: change it. What everything is for: docs/install.md.
 """
-_REPOSITORY: Final = "REGISTRY/tessera"  # no name that a cluster would pull, whoever owns it
-_HELMS_OWN: Final = ("app.kubernetes.io/managed-by: Helm", "helm.sh/chart: ")  # nobody's, without Helm
+_REPOSITORY: Final = "REGISTRY/tessera"  # no name that a cluster would pull by accident
+_HELMS_OWN: Final = ("app.kubernetes.io/managed-by: Helm", "helm.sh/chart: ")  # of no use without Helm
 
 
 def helm() -> Path:

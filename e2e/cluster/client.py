@@ -1,4 +1,4 @@
-"""What tests do with a cluster, whoever started it: kubectl, objects, nodes that are only objects, and waiting."""
+"""What tests do with a cluster, started here or not: kubectl, objects, nodes that are only objects, and waiting."""
 
 import contextlib
 import json

@@ -22,7 +22,7 @@ from e2e.cluster.processes import Process, start, until
 from e2e.cluster.programs import SYSTEM_PATH, install_debian_packages, programs
 
 _CNI_PLUGINS = Path("/usr/lib/cni")  # where Debian has them
-#: Below the range from which the kernel takes ports for outgoing connections: nobody gets one by accident.
+#: Below the range from which the kernel takes ports for outgoing connections: no other program gets one by accident.
 _PORTS = range(20_000, 32_000)
 
 

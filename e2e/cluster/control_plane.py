@@ -12,7 +12,7 @@ from typing import Self
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.pki import Authority, KeyPair
 
-#: Below the range from which the kernel takes ports for outgoing connections: nobody gets one by accident.
+#: Below the range from which the kernel takes ports for outgoing connections: no other program gets one by accident.
 _PORTS = range(20_000, 32_000)
 #: Nodes that are only objects send no heartbeats: the node controller must not give them up.
 _NODE_GRACE = "24h"

@@ -1,4 +1,4 @@
-"""Somebody else's cluster, used in the tests that need no node of their own."""
+"""A cluster that was there before, used in the tests that need no node of their own."""
 
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ from e2e.cluster.programs import program
 
 
 class ExistingCluster(Client):
-    """Somebody else's cluster: used, never started or stopped."""
+    """A cluster that was there before: used, never started or stopped."""
 
     def __init__(self, kubeconfig: Path) -> None:
         found = shutil.which("kubectl")

@@ -71,7 +71,7 @@ class Folder:
             base_dir().mkdir(mode=0o700, exist_ok=True)
             if base_dir().stat().st_uid != os.geteuid():
                 raise ClusterError(
-                    f"{base_dir()} belongs to somebody else; set TESSERA_E2E_RUN to a folder of your own"
+                    f"{base_dir()} belongs to another account; set TESSERA_E2E_RUN to a folder of your own"
                 )
             with contextlib.suppress(
                 FileNotFoundError

@@ -20,7 +20,7 @@ class Network:
 
     @property
     def bridge(self) -> str:
-        """The bridge's name; whoever manages to create it has the network."""
+        """The bridge's name; the process that creates it has the network."""
         return f"tessera{self.index}"
 
     @property
@@ -35,7 +35,7 @@ class Network:
 
     @property
     def hardware_address(self) -> str:
-        """The bridge's own: one that anybody may choose, made from the node's address."""
+        """The bridge's own: one from the range that is free to choose, made from the node's address."""
         return f"02:00:c6:12:{self.index:02x}:01"
 
     @property
@@ -50,7 +50,7 @@ class Network:
 
     @classmethod
     def claim(cls, folder: Path) -> Self:
-        """The first network that nobody has, for the cluster in a folder."""
+        """The first network that is not taken, for the cluster in a folder."""
         for index in range(256):
             network = cls(index)
             if _ip("link", "add", network.bridge, "type", "bridge").returncode == 0:

@@ -1,8 +1,8 @@
 """Processes that outlive the call that started them, and are never mistaken for others when they are stopped.
 
 Each carries the cluster's folder and its own name in its environment. So the kernel keeps the list: a process is found
-again even if whoever started it was killed before it could write anything down, and an id that the kernel has given
-to somebody else since is never taken for one of ours.
+again even if the process that started it was killed before it could write anything down, and an id that the kernel has given
+to another process since is never taken for one of ours.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class Process:
         return started == self.started and state not in {"Z", "X"}
 
     def signal(self, number: int) -> None:
-        """Send a signal to it and to the group that it leads; one that has ended already is nobody's concern."""
+        """Send a signal to it and to the group that it leads; one that has ended already needs none."""
         with contextlib.suppress(ProcessLookupError):
             if self.alive:
                 (os.killpg if os.getpgid(self.pid) == self.pid else os.kill)(self.pid, number)
@@ -63,7 +63,7 @@ class Process:
         except ProcessLookupError:
             return True
         try:
-            # Asked with the pidfd open: from here on it is nobody else's. (A zombie's other threads may still be ending.)
+            # Asked with the pidfd open: from here on the id is no other process's. (A zombie's other threads may still be ending.)
             if _stat(self.pid)[1] == self.started:
                 poll = select.poll()
                 poll.register(descriptor, select.POLLIN)
@@ -71,7 +71,7 @@ class Process:
                     return False
         finally:
             os.close(descriptor)
-        with contextlib.suppress(ChildProcessError):  # it may be somebody else's child
+        with contextlib.suppress(ChildProcessError):  # it may be another process's child
             os.waitpid(self.pid, os.WNOHANG)
         # A wrapper such as nsenter ends before the program that it started.
         while _group_runs(self.pid):
@@ -153,7 +153,7 @@ def _member(pid: int, folder: Path) -> Process | None:
     started = _stat(pid)[1]
     try:
         content = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:  # it has ended, or is somebody else's
+    except OSError:  # it has ended, or belongs to another account
         return None
     variables = dict(entry.split(b"=", 1) for entry in content.split(b"\0") if b"=" in entry)
     if variables.get(_CLUSTER.encode()) != os.fsencode(folder):

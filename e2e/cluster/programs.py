@@ -20,7 +20,7 @@ from e2e.cluster.versions import DEBIAN_PACKAGES, DebianPackage, GoModule, modul
 #: Where the distribution's programs are looked for; the PATH of a user who became root often lacks the second half.
 SYSTEM_PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-_PROGRESS_EVERY = 15.0  # seconds between two lines when nobody watches on a terminal
+_PROGRESS_EVERY = 15.0  # seconds between two lines where there is no terminal
 
 
 def cache_dir() -> Path:

@@ -50,6 +50,22 @@ def test_only_what_changed():
     assert sorted(one.parts()) == ["about", "admissions", "layouts", "node/a", "pending", "totals"]
 
 
+def test_looking_at_everything_takes_no_news_from_listeners():
+    """All parts may be asked for at any time: what changed and what went is still told to the listeners."""
+    one = board()
+    news(one)
+    one.put_node(node("a", MEDIUM))
+    one.put_node(node("b", MEDIUM))
+    assert "node/a" in one.parts()
+    changed, gone = news(one)
+    assert (sorted(changed), gone) == (["node/a", "node/b", "totals"], [])
+    one.remove_node("a")
+    assert "node/a" not in one.parts()
+    changed, gone = news(one)
+    assert (sorted(changed), gone) == (["totals"], ["node/a"])
+    assert news(one) == ({}, [])
+
+
 def test_capacity():
     """Allocatable, allocated, available, and what is asked for; on the node and in total."""
     one = board()

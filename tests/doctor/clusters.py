@@ -51,12 +51,21 @@ def healthy(bundle: bytes, *, ca: bytes | None = None) -> dict[Kind, list[Docume
         "sideEffects": "None",
         "reinvocationPolicy": "IfNeeded",
     }
-    template = {"spec": {"volumes": [{"name": "config", "configMap": {"name": "gpu-webhook"}}]}}
+    template = {
+        "spec": {
+            "volumes": [{"name": "config", "configMap": {"name": "gpu-webhook"}}],
+            "containers": [{"name": "webhook", "args": ["webhook", "--read-only-certificates"]}],
+        }
+    }
+    keeper = {"replicas": 1, "template": {"spec": {"serviceAccountName": "gpu-webhook-certificates"}}}
     deployment = {"replicas": 3, "selector": {"matchLabels": labels}, "template": template}
     return {
         kinds.NAMESPACES: [object_of(name) for name in ("default", "kube-system", NAMESPACE)],
         kinds.MUTATING_WEBHOOKS: [object_of("gpu-allocation-webhook", webhooks=[webhook])],
-        kinds.DEPLOYMENTS: [object_of("gpu-webhook", spec=deployment, status={"readyReplicas": 3})],
+        kinds.DEPLOYMENTS: [
+            object_of("gpu-webhook", spec=deployment, status={"readyReplicas": 3}),
+            object_of("gpu-webhook-certificates", spec=keeper, status={"readyReplicas": 1}),
+        ],
         kinds.SERVICES: [object_of("gpu-webhook", spec={"selector": labels, "ports": [{"port": 443}]})],
         kinds.CONFIG_MAPS: [object_of("gpu-webhook", data={"config.yaml": "fallback: {upgrades: false}"})],
         kinds.SECRETS: [

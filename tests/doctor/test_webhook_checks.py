@@ -1,5 +1,6 @@
 """Faults of the webhook, planted one by one: each is found, and nothing else is said to be wrong."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import Document
+from tessera.webhook.certificates.authorities import InvalidAuthorities, read_authorities
 from tests.doctor.authorities import DAY, NOW, authority, key_of, signed_by
 from tests.doctor.clusters import admit_like_the_webhook, encoded, examined, healthy, refusing, webhook_pod
 
@@ -214,9 +216,9 @@ async def test_a_webhook_that_answers_is_there():
         (authority("old", NOW - DAY), authority("old", NOW - DAY), "problem", "has expired"),
         (authority("future", NOW + 400 * DAY), authority("future", NOW + 400 * DAY), "problem", "not valid yet" ),
         (authority("soon", NOW + 10 * DAY), authority("soon", NOW + 10 * DAY), "warning", "ends in 10 days"),
-        (authority("theirs"), authority(), "problem", "does not hold the authority of Secret gpu-webhook-ca"),
+        (authority("theirs"), authority(), "problem", "does not hold the authority of Secret gpu-webhook/gpu-webhook-ca"),
         (authority("theirs") + authority(), authority(), None, ""),
-        (authority(), b"rubbish", "problem", "ca.crt is no certificate"),
+        (authority(), b"rubbish", "problem", "ca.crt: one CA certificate in PEM is expected"),
         (authority(), b"", None, ""),
     ],
     ids=["empty", "rubbish", "expired", "future", "soon", "another", "both", "broken Secret", "empty Secret"],
@@ -392,38 +394,148 @@ def test_chain_by_an_intermediate_is_trusted():
     assert not _leads_to(one, [between, one], [other])
 
 
+_DAMAGED = {"ca.crt": b"rubbish", "ca.key": b"x"}
+
+
 @pytest.mark.parametrize(
-    ("data", "text"),
+    "data",
     [
-        ({"ca.crt": b"rubbish", "ca.key": b"x"}, "ca.crt is no certificate"),
-        ({"ca.key": key_of(authority())}, "ca.crt is no certificate"),
-        ({"ca.crt": authority()}, "ca.key is no private key"),
-        ({"ca.crt": authority(), "ca.key": b"\xff\x00"}, "ca.key is no private key"),
-        ({"ca.crt": authority(), "ca.key": key_of(authority("theirs"))}, "ca.key is not the key of ca.crt"),
+        _DAMAGED,
+        {"ca.key": key_of(authority())},
+        {"ca.crt": authority()},
+        {"ca.crt": authority() * 2, "ca.key": key_of(authority())},
+        {"ca.crt": authority(), "ca.key": b"\xff\x00"},
+        {"ca.crt": authority(), "ca.key": key_of(authority("theirs"))},
+        {"ca.crt": authority(), "ca.key": key_of(authority()), "next.crt": b"rubbish"},
+        {"ca.crt": authority(), "ca.key": key_of(authority()), "retiring-since": b"yesterday"},
+        {**_DAMAGED, "damaged-ca.crt": b"old"},
+        {**_DAMAGED, "password": b"theirs"},
     ],
+    ids=["rubbish", "no certificate", "no key", "two", "rubbish key", "another's key", "next", "since", "again", "another program's"],
 )  # fmt: skip
-async def test_corrupted_authority_is_to_be_emptied_not_deleted(data, text):
-    """The webhook may not create its Secret: the way out that works is to empty it."""
+async def test_damaged_authority_is_told_in_the_words_of_the_controllers_log(data):
+    """What is wrong, what happens next and what to type: the same in `tessera doctor` as in the log."""
     assert authority("theirs")
     objects = healthy(authority())
     objects[kinds.SECRETS][0]["data"] = {name: encoded(value) for name, value in data.items()}
     found = await examined(objects, now=NOW)
     assert found.findings == [("trust", "problem")]
     finding = found.one("trust")
-    assert text in finding.text
-    assert finding.commands[-1] == (
-        'kubectl patch secret -n gpu-webhook gpu-webhook-ca --type=json -p \'[{"op": "remove", "path": "/data"}]\''
-    )
+    with pytest.raises(InvalidAuthorities) as log:
+        read_authorities(data, "Secret gpu-webhook/gpu-webhook-ca")
+    wrong, _, remedy = str(log.value).partition("; ")
+    assert finding.text.startswith(re.sub(r" \([a-z ]+\)$", "", wrong))  # the log adds OpenSSL's own word
+    said, _, command = remedy.partition(": kubectl")
+    assert finding.text.endswith(said)
+    if command:
+        assert finding.commands == (f"kubectl{command}",)
     assert not any("delete" in command for command in finding.commands)
 
 
-async def test_deleted_authority_is_named():
-    """A Secret that is gone does not come back by itself: the chart makes it."""
+@pytest.mark.parametrize(
+    ("more", "text", "command"),
+    [
+        ({}, "if that stays so for some minutes, all of it is kept as damaged-…", "kubectl logs -n gpu-webhook -l app=gpu-webhook-certificates"),
+        ({"damaged-ca.crt": b"old"}, "empty the Secret", 'kubectl patch secret gpu-webhook-ca -n gpu-webhook --type=json -p \'[{"op":"remove","path":"/data"}]\''),
+        ({"password": b"theirs"}, "it also holds password", "helm upgrade tessera charts/tessera -n gpu-webhook --reset-then-reuse-values --set certificates.secretName=…"),
+    ],
+    ids=["the first time", "again", "another program's"],
+)  # fmt: skip
+async def test_emptying_is_asked_for_only_where_it_is_needed(more, text, command):
+    """Damage is mended within minutes; only what was kept of an earlier damage is in the way."""
     objects = healthy(authority())
-    del objects[kinds.SECRETS]
+    objects[kinds.SECRETS][0]["data"] = {name: encoded(value) for name, value in {**_DAMAGED, **more}.items()}
     finding = (await examined(objects, now=NOW)).one("trust")
-    assert "Secret gpu-webhook-ca does not exist" in finding.text
-    assert finding.commands[0].startswith("helm upgrade")
+    assert text in finding.text
+    assert finding.commands == (command,)
+
+
+async def test_what_was_kept_of_a_damaged_authority_is_noted():
+    """It is in the way of mending the next damage, and it holds a private key."""
+    objects = healthy(authority())
+    objects[kinds.SECRETS][0]["data"] |= {"damaged-ca.crt": encoded(b"x"), "damaged-ca.key": encoded(b"y")}
+    found = await examined(objects, now=NOW)
+    assert found.findings == []
+    finding = found.one("trust")
+    assert finding.severity == "note"
+    assert "is still there (damaged-ca.crt, damaged-ca.key)" in finding.text
+    assert finding.commands == (
+        (
+            "kubectl patch secret gpu-webhook-ca -n gpu-webhook --type=json -p "
+            """'[{"op":"remove","path":"/data/damaged-ca.crt"},{"op":"remove","path":"/data/damaged-ca.key"}]'"""
+        ),
+    )
+
+
+@pytest.mark.parametrize("bundle", [authority(), b""], ids=["published", "empty caBundle"])
+async def test_deleted_authority_is_to_be_created_empty(bundle):
+    """The controller may not create Secrets: an empty one is filled. The words are those of the controller's log."""
+    objects = healthy(bundle, ca=authority())
+    del objects[kinds.SECRETS]
+    finding = (await examined(objects, now=NOW)).of("trust")[-1]
+    assert finding.text == (
+        "Secret gpu-webhook/gpu-webhook-ca does not exist, and the right to create it is not given; "
+        "create it empty, and it is filled"
+    )
+    assert finding.commands == ("kubectl create secret generic gpu-webhook-ca -n gpu-webhook",)
+
+
+def _controller(objects: Objects) -> Any:
+    return next(one for one in objects[kinds.DEPLOYMENTS] if one["metadata"]["name"].endswith("-certificates"))  # fmt: skip
+
+
+async def test_empty_bundle_leads_to_the_controller_and_its_account():
+    """Who writes the caBundle is the certificate controller, under the account that its Deployment names."""
+    objects = healthy(b"", ca=authority())
+    _controller(objects)["spec"]["template"]["spec"]["serviceAccountName"] = "writer"
+    finding = (await examined(objects, now=NOW)).one("trust")
+    assert "Deployment gpu-webhook-certificates has not written it yet, or may not" in finding.text
+    assert finding.commands == (
+        "kubectl logs -n gpu-webhook -l app=gpu-webhook-certificates",
+        (
+            "kubectl auth can-i patch mutatingwebhookconfigurations/gpu-allocation-webhook "
+            "--as=system:serviceaccount:gpu-webhook:writer"
+        ),
+    )
+
+
+async def test_webhook_that_keeps_its_own_authority_is_told_apart():
+    """Without `--read-only-certificates` and without a controller, the webhook itself writes."""
+    objects = healthy(b"", ca=authority())
+    objects[kinds.DEPLOYMENTS].remove(_controller(objects))
+    objects[kinds.DEPLOYMENTS][0]["spec"]["template"]["spec"]["containers"] = []
+    finding = (await examined(objects, now=NOW)).one("trust")
+    assert "Deployment gpu-webhook has not written it yet" in finding.text
+    assert finding.commands[0] == "kubectl logs -n gpu-webhook -l app=gpu-webhook"
+    assert finding.commands[1].endswith("--as=system:serviceaccount:gpu-webhook:gpu-webhook")
+
+
+async def test_empty_bundle_of_a_given_certificate_is_the_givers():
+    """No log of Tessera's says why cert-manager, or a person, wrote none."""
+    finding = (await examined(_given(signed_by(authority()), b""), now=NOW)).one("trust")
+    assert finding.text.endswith("it was not given, or cert-manager has not written it yet")
+
+
+@pytest.mark.parametrize(
+    ("change", "text", "command"),
+    [
+        (lambda one: one["spec"].update(replicas=0), "Deployment gpu-webhook-certificates is scaled to 0", "kubectl scale -n gpu-webhook deployment/gpu-webhook-certificates --replicas=1"),
+        (lambda one: one["status"].update(readyReplicas=0), "Deployment gpu-webhook-certificates: 0 of 1 replicas are ready, and 1 have no pod", "kubectl describe -n gpu-webhook deployment/gpu-webhook-certificates"),
+        (None, "there is no Deployment gpu-webhook/gpu-webhook-certificates", "helm upgrade tessera charts/tessera -n gpu-webhook --reset-then-reuse-values"),
+    ],
+    ids=["scaled to 0", "no pod", "gone"],
+)  # fmt: skip
+async def test_certificate_controller_must_run(change, text, command):
+    """Without it the webhook goes on, and nothing is renewed: the doctor says so before the alert can."""
+    objects = healthy(authority())
+    if change:
+        change(_controller(objects))
+    else:
+        objects[kinds.DEPLOYMENTS].remove(_controller(objects))
+    found = await examined(objects, now=NOW)
+    assert found.findings == [("trust", "problem")]
+    assert found.one("trust").text.startswith(text)
+    assert found.one("trust").commands[0] == command
 
 
 _METRICS = 'gpu_webhook_certificate_expiry_timestamp_seconds{{certificate="serving"}} {ends}\ngpu_webhook_certificate_trusted {trusted}\n'
@@ -434,7 +546,11 @@ _METRICS = 'gpu_webhook_certificate_expiry_timestamp_seconds{{certificate="servi
     [
         (NOW + 6 * DAY, 1, []),
         (NOW - 60, 1, ["serves ended on 2027-01-15 07:59 UTC"]),
-        (NOW + 6 * DAY, 0, ["says that the published caBundle does not trust what it serves"]),
+        (
+            NOW + 6 * DAY,
+            0,
+            ["says that the published caBundle does not trust what it serves, or cannot be read"],
+        ),
     ],
 )
 async def test_replicas_say_what_they_serve(ends, trusted, texts):

@@ -47,7 +47,7 @@ def test_a_stubborn_process_is_killed(begin, tmp_path):
 
 
 def test_a_reused_id_is_left_alone():
-    """A process of the same id that started at another time is somebody else."""
+    """A process of the same id that started at another time is another process."""
     with subprocess.Popen(["sleep", "100"]) as bystander:
         imposter = Process("imposter", bystander.pid, started=1)
         assert not imposter.alive

@@ -39,7 +39,7 @@ def test_a_device_without_a_name_may_be_as_young_as_the_restart(tmp_path: Path) 
     assert again.all == frozenset()
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[1]", b'[["a"]]', b"\xff"])
+@pytest.mark.parametrize("data", [b"", b"{", b"[1]", b'[["a"]]', b"\xff", b'[["\xff", "a", "b"]]'])
 def test_a_broken_file_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture, data: bytes) -> None:
     """One line, and a start without a record."""
     path = tmp_path / "holders.json"

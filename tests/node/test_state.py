@@ -31,7 +31,15 @@ def test_health_alone_is_not_worth_a_write(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"{", b"[1]", b'[{"id": "", "resource": "a", "cdi_kind": "b"}]', b"\xff"]
+    "text",
+    [
+        b"",
+        b"{",
+        b"[1]",
+        b'[{"id": "", "resource": "a", "cdi_kind": "b"}]',
+        b"\xff",
+        b'[{"id": "\xff", "resource": "a", "cdi_kind": "b"}]',
+    ],
 )
 def test_a_broken_file_is_forgotten(tmp_path: Path, caplog: pytest.LogCaptureFixture, text: bytes) -> None:
     """One line, and a start without memories."""

@@ -86,7 +86,7 @@ def test_the_version_is_as_low_as_can_be(described: Device, version: str) -> Non
 
 
 def test_kinds_are_apart_and_foreign_devices_left_out() -> None:
-    """Each kind is a document of its own; a device without edits is somebody else's to describe."""
+    """Each kind is a document of its own; a device without edits is another program's to describe."""
     written = cdi.documents(
         [device(kind="b.example/x"), device(kind="a.example/x"), device("other", edits=Edits())]
     )

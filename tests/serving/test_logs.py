@@ -8,6 +8,7 @@ import threading
 from unittest.mock import ANY
 
 import pytest
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -170,6 +171,26 @@ def test_order_and_completeness():
 
     asyncio.run(talk())
     assert [json.loads(line)["n"] for line in pipe.lines()] == list(range(300))
+
+
+@pytest.mark.parametrize("runner", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_last_words_of_a_loop_that_ends(runner, caplog):
+    """Lines that come after the loop's threads have gone are written all the same, in their order."""
+    pipe = Pipe()
+
+    async def talk() -> None:
+        loop = asyncio.get_running_loop()
+        pipe.log.attach(loop)
+        pipe.log.info("n", n=0)
+        await loop.run_in_executor(None, int)
+        await loop.shutdown_default_executor()
+        await asyncio.sleep(0.15)  # past the moment at which lines are written
+        for n in (1, 2):
+            pipe.log.info("n", n=n)
+
+    runner(talk())
+    assert [json.loads(line)["n"] for line in pipe.lines()] == [0, 1, 2]
+    assert not caplog.records
 
 
 def test_reader_that_stopped():

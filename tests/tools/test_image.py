@@ -3,12 +3,14 @@
 import hashlib
 import json
 import re
+import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 from tools.image import wheels
 from tools.image.archive import Image, Layer, write_archive, write_layer
+from tools.image.bytecode import compile_all
 from tools.image.layers import CONFIG
 
 ROOT = Path(__file__).parent.parent.parent
@@ -23,14 +25,17 @@ def folder(tmp_path: Path) -> Path:
     (root / "usr/text").write_text("text")
     (root / "usr/text").chmod(0o600)
     (root / "bin").symlink_to("usr/bin")
+    (root / "tmp").mkdir()
+    (root / "tmp").chmod(0o1777)
     return root
 
 
-def test_layer_is_the_same_whoever_makes_it(folder: Path, tmp_path: Path):
+def test_layer_does_not_depend_on_the_machine_that_makes_it(folder: Path, tmp_path: Path):
     """A layer does not depend on times, owners or the umask of the machine that makes it."""
     first = write_layer(folder, tmp_path / "first.tar")
     (folder / "usr/text").touch()
     (folder / "usr/text").chmod(0o644)
+    (folder / "usr").chmod(0o700)  # as under a strict umask
     second = write_layer(folder, tmp_path / "second.tar")
     assert first.digest == second.digest
     with tarfile.open(first.path) as archive:
@@ -39,6 +44,8 @@ def test_layer_is_the_same_whoever_makes_it(folder: Path, tmp_path: Path):
         }
     assert seen["usr/bin/program"] == (0o755, 0, 0, "")
     assert seen["usr/text"] == (0o644, 0, 0, "")
+    assert seen["usr"] == (0o755, 0, 0, "")
+    assert seen["tmp"] == (0o1777, 0, 0, "")
     assert seen["bin"][3] == "usr/bin"
 
 
@@ -97,6 +104,53 @@ def test_runtime_lock_has_what_the_package_asks_for():
     )
     assert {re.split(r"[>=<]", one)[0].lower() for one in asked} <= runtime.keys()
     assert runtime.items() <= development.items()
+
+
+def test_everything_that_makes_the_image_is_pinned_by_a_hash():
+    """The Dockerfile's base by digest, the libraries and the build's own tools by hashes."""
+    stages = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert stages[-1] == "scratch"
+    assert all(re.fullmatch(r"\S+@sha256:[0-9a-f]{64}", one) for one in stages[:-1])
+    for path in (wheels.REQUIREMENTS, wheels.BUILD_REQUIREMENTS):
+        pinned = re.split(r"^(?=\w)", path.read_text(), flags=re.MULTILINE)[1:]
+        assert pinned
+        assert all(re.match(r"[\w.-]+==\S+", one) and "--hash=sha256:" in one for one in pinned)
+
+
+def test_build_backend_is_the_one_that_development_uses():
+    """What the package is built with is locked, and is what pyproject.toml asks for."""
+    import tomllib
+
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    plain = (ROOT / "requirements/build.in").read_text().splitlines()
+    assert [line for line in plain if not line.startswith("#")] == asked
+    locked, development = (
+        dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements" / name).read_text(), re.MULTILINE))
+        for name in ("build.txt", "dev.txt")
+    )
+    assert {re.split(r"[>=<]", one)[0] for one in asked} == locked.keys()
+    assert locked.items() <= development.items()
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="byte code is made for the image's Python")
+def test_byte_code_does_not_depend_on_the_process_that_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Seed, folder and what is loaded do not show in it."""
+    source = "WORDS = {'a', 'b', 'c', 'd'}\ndef known(x):\n    return x in {'one', 'two', 'three', 'four'}\n"
+    made = []
+    for seed in ("1", "2"):
+        root = tmp_path / seed
+        (root / "lib").mkdir(parents=True)
+        (root / "lib/module.py").write_text(source)
+        (root / "lib/none.py").write_text("this is no Python\n")
+        monkeypatch.setenv("PYTHONHASHSEED", seed)
+        compile_all(root, Path("lib"))
+        [compiled] = root.glob("lib/__pycache__/*.pyc")
+        made.append(compiled.read_bytes())
+    assert made[0] == made[1]
+    assert b"/lib/module.py" in made[0]
+    assert str(tmp_path).encode() not in made[0]
 
 
 def _content(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> bytes:

@@ -51,6 +51,8 @@ def write_layer(folder: Path, path: Path) -> Layer:
                 with each.open("rb") as file:
                     archive.addfile(entry, file)
             else:
+                if entry.isdir():
+                    entry.mode = 0o1777 if entry.mode & 0o1000 else 0o755  # the former for /tmp
                 archive.addfile(entry)
     return Layer.read(path)
 

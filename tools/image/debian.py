@@ -37,7 +37,7 @@ PACKAGES: Final = (
     "zlib1g",
 )
 
-# What the packages bring along and nobody here uses.
+# What the packages bring along and Tessera does not use.
 _LEFT_OUT: Final = (
     "etc/cron.*", "etc/default", "etc/dpkg", "etc/init.d", "etc/profile.d", "etc/update-motd.d", "etc/skel", "etc/issue*",
     "home", "media", "mnt", "opt", "srv", "usr/games", "usr/include", "usr/src", "usr/share/base-files",

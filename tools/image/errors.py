@@ -2,4 +2,4 @@
 
 
 class ImageError(Exception):
-    """One sentence for whoever asked for an image."""
+    """One sentence for the person or program that asked for an image."""

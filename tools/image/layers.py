@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tools.image import debian, wheels
+from tools.image import bytecode, debian, wheels
 from tools.image.archive import Image, Layer, write_archive, write_layer
 
-_KEEP_SECONDS: Final = 7 * 86400  # layers that nobody used for so long are removed
+_KEEP_SECONDS: Final = 7 * 86400  # layers that no build used for so long are removed
 DEFAULT_NAME: Final = f"localhost/tessera:{wheels.version()}"
 CONFIG: Final[dict[str, Any]] = {
     "User": "65532:65532",
@@ -45,9 +45,12 @@ class Part:
 def parts() -> list[Part]:
     """The three layers, from the one that changes least to the one that changes most."""
     packages = debian.offered()
-    system = _hash([Path(debian.__file__), *(one.sha256 for one in packages), debian.architecture()])
-    libraries = _hash([Path(wheels.__file__), wheels.REQUIREMENTS, debian.architecture()])
-    program = _hash([Path(wheels.__file__), *wheels.sources()])
+    compiled = Path(bytecode.__file__)
+    system = _hash(
+        [Path(debian.__file__), compiled, *(one.sha256 for one in packages), debian.architecture()]
+    )
+    libraries = _hash([Path(wheels.__file__), compiled, wheels.REQUIREMENTS, debian.architecture()])
+    program = _hash([Path(wheels.__file__), compiled, wheels.BUILD_REQUIREMENTS, *wheels.sources()])
     return [
         Part("system", system, lambda folder, work: debian.build(folder, packages, work)),
         Part("libraries", libraries, lambda folder, _: wheels.build_libraries(folder)),

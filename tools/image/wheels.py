@@ -1,6 +1,5 @@
 """The other two layers: what Tessera depends on, from locked wheels, and Tessera itself."""
 
-import importlib.metadata
 import os
 import platform
 import shutil
@@ -16,11 +15,12 @@ from tools.image.errors import ImageError
 
 PROJECT: Final = Path(__file__).resolve().parent.parent.parent
 REQUIREMENTS: Final = PROJECT / "requirements" / "runtime.txt"
+BUILD_REQUIREMENTS: Final = PROJECT / "requirements" / "build.txt"  # the build backend
 _SITE: Final = (
     Path("usr/local/lib") / f"python{PYTHON}" / "dist-packages"
 )  # where Debian's Python looks by itself
+_PACKAGE: Final = "tessera-gpu"  # as pyproject.toml names it
 _GLIBC: Final = (36, 35, 34, 28, 24, 17)  # bookworm has 2.36: wheels for that and for older ones run
-_SETUPTOOLS: Final = 77  # what pyproject.toml builds with
 
 _ENTRY: Final = """\
 #!/usr/bin/python3 -I
@@ -51,8 +51,12 @@ def build_program(folder: Path) -> None:
     """Install the project, and the command."""
     site = folder / _SITE
     site.mkdir(parents=True)
-    isolation = [] if _setuptools() < _SETUPTOOLS else ["--no-build-isolation"]
     with tempfile.TemporaryDirectory() as work:
+        tools, wheels = Path(work) / "tools", Path(work) / "wheels"
+        _pip(
+            "install", f"--target={tools}", "--no-deps", "--only-binary=:all:", "--require-hashes",
+            "-r", str(BUILD_REQUIREMENTS),
+        )  # fmt: skip
         # setuptools writes beside the sources: a copy keeps the work tree clean, and builds apart from one another
         source = Path(work) / "source"
         source.mkdir()
@@ -61,10 +65,14 @@ def build_program(folder: Path) -> None:
         )
         for name in ("pyproject.toml", "README.md", "LICENSE"):
             shutil.copy(PROJECT / name, source)
-        _pip("install", f"--target={site}", "--no-deps", "--no-compile", *isolation, str(source))
+        # without isolation, in which pip would fetch the backend itself, without hashes
+        _pip("wheel", f"--wheel-dir={wheels}", "--no-deps", "--no-build-isolation", str(source), tools=tools)
+        # by name, so that no record names the folder of this build
+        _pip(
+            "install", f"--target={site}", "--no-deps", "--no-compile", "--no-index", f"--find-links={wheels}",
+            f"{_PACKAGE}=={version()}",
+        )  # fmt: skip
     shutil.rmtree(site / "bin", ignore_errors=True)
-    for record in site.glob("*.dist-info/direct_url.json"):  # names a folder that is gone
-        record.unlink()
     compile_all(folder, _SITE)
     command = folder / "usr" / "local" / "bin" / "tessera"
     command.parent.mkdir(parents=True)
@@ -72,19 +80,15 @@ def build_program(folder: Path) -> None:
     command.chmod(0o755)
 
 
-def _pip(*arguments: str) -> None:
+def _pip(*arguments: str, tools: Path | None = None) -> None:
+    """Run pip; what it builds with is in `tools`."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments]
     environment = {**os.environ, "PIP_ROOT_USER_ACTION": "ignore"}
+    if tools is not None:
+        environment["PYTHONPATH"] = str(tools)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ImageError(f"pip {arguments[0]} failed: {done.stderr.strip()[-2000:]}")
-
-
-def _setuptools() -> int:
-    try:
-        return int(importlib.metadata.version("setuptools").split(".")[0])
-    except importlib.metadata.PackageNotFoundError:
-        return 0
 
 
 def version() -> str:

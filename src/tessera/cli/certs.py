@@ -16,7 +16,7 @@ from tessera.core.errors import TesseraError
 
 if TYPE_CHECKING:
     from tessera.kube.rest.client import Client
-    from tessera.webhook.certificates.given import GivenCertificate
+    from tessera.webhook.certificates.files import GivenCertificate
     from tessera.webhook.certificates.rotation import Authorities
     from tessera.webhook.certificates.store import KubeStore
 
@@ -194,7 +194,7 @@ async def _versioned(store: "KubeStore") -> tuple[str, "Authorities"]:
 
 async def _describe(store: "KubeStore", deployment: str) -> list[dict[str, Any]]:
     from tessera.webhook.certificates.authorities import names_in
-    from tessera.webhook.certificates.given import read_given
+    from tessera.webhook.certificates.files import read_given
     from tessera.webhook.certificates.rotation import Policy
 
     given = await read_given(store.client, store.namespace, deployment)
@@ -249,8 +249,8 @@ async def _introduce(store: "KubeStore") -> str:
     from tessera.webhook.certificates import pki, rotation
     from tessera.webhook.certificates.authorities import write_authorities
     from tessera.webhook.certificates.clocks import check_clock
-    from tessera.webhook.certificates.objects import Conflict
     from tessera.webhook.certificates.signer import Made, Question, Signer
+    from tessera.webhook.certificates.store import Conflict
 
     async def ask(question: Question) -> Made:
         return pki.answer(question)

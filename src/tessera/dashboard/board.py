@@ -52,6 +52,7 @@ class Board:
         self._trouble = ""
         self._marked: set[str] = {"about", "totals", "pending", "admissions", "layouts"}
         self._parts: dict[str, bytes] = {}
+        self._new: set[str] = set()  # parts that changed, or went, since `changes` was asked
 
     # what changes
 
@@ -158,23 +159,28 @@ class Board:
     # what is shown
 
     def parts(self) -> Parts:
-        """All of it, as it is now."""
-        self.changes()
+        """All of it, as it is now. What is new stays new: the listeners have not been told."""
+        self._make_marked()
         return self._parts
 
     def changes(self) -> tuple[Parts, list[str]]:
         """What is new since the last time: parts that changed, names of parts that are gone."""
-        changed: dict[str, bytes] = {}
-        gone: list[str] = []
-        for name in sorted(self._marked):
+        self._make_marked()
+        changed = {name: self._parts[name] for name in sorted(self._new & self._parts.keys())}
+        gone = sorted(self._new - self._parts.keys())
+        self._new.clear()
+        return changed, gone
+
+    def _make_marked(self) -> None:
+        for name in self._marked:
             made = self._make(name)
             if made is None:
                 if self._parts.pop(name, None) is not None:
-                    gone.append(name)
+                    self._new.add(name)
             elif self._parts.get(name) != (encoded := msgspec.json.encode(made)):
-                self._parts[name] = changed[name] = encoded
+                self._parts[name] = encoded
+                self._new.add(name)
         self._marked.clear()
-        return changed, gone
 
     def mosaics(self, names: Iterable[str]) -> Parts:
         """The cards of some nodes as tiles; a node that is not there is left out."""

@@ -32,9 +32,19 @@ class Names:
         return f"helm upgrade tessera charts/tessera -n {self.namespace} --reset-then-reuse-values"
 
     @property
+    def controller(self) -> str:
+        """The certificate controller's Deployment, its account and its label `app`."""
+        return f"{self.webhook}-certificates"
+
+    @property
     def logs(self) -> str:
         """What shows the webhook's log."""
         return f"kubectl logs -n {self.namespace} -l app={self.webhook}"
+
+    @property
+    def controller_logs(self) -> str:
+        """What shows the certificate controller's log."""
+        return f"kubectl logs -n {self.namespace} -l app={self.controller}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +101,8 @@ class Evidence:
     deployment: wire.Workload | None = None
     service: wire.Service | None = None
     webhook_pods: tuple[wire.PodState, ...] = ()
+    controller: wire.Workload | None = None  # the certificate controller's Deployment
+    controller_pods: tuple[wire.PodState, ...] = ()
     secret: wire.Secret | None = (
         None  # with the webhook's own authority, or with the certificate that it was given
     )

@@ -66,6 +66,10 @@ class Gatherer:
         deployment = await self._one("deployment", wire.Workload, _APPS, "deployments", names.webhook)
         pods_path = path_of("v1", "pods", namespace=names.namespace)
         webhook_pods = await self._listed("webhook_pods", wire.PodState, pods_path, f"app={names.webhook}")
+        controller = await self._one("controller", wire.Workload, _APPS, "deployments", names.controller)
+        controller_pods = await self._listed(
+            "controller_pods", wire.PodState, pods_path, f"app={names.controller}"
+        )
         plugins = await self._listed("plugins", wire.Workload, path_of(_APPS, "daemonsets"), _PLUGINS)
         plugin_pods: tuple[wire.PodState, ...] = ()
         if plugins:
@@ -83,6 +87,8 @@ class Gatherer:
             deployment=deployment,
             service=await self._one("service", wire.Service, "v1", "services", names.webhook),
             webhook_pods=webhook_pods,
+            controller=controller,
+            controller_pods=controller_pods,
             secret=await self._secret(deployment),
             served=await self._served(deployment, webhook_pods),
             config=await self._config(deployment),

@@ -46,7 +46,7 @@ class Holders:
             found = msgspec.json.decode(self._path.read_bytes(), type=list[_Held])
         except FileNotFoundError:
             return
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             log.warning("%s: cannot be read, pods of the last run have no names: %s", self._path, error)
             return
         self._holders = {(one.resource, one.id): one.holder for one in found}

@@ -34,7 +34,7 @@ class DeviceState:
             self._saved = msgspec.json.decode(self._path.read_bytes(), type=tuple[Device, ...])
         except FileNotFoundError:
             return ()
-        except (OSError, msgspec.DecodeError, InvalidInput) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, InvalidInput) as error:
             log.warning("%s: cannot be read, devices of the last run are forgotten: %s", self._path, error)
             return ()
         return self._saved

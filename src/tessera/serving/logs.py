@@ -166,7 +166,12 @@ class Log:
     def _flush(self) -> None:
         if self._loop is None:
             return
-        self._loop.run_in_executor(None, self._write, self._take()).add_done_callback(self._flushed)
+        lines = self._take()
+        try:
+            self._loop.run_in_executor(None, self._write, lines).add_done_callback(self._flushed)
+        except RuntimeError:  # the loop is ending, and its threads are gone
+            self._loop = None
+            self._write(lines)
 
     def _flushed(self, _: object) -> None:
         self._scheduled = False

@@ -220,4 +220,6 @@ def view_metrics(view: LiveView | FileView) -> Iterable[Family]:
 
 def log_metrics(log: Log) -> Iterable[Family]:
     """The log."""
-    yield counter("gpu_webhook_log_lines_dropped_total", "Log lines that nobody took in time.", log.dropped)
+    yield counter(
+        "gpu_webhook_log_lines_dropped_total", "Log lines that could not be written in time.", log.dropped
+    )

@@ -68,10 +68,10 @@ THREE, SEVEN = MigProfile(3, 71), MigProfile(7, 141)
             "7g.141gb=2",
             [card("1g.18gb@0=a 1g.18gb@4=b")],
             ["a", "b"],
-            ["room for 1 of 2 devices: 2 pods must end or move; fewer do not suffice", "no room for 7g.141gb ×1, whoever ends"],
+            ["room for 1 of 2 devices: 2 pods must end or move; fewer do not suffice", "no room for 7g.141gb ×1, even if every pod ended"],
         ),
-        ("7g.141gb=1", [card("2g.12gb@0=a", A30)], [], ["room for 0 of 1 device is there; no pod must end", "no room for 7g.141gb ×1, whoever ends"]),
-        ("7g.141gb=1", [], [], ["room for 0 of 1 device is there; no pod must end", "no room for 7g.141gb ×1, whoever ends"]),
+        ("7g.141gb=1", [card("2g.12gb@0=a", A30)], [], ["room for 0 of 1 device is there; no pod must end", "no room for 7g.141gb ×1, even if every pod ended"]),
+        ("7g.141gb=1", [], [], ["room for 0 of 1 device is there; no pod must end", "no room for 7g.141gb ×1, even if every pod ended"]),
     ],
 )  # fmt: skip
 def test_whose_end_makes_room(demand, cards, pods, told):

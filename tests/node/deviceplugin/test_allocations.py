@@ -159,7 +159,17 @@ def test_fault_42_plugin_and_kubelet_start_together() -> None:
     run(story)
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"Data": {"PodDeviceEntries": 3}}', b"\xff"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"Data": {"PodDeviceEntries": 3}}',
+        b"\xff",
+        b'{"Data": {"PodDeviceEntries": [{"PodUID": "\xff"}]}}',
+    ],
+)
 def test_a_checkpoint_that_cannot_be_read_proves_nothing(data: bytes) -> None:
     """What was held stays held."""
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from tessera.kube.errors import ApiError
 from tessera.webhook.certificates import pki
-from tessera.webhook.certificates.objects import Conflict, StoredBundles, StoredSecret
 from tessera.webhook.certificates.signer import Made, Question, SigningFailed
+from tessera.webhook.certificates.store import Conflict, StoredBundles, StoredSecret
 
 
 async def ask(question: Question) -> Made:

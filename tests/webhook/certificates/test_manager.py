@@ -27,7 +27,6 @@ from tessera.webhook.certificates.authorities import (
 )
 from tessera.webhook.certificates.clocks import WrongClock, check_clock, offset_between
 from tessera.webhook.certificates.manager import CertificateManager, names_of_service
-from tessera.webhook.certificates.objects import Conflict, StoredBundles, StoredSecret
 from tessera.webhook.certificates.rotation import DAY, UNREADABLE, Authorities, Move, Policy
 from tessera.webhook.certificates.served import ServedCertificate
 from tessera.webhook.certificates.signer import (
@@ -39,7 +38,7 @@ from tessera.webhook.certificates.signer import (
     SignLeaf,
     run_program,
 )
-from tessera.webhook.certificates.store import KubeStore
+from tessera.webhook.certificates.store import Conflict, KubeStore, StoredBundles, StoredSecret
 from tests.webhook.certificates.authorities import FakeStore, JumpingClock, ask
 from tests.webhook.support import PAIR, Client, Live, make_pair
 
@@ -406,7 +405,10 @@ def test_replicas_that_only_read():
             "gpu_webhook_certificate_expiry_timestamp_seconds",
             "gpu_webhook_certificate_errors_total",
             "gpu_webhook_clock_offset_seconds",
+            "gpu_webhook_certificate_keeper",
         }
+        for one, keeps in ((keeper, b"1"), (replica, b"0")):
+            assert b"\ngpu_webhook_certificate_keeper " + keeps + b"\n" in exposition(one.manager.metrics())
         # without the keeper a replica renews what it serves, as long as the authority lives
         replica.clock.ahead = store.ahead = 3 * DAY
         assert await replica.moves() == [Move.SIGN]

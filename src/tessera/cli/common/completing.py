@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from tessera.core.errors import TesseraError
 
 _PATIENCE: Final = 1.0  # seconds, of a person who has pressed Tab
-_MOST: Final = 500  # names of one kind: more than that nobody reads in a shell
+_MOST: Final = 500  # names of one kind: more than that are of no use in a shell
 
 _Items = list[CompletionItem[str]]
 _Complete = Callable[[click.Context, click.Parameter, str], _Items]

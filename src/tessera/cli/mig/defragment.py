@@ -15,12 +15,12 @@ from tessera.inventory.inventory import Inventory
 from tessera.protocol.mig.counts import read_counts
 from tessera.solver import highs
 
-_MOST: Final = 999  # of one profile: advice beyond that nobody follows
+_MOST: Final = 999  # of one profile: advice beyond that is too long to follow
 _SHOWN: Final = 3  # cards, of many
 
 
 def print_advice(counts: str, inventory: Inventory, read: Callable[[Inventory], None], output: Output) -> int:
-    """Read a cluster, and say whose end makes room; exit code 1 when there is none, whoever ends."""
+    """Read a cluster, and say whose end makes room; exit code 1 when there is none, even if every pod ended."""
     wanted = read_counts(counts, "--defragment", _MOST)
     read(inventory)
     found = make_room(wanted, inventory, highs)

@@ -29,7 +29,7 @@ from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig.counts import looks_like_counts, read_counts
 from tessera.solver import highs
 
-_MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that nobody reads
+_MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that is too long to read
 
 
 @click.command("plan")
@@ -239,7 +239,7 @@ def _read_demand(argument: str) -> dict[MigProfile, int]:
 
 
 def _needed(places: list[Place], found: Plan) -> tuple[list[Place], Plan]:
-    """The plan without the cards at its end that nobody counted and nobody needs."""
+    """The plan without the cards at its end that were not counted and are not needed."""
     start = places[-1].cards.start
     count = max((number + 1 for number in found.used if number >= start), default=start)
     trimmed = replace(found, cards=found.cards[:count], kept=found.kept[:count])

@@ -20,7 +20,7 @@ _SHARING_LABEL: Final = "nvidia.com/gpu.sharing-strategy"  # none, time-slicing,
 _REPLICAS_LABEL: Final = "nvidia.com/gpu.replicas"  # how many share one GPU
 _LAYOUT_STATE_LABEL: Final = "nvidia.com/mig.config.state"
 _NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
-# Every kubelet states these: a node without them is one that nobody has measured, not one that has none.
+# Every kubelet states these: a node without them is one that was not measured yet, not one that has none.
 STATED_BY_EVERY_NODE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
@@ -121,7 +121,7 @@ class Namespace:
 def why_excluded(pod: Pod, node: Node, passing: tuple[str, ...] = ()) -> str | None:
     """Why a pod could never be placed on a node, in words; None when it could.
 
-    `passing` are taints that exclude nobody, beside those that everybody knows.
+    `passing` are taints that exclude no pod, beside those of Kubernetes itself.
     """
     if pod.node_name and pod.node_name != node.name:
         return f"spec.nodeName is {pod.node_name}"

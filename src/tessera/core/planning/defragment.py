@@ -53,7 +53,7 @@ class Advice:
 
     @property
     def left_out(self) -> dict[MigProfile, int]:
-        """What there is no room for, whoever ends."""
+        """What there is no room for, even if every pod ended."""
         return {p: n - self.served.get(p, 0) for p, n in self.wanted.items() if n > self.served.get(p, 0)}
 
     @property

@@ -13,20 +13,20 @@ from tessera.core.planning.patterns import maximal_patterns
 
 @dataclass(frozen=True, slots=True)
 class CardUse:
-    """A card as it is cut, and those of its devices that somebody uses."""
+    """A card as it is cut, and those of its devices that are in use."""
 
     layout: CardLayout
     used: tuple[Instance, ...] = ()
-    whole_in_use: bool = False  # somebody has all of it
+    whole_in_use: bool = False  # a pod has all of it
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
     """How many more devices of one profile there could be, were nothing else asked for."""
 
-    free: int  # cut already, and nobody uses them
+    free: int  # cut already, and not in use
     beside: int  # would fit on slices that no layout uses
-    recut: int  # what there would be in all if cards that nobody uses were cut for this profile alone
+    recut: int  # what there would be in all if cards that are not in use were cut for this profile alone
 
     @property
     def lost(self) -> int:
@@ -66,7 +66,7 @@ def _most(product: Product, kept: Sequence[Instance], profile: MigProfile) -> in
 
 
 def occupied(layout: NodeLayout, used: Collection[Slot]) -> tuple[CardUse, ...]:
-    """The cards of a node of which is known which devices somebody uses."""
+    """The cards of a node of which is known which devices are in use."""
     return tuple(
         CardUse(
             card,
@@ -80,7 +80,7 @@ def occupied(layout: NodeLayout, used: Collection[Slot]) -> tuple[CardUse, ...]:
 def packed(
     layout: NodeLayout, used: Mapping[str, int], strategy: Strategy = Strategy.MIXED
 ) -> tuple[CardUse, ...]:
-    """The cards of a node of which only is known how many devices of each resource somebody uses.
+    """The cards of a node of which only is known how many devices of each resource are in use.
 
     Which ones they are, the node's kubelet alone knows. They are taken to lie together on as few cards as possible,
     so what could be cut anew is the most there can be.

@@ -111,7 +111,9 @@ def explain_advice(advice: Advice) -> list[str]:
             fewer = f"at most {advice.gaps[1]} fewer would suffice"
         sentences = [f"{room}: {_count(pods, 'pod')} must end or move; {fewer}"]
     if served < asked:
-        limit = f"at most {advice.gaps[0]} more could get room" if advice.gaps[0] else "whoever ends"
+        limit = (
+            f"at most {advice.gaps[0]} more could get room" if advice.gaps[0] else "even if every pod ended"
+        )
         left = ", ".join(f"{profile} ×{count}" for profile, count in advice.left_out.items())
         sentences.append(f"no room for {left}, {limit}")
     return sentences

@@ -4,7 +4,7 @@ Pods that ask for the same and may go to the same nodes are one group. Free devi
 the scheduler could do it: selectors, required node affinity, taints, and everything else that a pod asks for. Those that
 are given one wait for another reason. Of the rest, those that no node would take, whatever it is cut into, are told with
 the reason. What is left is the demand; its groups are in queues by the nodes that could take them. That a node is
-cordoned or not ready today excludes nobody, as in `scheduling`.
+cordoned or not ready today excludes no pod, as in `scheduling`.
 """
 
 from collections import Counter

@@ -4,42 +4,45 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from tessera.doctor.checks.authority import (
+    GIVE_BUNDLE,
+    certificates_in,
+    controller,
+    is_given,
+    maker_logs,
+    own,
+    secret_name,
+    unpublished,
+)
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, problem, short, unseen, warning
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
-_SOON: Final = 30 * 86400.0  # seconds; the webhook itself renews an authority a year before its end
+_SOON: Final = 30 * 86400.0  # seconds; the certificate controller renews an authority a year before its end
 _SERVED_SOON: Final = 3 * 86400.0  # seconds; as the alert GPUWebhookCertificateExpiring has it
 
 
 def trust(seen: Evidence) -> Iterator[Finding]:
     """The caBundle is there and valid, and trusts what is served; what is served has not ended."""
-    names = seen.names
     if not seen.webhooks:
         yield not_applicable("no webhook is configured")
         return
     for webhook in seen.webhooks:
         bundle = webhook.client_config.ca_bundle or b""
+        certificates = certificates_in(bundle)
         if not bundle:
-            yield problem(
-                f"{webhook.name}: caBundle is empty: the API server trusts no certificate of the webhook; "
-                "the webhook (or cert-manager) has not written it yet, or may not",
-                names.logs,
-                f"kubectl auth can-i patch mutatingwebhookconfigurations/{names.configuration} "
-                f"--as=system:serviceaccount:{names.namespace}:{names.webhook}",
-            )
-            continue
-        certificates = _certificates(bundle)
-        if not certificates:
-            yield problem(f"{webhook.name}: caBundle holds no certificates in PEM", names.logs)
-            continue
-        yield from _dates(webhook.name, certificates, seen)
-        if _is_given(seen):
-            yield from _given(webhook.name, certificates, seen)
+            yield unpublished(webhook.name, seen)
+        elif not certificates:
+            yield problem(f"{webhook.name}: caBundle holds no certificates in PEM", maker_logs(seen))
         else:
-            yield from _own(webhook.name, certificates, seen)
+            yield from _dates(webhook.name, certificates, seen)
+        if not is_given(seen):
+            yield from own(webhook.name, certificates, seen)
+        elif certificates:
+            yield from _given(webhook.name, certificates, seen)
+    yield from controller(seen)
     yield from _replicas(seen)
     if not (seen.answers or seen.served) and "secret" in seen.unseen:
         yield unseen(
@@ -51,11 +54,7 @@ def trust(seen: Evidence) -> Iterator[Finding]:
 def _dates(webhook: str, certificates: "list[Certificate]", seen: Evidence) -> Iterator[Finding]:
     ends = [one.not_valid_after_utc.timestamp() for one in certificates]
     begins = [one.not_valid_before_utc.timestamp() for one in certificates]
-    renewal = (
-        "helm upgrade … --set-file certificates.caBundle=ca.pem   # or: kubectl get certificates -A"
-        if _is_given(seen)
-        else f"tessera certs rotate -n {seen.names.namespace}"
-    )
+    renewal = GIVE_BUNDLE if is_given(seen) else f"tessera certs rotate -n {seen.names.namespace}"
     if all(end <= seen.now for end in ends):
         yield problem(f"{webhook}: every certificate in the caBundle has expired", renewal)
     elif all(begin > seen.now for begin in begins):
@@ -65,60 +64,9 @@ def _dates(webhook: str, certificates: "list[Certificate]", seen: Evidence) -> I
         yield warning(f"{webhook}: the caBundle ends in {days} days", renewal)
 
 
-def _is_given(seen: Evidence) -> bool:
-    """Whether the certificate comes from files, made by cert-manager or by hand."""
-    return seen.deployment is not None and seen.deployment.argument("--tls-cert") is not None
-
-
-def _own(webhook: str, bundle: "list[Certificate]", seen: Evidence) -> Iterator[Finding]:
-    """Self-managed: the Secret holds an authority, and the API server trusts it."""
-    name, names = _secret_name(seen), seen.names
-    if seen.secret is None:
-        if seen.deployment is not None and "secret" not in seen.unseen:
-            yield problem(
-                f"Secret {name} does not exist, and the webhook may not create it: it cannot keep its authority, "
-                "and a replica that starts has no certificate",
-                names.upgrade,
-            )
-        return
-    data = seen.secret.data or {}
-    if not any(data.values()):
-        return  # the webhook fills it
-    if broken := _broken(data):
-        yield problem(
-            f"Secret {name}: {broken}: replicas that start have no certificate, and none is renewed; "
-            "empty the Secret (do not delete it), and the webhook makes a new authority",
-            f"kubectl get secret -n {names.namespace} {name} -o yaml > {name}.yaml   # a copy",
-            f"kubectl patch secret -n {names.namespace} {name} --type=json "
-            """-p '[{"op": "remove", "path": "/data"}]'""",
-        )
-    elif (_certificates(data["ca.crt"]) or [])[0] not in bundle:
-        yield problem(
-            f"{webhook}: the caBundle does not hold the authority of Secret {name}: "
-            "another client wrote another one, and the webhook has not put its own back",
-            names.logs,
-        )
-
-
-def _broken(data: dict[str, bytes]) -> str | None:
-    """What keeps the webhook from using the authority of its Secret."""
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-    found = _certificates(data.get("ca.crt", b""))
-    if not found:
-        return "ca.crt is no certificate"
-    try:
-        key = load_pem_private_key(data.get("ca.key", b""), None)
-    except (ValueError, TypeError):
-        return "ca.key is no private key"
-    if key.public_key() != found[0].public_key():
-        return "ca.key is not the key of ca.crt"
-    return None
-
-
 def _given(webhook: str, bundle: "list[Certificate]", seen: Evidence) -> Iterator[Finding]:
     """From files: the certificate in the Secret has not ended, is for the Service, and the API server trusts it."""
-    name, names = _secret_name(seen), seen.names
+    name, names = secret_name(seen), seen.names
     if seen.secret is None:
         if "secret" not in seen.unseen:
             yield problem(
@@ -126,7 +74,7 @@ def _given(webhook: str, bundle: "list[Certificate]", seen: Evidence) -> Iterato
                 f"kubectl get secrets,certificates -n {names.namespace}",
             )
         return
-    chain = _certificates((seen.secret.data or {}).get("tls.crt", b""))
+    chain = certificates_in((seen.secret.data or {}).get("tls.crt", b""))
     if not chain:
         yield problem(f"Secret {name}: tls.crt is no certificate", _describe(name, seen))
         return
@@ -151,15 +99,16 @@ def _replicas(seen: Evidence) -> Iterator[Finding]:
             yield from _ended(f"the certificate that pod {one.pod} serves", one.ends, seen)
         if one.trusted is False:
             yield problem(
-                f"pod {one.pod} says that the published caBundle does not trust what it serves",
+                f"pod {one.pod} says that the published caBundle does not trust what it serves, or cannot be read",
                 seen.names.logs,
+                maker_logs(seen),
             )
 
 
 def _ended(what: str, end: float, seen: Evidence) -> Iterator[Finding]:
     date = dt.datetime.fromtimestamp(end, dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
     renewal = (
-        f"kubectl get secrets,certificates -n {seen.names.namespace}" if _is_given(seen) else seen.names.logs
+        f"kubectl get secrets,certificates -n {seen.names.namespace}" if is_given(seen) else seen.names.logs
     )
     if end <= seen.now:
         yield problem(f"{what} ended on {date}", renewal)
@@ -197,19 +146,5 @@ def _hosts(leaf: "Certificate") -> list[str]:
     return names.get_values_for_type(DNSName)
 
 
-def _secret_name(seen: Evidence) -> str:
-    found = seen.deployment
-    return (found and (found.given_secret() or found.argument("--ca-secret"))) or seen.names.secret
-
-
 def _describe(name: str, seen: Evidence) -> str:
     return f"kubectl describe secret -n {seen.names.namespace} {name}"
-
-
-def _certificates(pem: bytes) -> "list[Certificate] | None":
-    from cryptography.x509 import load_pem_x509_certificates
-
-    try:
-        return load_pem_x509_certificates(pem)
-    except ValueError:
-        return None

@@ -1,7 +1,7 @@
 """Checks of the webhook itself: installed, running, reached by its Service."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from tessera.doctor import wire
@@ -73,33 +73,41 @@ def running(seen: Evidence) -> Iterator[Finding]:
         else:
             yield problem(missing, f"kubectl get deployments {where}")
         return
+    yield from replicas(found, seen.webhook_pods, seen, usual=3)
+
+
+def replicas(
+    found: wire.Workload, pods: Sequence[wire.PodState], seen: Evidence, *, usual: int
+) -> Iterator[Finding]:
+    """The pods of a Deployment are there and ready, or on their way; the chart makes `usual` of them."""
+    name, where = found.metadata.name, f"-n {seen.names.namespace}"
     wanted, ready = found.spec.replicas, found.status.ready_replicas
+    of = "" if name == seen.names.webhook else f"Deployment {name}: "
     if wanted == 0:
         yield problem(
-            f"Deployment {names.webhook} is scaled to 0",
-            f"kubectl scale {where} deployment/{names.webhook} --replicas=3",
+            f"Deployment {name} is scaled to 0",
+            f"kubectl scale {where} deployment/{name} --replicas={usual}",
         )
-    elif ready < wanted:
-        yield from _unready(seen, ready, wanted)
-
-
-def _unready(seen: Evidence, ready: int, wanted: int) -> Iterator[Finding]:
-    where = f"-n {seen.names.namespace}"
-    present = [pod for pod in seen.webhook_pods if not pod.metadata.deletion_timestamp]
+        return
+    if ready >= wanted:
+        return
+    present = [pod for pod in pods if not pod.metadata.deletion_timestamp]
     unwell = [pod for pod in present if not pod.ready]
     starts = [pod.metadata.name for pod in unwell if starting(pod, seen.now)]
     if starts:
         tell = note if ready else warning
-        yield tell(f"{ready} of {wanted} replicas are ready, and {', '.join(starts)} start")
+        yield tell(f"{of}{ready} of {wanted} replicas are ready, and {', '.join(starts)} start")
     tell = problem if ready == 0 else warning
     for pod in unwell:
         if pod.metadata.name not in starts:
             reason, command = why_not_ready(pod, seen.names.namespace)
-            yield tell(f"{ready} of {wanted} replicas are ready; pod {pod.metadata.name}: {reason}", command)
+            yield tell(
+                f"{of}{ready} of {wanted} replicas are ready; pod {pod.metadata.name}: {reason}", command
+            )
     if len(present) < wanted:
         yield tell(
-            f"{ready} of {wanted} replicas are ready, and {wanted - len(present)} have no pod",
-            f"kubectl describe {where} deployment/{seen.names.webhook}",
+            f"{of}{ready} of {wanted} replicas are ready, and {wanted - len(present)} have no pod",
+            f"kubectl describe {where} deployment/{name}",
             f"kubectl get events {where} --field-selector reason=FailedCreate",
         )
 

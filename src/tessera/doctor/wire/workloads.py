@@ -44,6 +44,7 @@ class TemplateSpec(In):
 
     volumes: list[Volume] | None = None
     containers: list[Container] | None = None
+    service_account_name: str = ""
 
 
 class Template(In):
@@ -97,6 +98,10 @@ class Workload(In):
                 if one.startswith(f"{option}="):
                     return one.partition("=")[2]
         return None
+
+    def has_flag(self, flag: str) -> bool:
+        """Whether one of its containers is started with an option that has no value."""
+        return any(flag in (one.args or ()) for one in self.spec.template.spec.containers or ())
 
     def port(self, name: str) -> int | None:
         """A port of its containers, by name."""

@@ -172,7 +172,7 @@ FALLBACK: Final = Record(
         Field(
             "passingTaints",
             ListOf(_TAINT),
-            "Further taints of nodes that come or go, which exclude nobody: keys, or `prefix/*`.",
+            "Further taints of nodes that come or go, which exclude no pod: keys, or `prefix/*`.",
             default=(),
         ),
         Field(

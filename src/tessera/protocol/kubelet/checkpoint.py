@@ -38,7 +38,7 @@ def allocated(data: bytes) -> frozenset[tuple[str, str]]:
     """Resource and id of every device that a container has."""
     try:
         entries = _DECODER.decode(data).data.pod_device_entries
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"{FILE}: not as the kubelet writes it: {error}") from error
     return frozenset(
         (entry.resource_name, device_id)

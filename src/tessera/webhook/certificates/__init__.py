@@ -1,7 +1,13 @@
-"""The webhook's certificates: made, kept in a Secret, rotated by every replica for itself, or read from files.
+"""The webhook's certificates: made, kept in a Secret, rotated; or given in files that an operator or cert-manager renews.
 
-`rotation` decides what to do next and does nothing; `manager` does it, through `objects` (in a cluster: `store`) and `signer`
-(a short-lived program, `pki`). `controller` runs a manager that keeps the authorities for replicas that may only read them.
-`files` follows a pair that others renew; `given` looks at it from outside. What is served is in `served`, which the
-listener reads.
+Self-managed, each look goes one way:
+
+- read: `store` reads the Secret and the webhook configuration; `authorities` understands what is in them, `clocks`
+  compares this machine's clock with the API server's.
+- decided: `rotation.plan`, a pure function, says the one next step. It does nothing.
+- done: `manager` takes that step. `signer` makes keys and certificates in a short-lived program (`pki`), `store` writes
+  the Secret and the bundle, `served` holds what the listener shows to the next client.
+
+The webhook's own manager reads and serves; `controller` (`tessera certs run`) runs one that writes. `files` is the other
+mode: it follows the files that are given. Not here: the listener (`webhook.http`) and the commands (`cli.certs`).
 """

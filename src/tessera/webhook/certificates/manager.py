@@ -25,7 +25,6 @@ from tessera.webhook.certificates.authorities import (
     write_authorities,
 )
 from tessera.webhook.certificates.clocks import WrongClock, check_clock, offset_between
-from tessera.webhook.certificates.objects import Conflict, Store, StoredBundles, StoredSecret
 from tessera.webhook.certificates.rotation import (
     Authorities,
     Duty,
@@ -39,6 +38,7 @@ from tessera.webhook.certificates.rotation import (
 )
 from tessera.webhook.certificates.served import ServedCertificate, server_context
 from tessera.webhook.certificates.signer import Signer
+from tessera.webhook.certificates.store import Conflict, Store, StoredBundles, StoredSecret
 
 _SOON_SECONDS: Final = 1.0  # until the next look while something is missing
 _AGAIN_SECONDS: Final = 0.2  # until the next try when another replica was faster
@@ -246,6 +246,11 @@ class CertificateManager:
             "gauge",
             "By how much the API server's clock is ahead of this machine's.",
             [] if self._offset is None else [("", {}, self._offset)],
+        )
+        yield gauge(
+            "gpu_webhook_certificate_keeper",
+            "1 where this process keeps the authority and the caBundle, 0 where it only reads them.",
+            int(Duty.KEEP in self._duties),
         )
         if Duty.SERVE in self._duties:
             yield counter(

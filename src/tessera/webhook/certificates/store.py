@@ -1,7 +1,11 @@
-"""The Secret and the webhook configuration, in a cluster."""
+"""What replicas share: the Secret with the authorities and the webhook configuration with the bundle. Read and written here.
+
+`Store` is what the manager needs of them; `KubeStore` is a cluster's.
+"""
 
 from collections.abc import Awaitable, Mapping
-from typing import Final, TypeVar
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -9,11 +13,67 @@ from tessera.core.errors import TesseraError
 from tessera.kube.errors import ApiError, BadResponse
 from tessera.kube.rest.client import Client, PatchType
 from tessera.kube.rest.paths import path_of
-from tessera.webhook.certificates.objects import Conflict, StoredBundles, StoredSecret
 
 T = TypeVar("T")
 
 _CONFIGURATIONS: Final = ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations")
+
+
+class Conflict(TesseraError):
+    """Another replica was faster: look again."""
+
+
+class MissingSecret(TesseraError):
+    """The Secret is not there, and only another can make it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSecret:
+    """The Secret as it was read."""
+
+    version: str
+    data: Mapping[str, bytes] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBundles:
+    """The webhook configuration as it was read: a bundle per webhook."""
+
+    version: str
+    bundles: Mapping[str, bytes]
+
+
+class Store(Protocol):
+    """The two objects that replicas share. Writing raises `Conflict` when the version is not the last any more."""
+
+    @property
+    def secret_name(self) -> str:
+        """The Secret as messages name it."""
+        ...
+
+    def server_date(self) -> float | None:
+        """What the API server's clock said when it last answered, Unix time; None if it did not say."""
+        ...
+
+    async def read_bundles(self) -> StoredBundles | None:
+        """The webhook configuration, if there is one."""
+        ...
+
+    async def read_secret(self) -> StoredSecret | None:
+        """The Secret, if there is one."""
+        ...
+
+    async def create_secret(self, data: Mapping[str, bytes | None]) -> None:
+        """Be the first."""
+        ...
+
+    async def write_secret(self, version: str, data: Mapping[str, bytes | None]) -> None:
+        """Change these keys; None removes one."""
+        ...
+
+    async def publish(self, found: StoredBundles, bundle: bytes) -> None:
+        """Put the bundle into every webhook of the configuration."""
+        ...
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -37,10 +97,6 @@ class _Configuration(msgspec.Struct):
 class _Secret(msgspec.Struct):
     metadata: _Meta
     data: dict[str, bytes] | None = None
-
-
-class MissingSecret(TesseraError):
-    """The Secret is not there, and only another can make it."""
 
 
 class KubeStore:
@@ -129,5 +185,5 @@ def decode(raw: bytes, kind: type[T]) -> T:
     """An object, as far as it is needed."""
     try:
         return msgspec.json.decode(raw, type=kind)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadResponse(f"the API server sent something else than was asked for: {error}") from error

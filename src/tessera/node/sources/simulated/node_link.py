@@ -39,7 +39,7 @@ _decode: Final = msgspec.json.Decoder(_Node).decode
 def _read(raw: bytes) -> MetaIn:
     try:
         return _decode(raw).metadata
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"a node that cannot be read: {error}") from error
 
 
