@@ -23,9 +23,9 @@ def test_admissions():
         (Outcome.UNCHANGED, 50_001),
         (Outcome.REJECTED, 2_000_000_000),
     ]:
-        metrics.count(outcome, nanoseconds)
-    metrics.fallbacks.add("2g.20gb", "1g.10gb")
-    metrics.injected += 1
+        metrics.count(outcome, nanoseconds, metrics.enforced)
+    metrics.enforced.fallbacks.add("2g.20gb", "1g.10gb")
+    metrics.enforced.injected += 1
     seen = scrape(metrics)
     assert seen["gpu_webhook_requests_total", ("outcome", "patched")] == 2
     assert seen["gpu_webhook_requests_total", ("outcome", "error")] == 0

@@ -43,6 +43,8 @@ class PodSpecIn(msgspec.Struct, gc=False):
     tolerations: msgspec.Raw = _ABSENT
     overhead: msgspec.Raw = _ABSENT
     resources: msgspec.Raw = _ABSENT
+    activeDeadlineSeconds: int | None = None  # noqa: N815
+    priorityClassName: str | None = None  # noqa: N815
 
 
 class PodIn(msgspec.Struct, gc=False):
@@ -72,8 +74,35 @@ class _NodeAffinityIn(msgspec.Struct, gc=False):
     requiredDuringSchedulingIgnoredDuringExecution: _NodeSelectorIn | None = None  # noqa: N815
 
 
+class _PodTermIn(msgspec.Struct, gc=False):
+    namespaces: list[str] | None = None
+    namespaceSelector: dict[str, object] | None = None  # noqa: N815
+
+    @property
+    def names_namespaces(self) -> bool:
+        return bool(self.namespaces) or self.namespaceSelector is not None
+
+
+class _WeightedPodTermIn(msgspec.Struct, gc=False):
+    podAffinityTerm: _PodTermIn | None = None  # noqa: N815
+
+
+class _PodAffinityIn(msgspec.Struct, gc=False):
+    requiredDuringSchedulingIgnoredDuringExecution: list[_PodTermIn] | None = None  # noqa: N815
+    preferredDuringSchedulingIgnoredDuringExecution: list[_WeightedPodTermIn] | None = None  # noqa: N815
+
+    @property
+    def names_namespaces(self) -> bool:
+        preferred = self.preferredDuringSchedulingIgnoredDuringExecution or ()
+        terms = [one.podAffinityTerm for one in preferred if one.podAffinityTerm is not None]
+        terms += self.requiredDuringSchedulingIgnoredDuringExecution or ()
+        return any(one.names_namespaces for one in terms)
+
+
 class _AffinityIn(msgspec.Struct, gc=False):
     nodeAffinity: _NodeAffinityIn | None = None  # noqa: N815
+    podAffinity: _PodAffinityIn | None = None  # noqa: N815
+    podAntiAffinity: _PodAffinityIn | None = None  # noqa: N815
 
 
 class _TolerationIn(msgspec.Struct, gc=False):
@@ -116,6 +145,7 @@ def pod_of(one: PodIn, namespace: str = "") -> Pod:
     """A pod as decisions see it; `namespace` where the object itself does not say it."""
     metadata, spec = one.metadata or PodMetaIn(), one.spec or PodSpecIn()
     whole = pod_resources_of(spec)
+    affinity = read(spec.affinity, _affinity_of, None, "spec.affinity")
     return Pod(
         namespace=namespace or metadata.namespace or "",
         name=metadata.name or metadata.generateName or "",
@@ -124,11 +154,14 @@ def pod_of(one: PodIn, namespace: str = "") -> Pod:
         containers=_containers_of(spec.containers, "spec.containers"),
         node_name=spec.nodeName or "",
         node_selector=read(spec.nodeSelector, _selector_of, {}, "spec.nodeSelector"),
-        required_terms=_required_terms(spec),
+        required_terms=_required_terms(affinity),
         tolerations=_tolerations(spec),
         overhead=overhead_of(spec),
         pod_requests=amounts_of(whole.requests, "spec.resources.requests"),
         pod_limits=amounts_of(whole.limits, "spec.resources.limits"),
+        has_deadline=spec.activeDeadlineSeconds is not None,
+        priority_class=spec.priorityClassName or "",
+        looks_across_namespaces=affinity is not None and _looks_across_namespaces(affinity),
     )
 
 
@@ -137,13 +170,19 @@ def placement_of(spec: PodSpecIn) -> Pod:
     return Pod(
         node_name=spec.nodeName or "",
         node_selector=read(spec.nodeSelector, _selector_of, {}, "spec.nodeSelector"),
-        required_terms=_required_terms(spec),
+        required_terms=_required_terms(read(spec.affinity, _affinity_of, None, "spec.affinity")),
         tolerations=_tolerations(spec),
     )
 
 
-def _required_terms(spec: PodSpecIn) -> tuple[NodeSelectorTerm, ...] | None:
-    affinity = read(spec.affinity, _affinity_of, None, "spec.affinity")
+def _looks_across_namespaces(affinity: _AffinityIn) -> bool:
+    """As Kubernetes' scope CrossNamespacePodAffinity has it."""
+    return any(
+        one is not None and one.names_namespaces for one in (affinity.podAffinity, affinity.podAntiAffinity)
+    )
+
+
+def _required_terms(affinity: _AffinityIn | None) -> tuple[NodeSelectorTerm, ...] | None:
     required = (
         affinity
         and affinity.nodeAffinity
