@@ -549,3 +549,23 @@ def test_summary(tessera):
         told, _, rejected = out.rpartition("\n\n")
         assert told + "\n" == SUMMARY
         assert rejected.startswith("Pod ml/floor: asked for nvidia.com/mig-2g.20gb: 1, which no node")
+
+
+def test_the_cluster_is_asked(served, command, tmp_path):
+    """Without --nodes: what its nodes offer and its namespaces say; nothing is created."""
+    served.add(
+        {
+            "kind": "Node",
+            "metadata": {"name": "n"},
+            "status": {"allocatable": {"nvidia.com/mig-1g.10gb": "4"}},
+        }
+    )
+    args = ("admit", "--kubeconfig", served.kubeconfig)
+    code, out, err = command(*args, "-f", str(PODS / "2g.yaml"), "-o", "patch")
+    assert (code, json.loads(out)[0]["op"]) == (0, "remove")
+    assert err.startswith("Warning: GPU fallback 2g.20gb->1g.10gb")
+    served.add(there("one", "2g.20gb"), there("two", "1g.10gb", phase="Failed"), there("three", ""))
+    code, out, err = command(*args, "-o", "summary")
+    assert (code, err) == (0, "")
+    assert out.startswith("2 pods, 1 of them ask for GPUs: 1 would be changed, 0 would be rejected\n")
+    assert {request.method for request in served.server.requests} == {"GET"}
