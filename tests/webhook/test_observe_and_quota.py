@@ -137,7 +137,7 @@ def test_a_quota_that_fills_up_is_followed():
 def test_decisions_are_kept_while_quotas_stay(monkeypatch):
     """A quota makes only the decisions of its own namespace anew, and keeps no more of them than before."""
     admission = Admission(offers(SMALL), Policy())
-    made = []
+    made: list[str] = []
     monkeypatch.setattr("tessera.webhook.endpoint.judge", _counting(made))
 
     def ask(namespace):

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 
+from tessera.core.admission.decision import Rewrite
 from tessera.core.admission.quota import Quota
 from tessera.core.errors import InvalidInput
 from tessera.protocol.kubernetes.workloads import TEMPLATES, template_of
@@ -79,6 +80,7 @@ def test_observe_mode():
     found = admit(workload("Job"), SMALL, policy("mode: observe"), "default")
     (judgement,) = found.judgements.values()
     assert (found.after, found.operations, found.rejected) == (workload("Job"), [], False)
+    assert isinstance(judgement.would, Rewrite)
     assert judgement.would.replaced == (("2g.20gb", "1g.10gb"),)
     assert judgement.withheld
     refused = admit(workload("Job"), offers(node("none")), policy("mode: observe"), "default")
@@ -126,6 +128,8 @@ def test_a_pods_own_use_is_not_held_against_it():
     full = Quota("team", "gpus", {MIG + "1g.10gb": 1}, {MIG + "1g.10gb": 1})
     cluster.put_quota(full)
     again = admit_again(running("2g.20gb->1g.10gb"), cluster, policy())
-    assert again.judgements[()].would.replaced == (("2g.20gb", "1g.10gb"),)
+    would = again.judgements[()].would
+    assert isinstance(would, Rewrite)
+    assert would.replaced == (("2g.20gb", "1g.10gb"),)
     assert admit(as_created(running("2g.20gb->1g.10gb")), cluster, policy(), "").rejected
     assert cluster.quotas == {"team": (full,)}
