@@ -74,6 +74,9 @@ def test_observe(own_control_plane: Client, nodes: Nodes, webhook: Webhook) -> N
         summary = tessera("admit", "-o", "summary", "--kubeconfig", own_control_plane.kubeconfig).stdout
         assert f"{watched}  2             1        1" in summary
         assert "2g.20gb  1g.10gb" in summary
+        looks = ("doctor", f"--kubeconfig={own_control_plane.kubeconfig}", "--check=trial")
+        examined = tessera(*looks, f"--try-namespace={watched}").stdout
+        assert f"the webhook observes in namespace {watched}" in examined
         # the way in: the same namespace, enforced
         own_control_plane.kubectl("label", "namespace", watched, "gpu-webhook=enforce", "--overwrite")
 

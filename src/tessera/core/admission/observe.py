@@ -11,6 +11,7 @@ from tessera.core.admission.decision import Admit, Decision, Mode, Policy, Rejec
 from tessera.core.admission.offers import Offers
 
 MODE_LABEL: Final = "gpu-webhook"  # of a namespace: observe, enforce, or disabled
+OBSERVE_MODE: Final = "observe mode:"  # how its warnings begin; the doctor knows the webhook by it
 _MODES: Final = {one.value: one for one in Mode}
 
 
@@ -48,7 +49,7 @@ def observed(would: Decision) -> Observed:
     """A decision that is told and not carried out."""
     if isinstance(would, Reject):
         audit = {"mode": "observe", "would-reject": would.message}
-        warning = fitting(f"observe mode: would be rejected: {would.message}")
+        warning = fitting(f"{OBSERVE_MODE} would be rejected: {would.message}")
         return Observed(would, would.message, (warning,), audit)
     audit = {"mode": "observe", **{f"would-{what}": text for what, text in would.audit.items()}}
     return Observed(would, would.reason, tuple(map(fitting, _warnings(would))), audit)
@@ -59,8 +60,8 @@ def _warnings(would: Admit | Rewrite) -> Iterator[str]:
         yield from would.warnings
         return
     for old, new in would.replaced:
-        yield f"observe mode: would be changed to {new}: no node that this pod can use offers {old} as asked"
+        yield f"{OBSERVE_MODE} would be changed to {new}: no node that this pod can use offers {old} as asked"
     if not would.replaced:
-        yield f"observe mode: would be changed: {would.reason}"
+        yield f"{OBSERVE_MODE} would be changed: {would.reason}"
     # the first warnings of a rewrite are about what was replaced, one for each
-    yield from (f"observe mode: {warning}" for warning in would.warnings[len(would.replaced) :])
+    yield from (f"{OBSERVE_MODE} {warning}" for warning in would.warnings[len(would.replaced) :])
