@@ -1,9 +1,11 @@
 """ResourceQuotas as the API server has them, and what they ask about pods."""
 
 import json
+import tracemalloc
 
 import pytest
 
+from tessera.core.admission.offers import Offers
 from tessera.core.admission.quota import Quota
 from tessera.core.kubernetes.scheduling import Requirement
 from tessera.protocol.kubernetes.objects import InvalidObject, decode_quota, quota_of
@@ -82,3 +84,19 @@ def test_what_scopes_ask_about_a_pod(spec, facts):
     """A deadline, a priority class, and pod affinity that names namespaces."""
     pod = pod_of(decode_pod(json.dumps({"spec": spec}).encode()))
     assert (pod.has_deadline, pod.priority_class, pod.looks_across_namespaces) == facts
+
+
+def test_five_thousand_namespaces_with_quotas_take_little_memory():
+    """Less than 10 MiB; of a quota only what is about GPUs is kept."""
+    names = ("pods", "requests.cpu", "requests.memory", "requests.nvidia.com/gpu", "requests." + ONE_G)
+    offers, amounts = Offers(), dict.fromkeys(names, "100")
+    tracemalloc.start()
+    try:
+        for number in range(5000):
+            offers.put_quota(
+                read({"hard": amounts}, {"hard": amounts, "used": amounts}, namespace=f"team-{number}")
+            )
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (len(offers.quotas), taken < 10 * 2**20) == (5000, True)
