@@ -32,7 +32,7 @@ class PodMetaIn(msgspec.Struct, gc=False):
     annotations: msgspec.Raw = _ABSENT
 
 
-class PodSpecIn(msgspec.Struct, gc=False):
+class PodSpecIn(msgspec.Struct, gc=False, omit_defaults=True):
     """A pod's spec; what decides where it may go is unread."""
 
     containers: list[ContainerIn] | None = None
