@@ -400,11 +400,12 @@ def test_bad_pods(tessera, text, complaint):
     ("args", "complaint"),
     [
         (["-f", "none.yaml", "--nodes", NODES / "small.yaml"], "tessera: none.yaml: no such file or directory\n"),
-        (["-f", PODS / "2g.yaml", "--nodes", "."], "tessera: .: is a directory\n"),
-        (["-f", PODS / "2g.yaml", "--nodes", PODS / "2g.yaml"], f"tessera: {PODS / '2g.yaml'}: kind Pod is neither a Node nor a Namespace\n"),
+        (["-f", PODS / "2g.yaml", "--nodes", "."], "tessera: .: no files that end in .json, .yaml, .yml\n"),
+        (["-f", PODS / "2g.yaml", "--nodes", PODS / "2g.yaml"], f"tessera: {PODS / '2g.yaml'}: kind Pod is neither a Node nor a Namespace nor a ResourceQuota\n"),
         (["-f", "-", "--nodes", "-"], "tessera: standard input (-) can be read only once\n"),
-        (["-f", PODS / "2g.yaml"], "tessera admit: Missing option '--nodes'. (see tessera admit --help)\n"),
-        (["-f", "x", "--nodes", "y", "-o", "xml"], "tessera admit: Invalid value for '-o' / '--output': 'xml' is not one of 'patch', 'explain', 'json', 'yaml', jsonpath=… (see tessera admit --help)\n"),
+        (["--nodes", NODES / "small.yaml"], "tessera admit: say with -f which pods; only -o summary counts those of the cluster by itself (see tessera admit --help)\n"),
+        (["-f", PODS / "2g.yaml", "--nodes", NODES / "small.yaml", "--context", "c"], "tessera admit: --nodes reads files: it does not go with --kubeconfig or --context (see tessera admit --help)\n"),
+        (["-f", "x", "--nodes", "y", "-o", "xml"], "tessera admit: Invalid value for '-o' / '--output': 'xml' is not one of 'patch', 'explain', 'summary', 'json', 'yaml', jsonpath=… (see tessera admit --help)\n"),
     ],
 )  # fmt: skip
 def test_bad_options(tessera, args, complaint):
@@ -434,3 +435,137 @@ def test_nodes_with_bad_quantities(tessera):
         2,
         'tessera: n.yaml: node n1, status.allocatable[cpu]: "lots" is not a Kubernetes quantity such as 2, 500m or 8Gi\n',
     )
+
+
+QUOTA = """\
+kind: ResourceQuota
+metadata: {name: gpus, namespace: team}
+spec: {hard: {requests.nvidia.com/mig-1g.10gb: "2"}}
+status: {hard: {requests.nvidia.com/mig-1g.10gb: "2"}, used: {requests.nvidia.com/mig-1g.10gb: "2"}}
+"""
+
+
+def test_observe_mode(tessera):
+    """The object as it came, exit 0, and warnings of what would be; the reasoning says whose mode it is."""
+    Path("c.yaml").write_text("mode: observe")
+    args = ("admit", "-f", PODS / "2g.yaml", "--nodes", NODES / "small.yaml", "--config", "c.yaml")
+    code, out, err = tessera(*args)
+    assert (code, yaml.load(out)) == (0, yaml.load((PODS / "2g.yaml").read_text()))
+    assert err.startswith("Warning: observe mode: would be changed to 1g.10gb: no node")
+    Path("none.yaml").write_text("kind: Node\nmetadata: {name: cpu-1}\n")
+    code, out, err = tessera(*args[:3], "--nodes", "none.yaml", "--config", "c.yaml", "-o", "patch")
+    assert (code, out) == (0, "[]\n")
+    assert err.startswith("Warning: observe mode: would be rejected: asked for")
+    Path("space.yaml").write_text("kind: Namespace\nmetadata: {name: ml, labels: {gpu-webhook: observe}}")
+    code, out, _ = tessera(*args[:5], "--nodes", "space.yaml", "-n", "ml", "-o", "explain")
+    assert code == 0
+    assert (
+        "  mode        observe (namespace ml, label gpu-webhook=observe): what follows would be, and is not done"
+        in out
+    )
+    assert "+    gpu-webhook.k8s.io/fallback: 2g.20gb->1g.10gb" in out
+
+
+def test_quotas_among_the_nodes_and_among_the_pods(tessera):
+    """Both count; the rejection names the quota."""
+    Path("quota.yaml").write_text(QUOTA)
+    args = ("admit", "-n", "team", "-f", PODS / "2g.yaml", "--nodes", NODES / "small.yaml")
+    for more in (("--nodes", "quota.yaml"), ("-f", "quota.yaml")):
+        code, _, err = tessera(*args, *more)
+        assert code == 3
+        assert '1g.10gb (over the quota "gpus": 2 used and 1 needed of 2)' in err
+    assert tessera(*args, "--nodes", "quota.yaml", "-n", "other")[0] == 0
+
+
+def test_folders(tessera):
+    """A folder is every file in it that can hold objects, in the order of their names."""
+    Path("all/deep").mkdir(parents=True)
+    Path("all/deep/two.json").write_text('{"kind": "Service", "metadata": {"name": "two"}}')
+    Path("all/notes.txt").write_text("not YAML: [")
+    Path("all/one.yml").write_text((PODS / "2g.yaml").read_text())
+    Path("nodes").mkdir()
+    Path("nodes/small.yaml").write_text((NODES / "small.yaml").read_text())
+    code, out, _ = tessera("admit", "-f", "all", "--nodes", "nodes", "-o", "json")
+    assert (code, [one["kind"] for one in json.loads(out)["items"]]) == (0, ["Service", "Pod"])
+
+
+def there(name, profile, namespace="team", phase="Running", **annotations):
+    """A pod as a cluster has it."""
+    resources = {"limits": {f"nvidia.com/mig-{profile}": "1"}} if profile else {}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "uid": name, "annotations": annotations},
+        "spec": {"nodeName": "gone", "containers": [{"name": "c", "resources": resources}]},
+        "status": {"phase": phase},
+    }
+
+
+SUMMARY = """\
+6 pods, 5 of them ask for GPUs: 3 would be changed, 1 would be rejected
+
+NAMESPACE  ASK FOR GPUS  CHANGED  REJECTED
+ml         2             1        1
+team       3             2        0
+
+FROM     TO                      PODS  NAMESPACES
+2g.20gb  1g.10gb                 3     ml, team
+2g.20gb  rejected (not_offered)  1     ml
+"""
+
+
+def test_summary(tessera):
+    """How many of the pods that are there would change, by namespace and by what becomes of them: as if created now."""
+    record = {"gpu-webhook.k8s.io/fallback": "2g.20gb->1g.10gb"}
+    pods = [
+        there("as-asked", "1g.10gb"),
+        there("changes", "2g.20gb"),
+        there("changed", "1g.10gb", **record),  # fills its own quota
+        there("ended", "2g.20gb", phase="Succeeded"),
+        there("plain", ""),
+        there("floor", "2g.20gb", "ml", **{"gpu-webhook.k8s.io/min-memory": "20Gi"}),
+        there("pends", "2g.20gb", "ml", phase="Pending"),
+    ]
+    Path("pods.json").write_text(json.dumps({"kind": "List", "items": pods}))
+    Path("quota.yaml").write_text(
+        QUOTA.replace(
+            'used: {requests.nvidia.com/mig-1g.10gb: "2"}', 'used: {requests.nvidia.com/mig-1g.10gb: "1"}'
+        )
+    )
+    Path("c.yaml").write_text("mode: observe")
+    args = (
+        "admit",
+        "-f",
+        "pods.json",
+        "--nodes",
+        NODES / "small.yaml",
+        "--nodes",
+        "quota.yaml",
+        "-o",
+        "summary",
+    )
+    for more in ((), ("--config", "c.yaml")):
+        code, out, err = tessera(*args, *more)
+        assert (code, err) == (0, "")
+        told, _, rejected = out.rpartition("\n\n")
+        assert told + "\n" == SUMMARY
+        assert rejected.startswith("Pod ml/floor: asked for nvidia.com/mig-2g.20gb: 1, which no node")
+
+
+def test_the_cluster_is_asked(served, command, tmp_path):
+    """Without --nodes: what its nodes offer and its namespaces say; nothing is created."""
+    served.add(
+        {
+            "kind": "Node",
+            "metadata": {"name": "n"},
+            "status": {"allocatable": {"nvidia.com/mig-1g.10gb": "4"}},
+        }
+    )
+    args = ("admit", "--kubeconfig", served.kubeconfig)
+    code, out, err = command(*args, "-f", str(PODS / "2g.yaml"), "-o", "patch")
+    assert (code, json.loads(out)[0]["op"]) == (0, "remove")
+    assert err.startswith("Warning: GPU fallback 2g.20gb->1g.10gb")
+    served.add(there("one", "2g.20gb"), there("two", "1g.10gb", phase="Failed"), there("three", ""))
+    code, out, err = command(*args, "-o", "summary")
+    assert (code, err) == (0, "")
+    assert out.startswith("2 pods, 1 of them ask for GPUs: 1 would be changed, 0 would be rejected\n")
+    assert {request.method for request in served.server.requests} == {"GET"}

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tessera.kube import errors
+from tessera.kube.rest import client
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import Document
 from tessera.webhook.certificates.authorities import InvalidAuthorities, read_authorities
@@ -276,6 +278,16 @@ async def test_trial_is_understood(code, message, severity, text, command):
     finding = found.one("trial")
     assert text in finding.text
     assert command in "\n".join(finding.commands)
+
+
+async def test_observe_mode_is_no_problem(monkeypatch):
+    """The pod is refused for want of a limit, and the webhook's warning says what it would have done."""
+    told = '299 - "other", 299 - "observe mode: would be changed: limits added where a GPU request had none"'
+    plain = errors.error_of
+    monkeypatch.setattr(client, "error_of", lambda code, body, wait, _: plain(code, body, wait, told))
+    found = await examined(healthy(authority()), now=NOW, admission=refusing(422, UNLIMITED))
+    assert found.findings == []
+    assert "observes in namespace default" in found.one("trial").text
 
 
 async def test_pod_that_passes_unchanged_is_a_problem():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tessera.core.errors import InvalidInput
-from tessera.kube.object_files import called, nodes_and_namespaces, objects_in, objects_in_text
+from tessera.kube.object_files import called, cluster_objects, objects_in, objects_in_text
 from tessera.protocol import yaml
 
 NODE = {"kind": "Node", "metadata": {"name": "a"}}
@@ -57,8 +57,8 @@ def test_names():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"kind: Pod", "f: kind Pod is neither a Node nor a Namespace"),
-        (b"a: 1", "f: kind (none) is neither a Node nor a Namespace"),
+        (b"kind: Pod", "f: kind Pod is neither a Node nor a Namespace nor a ResourceQuota"),
+        (b"a: 1", "f: kind (none) is neither a Node nor a Namespace nor a ResourceQuota"),
         (b"[1]", "f: expected a Kubernetes object, got a list"),
         (b"kind: Node\nmetadata: {name: n}\nstatus: 7", "f: Node n: status: expected object | null, got int"),
         (b"kind: Node\nmetadata: 7", "f: Node (no name): metadata: expected object, got int"),
@@ -77,5 +77,5 @@ def test_names():
 def test_files_without_nodes_are_refused(content, message):
     """What is no node and no namespace is refused, with the place."""
     with pytest.raises(InvalidInput) as caught:
-        nodes_and_namespaces(objects_in_text(content, "f"))
+        cluster_objects(objects_in_text(content, "f"))
     assert str(caught.value) == message

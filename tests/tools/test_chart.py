@@ -116,7 +116,7 @@ def test_pods_run_restricted(name: str):
 
 
 def test_permissions_are_the_least_that_works():
-    """The webhook follows nodes and namespaces and reads two objects of its own; only the controller changes those two."""
+    """The webhook follows nodes, namespaces and quotas and reads two objects of its own; only the controller changes those two."""
     bundle = {
         "apiGroups": ["admissionregistration.k8s.io"],
         "resources": ["mutatingwebhookconfigurations"],
@@ -124,7 +124,11 @@ def test_permissions_are_the_least_that_works():
     }
     secret = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["gpu-webhook-ca"]}
     assert _one("ClusterRole")["rules"] == [
-        {"apiGroups": [""], "resources": ["nodes", "namespaces"], "verbs": ["list", "watch"]},
+        {
+            "apiGroups": [""],
+            "resources": ["nodes", "namespaces", "resourcequotas"],
+            "verbs": ["list", "watch"],
+        },
         {**bundle, "verbs": ["get"]},
     ]
     assert _one("Role")["rules"] == [{**secret, "verbs": ["get"]}]

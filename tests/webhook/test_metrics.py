@@ -23,9 +23,9 @@ def test_admissions():
         (Outcome.UNCHANGED, 50_001),
         (Outcome.REJECTED, 2_000_000_000),
     ]:
-        metrics.count(outcome, nanoseconds)
-    metrics.fallbacks.add("2g.20gb", "1g.10gb")
-    metrics.injected += 1
+        metrics.count(outcome, nanoseconds, metrics.enforced)
+    metrics.enforced.fallbacks.add("2g.20gb", "1g.10gb")
+    metrics.enforced.injected += 1
     seen = scrape(metrics)
     assert seen["gpu_webhook_requests_total", ("outcome", "patched")] == 2
     assert seen["gpu_webhook_requests_total", ("outcome", "error")] == 0
@@ -43,6 +43,6 @@ def test_fault_43_the_text_is_written_once_a_second():
     """Clients that scrape again and again cost nothing: they get the same text until a second has passed."""
     metrics = Metrics("1.2.3")
     first = metrics._scraped(100.0)
-    metrics.injected += 1
+    metrics.enforced.injected += 1
     assert metrics._scraped(100.9) is first
     assert b"gpu_webhook_injected_pods_total 1\n" in metrics._scraped(101.0).body

@@ -4,9 +4,11 @@ import copy
 
 import pytest
 
+from tessera.core.admission.decision import Rewrite
+from tessera.core.admission.quota import Quota
 from tessera.core.errors import InvalidInput
 from tessera.protocol.kubernetes.workloads import TEMPLATES, template_of
-from tessera.webhook.offline import admit
+from tessera.webhook.offline import admit, admit_again, as_created
 from tests.build import MIG, node, offers, pod_document, policy
 
 SMALL = offers(node("small", **{"1g.10gb": 4}))
@@ -71,3 +73,63 @@ def test_what_is_no_object(document, complaint):
     with pytest.raises(InvalidInput) as caught:
         admit(document, SMALL, policy(), "default")
     assert str(caught.value) == complaint
+
+
+def test_observe_mode():
+    """The object stays as it came and is not rejected; what would be done can be looked at."""
+    found = admit(workload("Job"), SMALL, policy("mode: observe"), "default")
+    (judgement,) = found.judgements.values()
+    assert (found.after, found.operations, found.rejected) == (workload("Job"), [], False)
+    assert isinstance(judgement.would, Rewrite)
+    assert judgement.would.replaced == (("2g.20gb", "1g.10gb"),)
+    assert judgement.withheld
+    refused = admit(workload("Job"), offers(node("none")), policy("mode: observe"), "default")
+    assert (refused.rejected, refused.after) == (False, workload("Job"))
+
+
+def running(record=None, resources=None, **spec):
+    """A pod as a cluster has it."""
+    annotations = {"other": "x", **({"gpu-webhook.k8s.io/fallback": record} if record else {})}
+    document = pod_document(resources or {"limits": {MIG + "1g.10gb": "1"}}, annotations=annotations)
+    document["metadata"].update(namespace="team", uid="u")
+    document["spec"].update(nodeName="small", **spec)
+    return {**document, "status": {"phase": "Running"}}
+
+
+@pytest.mark.parametrize(
+    ("record", "asked"),
+    [
+        (None, "1g.10gb"),
+        ("2g.20gb->1g.10gb", "2g.20gb"),
+        ("3g.30gb->2g.20gb,2g.20gb->1g.10gb", "3g.30gb"),
+        ("4g.40gb->gpu,3g.30gb->1g.10gb", "3g.30gb"),
+        ("nonsense", "1g.10gb"),
+    ],
+)
+def test_a_pod_as_it_was_created(record, asked):
+    """Without the scheduler's node, with its recorded fallback undone; all else stays, and the pod that came as it was."""
+    given = running(
+        record, {"requests": {MIG + "1g.10gb": "1"}, "limits": {MIG + "1g.10gb": "1", "cpu": "1"}}
+    )
+    before = copy.deepcopy(given)
+    found = as_created(given)
+    assert given == before
+    assert "nodeName" not in found["spec"]
+    assert found["metadata"]["annotations"] == {"other": "x"}
+    assert found["spec"]["containers"][0]["resources"] == {
+        "requests": {MIG + asked: "1"},
+        "limits": {MIG + asked: "1", "cpu": "1"},
+    }
+
+
+def test_a_pods_own_use_is_not_held_against_it():
+    """A quota that is full of the pod itself lets it be created again; the offers are as before."""
+    cluster = offers(node("small", **{"1g.10gb": 4}))
+    full = Quota("team", "gpus", {MIG + "1g.10gb": 1}, {MIG + "1g.10gb": 1})
+    cluster.put_quota(full)
+    again = admit_again(running("2g.20gb->1g.10gb"), cluster, policy())
+    would = again.judgements[()].would
+    assert isinstance(would, Rewrite)
+    assert would.replaced == (("2g.20gb", "1g.10gb"),)
+    assert admit(as_created(running("2g.20gb->1g.10gb")), cluster, policy(), "").rejected
+    assert cluster.quotas == {"team": (full,)}

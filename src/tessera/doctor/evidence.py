@@ -54,6 +54,7 @@ class Trial:
     code: int = 201
     message: str = ""  # the API server's, when it said no
     limits: Mapping[str, str] = field(default_factory=dict)  # of the pod as it would have been stored
+    observed: bool = False  # the webhook said what it would have done
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,5 +131,5 @@ class Evidence:
 
     @property
     def answers(self) -> bool:
-        """Whether the pod that was tried came back changed: then a webhook is there, whatever else is missing."""
-        return self.trial is not None and TRIED in self.trial.limits
+        """Whether the pod that was tried met the webhook: then one is there, whatever else is missing."""
+        return self.trial is not None and (TRIED in self.trial.limits or self.trial.observed)

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from tessera.core.admission.observe import OBSERVE_MODE
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_extended
 from tessera.doctor import trial, wire
@@ -204,7 +205,8 @@ class Gatherer:
                 answer = await self._client.create(path, trial.pod(), {"dryRun": "All"})
                 found = Trial(limits=trial.limits_of(_decode(answer, dict[str, Any])))
             except ApiError as error:
-                found = Trial(error.code, error.message)
+                observed = OBSERVE_MODE in error.warnings
+                found = Trial(error.code, error.message, observed=observed)
         return found
 
     async def _one(self, field: str, kind: type[T], version: str, plural: str, name: str) -> T | None:

@@ -58,12 +58,14 @@ class ApiError(KubeError):
         *,
         causes: tuple[str, ...] = (),
         retry_after: float | None = None,
+        warnings: str = "",
     ) -> None:
         self.code = code
         self.reason = reason
         self.message = message
         self.causes = causes
         self.retry_after = retry_after
+        self.warnings = warnings  # what admission said besides, as in the header
         super().__init__(f"the API server answered {code}{' ' + reason if reason else ''}: {message}")
 
     @property
@@ -112,7 +114,7 @@ class _Status(msgspec.Struct):
 _STATUS: Final = msgspec.json.Decoder(_Status)
 
 
-def error_of(code: int, body: bytes, retry_after: str | None = None) -> ApiError:
+def error_of(code: int, body: bytes, retry_after: str | None = None, warnings: str = "") -> ApiError:
     """The error that a Status object, or a gateway's page of HTML, speaks of."""
     try:
         status = _STATUS.decode(body)
@@ -128,4 +130,11 @@ def error_of(code: int, body: bytes, retry_after: str | None = None) -> ApiError
     elif code == 429:
         wait = details.retryAfterSeconds or 1.0
     causes = tuple(cause.reason for cause in details.causes or ())
-    return ApiError(status.code or code, status.reason, status.message, causes=causes, retry_after=wait)
+    return ApiError(
+        status.code or code,
+        status.reason,
+        status.message,
+        causes=causes,
+        retry_after=wait,
+        warnings=warnings,
+    )

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from tessera.core.admission.quota import Quota
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Namespace, Node
 from tessera.protocol import yaml
@@ -72,14 +73,20 @@ def documents_in(file: str) -> list[dict[str, Any]]:
 
 def objects_in(paths: Iterable[str]) -> Iterator[FileObject]:
     """Every object in some files; of a folder all files that can hold any, as `kubectl cluster-info dump` writes them."""
+    for file in files_in(paths):
+        yield from objects_in_text(read_file(file), called(file))
+
+
+def files_in(paths: Iterable[str]) -> Iterator[str]:
+    """The files; in place of a folder, those in it and below that can hold objects."""
     for path in paths:
-        files = [path]
-        if path != "-" and Path(path).is_dir():
-            files = [str(file) for file in sorted(Path(path).rglob("*")) if file.suffix in _SUFFIXES]
-            if not files:
-                raise InvalidInput(f"{path}: no files that end in {', '.join(_SUFFIXES)}")
-        for file in files:
-            yield from objects_in_text(read_file(file), called(file))
+        if path == "-" or not Path(path).is_dir():
+            yield path
+            continue
+        files = [str(file) for file in sorted(Path(path).rglob("*")) if file.suffix in _SUFFIXES]
+        if not files:
+            raise InvalidInput(f"{path}: no files that end in {', '.join(_SUFFIXES)}")
+        yield from files
 
 
 def objects_in_text(text: bytes, where: str) -> Iterator[FileObject]:
@@ -107,19 +114,24 @@ def objects_in_documents(documents: Iterable[object], where: str) -> Iterator[Fi
 
 
 @dataclass(frozen=True, slots=True)
-class NodesAndNamespaces:
-    """What a file says that a cluster has."""
+class ClusterObjects:
+    """What files say that a cluster has."""
 
     nodes: tuple[Node, ...]
     namespaces: tuple[Namespace, ...]
+    quotas: tuple[Quota, ...]
 
 
-def nodes_and_namespaces(
-    found: Iterable[FileObject], keep: Callable[[str], bool] | None = None
-) -> NodesAndNamespaces:
-    """Nodes (with the resources to keep) and namespaces; any other kind is refused."""
+def cluster_objects(
+    found: Iterable[FileObject], keep: Callable[[str], bool] | None = None, namespace: str = "default"
+) -> ClusterObjects:
+    """Nodes (with the resources to keep), namespaces and resource quotas; any other kind is refused.
+
+    `namespace` is that of quotas that name none.
+    """
     nodes: list[Node] = []
     namespaces: list[Namespace] = []
+    quotas: list[Quota] = []
     for one in found:
         with naming(one.where):
             match one.kind:
@@ -127,9 +139,13 @@ def nodes_and_namespaces(
                     nodes.append(objects.node_of(_decoded(objects.decode_node, one), keep))
                 case "Namespace":
                     namespaces.append(objects.namespace_of(_decoded(objects.decode_namespace, one)))
+                case "ResourceQuota":
+                    quotas.append(objects.quota_of(_decoded(objects.decode_quota, one), namespace))
                 case kind:
-                    raise InvalidInput(f"kind {kind or '(none)'} is neither a Node nor a Namespace")
-    return NodesAndNamespaces(tuple(nodes), tuple(namespaces))
+                    raise InvalidInput(
+                        f"kind {kind or '(none)'} is neither a Node nor a Namespace nor a ResourceQuota"
+                    )
+    return ClusterObjects(tuple(nodes), tuple(namespaces), tuple(quotas))
 
 
 def _decoded(decode: Callable[[bytes], T], one: FileObject) -> T:

@@ -81,6 +81,10 @@ class Counts:
             values = ("other",) * len(self.labels)
         known[values] = known.get(values, 0) + 1
 
+    def samples(self) -> Iterable[tuple[Labels, int]]:
+        """Labels and values."""
+        return [(dict(zip(self.labels, key, strict=True)), value) for key, value in self._values.items()]
+
     def family(self, name: str, text: str) -> Family:
         """The metric."""
         return labelled(name, "counter", text, self.labels, self._values)

@@ -3,7 +3,8 @@
     bytes → Request → decide → operations, tried on the object → bytes
 
 A cluster's pods come from templates, so the same question comes again and again: verdicts are kept by everything
-they depend on (`Request.key`) for as long as the cluster's offers and the configuration stay the same.
+they depend on (`Request.key`) for as long as the cluster's offers, the namespace's quotas and the configuration stay
+the same.
 """
 
 import time
@@ -13,9 +14,11 @@ from typing import Final
 
 import msgspec
 
-from tessera.core.admission.decision import Admit, Decision, Policy, Reject, Rewrite, decide
+from tessera.core.admission.decision import Admit, Decision, Mode, Policy, Reject, Rewrite, decide
 from tessera.core.admission.limits import BeyondLimits
+from tessera.core.admission.observe import Observed, Ruling, mode_in, observed
 from tessera.core.admission.offers import Offers
+from tessera.core.admission.quota import Quota
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.mig.geometry import is_known
@@ -42,20 +45,28 @@ class Judgement:
     """A decision and what carries it out."""
 
     pod: Pod
-    decision: Decision
+    decision: Ruling
     operations: tuple[Operation, ...] = ()
+    withheld: tuple[Operation, ...] = ()  # what observe mode does not do
+
+    @property
+    def would(self) -> Decision:
+        """What is decided, carried out or not."""
+        return self.decision.would if isinstance(self.decision, Observed) else self.decision
 
 
 def judge(request: Request, offers: Offers, policy: Policy) -> Judgement:
     """Decide about a request's pod, and prove that the patch applies to it."""
     pod = request.read()
     decision = decide(pod, offers, policy)
-    if not isinstance(decision, Rewrite):
-        return Judgement(pod, decision)
-    document = review.patchable_of(request)
-    operations = patch.build(decision.edits, document)
-    patch.carry_out(document, operations)
-    return Judgement(pod, decision, tuple(operations))
+    operations: tuple[Operation, ...] = ()
+    if isinstance(decision, Rewrite):
+        document = review.patchable_of(request)
+        operations = tuple(patch.build(decision.edits, document))
+        patch.carry_out(document, operations)
+    if mode_in(pod.namespace, offers, policy) is Mode.OBSERVE:
+        return Judgement(pod, observed(decision), withheld=operations)
+    return Judgement(pod, decision, operations)
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
@@ -70,6 +81,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     ] = ()  # as the counter names it: a profile that no card has is "other"
     injected: bool = False
     rejected: str | None = None  # why, as the counter names it
+    observed: bool = False  # all of this would be, and is not
+    quotas: tuple[Quota, ...] | None = None  # of the namespace, by which it was decided
 
     @property
     def size(self) -> int:
@@ -77,26 +90,40 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         return len(self.tail) + 2 * len(self.record.json)  # which is kept as texts too
 
     @classmethod
-    def of(cls, decision: Decision, operations: Sequence[Operation] = ()) -> "Verdict":
+    def of(
+        cls,
+        ruling: Ruling,
+        operations: Sequence[Operation] = (),
+        quotas: tuple[Quota, ...] | None = None,
+    ) -> "Verdict":
         """The verdict that a decision is."""
-        tail = review.tail(decision, operations)
+        tail = review.tail(ruling, operations)
+        is_observed = isinstance(ruling, Observed)
+        decision = ruling.would if isinstance(ruling, Observed) else ruling
+        outcome = Outcome.of(decision)
+        word = outcome.name.lower()
+        if is_observed and outcome is not Outcome.UNCHANGED:
+            word = f"would be {word}"
+        mode = Mode.OBSERVE.value if is_observed else None
         if isinstance(decision, Reject):
-            record = Record(decision="rejected", reason=decision.message)
-            return cls(tail, Outcome.REJECTED, "warning", record, rejected=decision.code)
+            record = Record(decision=word, mode=mode, reason=decision.message)
+            code = decision.code
+            return cls(tail, outcome, "warning", record, rejected=code, observed=is_observed, quotas=quotas)
         if not isinstance(decision, Rewrite):
-            record = Record(decision="unchanged", reason=decision.reason)
-            return cls(tail, Outcome.UNCHANGED, "info", record)
-        replaced = decision.replaced
+            record = Record(decision=word, mode=mode, reason=decision.reason)
+            return cls(tail, outcome, "info", record, observed=is_observed, quotas=quotas)
+        replaced, gpu_type = decision.replaced, decision.gpu_type
         asked, chosen = map(",".join, zip(*replaced, strict=True)) if replaced else (None, None)
         record = Record(
-            decision="patched",
+            decision=word,
+            mode=mode,
             reason=decision.reason,
             asked=asked,
             chosen=chosen,
-            gpu_type=decision.gpu_type,
+            gpu_type=gpu_type,
         )
         counted = tuple((old if is_known(old) else "other", new) for old, new in replaced)
-        return cls(tail, Outcome.PATCHED, "info", record, counted, decision.gpu_type is not None)
+        return cls(tail, outcome, "info", record, counted, gpu_type is not None, None, is_observed, quotas)
 
 
 class Memory:
@@ -116,6 +143,9 @@ class Memory:
     def keep(self, key: tuple[object, ...], verdict: Verdict) -> None:
         """Remember one, unless it is too large."""
         size = _OVERHEAD + verdict.size + sum([getsizeof(part) for part in key if part])
+        if key in self._sizes:  # decided anew
+            del self._verdicts[key]
+            self.bytes -= self._sizes.pop(key)
         if size > _LARGEST:
             return
         self.bytes += size
@@ -167,9 +197,10 @@ class Admission:
             self._verdicts_for = self.offers.version
         key = request.key(self._policy.annotations)
         known = self.memory.get(key)
-        if known is None:
+        quotas = self.offers.quotas.get(request.namespace)
+        if known is None or known.quotas is not quotas:
             judgement = judge(request, self.offers, self._policy)
-            known = Verdict.of(judgement.decision, judgement.operations)
+            known = Verdict.of(judgement.decision, judgement.operations, quotas)
             self.memory.keep(key, known)
         return known
 
@@ -209,7 +240,7 @@ class Endpoint:
             request = review.decode(body)
             verdict = self._verdict(request)
         except InvalidInput as error:
-            self._metrics.count(Outcome.INVALID, time.perf_counter_ns() - begun)
+            self._metrics.count(Outcome.INVALID, time.perf_counter_ns() - begun, self._metrics.enforced)
             self._log.warning("not a review", error=str(error))
             return Response(400, f"{error}\n".encode(), TEXT)
         self._record(request, verdict, time.perf_counter_ns() - begun)
@@ -218,7 +249,7 @@ class Endpoint:
     def _verdict(self, request: Request) -> Verdict:
         if self._missing is not None and request.pod is not None:
             if self._missing() is not None:
-                return self._undecided(_INCOMPLETE, 503, "ServiceUnavailable")
+                return self._undecided(request, _INCOMPLETE, 503, "ServiceUnavailable")
             self._missing = None  # once the view is complete, it stays so and is not asked again
         try:
             return self._admission.verdict(request)
@@ -226,29 +257,33 @@ class Endpoint:
             raise
         except BeyondLimits as error:
             self._metrics.beyond_limits += 1
-            return self._undecided(str(error), 403, "Forbidden")
+            return self._undecided(request, str(error), 403, "Forbidden")
         except Exception as error:  # noqa: BLE001 # one pod must not keep others from being admitted
             self._log.trouble("decision failed", error)
-            return self._undecided(_FAILED, 500, "InternalError")
+            return self._undecided(request, _FAILED, 500, "InternalError")
 
-    def _undecided(self, why: str, code: int, reason: str) -> Verdict:
-        """What the configuration says for when nothing can be decided."""
-        if self._on_error == "allow":
+    def _undecided(self, request: Request, why: str, code: int, reason: str) -> Verdict:
+        """What the configuration says for when nothing can be decided; observe mode rejects nobody."""
+        admission = self._admission
+        observes = mode_in(request.namespace, admission.offers, admission.policy) is Mode.OBSERVE
+        on_error = "allow" if observes else self._on_error
+        if on_error == "allow":
             tail = review.tail(Admit("", warnings=(f"GPU requests were not looked at: {why}",)), ())
         else:
             tail = review.refusal(f"GPU requests could not be looked at: {why}", code, reason)
-        record = Record(decision=f"{self._on_error} (on error)", reason=why)
+        record = Record(decision=f"{on_error} (on error)", reason=why)
         return Verdict(tail, Outcome.ERROR, "error", record)
 
     def _record(self, request: Request, verdict: Verdict, spent: int) -> None:
         """Count and log; `spent` in nanoseconds."""
         metrics = self._metrics
-        metrics.count(verdict.outcome, spent)
+        tally = metrics.observed if verdict.observed else metrics.enforced
+        metrics.count(verdict.outcome, spent, tally)
         for asked, given in verdict.replaced:
-            metrics.fallbacks.add(asked, given)
-        metrics.injected += verdict.injected
+            tally.fallbacks.add(asked, given)
+        tally.injected += verdict.injected
         if verdict.rejected is not None:
-            metrics.rejections.add(verdict.rejected)
+            tally.rejections.add(verdict.rejected)
         if request.pod is not None:
             self._log.admission(
                 verdict.level, request.uid, request.namespace, request.name, spent // 1000, verdict.record

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from tessera.core.admission.decision import REJECTIONS
+from tessera.core.admission.decision import REJECTIONS, Decision, Reject, Rewrite
 from tessera.kube.watch.file_view import FileView
 from tessera.kube.watch.view import LiveView
 from tessera.serving.logs import Log
@@ -44,17 +44,35 @@ class Outcome(enum.IntEnum):
     INVALID = 3  # not a review that could be answered: 400
     ERROR = 4  # an exception in the decision, or no complete view: the configured verdict
 
+    @classmethod
+    def of(cls, decision: Decision) -> "Outcome":
+        """How an admission ends with a decision."""
+        if isinstance(decision, Reject):
+            return cls.REJECTED
+        return cls.PATCHED if isinstance(decision, Rewrite) else cls.UNCHANGED
 
-class Metrics:
-    """The counters of admission, and a list of the parts that have something to show, too."""
 
-    def __init__(self, version: str) -> None:
+class Tally:
+    """What became of pods; or, in observe mode, what would have become of them."""
+
+    def __init__(self) -> None:
+        self.outcomes = [0] * len(Outcome)
         self.fallbacks = Counts("from", "to")
         self.rejections = Counts("reason", known=((code,) for code in REJECTIONS))
         self.injected = 0
+
+
+class Metrics:
+    """The counters of admission, and a list of the parts that have something to show, too.
+
+    What observe mode counts has one more label, `mode="observe"`; the other series are as they are without it.
+    """
+
+    def __init__(self, version: str) -> None:
+        self.enforced = Tally()
+        self.observed = Tally()
         self.beyond_limits = 0
         self._version = version
-        self._outcomes = [0] * len(Outcome)
         self._buckets = [0] * (len(_BOUNDS) + 1)
         self._nanoseconds = 0
         self._sources: list[Callable[[], Iterable[Family]]] = [self._own, process_metrics]
@@ -65,9 +83,9 @@ class Metrics:
         """Have this called for its metrics at every scrape."""
         self._sources.append(source)
 
-    def count(self, outcome: Outcome, nanoseconds: int) -> None:
+    def count(self, outcome: Outcome, nanoseconds: int, tally: Tally) -> None:
         """One admission, and how long it took. The hot path."""
-        self._outcomes[outcome] += 1
+        tally.outcomes[outcome] += 1
         self._buckets[bisect_left(_BOUNDS_NS, nanoseconds)] += 1
         self._nanoseconds += nanoseconds
 
@@ -86,11 +104,10 @@ class Metrics:
         return self._shown
 
     def _own(self) -> Iterable[Family]:
-        yield Family(
+        yield self._family(
             "gpu_webhook_requests_total",
-            "counter",
-            "Admission reviews by outcome.",
-            [("", {"outcome": one.name.lower()}, self._outcomes[one]) for one in Outcome],
+            "Admission reviews by outcome; in observe mode, by what it would be.",
+            lambda tally: [({"outcome": one.name.lower()}, tally.outcomes[one]) for one in Outcome],
         )
         yield Family(
             "gpu_webhook_request_duration_seconds",
@@ -98,12 +115,20 @@ class Metrics:
             "Time from a whole review to its answer, inside the webhook.",
             self._histogram(),
         )
-        yield self.fallbacks.family(
-            "gpu_webhook_fallback_total", "GPU requests rewritten, by profile asked and given."
+        yield self._family(
+            "gpu_webhook_fallback_total",
+            "GPU requests rewritten, by profile asked and given.",
+            lambda tally: tally.fallbacks.samples(),
         )
-        yield self.rejections.family("gpu_webhook_rejections_total", "Pods rejected, by reason.")
-        yield counter(
-            "gpu_webhook_injected_pods_total", "Pods that were given resources for their GPUs.", self.injected
+        yield self._family(
+            "gpu_webhook_rejections_total",
+            "Pods rejected, by reason.",
+            lambda tally: tally.rejections.samples(),
+        )
+        yield self._family(
+            "gpu_webhook_injected_pods_total",
+            "Pods that were given resources for their GPUs.",
+            lambda tally: [({}, tally.injected)],
         )
         yield counter(
             "gpu_webhook_beyond_limits_total",
@@ -116,6 +141,14 @@ class Metrics:
             "Always 1; the labels say what is running.",
             [("", {"version": self._version, "python": platform.python_version()}, 1)],
         )
+
+    def _family(
+        self, name: str, text: str, samples: Callable[[Tally], Iterable[tuple[Labels, Number]]]
+    ) -> Family:
+        """A counter of what was done and of what would have been."""
+        done = (("", labels, value) for labels, value in samples(self.enforced))
+        would = (("", {**labels, "mode": "observe"}, value) for labels, value in samples(self.observed))
+        return Family(name, "counter", text, [*done, *would])
 
     def _histogram(self) -> Iterable[tuple[str, Labels, Number]]:
         total = 0

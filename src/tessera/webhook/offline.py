@@ -1,20 +1,22 @@
 """The webhook's decision about an object that no API server sent: `tessera admit`, and the page's form.
 
-A workload's pod template is put into an AdmissionReview and takes the very same path as the API server's.
+A workload's pod template is put into an AdmissionReview and takes the very same path as the API server's. So does a pod
+that is in a cluster already, as if it were created now.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
-from tessera.core.admission.decision import Policy, Reject
+from tessera.core.admission.decision import RECORD_ANNOTATION, Policy, Reject, recorded
 from tessera.core.admission.limits import BeyondLimits
 from tessera.core.admission.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.protocol.admission import patch, review
 from tessera.protocol.admission.patch import Operation
+from tessera.protocol.kubernetes.pod import decode_pod, pod_of
 from tessera.protocol.kubernetes.workloads import Place, templates_of, title_of, written
 from tessera.webhook.endpoint import Judgement, judge
 
@@ -85,11 +87,55 @@ def _judged(
         raise InvalidInput(f"{title_of(one)}: the webhook would decide nothing: {error}") from error
     except InvalidInput as error:
         raise InvalidInput(f"{title_of(one)}: {str(error).removeprefix('request.object.')}") from error
-    return replace(judged, operations=tuple(_below(root, operation) for operation in judged.operations))
+    return replace(judged, operations=_below(root, judged.operations), withheld=_below(root, judged.withheld))
 
 
-def _below(root: str, operation: Operation) -> Operation:
-    """An operation on a pod, as one on the object that the pod is a template of."""
-    operation = operation.copy()
-    operation["path"] = root + operation["path"]
-    return operation
+def _below(root: str, operations: Iterable[Operation]) -> tuple[Operation, ...]:
+    """Operations on a pod, as those on the object that the pod is a template of."""
+    moved = tuple(operation.copy() for operation in operations)
+    for operation in moved:
+        operation["path"] = root + operation["path"]
+    return moved
+
+
+def admit_again(pod: dict[str, Any], offers: Offers, policy: Policy) -> Admitted:
+    """Admit a pod of a cluster as if it were created now. Its own use does not count against its quotas."""
+    space = str((pod.get("metadata") or {}).get("namespace") or "")
+    quotas = offers.quotas.get(space)
+    if quotas is None:
+        return admit(as_created(pod), offers, policy, space)
+    own = pod_of(decode_pod(msgspec.json.encode(pod)), space)
+    offers.quotas[space] = tuple(one.without(own) for one in quotas)
+    try:
+        return admit(as_created(pod), offers, policy, space)
+    finally:
+        offers.quotas[space] = quotas
+
+
+def as_created(pod: dict[str, Any]) -> dict[str, Any]:
+    """A pod of a cluster as its creator sent it, as far as that is known.
+
+    Without the node that the scheduler chose, and with a recorded fallback undone. Of a record in which several profiles
+    became the same one, the last is taken.
+    """
+    metadata, spec = dict(pod.get("metadata") or {}), dict(pod.get("spec") or {})
+    spec.pop("nodeName", None)
+    annotations = dict(metadata.get("annotations") or {})
+    if (record := annotations.pop(RECORD_ANNOTATION, None)) is not None:
+        metadata["annotations"] = annotations
+        for old, new in reversed(list(recorded(record))):
+            for field in ("initContainers", "containers"):
+                if field in spec:
+                    spec[field] = [_renamed(one, new, old) for one in spec[field] or ()]
+    return {**pod, "metadata": metadata, "spec": spec}
+
+
+def _renamed(container: dict[str, Any], resource: str, to: str) -> dict[str, Any]:
+    """A container that asks for something by another name."""
+    resources = {
+        section: {to if name == resource else name: amount for name, amount in amounts.items()}
+        if isinstance(amounts, dict)
+        else amounts
+        for section, amounts in (container.get("resources") or {}).items()
+    }
+    return {**container, "resources": resources}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tessera.core.admission.candidates import FallbackPolicy
 from tessera.core.admission.fallback import AsAsked, Question, Replace
 from tessera.core.admission.offers import Offers
+from tessera.core.admission.quota import Allowance, Quota
 from tessera.core.admission.wishes import NO_WISHES, Floor, Permission
 from tessera.core.kubernetes.node import Node, why_excluded
 from tessera.core.kubernetes.pod import peak, requested
@@ -82,6 +83,21 @@ containers = st.builds(
     st.dictionaries(st.sampled_from([*PROFILES, "gpu"]), st.integers(0, 2), max_size=2),
     st.sampled_from([0, 0, 1, 4]),
 )
+quotas = st.lists(
+    st.builds(
+        lambda name, hard, used: Quota(
+            "default",
+            name,
+            {resource(r): n for r, n in hard.items()},
+            {resource(r): n for r, n in used.items()},
+        ),
+        st.sampled_from("ab"),
+        st.dictionaries(st.sampled_from(GPUS), st.integers(0, 3), min_size=1, max_size=4),
+        st.dictionaries(st.sampled_from(GPUS), st.integers(0, 1), max_size=2),
+    ),
+    max_size=2,
+    unique_by=lambda one: one.name,
+)
 places = st.sampled_from(
     [
         {},
@@ -132,8 +148,8 @@ def place(r):
 class Oracle:
     """One pod before some nodes."""
 
-    def __init__(self, asker, cluster, policy, wish):
-        self.asker, self.policy, self.wish = asker, policy, wish
+    def __init__(self, asker, cluster, policy, wish, quotas=()):
+        self.asker, self.policy, self.wish, self.quotas = asker, policy, wish, quotas
         every = [r for c in asker.all_containers() for r in c.resources() if parsed(r) and c.asked(r)]
         self.asked = list(dict.fromkeys(every))
         cpu = requested(asker).get("cpu", Quantity.parse("0"))
@@ -198,11 +214,22 @@ class Oracle:
         if counted and self.need(counted) > self.policy.max_whole_gpus:
             return False
         targets = {to: [own for own in self.asked if becomes[own] == to] for to in becomes.values()}
+        for to, sources in targets.items():
+            if sources != [to] and not self.is_within_quotas(to, sources):
+                return False
         targets[GPU] = [*targets.get(GPU, []), GPU]
         needs = {to: self.need(sources) for to, sources in targets.items()}
         if all(to in self.autoscaled or not n for to, n in needs.items()):
             return True
         return any(all(has(one, to) >= n for to, n in needs.items()) for one in self.usable)
+
+    def is_within_quotas(self, to, sources):
+        """Whether some quota names what replaces others, and none has too little left."""
+        need = self.need([*sources, to] if to == GPU else sources)
+        return not self.quotas or (
+            any(to in one.hard for one in self.quotas)
+            and all(one.used.get(to, 0) + need <= one.hard.get(to, 999) for one in self.quotas)
+        )
 
     def choice(self):
         """What each profile becomes, or None."""
@@ -217,11 +244,12 @@ class Oracle:
         return best[1] if best else None
 
 
-@given(pods, nodes, policies, wishes)
+@given(pods, nodes, policies, wishes, st.just([]) | quotas)
 @settings(max_examples=500)
-def test_the_choice_is_what_brute_force_chooses(asker, cluster, policy, wish):
-    """Capacity, shares, floors, equals, engines, room, chains, autoscaler: the first of all that fits, and nothing else."""
-    outcome = Question(asker, Offers(cluster), policy, wish).choose()
+def test_the_choice_is_what_brute_force_chooses(asker, cluster, policy, wish, some):
+    """Capacity, shares, floors, equals, engines, room, chains, autoscaler, quotas: the first of all that fits, and nothing else."""
+    allowance = Allowance(some, asker) if some else None
+    outcome = Question(asker, Offers(cluster), policy, wish, allowance=allowance).choose()
     ours = {} if isinstance(outcome, AsAsked) else dict(outcome.by) if isinstance(outcome, Replace) else None
-    oracle = Oracle(asker, cluster, policy, wish)
+    oracle = Oracle(asker, cluster, policy, wish, some)
     assert ours == (oracle.choice() if oracle.asked else {})

@@ -11,9 +11,11 @@ from tessera.kube.rest.client import Client
 from tessera.kube.watch.file_view import FileView
 from tessera.kube.watch.resource import Key
 from tessera.kube.watch.view import LiveView
-from tessera.simulation.control_plane.kinds import NAMESPACES, NODES, PODS
+from tessera.simulation.control_plane.kinds import NAMESPACES, NODES, PODS, Kind
 from tessera.simulation.control_plane.store import StatusError
 from tests.kube.apiserver import MisbehavingApiServer, status
+
+RESOURCE_QUOTAS = Kind("v1", "resourcequotas", "ResourceQuota")
 
 
 def node(name: str, beat: str = "", **allocatable: str) -> dict[str, object]:
@@ -50,7 +52,9 @@ async def until(condition) -> None:
 async def test_live_view():
     """Nodes and namespaces are there as the server has them, and go as they go."""
     async with await MisbehavingApiServer().start() as server, live(server) as view:
-        assert view.missing() == "nodes not listed yet; namespaces not listed yet"
+        assert (
+            view.missing() == "nodes not listed yet; namespaces not listed yet; resourcequotas not listed yet"
+        )
         server.store.create(NODES, node("a", gpu="4"))
         server.store.create(NAMESPACES, {"metadata": {"name": "x", "labels": {"gpu-webhook": "disabled"}}})
         await view.synced()
@@ -64,6 +68,41 @@ async def test_live_view():
         server.store.delete(NODES, "a")
         server.store.delete(NAMESPACES, "x")
         await until(lambda: not view.offers.nodes and not view.offers.namespaces)
+
+
+def quota(name: str, **hard: str) -> dict[str, object]:
+    amounts = {f"requests.nvidia.com/{key}": value for key, value in hard.items()}
+    return {"metadata": {"name": name, "namespace": "team"}, "spec": {"hard": {"pods": "9", **amounts}}}
+
+
+async def test_quotas():
+    """Those that name GPUs are there as the server has them, and go as they go; the view's version stays."""
+    async with await MisbehavingApiServer().start() as server:
+        server.kinds[RESOURCE_QUOTAS.prefix, RESOURCE_QUOTAS.plural] = RESOURCE_QUOTAS
+        for one in (quota("gpus", gpu="1"), quota("pods"), quota("slices", **{"mig-1g.10gb": "2"})):
+            server.store.create(RESOURCE_QUOTAS, one)
+        async with live(server) as view:
+            await view.synced()
+            version, quotas = view.offers.version, view.offers.quotas
+            assert [(one.name, one.hard) for one in quotas["team"]] == [
+                ("gpus", {"nvidia.com/gpu": 1}),
+                ("slices", {"nvidia.com/mig-1g.10gb": 2}),
+            ]
+            server.store.update(RESOURCE_QUOTAS, "gpus", quota("gpus"), "team")
+            await until(lambda: [one.name for one in quotas["team"]] == ["slices"])
+            server.store.delete(RESOURCE_QUOTAS, "slices", "team")
+            await until(lambda: not quotas)
+            assert view.offers.version == version
+
+
+async def test_quotas_that_may_not_be_read():
+    """An installation without the right goes on without quotas."""
+    async with await MisbehavingApiServer().start() as server:
+        forbidden = StatusError(403, "Forbidden", "resourcequotas is forbidden")
+        server.intercept = lambda request: status(forbidden) if "quotas" in request.path else None
+        async with live(server) as view:
+            await view.synced()
+            assert (view.missing(), view.offers.quotas) == (None, {})
 
 
 async def test_nodes_without_gpus():

@@ -1,23 +1,26 @@
-"""`tessera admit`: the webhook's decision, offline."""
+"""`tessera admit`: the webhook's decision, without the webhook."""
 
 import json
 import sys
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from tessera.cli.common import completing
+from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.output import Output, output_option
 from tessera.cli.common.terminal import Style, read_parsed
 from tessera.core.admission.decision import Policy, Reject
 from tessera.core.admission.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.kube.object_files import (
-    NodesAndNamespaces,
+    ClusterObjects,
     called,
+    cluster_objects,
     documents_in,
+    files_in,
     naming,
-    nodes_and_namespaces,
     objects_in_documents,
     objects_in_text,
     read_file,
@@ -25,6 +28,9 @@ from tessera.kube.object_files import (
 from tessera.protocol import yaml
 from tessera.protocol.configuration import webhook as config
 from tessera.webhook.offline import Admitted, admit
+
+if TYPE_CHECKING:
+    from tessera.kube.rest.client import Client
 
 EXIT_REJECTED: Final = 3
 
@@ -35,19 +41,19 @@ EXIT_REJECTED: Final = 3
     "--filename",
     "files",
     multiple=True,
-    required=True,
     metavar="FILE",
     shell_complete=completing.files,
-    help="Pods or workloads, YAML or JSON; - is standard input. Repeatable.",
+    help="Pods or workloads, YAML or JSON; a folder is all such files in it, - is standard input. Repeatable. "
+    "With -o summary and without this, the pods of the cluster.",
 )
 @click.option(
     "--nodes",
     "node_files",
     multiple=True,
-    required=True,
     metavar="FILE",
     shell_complete=completing.files,
-    help="The cluster's nodes, as `kubectl get nodes -o yaml` prints them; Namespaces count too. Repeatable.",
+    help="The cluster's nodes, as `kubectl get nodes -o yaml` prints them; Namespaces and ResourceQuotas count too. "
+    "Repeatable.  [default: the cluster is asked]",
 )
 @click.option(
     "--config",
@@ -57,39 +63,68 @@ EXIT_REJECTED: Final = 3
     help="Tessera's configuration file (see `tessera config example`).",
 )
 @click.option(
-    "-n", "--namespace", default="default", show_default=True, help="The namespace of objects that name none."
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    help="The namespace of objects that name none.  [default: that of the context, or default]",
 )
 @output_option(
     "patch",
     "explain",
+    "summary",
     default="yaml",
-    help="The admitted objects, their JSON patches (a line each), or the whole reasoning.",
+    help="The admitted objects, their JSON patches (a line each), the whole reasoning, or how many pods would be changed.",
 )
+@cluster_options
 def command(
     files: tuple[str, ...],
     node_files: tuple[str, ...],
     config_file: str | None,
-    namespace: str,
+    namespace: str | None,
     output: Output,
+    cluster: ClusterChoice,
 ) -> int:
-    """Decide about pods offline, with the very code of the webhook.
+    """Decide about pods, with the very code of the webhook.
 
     Pods, and the pod templates of Deployments, Jobs and any other object that has some (Volcano, Kubeflow, JobSet, Ray …),
-    are admitted against the given nodes; what has none passes as it is. Warnings and rejections go to standard error, except with
-    -o explain, where they are part of the reasoning.
+    are admitted against the cluster that kubectl would ask, or against the given nodes; what has none passes as it is. Nothing is
+    created or changed in the cluster. Warnings and rejections go to standard error, except with -o explain, where they are part of
+    the reasoning. In observe mode objects are printed as they came, and nothing is rejected.
+
+    -o summary counts: how many pods would be changed or rejected if they were created now. Of pods that are in a cluster already, the
+    node that the scheduler chose is left out, a recorded fallback undone, and their own use not held against their quota.
 
     \b
-    Exit codes: 0 admitted, 2 bad input, 3 rejected.
+    Exit codes: 0 admitted, 1 the cluster cannot be asked, 2 bad input, 3 rejected.
 
     \b
-    kubectl get nodes -o yaml > nodes.yaml
-    tessera admit -f pod.yaml --nodes nodes.yaml -o explain
+    tessera admit -f pod.yaml -o explain
+    tessera admit -f manifests/ --nodes nodes.yaml
+    tessera admit -o summary
+    kubectl get pods -A -o yaml | tessera admit -f - -o summary
     """  # fmt: skip
     if list(files).count("-") + list(node_files).count("-") > 1:
         raise InvalidInput("standard input (-) can be read only once")
+    if not files and (output.form != "summary" or node_files):
+        raise click.UsageError(
+            "say with -f which pods; only -o summary counts those of the cluster by itself"
+        )
+    if node_files and cluster != ClusterChoice():
+        raise click.UsageError("--nodes reads files: it does not go with --kubeconfig or --context")
     policy = read_policy(config_file)
-    offers = read_offers(node_files)
-    results = _admit_all([(file, _objects(file)) for file in files], offers, policy, namespace)
+    given = [(file, _objects(file)) for file in files_in(files)]
+    if node_files:
+        offers, space = read_offers(node_files), namespace or "default"
+    elif files:
+        offers, context = cluster.run(_offers_of)
+        space = namespace or context
+    else:
+        return cluster.run(lambda client: _summarize_cluster(client, policy))
+    _put_from(given, offers, space)
+    if output.form == "summary":
+        _summarize((one for _, found in given for one in found), offers, policy, space)
+        return 0
+    results = list(_admitted(given, offers, policy, space))
     if output.form == "explain":
         from tessera.cli.admit.explanation import explain
 
@@ -101,17 +136,57 @@ def command(
     return EXIT_REJECTED if any(one.rejected for one in results) else 0
 
 
+async def _offers_of(client: "Client") -> tuple[Offers, str]:
+    """What a cluster offers now, and the context's namespace."""
+    from tessera.kube.watch.view import LiveView
+
+    async with LiveView(client, keep=None).following() as view:  # explanations tell of all nodes
+        return view.offers, client.cluster.namespace or "default"
+
+
+async def _summarize_cluster(client: "Client", policy: Policy) -> int:
+    """Count what would become of the pods of a cluster; each is forgotten when it is counted."""
+    from collections.abc import Callable
+
+    from tessera.cli.admit.summary import Summary
+    from tessera.kube.watch.listing import PAGE, read_list
+    from tessera.kube.watch.resource import UNFINISHED_PODS
+
+    offers, space = await _offers_of(client)
+    summary = Summary(offers, policy, space)
+
+    def begin() -> Callable[[bytes], None]:
+        nonlocal summary
+        summary = Summary(offers, policy, space)  # a list that is begun again is counted again
+        return lambda raw: summary.add({"kind": "Pod", **json.loads(raw)})
+
+    await read_list(client, UNFINISHED_PODS.path, {**UNFINISHED_PODS.query, "limit": PAGE}, begin)
+    style = Style.of(sys.stdout)
+    click.echo(summary.text(style), color=style.enabled)
+    return 0
+
+
+def _summarize(documents: Iterable[dict[str, Any]], offers: Offers, policy: Policy, namespace: str) -> None:
+    from tessera.cli.admit.summary import Summary
+
+    summary = Summary(offers, policy, namespace)
+    for one in documents:
+        summary.add(one)
+    style = Style.of(sys.stdout)
+    click.echo(summary.text(style), color=style.enabled)
+
+
 def read_policy(file: str | None) -> Policy:
     """The configuration's policy; without a file, everything has its default."""
     return Policy() if file is None else read_parsed(file, config.parse).policy
 
 
 def read_offers(files: tuple[str, ...]) -> Offers:
-    """The cluster's nodes and namespaces, from files; of nodes there must be some."""
+    """The cluster's nodes, namespaces and quotas, from files; of nodes there must be some."""
     offers = Offers()
-    for file in files:
-        found = nodes_and_namespaces(objects_in_text(read_file(file), called(file)))
-        if not found.nodes and not found.namespaces:  # what a kubectl that failed leaves behind
+    for file in files_in(files):
+        found = cluster_objects(objects_in_text(read_file(file), called(file)))
+        if found == ClusterObjects((), (), ()):  # what a kubectl that failed leaves behind
             raise InvalidInput(f"{called(file)}: no nodes")
         _put(offers, found)
     if not offers.nodes:
@@ -119,25 +194,29 @@ def read_offers(files: tuple[str, ...]) -> Offers:
     return offers
 
 
-def _put(offers: Offers, found: NodesAndNamespaces) -> None:
+def _put(offers: Offers, found: ClusterObjects) -> None:
     for node in found.nodes:
         offers.put(node)
     for namespace in found.namespaces:
         offers.put_namespace(namespace)
+    for quota in found.quotas:
+        offers.put_quota(quota)
 
 
-def _admit_all(
-    given: list[tuple[str, list[dict[str, Any]]]], offers: Offers, policy: Policy, namespace: str
-) -> list[Admitted]:
-    """Admit the objects of some files; the Namespaces among them count wherever they stand."""
+_Given = list[tuple[str, list[dict[str, Any]]]]  # files and the objects in them
+
+
+def _put_from(given: _Given, offers: Offers, namespace: str) -> None:
+    """The Namespaces and ResourceQuotas among the objects count wherever they stand."""
     for file, found in given:
-        spaces = [one for one in found if one.get("kind") == "Namespace"]
-        _put(offers, nodes_and_namespaces(objects_in_documents(spaces, called(file))))
-    results = []
+        some = [one for one in found if one.get("kind") in ("Namespace", "ResourceQuota")]
+        _put(offers, cluster_objects(objects_in_documents(some, called(file)), namespace=namespace))
+
+
+def _admitted(given: _Given, offers: Offers, policy: Policy, namespace: str) -> Iterator[Admitted]:
     for file, found in given:
         with naming(called(file)):
-            results += [admit(one, offers, policy, namespace) for one in found]
-    return results
+            yield from [admit(one, offers, policy, namespace) for one in found]
 
 
 def _objects(file: str) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from tessera.cli.common.terminal import Style, table
 from tessera.core.admission import explanation as core
 from tessera.core.admission.candidates import Step
 from tessera.core.admission.decision import Admit, Policy, Reject
+from tessera.core.admission.observe import Observed, said_by
 from tessera.core.admission.offers import Offers
 from tessera.core.kubernetes.resources import short
 from tessera.core.text import first_of
@@ -33,7 +34,8 @@ def explain(one: Admitted, offers: Offers, policy: Policy, style: Style) -> str:
 
 
 def _explained(one: Admitted, place: Place, offers: Offers, policy: Policy, style: Style) -> str:
-    pod, decision = one.judgements[place].pod, one.judgements[place].decision
+    judgement = one.judgements[place]
+    pod, decision, observes = judgement.pod, judgement.would, isinstance(judgement.decision, Observed)
     lines = [style.bold(one.title_at(place))]
     asked = core.asked(pod)
     lines += _block(
@@ -54,6 +56,9 @@ def _explained(one: Admitted, place: Place, offers: Offers, policy: Policy, styl
             for v, text in zip(trials, texts, strict=True)
         ]
         lines += _block("candidates", marks)
+    if observes:
+        by = said_by(pod.namespace, offers)
+        lines += _block("mode", [style.note(f"observe ({by}): what follows would be, and is not done")])
     if isinstance(decision, Reject):
         lines += _block("decision", [style.bad(f"rejected: {decision.message}")])
         return "\n".join(lines)
@@ -98,7 +103,7 @@ def _nodes(verdicts: list[core.NodeVerdict], style: Style) -> list[str]:
 
 
 def _diff(one: Admitted, place: Place, style: Style) -> list[str]:
-    changed = patch.apply(one.before, one.judgements[place].operations)
+    changed = patch.apply(one.before, one.judgements[place].operations or one.judgements[place].withheld)
     before, after = yaml.dump(one.before).splitlines(), yaml.dump(changed).splitlines()
     lines = list(difflib.unified_diff(before, after, lineterm="", n=3))[2:]
     return [

@@ -6,7 +6,7 @@ annotation forbids stays in the list with the reason, so that messages can name 
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from fractions import Fraction
@@ -51,6 +51,7 @@ class FallbackPolicy:
     reject_unmatched: bool = True
     grace: float = GRACE  # seconds for which what is gone from a node still counts
     passing_taints: tuple[str, ...] = ()  # beside those that everybody knows
+    respects_quota: bool = True  # a replacement stays within the namespace's ResourceQuotas
 
     def floors(self, profile: MigProfile) -> Iterator[Floor]:
         """The least memory of what stands for a profile."""
@@ -101,12 +102,21 @@ class Usable:
 
 
 def candidates(
-    asked: str, profile: MigProfile, need: Number, usable: Usable, policy: FallbackPolicy, wishes: Wishes
+    asked: str,
+    profile: MigProfile,
+    need: Number,
+    usable: Usable,
+    policy: FallbackPolicy,
+    wishes: Wishes,
+    over_quota: Callable[[str], str] | None = None,
 ) -> Iterator[Candidate]:
-    """What may stand for `need` devices of a profile, best first. What was asked for always comes first."""
+    """What may stand for `need` devices of a profile, best first. What was asked for always comes first.
+
+    `over_quota` says which quota keeps the pod from a resource; None where no quota speaks of GPUs.
+    """
     for floor in policy.floors(profile):
         wishes = wishes.at_least(floor)
-    ladder = _Ladder(profile, need, usable, policy, wishes)
+    ladder = _Ladder(profile, need, usable, policy, wishes, over_quota)
     yield Candidate(asked, Step.AS_ASKED, Step.AS_ASKED)
     chain = policy.chains.get(asked)
     if chain is None:
@@ -124,6 +134,7 @@ class _Ladder:
     usable: Usable
     policy: FallbackPolicy
     wishes: Wishes
+    over_quota: Callable[[str], str] | None
 
     def chained(self, chain: Iterable[str]) -> Iterator[Candidate]:
         """The operator's own order."""
@@ -153,7 +164,10 @@ class _Ladder:
 
     def _obstacle(self, kind: Step, to: str) -> str:
         """Why it may not be chosen, in words; empty when it may."""
-        return self._forbidden(kind) or self._too_little(to)
+        obstacle = self._forbidden(kind) or self._too_little(to)
+        if not obstacle and self.over_quota is not None:
+            return self.over_quota(to)
+        return obstacle
 
     def _forbidden(self, kind: Step) -> str:
         policy, wishes = self.policy, self.wishes

@@ -7,6 +7,7 @@ a stage would reject it for becomes a warning.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final, Literal, get_args
 
 from tessera.core.admission import fallback, injection, limits
@@ -15,6 +16,7 @@ from tessera.core.admission.edits import Edit, difference
 from tessera.core.admission.fallback import AsAsked, Question, Unmatched
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION, InjectionPolicy, Refusal
 from tessera.core.admission.offers import Needs, Offers
+from tessera.core.admission.quota import Allowance
 from tessera.core.admission.wishes import MIN_MEMORY_ANNOTATION, POLICY_ANNOTATION, wishes_of
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Offer, is_other
@@ -37,12 +39,20 @@ _INJECTION_STEPS: Final = 100  # for each container: some 30 µs
 WARNING_LENGTH: Final = 120  # kubectl and the API server cut longer ones
 
 
+class Mode(Enum):
+    """Whether decisions are carried out, or told only (`observe`)."""
+
+    ENFORCE = "enforce"
+    OBSERVE = "observe"
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """Everything the operator configured about decisions."""
 
     fallback: FallbackPolicy = field(default_factory=FallbackPolicy)
     injection: InjectionPolicy = field(default_factory=InjectionPolicy)
+    mode: Mode = Mode.ENFORCE  # of namespaces that do not say it themselves
     gpu_resources: frozenset[str] = field(init=False)  # beyond nvidia.com/gpu and MIG
     annotations: tuple[str, ...] = field(init=False)  # of a pod: all that a decision reads or writes
 
@@ -143,7 +153,7 @@ def _decided(pod: Pod, stages: Sequence[_Stage]) -> Decision:
     *_, last = stages
     replaced = tuple(pair for one in stages for pair in one.replaced)
     reason = "; ".join(one.reason for one in stages if one.reason) or _untouched(pod)
-    told = tuple(map(_fit, (*(words for one in stages for words in one.warnings), *_misspelt(pod))))
+    told = tuple(map(fitting, (*(words for one in stages for words in one.warnings), *_misspelt(pod))))
     audit = _audit(replaced, last.gpu_type)
     edits = tuple(difference(pod, last.pod))
     if not edits:
@@ -217,8 +227,12 @@ def ask(pod: Pod, asked: Mapping[str, MigProfile], offers: Offers, policy: Polic
     """What fallback is asked about a pod whose limits are complete; `InvalidInput` for annotations without a meaning."""
     wishes = wishes_of(pod, offers.namespaces.get(pod.namespace))
     gpu_type = pod.annotations.get(GPU_TYPE_ANNOTATION)
-    if gpu_type is None or not policy.gpu_resources:
-        return Question(pod, offers, policy.fallback, wishes, asked=asked)
+    injects = gpu_type is not None and bool(policy.gpu_resources)
+    quotas = offers.quotas.get(pod.namespace) if policy.fallback.respects_quota else None
+    # what injection writes makes a pod more than best effort
+    allowance = Allowance(quotas, pod, qos_known=not injects) if quotas else None
+    if gpu_type is None or not injects:
+        return Question(pod, offers, policy.fallback, wishes, asked=asked, allowance=allowance)
     work = limits.Work()
     # what injection writes and no node has is warned of, the second time that the pod comes, too
     written = policy.injection.resources(pod.namespace, gpu_type)
@@ -236,7 +250,9 @@ def ask(pod: Pod, asked: Mapping[str, MigProfile], offers: Offers, policy: Polic
         holding = set(fallback.usable_offers(pod, offers, policy.fallback, wanted(injected.pod), work))
         return any(one in holding for one in fitting)
 
-    return Question(pod, offers, policy.fallback, wishes, wanted(pod), fits, asked=asked, work=work)
+    return Question(
+        pod, offers, policy.fallback, wishes, wanted(pod), fits, asked=asked, work=work, allowance=allowance
+    )
 
 
 def _unmatched(pod: Pod, outcome: Unmatched, policy: FallbackPolicy) -> _Stage | Reject:
@@ -339,17 +355,20 @@ def _record(pod: Pod, replaced: tuple[tuple[str, str], ...]) -> str:
     entries = [f"{old}->{new}" for old, new in replaced]
     earlier = pod.annotations.get(RECORD_ANNOTATION)
     if earlier:
-        kept = earlier.split(",", _MOST_RECORDED)[:_MOST_RECORDED]
-        entries = [entry for entry in kept if _is_entry(entry)] + entries
+        entries = [f"{short(old)}->{short(new)}" for old, new in recorded(earlier)] + entries
     return ",".join(dict.fromkeys(entries))
 
 
-def _is_entry(text: str) -> bool:
-    old, arrow, new = text.partition("->")
-    try:
-        return bool(arrow) and short(of_short(old)) == old and short(of_short(new)) == new
-    except InvalidInput:
-        return False
+def recorded(record: str) -> Iterator[tuple[str, str]]:
+    """The replacements of a record, as resources; entries that fallback would not write are left out."""
+    for entry in record.split(",", _MOST_RECORDED)[:_MOST_RECORDED]:
+        old, arrow, new = entry.partition("->")
+        try:
+            pair = of_short(old), of_short(new)
+        except InvalidInput:
+            continue
+        if arrow and f"{short(pair[0])}->{short(pair[1])}" == entry:
+            yield pair
 
 
 def _audit(replaced: tuple[tuple[str, str], ...], gpu_type: str | None) -> Mapping[str, str]:
@@ -361,5 +380,6 @@ def _audit(replaced: tuple[tuple[str, str], ...], gpu_type: str | None) -> Mappi
     return audit
 
 
-def _fit(warning: str) -> str:
+def fitting(warning: str) -> str:
+    """A warning, cut to what kubectl and the API server let through."""
     return warning if len(warning) <= WARNING_LENGTH else warning[: WARNING_LENGTH - 1] + "…"

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tessera.core.admission import decision
+from tessera.core.admission.candidates import FallbackPolicy
 from tessera.core.admission.decision import Policy, complete_limits, why_exempt
 from tessera.core.admission.fallback import Replace, Trial, Unmatched, asked_profiles
 from tessera.core.admission.offers import Offers
@@ -70,6 +71,8 @@ def rules(pod: Pod, offers: Offers, policy: Policy) -> Iterator[str]:
         "wholeGPU": given.whole_gpu,
     }
     yield from (f"fallback.{name}: false" for name, allowed in switches.items() if not allowed)
+    if given.whole_gpu and given.max_whole_gpus != FallbackPolicy().max_whole_gpus:
+        yield f"at most {given.max_whole_gpus} whole GPUs (fallback.maxWholeGPUs)"
     try:
         wishes = wishes_of(pod, offers.namespaces.get(pod.namespace))
     except InvalidInput:
@@ -80,6 +83,7 @@ def rules(pod: Pod, offers: Offers, policy: Policy) -> Iterator[str]:
             wishes = wishes.at_least(floor)
     if wishes.floor is not None:
         yield f"at least {wishes.floor}"
+    yield from _quotas(pod, offers, given)
     for resource in asked_profiles(pod):
         if resource in given.chains:
             names = ", ".join(map(short, given.chains[resource])) or "nothing"
@@ -90,3 +94,11 @@ def rules(pod: Pod, offers: Offers, policy: Policy) -> Iterator[str]:
         yield "unmatched pods are let through (fallback.unmatched: admit)"
     if pod.bound_to:
         yield f"bound to node {pod.bound_to}: never rejected"
+
+
+def _quotas(pod: Pod, offers: Offers, policy: FallbackPolicy) -> Iterator[str]:
+    quotas = offers.quotas.get(pod.namespace, ())
+    if policy.respects_quota:
+        yield from (f"replacements within the quota {one}" for one in quotas)
+    elif quotas:
+        yield "quotas do not matter (fallback.quota: ignore)"

@@ -13,6 +13,7 @@ from typing import Final
 from tessera.core.admission.candidates import Candidate, FallbackPolicy, Step, Usable, candidates
 from tessera.core.admission.limits import BeyondLimits, Work
 from tessera.core.admission.offers import Needs, Offers
+from tessera.core.admission.quota import Allowance
 from tessera.core.admission.wishes import Wishes
 from tessera.core.kubernetes.node import Offer, is_other
 from tessera.core.kubernetes.pod import Container, Pod, moments, needs
@@ -147,8 +148,10 @@ class Question:
         *,
         asked: Mapping[str, MigProfile] | None = None,
         work: Work | None = None,
+        allowance: Allowance | None = None,
     ) -> None:
         """Ask about a pod; `wanted` is what a node must have for it besides GPUs, by default all that it needs."""
+        self._allowance = allowance
         self.asked = asked_profiles(pod) if asked is None else asked
         self._moments = moments(pod)
         self._wanted = needs(pod, is_other, self._moments) if wanted is None else wanted
@@ -177,6 +180,7 @@ class Question:
             self.usable,
             self._policy,
             self._wishes,
+            None if self._allowance is None else lambda to: self._over_quota(to, (resource,)),
         )
 
     def choose(self) -> Outcome:
@@ -332,7 +336,16 @@ class Question:
             lesser = tuple(resource for resource, one in pairs if one.kind is Step.WHOLE_GPU)
             if lesser and self.need(lesser) > self._policy.max_whole_gpus:
                 return ()
-        return self._with_room(fitting, to, tuple(resource for resource, _ in pairs))
+        sources = tuple(resource for resource, _ in pairs)
+        if sources != (to,) and self._over_quota(to, sources):
+            return ()
+        return self._with_room(fitting, to, sources)
+
+    def _over_quota(self, to: str, sources: tuple[str, ...]) -> str:
+        """Why a quota has no room for what takes the place of all these; what the pod has of it besides counts."""
+        if self._allowance is None:
+            return ""
+        return self._allowance.obstacle(to, self.need(sources if to in self.asked else (*sources, to)))
 
     def _with_room(self, offers: Sequence[Offer], to: str, sources: tuple[str, ...]) -> Sequence[Offer]:
         need = self.need((*sources, WHOLE_GPU) if to == WHOLE_GPU else sources)

@@ -13,6 +13,7 @@ from sys import getsizeof
 from typing import Final
 
 from tessera.core.admission.limits import Work, weight
+from tessera.core.admission.quota import Quota
 from tessera.core.kubernetes.node import (
     STATED_BY_EVERY_NODE,
     Namespace,
@@ -162,6 +163,9 @@ class Offers:
         # seconds for which what is gone from a node still counts; whoever fills the offers has a clock, and reads it
         self.grace = GRACE
         self.namespaces: dict[str, Namespace] = {one.name: one for one in namespaces}
+        # Of the namespaces that have any, by name. They change with every pod there, so they are no part of `version`:
+        # decisions that are kept are kept with the very tuple that they were made by.
+        self.quotas: dict[str, tuple[Quota, ...]] = {}
         self._nodes: dict[str, Node] = {}
         self._groups: dict[str, _Group] = {}  # of the nodes that offer anything
         self._kinds: dict[tuple[tuple[Taint, ...], Offer], _Group] = {}
@@ -230,6 +234,25 @@ class Offers:
             return False
         self.version += 1
         return True
+
+    def put_quota(self, quota: Quota) -> None:
+        """Add a quota or take its new state; one that names no GPU resource is none."""
+        before = self.quotas.get(quota.namespace, ())
+        if quota in before:
+            return
+        others = [one for one in before if one.name != quota.name]
+        self._set_quotas(quota.namespace, [*others, quota] if quota.hard else others)
+
+    def remove_quota(self, namespace: str, name: str) -> None:
+        """Forget a quota."""
+        before = self.quotas.get(namespace, ())
+        self._set_quotas(namespace, [one for one in before if one.name != name])
+
+    def _set_quotas(self, namespace: str, quotas: list[Quota]) -> None:
+        if quotas:
+            self.quotas[namespace] = tuple(sorted(quotas, key=lambda one: one.name))
+        else:
+            self.quotas.pop(namespace, None)
 
     def anywhere(self) -> dict[str, int]:
         """Every GPU resource of the cluster, with the most that one node has."""

@@ -51,6 +51,10 @@ class Pod:
     # spec.resources: what the pod as a whole requests, in place of the sum, and may use
     pod_requests: Amounts = field(default_factory=dict)
     pod_limits: Amounts = field(default_factory=dict)
+    # what quotas ask about a pod besides
+    has_deadline: bool = False
+    priority_class: str = ""
+    looks_across_namespaces: bool = False  # some pod affinity names namespaces
 
     @property
     def bound_to(self) -> str:
@@ -86,6 +90,9 @@ class Pod:
             self.overhead,
             self.pod_requests,
             self.pod_limits,
+            self.has_deadline,
+            self.priority_class,
+            self.looks_across_namespaces,
         )
 
 

@@ -40,6 +40,10 @@ _CALL_FAILURES: Final = (
 def trial(seen: Evidence) -> Iterator[Finding]:
     """A pod that asks for a GPU reaches the webhook, and is changed by it."""
     names, found = seen.names, seen.trial
+    if found is not None and found.observed:
+        yield note(
+            f"the webhook observes in namespace {names.try_namespace}: it tells what it would do, and changes no pod"
+        )
     if found is None or seen.answers:
         return
     webhooks = [webhook.name for webhook in seen.webhooks]

@@ -271,7 +271,8 @@ class Client:
 
 async def _read_error(connection: Connection) -> ApiError:
     body = await connection.read_all(_MAX_ERROR)
-    return error_of(connection.status, body, connection.headers.get("retry-after"))
+    headers = connection.headers
+    return error_of(connection.status, body, headers.get("retry-after"), headers.get("warning", ""))
 
 
 def _encode_query(query: Query) -> str:

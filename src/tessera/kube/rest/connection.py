@@ -51,7 +51,11 @@ class Connection:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._complete:
-            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+            key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+            # an API server sends a line for each warning; of any other header the last one counts
+            self._headers[key] = (
+                f"{self._headers[key]}, {text}" if key == "warning" and key in self._headers else text
+            )
 
     def on_headers_complete(self) -> None:
         if not self._complete:

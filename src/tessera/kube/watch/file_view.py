@@ -13,15 +13,15 @@ from tessera.core.admission.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.files import WatchedFiles
-from tessera.kube.object_files import NodesAndNamespaces, nodes_and_namespaces, objects_in_text, read_file
-from tessera.kube.watch.view import Keep, replace_namespaces
+from tessera.kube.object_files import ClusterObjects, cluster_objects, objects_in_text, read_file
+from tessera.kube.watch.view import Keep, replace_namespaces, replace_quotas
 
 _log: Final = logging.getLogger("tessera.kube")
 _INTERVAL: Final = 2.0  # seconds between two looks
 
 
 class FileView:
-    """Nodes and namespaces from files; the last good ones when a file is broken."""
+    """Nodes, namespaces and quotas from files; the last good ones when a file is broken."""
 
     def __init__(
         self, files: Sequence[Path], *, keep: Keep | None = None, clock: Clock = SYSTEM_CLOCK
@@ -63,12 +63,13 @@ class FileView:
         """Nothing, ever: there is a view from the beginning."""
         return None
 
-    def _read(self) -> NodesAndNamespaces:
+    def _read(self) -> ClusterObjects:
         found = (
             one for file in self._files.paths for one in objects_in_text(read_file(str(file)), str(file))
         )
-        return nodes_and_namespaces(found, self._keep)
+        return cluster_objects(found, self._keep)
 
-    def _use(self, described: NodesAndNamespaces) -> None:
+    def _use(self, described: ClusterObjects) -> None:
         self.offers.replace(described.nodes)
         replace_namespaces(self.offers, described.namespaces)
+        replace_quotas(self.offers, described.quotas)

@@ -41,6 +41,8 @@ class Resource:
 
 NODES: Final = Resource("nodes", path_of("v1", "nodes"))
 NAMESPACES: Final = Resource("namespaces", path_of("v1", "namespaces"))
+# who may not read them (an installation before quotas were respected) goes on without
+RESOURCE_QUOTAS: Final = Resource("resourcequotas", path_of("v1", "resourcequotas"), optional=True)
 # what has ended holds nothing, as for the scheduler and `kubectl describe node`; clusters keep thousands of such pods
 UNFINISHED_PODS: Final = Resource(
     "pods", path_of("v1", "pods"), fields="status.phase!=Succeeded,status.phase!=Failed"

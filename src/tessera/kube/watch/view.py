@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tessera.core.admission.offers import Offers
+from tessera.core.admission.quota import Quota
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Namespace, Node
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.resources import is_any_gpu
@@ -18,7 +19,16 @@ from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.grace import NodesWithGrace
-from tessera.kube.watch.resource import NAMESPACES, NODES, UNFINISHED_PODS, Key, Resource, Sink, replace_all
+from tessera.kube.watch.resource import (
+    NAMESPACES,
+    NODES,
+    RESOURCE_QUOTAS,
+    UNFINISHED_PODS,
+    Key,
+    Resource,
+    Sink,
+    replace_all,
+)
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.pod import decode_pod, pod_of
 
@@ -26,7 +36,7 @@ Keep = Callable[[str], bool]
 
 
 class LiveView(Follower):
-    """Nodes, namespaces and, if wanted, the pods that ask for GPUs, as the API server has them."""
+    """Nodes, namespaces, their quotas and, if wanted, the pods that ask for GPUs, as the API server has them."""
 
     def __init__(
         self,
@@ -47,6 +57,12 @@ class LiveView(Follower):
                 partial(replace_namespaces, offers),
                 offers.put_namespace,
                 lambda key: offers.remove_namespace(key.name),
+            ),
+            RESOURCE_QUOTAS: Sink(
+                lambda raw: objects.quota_of(objects.decode_quota(raw)),
+                partial(replace_quotas, offers),
+                offers.put_quota,
+                lambda key: offers.remove_quota(key.namespace, key.name),
             ),
         }
         if pods:
@@ -111,3 +127,10 @@ def replace_namespaces(offers: Offers, namespaces: Iterable[Namespace]) -> None:
     """Take a whole new list of namespaces: what is not in it is gone."""
     fresh = {one.name: one for one in namespaces}
     replace_all(offers.namespaces, fresh, offers.put_namespace, offers.remove_namespace)
+
+
+def replace_quotas(offers: Offers, quotas: Iterable[Quota]) -> None:
+    """Take a whole new list of quotas: what is not in it is gone."""
+    fresh = {Key(one.namespace, one.name): one for one in quotas if one.hard}
+    known = [Key(space, one.name) for space, some in offers.quotas.items() for one in some]
+    replace_all(known, fresh, offers.put_quota, lambda key: offers.remove_quota(*key))

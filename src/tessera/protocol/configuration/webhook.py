@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from tessera.core.admission.candidates import FallbackPolicy
-from tessera.core.admission.decision import OWN_ANNOTATIONS, Policy
+from tessera.core.admission.decision import OWN_ANNOTATIONS, Mode, Policy
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION, InjectionPolicy, InjectionRule, Rules
 from tessera.core.admission.wishes import LEAST_MEMORY, too_little_memory
 from tessera.core.errors import InvalidInput
@@ -187,6 +187,13 @@ FALLBACK: Final = Record(
             "What happens to a pod for which nothing fits: it is rejected, or admitted as it is to wait.",
             default="reject",
         ),
+        Field(
+            "quota",
+            Choice(("respect", "ignore")),
+            "Whether a replacement stays within the namespace's ResourceQuotas: where these name any GPU resource, only named "
+            "ones can replace what was asked, and only while used + need ≤ hard. What was asked itself is the API server's to judge.",
+            default="respect",
+        ),
     )
 )  # fmt: skip
 
@@ -250,6 +257,13 @@ _OF_DEVICES: Final = ("handover", "faultFile", "evictUnhealthy", "static", "simu
 
 DOCUMENT: Final = Record(
     (
+        Field(
+            "mode",
+            Choice(("enforce", "observe")),
+            '`observe`: everything is decided, counted, logged, warned of and audited as "would", and no pod is changed or '
+            "rejected. A namespace's label `gpu-webhook=observe` or `gpu-webhook=enforce` wins.",
+            default="enforce",
+        ),
         Field("fallback", FALLBACK, "What a pod gets when the profiles it asks for are not offered.", default=None),
         Field("injection", INJECTION, "CPU, memory and extras per GPU, in gpuinjector's format.", default=None),
         Field("server", SERVER, "The webhook server.", default=None),
@@ -267,12 +281,15 @@ def parse(text: str | bytes, source: str = "configuration") -> Configuration:
     complaints = Complaints()
     read = DOCUMENT.read(document, "", complaints)
     sections = {
-        one.name: read[one.name] or one.kind.read({}, one.name, complaints) for one in DOCUMENT.fields
+        one.name: read[one.name] or one.kind.read({}, one.name, complaints)
+        for one in DOCUMENT.fields
+        if isinstance(one.kind, Record)
     }  # a section that is left out has its defaults
     injection = _injection(sections["injection"], complaints)
     complaints.raise_if_any()
     return Configuration(
-        Policy(_fallback(sections["fallback"]), injection), ServerSettings(sections["server"]["onError"])
+        Policy(_fallback(sections["fallback"]), injection, Mode(read["mode"])),
+        ServerSettings(sections["server"]["onError"]),
     )
 
 
@@ -296,6 +313,8 @@ def reference() -> str:
 
 EXAMPLE: Final = """\
 # Tessera's configuration. Everything is optional; what is left out has the value shown in the reference.
+mode: enforce               # or observe: decide and tell, change and reject nothing
+
 fallback:
   downgrades: true          # a smaller profile may be chosen ...
   upgrades: true            # ... then a larger one ...
@@ -303,6 +322,7 @@ fallback:
   maxWholeGPUs: 1           # ... at most so many in a pod
   grace: 2m                 # what is gone from a node counts so long: its device plugin may be restarting
   unmatched: reject         # or admit: let the pod in as it is, to wait
+  quota: respect            # replacements stay within the namespace's ResourceQuotas; or ignore
   chains:                   # explicit orders for single profiles
     7g.80gb: [gpu]
   autoscaled: []            # types that the autoscaler can bring, such as [1g.10gb, gpu]
@@ -345,6 +365,7 @@ def _fallback(read: dict[str, Any]) -> FallbackPolicy:
         chains={resource: tuple(dict.fromkeys(chain)) for resource, chain in read["chains"].items()},
         autoscaled=frozenset(read["autoscaled"]),
         reject_unmatched=read["unmatched"] == "reject",
+        respects_quota=read["quota"] == "respect",
     )
 
 

@@ -6,16 +6,19 @@ Only the fields that decisions need are decoded; msgspec skips the rest without 
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import msgspec
 
+from tessera.core.admission import quota
+from tessera.core.admission.quota import Quota
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Namespace, Node
 from tessera.core.kubernetes.pod import NOTHING, Amounts
-from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
+from tessera.core.kubernetes.quantity import InvalidQuantity, Number, Quantity
 from tessera.core.kubernetes.resources import is_extended
-from tessera.core.kubernetes.scheduling import Taint
+from tessera.core.kubernetes.scheduling import Requirement, Taint
 
 _T = TypeVar("_T")
 _Texts = dict[str, str] | None
@@ -85,6 +88,35 @@ class NamespaceIn(msgspec.Struct, gc=False):
     """A namespace."""
 
     metadata: MetaIn
+
+
+class _ScopeIn(msgspec.Struct, gc=False):
+    scopeName: str = ""  # noqa: N815
+    operator: str = "Exists"
+    values: list[str] | None = None
+
+
+class _ScopeSelectorIn(msgspec.Struct, gc=False):
+    matchExpressions: list[_ScopeIn] | None = None  # noqa: N815
+
+
+class _QuotaSpecIn(msgspec.Struct, gc=False):
+    hard: AmountsIn = None
+    scopes: list[str] | None = None
+    scopeSelector: _ScopeSelectorIn | None = None  # noqa: N815
+
+
+class _QuotaStatusIn(msgspec.Struct, gc=False):
+    hard: AmountsIn = None
+    used: AmountsIn = None
+
+
+class QuotaIn(msgspec.Struct, gc=False):
+    """A ResourceQuota."""
+
+    metadata: MetaIn
+    spec: _QuotaSpecIn | None = None
+    status: _QuotaStatusIn | None = None
 
 
 def decoder(type_: type[_T]) -> Callable[[bytes | msgspec.Raw], _T]:
@@ -224,7 +256,39 @@ def namespace_of(one: NamespaceIn) -> Namespace:
     )
 
 
+def quota_of(one: QuotaIn, namespace: str = "") -> Quota:
+    """A ResourceQuota; of its resources only those of GPUs. `namespace` is that of one that names none.
+
+    The API server holds pods against the status, which follows the spec within moments.
+    """
+    spec, status = one.spec or _QuotaSpecIn(), one.status or _QuotaStatusIn()
+    name = one.metadata.name
+    return Quota(
+        namespace=one.metadata.namespace or namespace,
+        name=name,
+        hard=_counted(status.hard or spec.hard, f"resource quota {name}, hard"),
+        used=_counted(status.used, f"resource quota {name}, status.used"),
+        scopes=(
+            *(Requirement(scope, "Exists") for scope in spec.scopes or ()),
+            *(
+                Requirement(scope.scopeName, scope.operator, tuple(scope.values or ()))
+                for scope in (spec.scopeSelector and spec.scopeSelector.matchExpressions) or ()
+            ),
+        ),
+    )
+
+
+def _counted(amounts: AmountsIn, where: str) -> Mapping[str, Number]:
+    gpus = {name: amount for key, amount in (amounts or {}).items() if (name := quota.of_containers(key))}
+    if not gpus:
+        return _NO_COUNTS
+    return {sys.intern(name): amount.number for name, amount in amounts_of(gpus, where).items()}
+
+
+_NO_COUNTS: Final[Mapping[str, Number]] = MappingProxyType({})
+
 decode_node: Final = decoder(NodeIn)
+decode_quota: Final = decoder(QuotaIn)
 decode_namespace: Final = decoder(NamespaceIn)
 
 

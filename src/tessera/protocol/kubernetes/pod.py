@@ -30,7 +30,7 @@ class PodMetaIn(msgspec.Struct, gc=False):
     annotations: msgspec.Raw = ABSENT
 
 
-class PodSpecIn(msgspec.Struct, gc=False):
+class PodSpecIn(msgspec.Struct, gc=False, omit_defaults=True):
     """A pod's spec; what decides where it may go is unread."""
 
     containers: list[ContainerIn] | None = None
@@ -41,6 +41,8 @@ class PodSpecIn(msgspec.Struct, gc=False):
     tolerations: msgspec.Raw = ABSENT
     overhead: msgspec.Raw = ABSENT
     resources: msgspec.Raw = ABSENT
+    activeDeadlineSeconds: int | None = None  # noqa: N815
+    priorityClassName: str | None = None  # noqa: N815
 
 
 class PodIn(msgspec.Struct, gc=False):
@@ -70,8 +72,35 @@ class _NodeAffinityIn(msgspec.Struct, gc=False):
     requiredDuringSchedulingIgnoredDuringExecution: _NodeSelectorIn | None = None  # noqa: N815
 
 
+class _PodTermIn(msgspec.Struct, gc=False):
+    namespaces: list[str] | None = None
+    namespaceSelector: dict[str, object] | None = None  # noqa: N815
+
+    @property
+    def names_namespaces(self) -> bool:
+        return bool(self.namespaces) or self.namespaceSelector is not None
+
+
+class _WeightedPodTermIn(msgspec.Struct, gc=False):
+    podAffinityTerm: _PodTermIn | None = None  # noqa: N815
+
+
+class _PodAffinityIn(msgspec.Struct, gc=False):
+    requiredDuringSchedulingIgnoredDuringExecution: list[_PodTermIn] | None = None  # noqa: N815
+    preferredDuringSchedulingIgnoredDuringExecution: list[_WeightedPodTermIn] | None = None  # noqa: N815
+
+    @property
+    def names_namespaces(self) -> bool:
+        preferred = self.preferredDuringSchedulingIgnoredDuringExecution or ()
+        terms = [one.podAffinityTerm for one in preferred if one.podAffinityTerm is not None]
+        terms += self.requiredDuringSchedulingIgnoredDuringExecution or ()
+        return any(one.names_namespaces for one in terms)
+
+
 class _AffinityIn(msgspec.Struct, gc=False):
     nodeAffinity: _NodeAffinityIn | None = None  # noqa: N815
+    podAffinity: _PodAffinityIn | None = None  # noqa: N815
+    podAntiAffinity: _PodAffinityIn | None = None  # noqa: N815
 
 
 class _TolerationIn(msgspec.Struct, gc=False):
@@ -113,6 +142,7 @@ def pod_of(one: PodIn, namespace: str = "") -> Pod:
     """A pod as decisions see it; `namespace` where the object itself does not say it."""
     metadata, spec = one.metadata or PodMetaIn(), one.spec or PodSpecIn()
     whole = pod_resources_of(spec)
+    affinity = _affinity_of(spec.affinity, "spec.affinity")
     return Pod(
         namespace=namespace or metadata.namespace or "",
         name=metadata.name or metadata.generateName or "",
@@ -121,11 +151,14 @@ def pod_of(one: PodIn, namespace: str = "") -> Pod:
         containers=_containers_of(spec.containers, "spec.containers"),
         node_name=spec.nodeName or "",
         node_selector=_texts_of(spec.nodeSelector, "spec.nodeSelector"),
-        required_terms=_required_terms(spec),
+        required_terms=_required_terms(affinity),
         tolerations=_tolerations(spec),
         overhead=overhead_of(spec),
         pod_requests=amounts_of(whole.requests, "spec.resources.requests"),
         pod_limits=amounts_of(whole.limits, "spec.resources.limits"),
+        has_deadline=spec.activeDeadlineSeconds is not None,
+        priority_class=spec.priorityClassName or "",
+        looks_across_namespaces=_looks_across_namespaces(affinity),
     )
 
 
@@ -134,14 +167,20 @@ def placement_of(spec: PodSpecIn) -> Pod:
     return Pod(
         node_name=spec.nodeName or "",
         node_selector=_texts_of(spec.nodeSelector, "spec.nodeSelector"),
-        required_terms=_required_terms(spec),
+        required_terms=_required_terms(_affinity_of(spec.affinity, "spec.affinity")),
         tolerations=_tolerations(spec),
     )
 
 
-def _required_terms(spec: PodSpecIn) -> tuple[NodeSelectorTerm, ...] | None:
-    affinity = _affinity_of(spec.affinity, "spec.affinity").nodeAffinity
-    required = affinity and affinity.requiredDuringSchedulingIgnoredDuringExecution
+def _looks_across_namespaces(affinity: _AffinityIn) -> bool:
+    """As Kubernetes' scope CrossNamespacePodAffinity has it."""
+    return any(
+        one is not None and one.names_namespaces for one in (affinity.podAffinity, affinity.podAntiAffinity)
+    )
+
+
+def _required_terms(affinity: _AffinityIn) -> tuple[NodeSelectorTerm, ...] | None:
+    required = affinity.nodeAffinity and affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution
     return tuple(map(_term, required.nodeSelectorTerms or ())) if required else None
 
 

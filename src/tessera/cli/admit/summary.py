@@ -1,0 +1,96 @@
+"""`-o summary`: how many pods would change, by namespace and by what becomes of them."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tessera.cli.common.terminal import Style, table
+from tessera.core.admission.decision import Decision, Policy, Reject, Rewrite
+from tessera.core.admission.explanation import asked
+from tessera.core.admission.fallback import asked_profiles
+from tessera.core.admission.offers import Offers
+from tessera.core.kubernetes.pod import Pod
+from tessera.core.kubernetes.resources import short
+from tessera.core.text import first_of
+from tessera.webhook.offline import Admitted, admit, admit_again
+
+_ENDED: Final = ("Succeeded", "Failed")  # phases: such pods hold nothing, and clusters keep thousands of them
+_MOST_NAMES: Final = 3
+_MOST_REJECTED: Final = 10  # told one by one
+
+
+class Summary:
+    """What was decided about many pods."""
+
+    def __init__(self, offers: Offers, policy: Policy, namespace: str) -> None:
+        self._offers, self._policy, self._namespace = offers, policy, namespace
+        self._pods = 0  # of whatever kind
+        self._with_gpus: Counter[str] = Counter()  # by namespace, as all that follow
+        self._changed: Counter[str] = Counter()
+        self._rejected: Counter[str] = Counter()
+        self._ways: dict[tuple[str, str], Counter[str]] = {}  # from, to
+        self._messages: list[str] = []  # of rejections
+
+    def add(self, document: dict[str, Any]) -> None:
+        """Count what would be decided about an object's pods if it were created now."""
+        if (document.get("status") or {}).get("phase") in _ENDED and document.get("kind") == "Pod":
+            return
+        exists = document.get("kind") == "Pod" and (document.get("metadata") or {}).get("uid")
+        if exists:
+            self._count(admit_again(document, self._offers, self._policy))
+        else:
+            self._count(admit(document, self._offers, self._policy, self._namespace))
+
+    def _count(self, one: Admitted) -> None:
+        for place, judgement in one.judgements.items():
+            self._pods += 1
+            space, would = judgement.pod.namespace, judgement.would
+            if asked(judgement.pod):
+                self._with_gpus[space] += 1
+            if isinstance(would, Reject):
+                self._rejected[space] += 1
+                self._messages.append(f"{one.title_at(place)}: {would.message}")
+            elif isinstance(would, Rewrite):
+                self._changed[space] += 1
+            for way in _ways(judgement.pod, would):
+                self._ways.setdefault(way, Counter())[space] += 1
+
+    def text(self, style: Style) -> str:
+        """The summary for a person."""
+        changed, rejected = self._changed.total(), self._rejected.total()
+        lines = [
+            style.bold(
+                f"{self._pods} pods, {self._with_gpus.total()} of them ask for GPUs: {changed} would be changed, "
+                f"{rejected} would be rejected"
+            )
+        ]
+        spaces = sorted({*self._with_gpus, *self._changed, *self._rejected})
+        if spaces:
+            rows = [
+                (space, *map(str, (self._with_gpus[space], self._changed[space], self._rejected[space])))
+                for space in spaces
+            ]
+            lines += ["", *table([("NAMESPACE", "ASK FOR GPUS", "CHANGED", "REJECTED"), *rows])]
+        if self._ways:
+            ways = sorted(self._ways.items(), key=lambda way: (-way[1].total(), way[0]))
+            told = [(*way, str(by.total()), first_of(sorted(by), _MOST_NAMES)) for way, by in ways]
+            lines += ["", *table([("FROM", "TO", "PODS", "NAMESPACES"), *told])]
+        if self._messages:
+            lines += ["", *self._messages[:_MOST_REJECTED]]
+            if (more := len(self._messages) - _MOST_REJECTED) > 0:
+                lines.append(f"… and {more} more that would be rejected")
+        return "\n".join(lines)
+
+
+def _ways(pod: Pod, would: Decision) -> Iterator[tuple[str, str]]:
+    """What becomes of what, in a few words."""
+    if isinstance(would, Reject):
+        yield ", ".join(map(short, asked_profiles(pod))) or "no profile", f"rejected ({would.code})"
+        return
+    if not isinstance(would, Rewrite):
+        return
+    yield from dict.fromkeys(would.replaced)
+    if would.gpu_type is not None:
+        yield f"GPU type {would.gpu_type}", "with injected resources"
+    if not would.replaced and would.gpu_type is None:
+        yield "a request alone", "with its limit"
