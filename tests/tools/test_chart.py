@@ -95,7 +95,7 @@ def test_webhook_configuration_is_as_promised():
         "timeoutSeconds": 5,
         "matchPolicy": "Equivalent",
         "reinvocationPolicy": "IfNeeded",
-        "sideEffects": "None",
+        "sideEffects": "NoneOnDryRun",
         "admissionReviewVersions": ["v1"],
     }
     assert webhook | expected == webhook
@@ -116,7 +116,7 @@ def test_pods_run_restricted(name: str):
 
 
 def test_permissions_are_the_least_that_works():
-    """The webhook follows nodes and namespaces and reads two objects of its own; only the controller changes those two."""
+    """The webhook follows nodes and namespaces, makes Events and reads two objects of its own; only the controller changes those two."""
     bundle = {
         "apiGroups": ["admissionregistration.k8s.io"],
         "resources": ["mutatingwebhookconfigurations"],
@@ -125,6 +125,7 @@ def test_permissions_are_the_least_that_works():
     secret = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["gpu-webhook-ca"]}
     assert _one("ClusterRole")["rules"] == [
         {"apiGroups": [""], "resources": ["nodes", "namespaces"], "verbs": ["list", "watch"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
         {**bundle, "verbs": ["get"]},
     ]
     assert _one("Role")["rules"] == [{**secret, "verbs": ["get"]}]
