@@ -4,10 +4,10 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from click.shell_completion import CompletionItem
 
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.output import Output, output_option
 from tessera.cli.common.terminal import Style, table
 
 if TYPE_CHECKING:
@@ -20,20 +20,17 @@ _MOST_NAMES: Final = 3
 _MARKS: Final = {"room": "✓", "missing": "-"}
 
 
-def _kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-    from tessera.inventory.why.gather import KINDS
-
-    return [CompletionItem(f"{kind}/") for kind in KINDS if kind.startswith(incomplete)]
-
-
 @click.command()
-@click.argument("target", metavar="POD|KIND/NAME", shell_complete=_kinds)
+@click.argument("target", metavar="POD|KIND/NAME", shell_complete=completing.pods_and_workloads)
 @click.option(
-    "-n", "--namespace", metavar="NAME", help="Its namespace.  [default: the context's, or default]"
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    is_eager=True,  # known when names are completed
+    shell_complete=completing.namespaces,
+    help="Its namespace.  [default: the context's]",
 )
-@click.option(
-    "-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True
-)
+@output_option("text")
 @click.option(
     "--config",
     "config_file",
@@ -49,7 +46,7 @@ def _kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> lis
 def command(
     target: str,
     namespace: str | None,
-    output: str,
+    output: Output,
     config_file: str | None,
     webhook_namespace: str,
     webhook_name: str,
@@ -82,11 +79,11 @@ def command(
 
     seen = cluster.run(look)
     found = diagnose(seen, highs)
-    if output == "text":
+    if not output.is_document:
         style = Style.of(sys.stdout)
         click.echo("\n".join(_text(found, seen, style)), color=style.enabled)
     else:
-        _write(document(found), output)
+        output.print(document(found))
     return 0
 
 
@@ -116,14 +113,6 @@ def _time(seconds: float) -> str | None:
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else None
-
-
-def _write(whole: dict[str, Any], output: str) -> None:
-    import json
-
-    from tessera.protocol import yaml
-
-    click.echo(json.dumps(whole, indent=2) if output == "json" else yaml.dump(whole).rstrip("\n"))
 
 
 def _text(found: "Diagnosis", seen: "Evidence", style: Style) -> list[str]:

@@ -66,6 +66,15 @@ def parse_target(text: str) -> tuple[str, str]:
     return known, name
 
 
+def collection(kind: str, namespace: str) -> str:
+    """Where the objects of a kind are, by any of its names; empty for a kind that is not known."""
+    known = _CALLED.get(kind.lower())
+    if known is None:
+        return ""
+    version, plural, _ = _KINDS[known]
+    return path_of(version, plural, namespace=namespace)
+
+
 class Gatherer:
     """Reads what a diagnosis needs."""
 
