@@ -67,11 +67,17 @@ def command(
     from tessera.serving.address import Address
     from tessera.serving.ending import run_until_signalled
 
-    return run_until_signalled(_serve(cluster, Address(address, port), names, read_policy(config_file)))
+    return run_until_signalled(
+        _serve(cluster, Address(address, port), names, read_policy(config_file) if config_file else None)
+    )
 
 
-async def _serve(choice: ClusterChoice, where: "Address", names: tuple[str, ...], policy: "Policy") -> int:
+async def _serve(
+    choice: ClusterChoice, where: "Address", names: tuple[str, ...], policy: "Policy | None"
+) -> int:
     from tessera.cli.admit.page import explainer
+    from tessera.cli.why import explained
+    from tessera.core.admission.decision import Policy
     from tessera.dashboard.board import Board
     from tessera.dashboard.server import serve_page
     from tessera.kube.watch.view import LiveView
@@ -82,7 +88,14 @@ async def _serve(choice: ClusterChoice, where: "Address", names: tuple[str, ...]
         view = LiveView(client, keep=None)  # explanations tell of all nodes
         async with (
             view.following(),
-            serve_page(client, board, explainer(view.offers, policy), where, names=names) as url,
+            serve_page(
+                client,
+                board,
+                explainer(view.offers, policy or Policy()),
+                where,
+                names=names,
+                why=explained(client, policy),
+            ) as url,
         ):
             click.echo(f"{url}  shows {cluster.endpoint}; ^C ends it")
             await asyncio.Event().wait()

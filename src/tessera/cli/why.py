@@ -11,6 +11,9 @@ from tessera.cli.common.output import Output, output_option
 from tessera.cli.common.terminal import Style, table
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tessera.core.admission.decision import Policy
     from tessera.inventory.why.diagnosis import Diagnosis
     from tessera.inventory.why.evidence import Evidence
     from tessera.kube.rest.client import Client
@@ -85,6 +88,19 @@ def command(
     else:
         output.print(document(found))
     return 0
+
+
+def explained(client: "Client", policy: "Policy | None" = None) -> "Callable[[str, str], Awaitable[str]]":
+    """The same answer for the page: why a pod of a namespace waits."""
+    from tessera.inventory.why.diagnosis import diagnose
+    from tessera.inventory.why.gather import Gatherer
+    from tessera.solver import highs
+
+    async def answer(namespace: str, pod: str) -> str:
+        seen = await Gatherer(client, namespace, policy=policy).gather("pod", pod)
+        return "\n".join(_text(diagnose(seen, highs), seen, Style(enabled=False)))
+
+    return answer
 
 
 def document(found: "Diagnosis") -> dict[str, Any]:

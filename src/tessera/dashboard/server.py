@@ -9,7 +9,7 @@ import asyncio
 import errno
 import importlib.resources
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -26,6 +26,7 @@ from tessera.serving.http.messages import Request, Response, Stream, text
 from tessera.serving.http.server import Server
 
 Explain = Callable[[str], str]  # YAML → words; InvalidInput for what is no pod
+Why = Callable[[str, str], Awaitable[str]]  # namespace and pod → why it waits, in words
 
 _KINDS: Final = {
     ".html": "text/html; charset=utf-8",
@@ -65,9 +66,10 @@ async def serve_page(
     *,
     names: Collection[str] = (),
     denials: bool = True,
+    why: Why | None = None,
 ) -> AsyncIterator[str]:
     """Serve a cluster's page to those who call it by a name of this machine or one of `names`; its address."""
-    page = Page(board, explain, names)
+    page = Page(board, explain, names, why)
     url = await page.start(where)
     try:
         async with following(client, board, denials=denials), asyncio.TaskGroup() as tasks:
@@ -83,7 +85,11 @@ async def serve_page(
 class Page:
     """The page of one board."""
 
-    def __init__(self, board: Board, explain: Explain, names: Collection[str] = ()) -> None:
+    def __init__(
+        self, board: Board, explain: Explain, names: Collection[str] = (), why: Why | None = None
+    ) -> None:
+        self._why = why
+        self._asking = asyncio.Lock()  # an answer reads all nodes and pods: one at a time
         self._board = board
         self._explain = explain
         self._names = _LOOPBACK | {name.lower() for name in names}
@@ -127,6 +133,8 @@ class Page:
             return text(refusal, 403)
         if request.path == "/explain":
             return self._explained(request)
+        if request.path == "/why":
+            return await self._why_waits(request)
         if request.method not in ("GET", "HEAD"):
             return text("only GET here", 405)
         if request.path == "/events":
@@ -169,6 +177,19 @@ class Page:
             return text("this is no UTF-8 text", 400)
         except InvalidInput as error:
             return text(str(error), 400)
+
+    async def _why_waits(self, request: Request) -> Response:
+        """`tessera why`; the cluster is read, so that only the page itself may ask: browsers say where a POST comes from."""
+        if request.method != "POST":
+            return text("POST here, with ?namespace=…&pod=…", 405)
+        namespace, pod = request.query.get("namespace", ""), request.query.get("pod", "")
+        if self._why is None or not namespace or not pod:
+            return text("say which pod: ?namespace=…&pod=…", 400)
+        try:
+            async with self._asking:
+                return text(await self._why(namespace, pod))
+        except TesseraError as error:
+            return text(str(error), 502)
 
 
 def _from_elsewhere(request: Request, names: Collection[str]) -> str | None:
