@@ -114,6 +114,7 @@ async def test_files(path, kind):
         (get("/", **{"X-Long": "x" * 200_000}), 431, "too large"),
         (get("/explain"), 405, "POST a pod"),
         (post(b"a: 1"), 200, "explained: a: 1"),
+        (get("/metrics"), 200, "# TYPE tessera_namespace_watched_seconds_total counter"),
         (get("/why?namespace=n&pod=p"), 405, "POST here"),
         (asking("namespace=n&pod=p"), 200, "n/p waits"),
         (asking("namespace=n&pod=gone"), 502, "no pod gone"),

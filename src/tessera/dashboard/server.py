@@ -24,6 +24,7 @@ from tessera.kube.rest.client import Client
 from tessera.serving.address import Address
 from tessera.serving.http.messages import Request, Response, Stream, text
 from tessera.serving.http.server import Server
+from tessera.serving.metrics import CONTENT_TYPE, exposition
 
 Explain = Callable[[str], str]  # YAML → words; InvalidInput for what is no pod
 Why = Callable[[str, str], Awaitable[str]]  # namespace and pod → why it waits, in words
@@ -80,6 +81,25 @@ async def serve_page(
                 sending.cancel()
     finally:
         await page.stop()
+
+
+@asynccontextmanager
+async def serve_metrics(board: Board, where: Address) -> AsyncIterator[str]:
+    """Serve a board's metrics and nothing else, to anyone who asks: Prometheus calls pods by their addresses."""
+
+    async def respond(request: Request) -> Response:
+        return _metrics(board) if request.path == "/metrics" else text("nothing here", 404)
+
+    server = Server(respond, headers=_HEADERS)
+    await server.start(where)
+    try:
+        yield f"{server.url}/metrics"
+    finally:
+        await server.stop()
+
+
+def _metrics(board: Board) -> Response:
+    return Response(exposition(board.usage.metrics()), content_type=CONTENT_TYPE)
 
 
 class Page:
@@ -141,6 +161,8 @@ class Page:
             return Stream(self._events(), "text/event-stream")
         if request.path == "/state":
             return Response(_object(self._board.parts()))
+        if request.path == "/metrics":
+            return _metrics(self._board)
         if request.path == "/mosaics":
             names = request.query.get("nodes", "").split(",")
             return Response(_object(self._board.mosaics(names[:_MOST_MOSAICS])))
