@@ -93,8 +93,9 @@ async def why(
     forbidden: frozenset[str] = frozenset(),
     policy: Policy | None = None,
     namespace: dict[str, str] | None = None,
+    uid: str = "",
 ) -> Diagnosis:
-    """Ask about something of namespace team; `namespace` are that namespace's annotations."""
+    """Ask about something of namespace team; `namespace` are that namespace's annotations, pods' owners have this `uid`."""
 
     class Guarded(ApiServer):
         def target(self, path: str) -> Target:
@@ -111,7 +112,12 @@ async def why(
     own = {"metadata": {"name": "team", "annotations": namespace or {}}}
     for kind, documents in {kinds.NAMESPACES: [own], **objects}.items():
         for document in documents:
-            server.store.create(kind, document, "team" if kind.namespaced else "")
+            made = server.store.create(kind, document, "team" if kind.namespaced else "")
+            if uid and kind is REPLICA_SETS:  # the server gives its own: pods are made to name that
+                own_uid = made.document["metadata"]["uid"]
+                for one in objects.get(kinds.PODS, ()):
+                    for owner in one["metadata"].get("ownerReferences", ()):
+                        owner["uid"] = own_uid
     async with await server.start(), Client(Cluster(Endpoint.parse(server.url, where="test"))) as client:
         gatherer = Gatherer(client, "team", policy=policy or Policy(), clock=FakeClock(wall=NOW.timestamp()))
         return diagnose(await gatherer.gather(*parse_target(target)), highs)

@@ -8,7 +8,7 @@ from tessera.core.errors import InvalidInput
 from tessera.inventory.why.gather import NoSuchObject, parse_target
 from tessera.simulation.control_plane import kinds
 from tests.build import MIG, policy
-from tests.inventory.why.clusters import QUOTAS, node, pod, refused, why
+from tests.inventory.why.clusters import QUOTAS, REPLICA_SETS, node, pod, refused, why
 
 POLICY = "gpu-webhook.k8s.io/fallback-policy"
 LAYOUT = """\
@@ -262,6 +262,41 @@ async def test_quota_is_exceeded():
     )
     assert remedy.commands == (
         f'kubectl patch resourcequota -n team gpus --type=merge -p \'{{"spec": {{"hard": {{"{name}": "3"}}}}}}\'',
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "cause", "answer"),
+    [
+        ({}, {"conditions": [{"type": "Complete", "status": "True"}]}, "over", "has ended (Complete)"),
+        ({"suspend": True}, {}, "not-created", "has no pods: it is suspended"),
+        ({"parallelism": 0}, {}, "not-created", "has no pods: it wants no pods"),
+        ({}, {}, "not-created", "has no pods: its controller has made no pod yet, and told no reason"),
+    ],
+)
+async def test_jobs_without_pods(spec: Any, status: Any, cause: str, answer: str):
+    """A Job that has ended, is suspended or wants none is told from one whose pods are missing."""
+    template = {"spec": pod("x", {"1g.10gb": 1})["spec"]}
+    job = {"metadata": {"name": "night"}, "spec": {**spec, "template": template}, "status": status}
+    found = await why("job/night", {kinds.JOBS: [job]})
+    assert (found.cause, found.answer) == (cause, f"job team/night {answer}")
+
+
+async def test_deployment_names_the_pod_that_waits():
+    """Of a ReplicaSet's pods the one that waits is told of, whatever the others do."""
+    owner = {"ownerReferences": [{"kind": "ReplicaSet", "name": "web", "uid": "u", "controller": True}]}
+    objects = refused("", {"1g.10gb": 1})
+    pods = [
+        pod("web-1", {"1g.10gb": 1}, on="a", metadata=owner),
+        pod("web-2", {"1g.10gb": 1}, metadata=owner),
+    ]
+    found = await why(
+        "rs/web",
+        {REPLICA_SETS: objects[REPLICA_SETS], kinds.NODES: [node("a", {"1g.10gb": 1})], kinds.PODS: pods},
+        uid="u",
+    )
+    assert found.answer == (
+        "replicaset team/web: pod team/web-2 waits: 1 × 1g.10gb is taken on node a (1g.10gb: 1 of 1 in use)"
     )
 
 

@@ -74,6 +74,8 @@ def diagnose(seen: Evidence, solve: Solver) -> Diagnosis:
 
 
 def _diagnosed(seen: Evidence, solve: Solver) -> Diagnosis:
+    if seen.workload is not None and (ended := seen.workload.state.ended):
+        return Diagnosis(seen.title, Cause.OVER, f"{seen.title} has ended ({ended})")
     refusal = _refusal(seen)
     if refusal is not None:
         return _not_created(seen, refusal)

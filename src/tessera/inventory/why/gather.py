@@ -24,7 +24,8 @@ from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
-from tessera.kube.watch.listing import list_all
+from tessera.kube.watch.listing import PAGE, list_all, read_list
+from tessera.kube.watch.resource import UNFINISHED_PODS
 from tessera.protocol.configuration import webhook as configuration
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.pod import decode_pod, pod_of
@@ -187,7 +188,8 @@ class Gatherer:
         with self._looking("nodes"):
             await inventory.read_cluster(self._client, pods=False)
         with self._looking("pods of other namespaces"):
-            await inventory.read_cluster(self._client)
+            query: dict[str, str | int] = {**UNFINISHED_PODS.query, "limit": PAGE}
+            await read_list(self._client, UNFINISHED_PODS.path, query, inventory.begin_pods)
         return inventory
 
     async def _read_policy(self) -> Policy:

@@ -135,6 +135,12 @@ class Workload(In):
     status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
 
     @property
+    def ended(self) -> str:
+        """How a Job has ended; empty while it has not."""
+        found = (one.type for one in self.status.conditions or () if one.status == "True")
+        return next((kind for kind in found if kind in ("Complete", "Failed")), "")
+
+    @property
     def wanted(self) -> int:
         """How many pods it wants; a workload that does not say wants one."""
         for number in (self.status.desired_number_scheduled, self.spec.replicas, self.spec.parallelism):
