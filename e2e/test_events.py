@@ -39,7 +39,7 @@ def test_replica_set_is_told(control_plane: Client, namespace: str, tmp_path: Pa
             }  # fmt: skip
             before = webhook.requests()
             control_plane.api.create(pods_path(namespace), owned, dryRun="All")
-            assert webhook.requests() > before
+            control_plane.wait(lambda: webhook.requests() > before, what="the dry run counted")
             assert "(x3 over" in described(control_plane, "rs", name.partition("/")[2], namespace)
 
             control_plane.kubectl(
