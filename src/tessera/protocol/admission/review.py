@@ -65,6 +65,7 @@ class _RawRequestIn(msgspec.Struct, gc=False):
     operation: str = ""
     subResource: str | None = None  # noqa: N815
     object: msgspec.Raw = ABSENT
+    dryRun: bool | None = None  # noqa: N815
 
 
 class _RawReviewIn(msgspec.Struct, gc=False):
