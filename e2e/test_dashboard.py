@@ -226,6 +226,18 @@ def test_trying_a_pod(world: World, chromium: "Browser") -> None:
     assert world.api.get("/api/v1/pods")["items"] == []
 
 
+def test_pod_that_waits_opens_the_answer(world: World, chromium: "Browser") -> None:
+    """A click on a pod that waits shows what `tessera why` says of it; Escape leads back."""
+    with Tab.open(chromium, world.url) as tab:
+        world.api.create(pod("patient", "nvidia.com/gpu", 3))
+        tab.page.click("#pending button.who")
+        output = tab.page.locator("#why-text")
+        answer = "pod default/patient waits: no node has 3 × gpu together (gpu: it has 2, the pod needs 3 on one node on node whole)"
+        until(lambda: output.inner_text().splitlines()[0], answer)
+        tab.page.keyboard.press("Escape")
+        assert not tab.page.locator("#why").is_visible()
+
+
 def test_seven_small_slices_are_readable(world: World, chromium: "Browser") -> None:
     """At 1,280 pixels each of seven tiles on a card shows how its pod's name begins and, whole, how it ends."""
     world.api.patch("/api/v1/nodes/cards", {"metadata": {"annotations": {"run.ai/mig.config": "1g.10gb=7"}}})

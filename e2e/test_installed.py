@@ -28,8 +28,8 @@ from e2e.cluster import BUSYBOX, ClusterWithNode, KubectlError, Object, Unavaila
 from e2e.cluster.api import ApiError
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.programs import programs
-from e2e.command import tessera
-from e2e.monitoring import FILES, kube_state_metrics, prometheus, promtool
+from e2e.command import Running, tessera
+from e2e.monitoring import FILES, free_port, kube_state_metrics, prometheus, promtool
 
 IMAGE = "localhost/tessera:e2e"
 GPU = "device.example.com/gpu"
@@ -328,8 +328,16 @@ def test_monitoring_story(installed: Installation, monitoring_programs: None, tm
     for target in (webhooks[0], controllers[0], plugins[0]):
         with urllib.request.urlopen(f"http://{target}/metrics", timeout=5) as answer:
             promtool("check", "metrics", stdin=answer.read().decode())
-    with kube_state_metrics(tmp_path, cluster.kubeconfig) as state:
-        jobs = {"webhook": [*webhooks, *controllers], "plugin": plugins, "state": [state]}
+    usage = f"127.0.0.1:{free_port()}"
+    page = Running(
+        "dashboard",
+        f"--kubeconfig={cluster.kubeconfig}",
+        "--port=0",
+        f"--metrics-listen={usage}",
+        log=tmp_path / "dashboard.log",
+    )
+    with kube_state_metrics(tmp_path, cluster.kubeconfig) as state, page, _passing_pod(cluster):
+        jobs = {"webhook": [*webhooks, *controllers], "plugin": plugins, "state": [state], "usage": [usage]}
         with prometheus(tmp_path, jobs) as server:
             cluster.wait(server.all_up, what="every target scraped")
             waiting = {
@@ -351,6 +359,21 @@ def test_monitoring_story(installed: Installation, monitoring_programs: None, tm
             assert {rule["health"] for rule in rules} == {"ok"}
             assert [rule["name"] for rule in rules if rule["state"] == "firing"] == []
             assert {one["value"][1] for one in server.query("gpu_webhook_certificate_keeper")} == {"0", "1"}
+
+
+@contextlib.contextmanager
+def _passing_pod(cluster: ClusterWithNode) -> Iterator[None]:
+    """A pod with a device that never runs, since its image is not there: all that namespaces are counted by."""
+    with cluster.namespace() as namespace:
+        container = {
+            "name": "main",
+            "image": "none.invalid/none",
+            "resources": {"limits": {f"{MIG}2g.20gb": "1"}},
+        }
+        body = {"metadata": {"name": "starts"}, "spec": {"containers": [container]}}
+        cluster.api.create(pods_path(namespace), body)
+        cluster.wait_for_pod_bound("starts", namespace=namespace)
+        yield
 
 
 def _panels() -> list[dict[str, Any]]:

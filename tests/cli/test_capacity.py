@@ -236,7 +236,7 @@ def test_folders_and_several_files(command):
         (["--fail-below", "gpu"], SAVED, 2, "", "tessera: --fail-below gpu: expected a resource and a number, such as 2g.20gb=4\n"),
         (["--fail-below", "gpu=many"], SAVED, 2, "", 'tessera: --fail-below gpu=many: "many" is not a Kubernetes quantity such as 2, 500m or 8Gi\n'),
         (["-l", "a in b"], SAVED, 2, "", None),
-        (["-n", "ml"], SAVED, 2, "", "tessera capacity: -n says whose pods to list: it goes with --pods (see tessera capacity --help)\n"),
+        (["-n", "ml"], SAVED, 2, "", "tessera capacity: -n says whose pods to list: it goes with --pods or --by namespace (see tessera capacity --help)\n"),
         (["--all", "--resource", "cpu"], SAVED, 2, "", "tessera capacity: --all and --resource: say one of them (see tessera capacity --help)\n"),
         (["--watch"], SAVED, 2, "", "tessera capacity: --watch follows a cluster: it goes neither with --from nor with --fail-below (see tessera capacity --help)\n"),
     ],
@@ -467,3 +467,26 @@ def test_a_reader_of_changes_that_leaves(served):
         process.stdout.close()
         served.change_pod("a", lambda one: one["status"].update(phase="Failed"))
         assert (process.wait(30), process.stderr.read()) == (0, "")
+
+
+def test_by_namespace(command):
+    """What the pods of each namespace ask for, hold and wait for; pods of one namespace alone with -n."""
+    given = json.dumps({"kind": "List", "apiVersion": "v1", "items": OBJECTS[:-1]})
+    code, out, err = command("capacity", "--from", "-", "--by", "namespace", stdin=given)
+    assert (code, err) == (0, "")
+    assert out.split("\n\n")[0].splitlines() == [
+        "NAMESPACE  RESOURCE                ASKED FOR  HOLDS  WAITS FOR",
+        "default    nvidia.com/mig-2g.20gb  6          3      3",
+        "default    nvidia.com/mig-3g.30gb  1          1      0",
+        "ml         nvidia.com/gpu          4          4      0",
+        "ml         nvidia.com/mig-1g.10gb  1          0      1",
+    ]
+    _, out, _ = command("capacity", "--from", "-", "--by=namespace", "-n", "ml", "-o", "csv", stdin=given)
+    assert out.splitlines() == [
+        "namespace,resource,asked,holds,waits",
+        "ml,nvidia.com/gpu,4,4,0",
+        "ml,nvidia.com/mig-1g.10gb,1,0,1",
+    ]
+    _, out, _ = command("capacity", "--from", "-", "--by=namespace", "-o", "json", stdin=given)
+    assert json.loads(out)["namespaces"]["ml"]["nvidia.com/gpu"] == {"asked": "4", "holds": "4", "waits": "0"}
+    assert command("capacity", "--by", "namespace", "--pods")[0] == 2

@@ -14,7 +14,7 @@ from tessera.serving.address import Address
 from tests.dashboard.objects import node
 
 DEADLINE = 10.0
-MODULES = ("app", "capacity", "dom", "filters", "heat", "lists", "mosaic", "nodes", "pages", "try")
+MODULES = ("app", "capacity", "dom", "filters", "heat", "lists", "mosaic", "nodes", "pages", "try", "why")
 
 
 def explain(text):
@@ -23,10 +23,16 @@ def explain(text):
     return f"explained: {text}"
 
 
+async def why(namespace, pod):
+    if pod == "gone":
+        raise TesseraError("no pod gone")
+    return f"{namespace}/{pod} waits"
+
+
 @asynccontextmanager
 async def running(*names):
     board = Board("a test", all_admissions=True)
-    page = Page(board, explain, names)
+    page = Page(board, explain, names, why)
     url = await page.start(Address(HOST, 0))
     sending = asyncio.create_task(page.run())
     try:
@@ -53,6 +59,11 @@ async def ask(port, request):
 def get(path, host="127.0.0.1", version="1.1", **more):
     extra = "".join(f"{name}: {value}\r\n" for name, value in more.items())
     return f"GET {path} HTTP/{version}\r\nHost: {host}\r\n{extra}\r\n".encode()
+
+
+def asking(query, **more):
+    extra = "".join(f"{name}: {value}\r\n" for name, value in more.items())
+    return f"POST /why?{query} HTTP/1.1\r\nHost: localhost:1\r\nContent-Length: 0\r\n{extra}\r\n".encode()
 
 
 def post(body, kind="application/yaml", host="localhost:1", **more):
@@ -103,6 +114,12 @@ async def test_files(path, kind):
         (get("/", **{"X-Long": "x" * 200_000}), 431, "too large"),
         (get("/explain"), 405, "POST a pod"),
         (post(b"a: 1"), 200, "explained: a: 1"),
+        (get("/metrics"), 200, "# TYPE tessera_namespace_watched_seconds_total counter"),
+        (get("/why?namespace=n&pod=p"), 405, "POST here"),
+        (asking("namespace=n&pod=p"), 200, "n/p waits"),
+        (asking("namespace=n&pod=gone"), 502, "no pod gone"),
+        (asking("namespace=n"), 400, "say which pod"),
+        (asking("namespace=n&pod=p", Origin="http://evil.example"), 403, "asked by another page"),
         (post(b"bad"), 400, "line 1: this is bad"),
         (post(b"\xff"), 400, "no UTF-8"),
         (post(b"a: 1", kind="text/plain"), 415, "application/yaml"),

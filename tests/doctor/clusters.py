@@ -48,7 +48,7 @@ def healthy(bundle: bytes, *, ca: bytes | None = None) -> dict[Kind, list[Docume
         "matchConditions": [{"name": "gpu", "expression": CONDITION}],
         "failurePolicy": "Ignore",
         "timeoutSeconds": 5,
-        "sideEffects": "None",
+        "sideEffects": "NoneOnDryRun",
         "reinvocationPolicy": "IfNeeded",
     }
     template = {

@@ -32,7 +32,7 @@ def _defined() -> set[str]:
     for path in (ROOT / "src" / "tessera").rglob("*.py"):
         text = path.read_text()
         prefix = "tessera_device_plugin"
-        names |= set(re.findall(r'"(gpu_webhook_[a-z_]+)"', text))
+        names |= set(re.findall(r'"((?:gpu_webhook|tessera_namespace)_[a-z_]+)"', text))
         found = re.findall(r'f"\{_PREFIX\}(_[a-z_]+)"', text)
         names |= {f"{prefix}{name}" for name in found} | {f"{prefix}{name}_total" for name in found}
     return names | {f"{name}{suffix}" for name in names for suffix in ("_bucket", "_sum", "_count")}

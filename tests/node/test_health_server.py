@@ -60,6 +60,7 @@ def test_the_metrics_and_their_types() -> None:
         "failures": "counter",
         "layout_state": "gauge",
         "mig_room": "gauge",
+        "events": "counter",
         "layout_age_seconds": "gauge",
     }
 

@@ -95,7 +95,7 @@ def test_webhook_configuration_is_as_promised():
         "timeoutSeconds": 5,
         "matchPolicy": "Equivalent",
         "reinvocationPolicy": "IfNeeded",
-        "sideEffects": "None",
+        "sideEffects": "NoneOnDryRun",
         "admissionReviewVersions": ["v1"],
     }
     assert webhook | expected == webhook
@@ -116,7 +116,7 @@ def test_pods_run_restricted(name: str):
 
 
 def test_permissions_are_the_least_that_works():
-    """The webhook follows nodes, namespaces and quotas and reads two objects of its own; only the controller changes those two."""
+    """It follows nodes, namespaces and quotas, makes Events, and reads two objects of its own; only the controller changes those."""
     bundle = {
         "apiGroups": ["admissionregistration.k8s.io"],
         "resources": ["mutatingwebhookconfigurations"],
@@ -129,6 +129,7 @@ def test_permissions_are_the_least_that_works():
             "resources": ["nodes", "namespaces", "resourcequotas"],
             "verbs": ["list", "watch"],
         },
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
         {**bundle, "verbs": ["get"]},
     ]
     assert _one("Role")["rules"] == [{**secret, "verbs": ["get"]}]

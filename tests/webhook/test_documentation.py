@@ -7,6 +7,7 @@ import click
 
 from tessera.cli.webhook import command
 from tessera.kube.access.cluster import Cluster, Endpoint
+from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.file_view import FileView
 from tessera.kube.watch.view import LiveView
@@ -16,6 +17,7 @@ from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import Limits
 from tessera.webhook.metrics import (
     Metrics,
+    event_metrics,
     log_metrics,
     memory_metrics,
     reload_metrics,
@@ -59,6 +61,7 @@ def test_metrics():
         *view_metrics(LiveView(client)),
         *view_metrics(FileView([])),
         *log_metrics(quiet()),
+        *event_metrics(Recorder(client, "test")),
         *manager.metrics(),
     ]
     names = {family.name for family in families} | {"gpu_webhook_ready"}

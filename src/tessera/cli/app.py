@@ -28,6 +28,7 @@ COMMANDS: Final[Table] = {
     ),
     "mig": ("tessera.cli.mig.command", "Check, convert, draw, plan and apply MIG layouts."),
     "doctor": ("tessera.cli.doctor", "Look at a cluster and say what is wrong and what to type."),
+    "why": ("tessera.cli.why", "Say why a pod waits or was changed, and what would make it run."),
     "webhook": ("tessera.cli.webhook", "Serve admission reviews over HTTPS."),
     "certs": ("tessera.cli.certs", "Show, rotate and export the webhook's own certificate authority."),
     "device-plugin": (

@@ -1,6 +1,7 @@
 """`tessera dashboard`: a cluster's GPUs on a page."""
 
 import asyncio
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import click
@@ -53,8 +54,20 @@ PORT = 8765  # where nothing usual listens
     show_envvar=True,
     help="Tessera's configuration, for explanations of pods.",
 )
+@click.option(
+    "--metrics-listen",
+    metavar="[HOST]:PORT",
+    envvar="TESSERA_METRICS_LISTEN",
+    show_envvar=True,
+    help="Serve /metrics there, and nothing else: device-seconds by namespace.",
+)
 def command(
-    cluster: ClusterChoice, port: int, address: str, names: tuple[str, ...], config_file: str | None
+    cluster: ClusterChoice,
+    port: int,
+    address: str,
+    names: tuple[str, ...],
+    config_file: str | None,
+    metrics_listen: str | None,
 ) -> int:
     """Show a cluster's GPUs on a page, live.
 
@@ -67,13 +80,23 @@ def command(
     from tessera.serving.address import Address
     from tessera.serving.ending import run_until_signalled
 
-    return run_until_signalled(_serve(cluster, Address(address, port), names, read_policy(config_file)))
+    policy = read_policy(config_file) if config_file else None
+    metrics = Address.parse(metrics_listen) if metrics_listen else None
+    return run_until_signalled(_serve(cluster, Address(address, port), names, policy, metrics))
 
 
-async def _serve(choice: ClusterChoice, where: "Address", names: tuple[str, ...], policy: "Policy") -> int:
+async def _serve(
+    choice: ClusterChoice,
+    where: "Address",
+    names: tuple[str, ...],
+    policy: "Policy | None",
+    metrics: "Address | None",
+) -> int:
     from tessera.cli.admit.page import explainer
+    from tessera.cli.why import explained
+    from tessera.core.admission.decision import Policy
     from tessera.dashboard.board import Board
-    from tessera.dashboard.server import serve_page
+    from tessera.dashboard.server import serve_metrics, serve_page
     from tessera.kube.watch.view import LiveView
 
     async with choice.connected("tessera-dashboard") as client:
@@ -82,7 +105,15 @@ async def _serve(choice: ClusterChoice, where: "Address", names: tuple[str, ...]
         view = LiveView(client, keep=None)  # explanations tell of all nodes
         async with (
             view.following(),
-            serve_page(client, board, explainer(view.offers, policy), where, names=names) as url,
+            serve_page(
+                client,
+                board,
+                explainer(view.offers, policy or Policy()),
+                where,
+                names=names,
+                why=explained(client, policy),
+            ) as url,
+            serve_metrics(board, metrics) if metrics else nullcontext(),
         ):
             click.echo(f"{url}  shows {cluster.endpoint}; ^C ends it")
             await asyncio.Event().wait()

@@ -35,8 +35,15 @@ def command(node: NodeChoice, list_only: bool) -> int:
     return node.run(lambda: _serve(node, configuration))
 
 
+def _is_meant(choice: ClusterChoice) -> bool:
+    """Whether a cluster was named, or this pod may talk to its own: a kubeconfig that lies about is not meant."""
+    from tessera.kube.access.choice import SERVICE_ACCOUNT
+
+    return choice != ClusterChoice() or (SERVICE_ACCOUNT / "token").exists()
+
+
 def _cluster(choice: ClusterChoice, node: str) -> "Cluster | None":
-    """The cluster whose node says which layout is wanted; none is fine, unless one was named."""
+    """The cluster of this node, which says which layout is wanted and gets Events; none is fine, unless one was named."""
     from tessera.kube.errors import InvalidKubeconfig
 
     log = logging.getLogger("tessera.node")
@@ -45,7 +52,7 @@ def _cluster(choice: ClusterChoice, node: str) -> "Cluster | None":
     except InvalidKubeconfig as error:
         if choice != ClusterChoice():
             raise
-        log.info("the layout of the configuration holds: %s", error)
+        log.info("without a cluster the layout of the configuration holds: %s", error)
         return None
     log.info("following node %s of %s (%s)", node, cluster.endpoint, cluster.source)
     return cluster
@@ -72,7 +79,7 @@ async def _serve(node: NodeChoice, configuration: "DeviceConfiguration") -> None
     from tessera.node.process import NodePlugin
 
     follows = configuration.simulated is not None and node.settings.layout_file is None
-    cluster = _cluster(node.cluster, node.settings.node) if follows else None
+    cluster = _cluster(node.cluster, node.settings.node) if follows or _is_meant(node.cluster) else None
     client = client_of(cluster, "tessera-device-plugin")
     try:
         process = NodePlugin(configuration, node.settings, client)

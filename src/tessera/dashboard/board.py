@@ -21,6 +21,7 @@ from tessera.dashboard.mosaic import layout_of, mosaic_of
 from tessera.dashboard.observed import Denial, SeenNode, SeenPod, asks_for_gpus
 from tessera.dashboard.summary import summary_of
 from tessera.dashboard.totals import Totals, resource_rows, short_name
+from tessera.dashboard.usage import NamespaceUse
 from tessera.kube.watch.resource import Key
 
 _MOST_PENDING: Final = 200
@@ -32,7 +33,12 @@ class Board:
     """The state of the page."""
 
     def __init__(
-        self, about: str, *, all_admissions: bool = False, clock: Callable[[], float] = time.time
+        self,
+        about: str,
+        *,
+        all_admissions: bool = False,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`all_admissions`: the caller reports every admission (`admitted`), so that none is read from pods."""
         self.version = 0
@@ -47,6 +53,7 @@ class Board:
         self._totals = Totals()
         self._uncounted: set[str] = set()  # nodes whose numbers may have changed since they were added up
         self._history = History()
+        self.usage = NamespaceUse(monotonic, since=clock())
         self._admissions = AdmissionLog()
         self._layouts = LayoutHistory(clock)
         self._trouble = ""
@@ -88,6 +95,7 @@ class Board:
         self._pods[key] = one
         self._on.setdefault(one.claim.node, {})[key] = one
         self._capacity.add(one.claim)
+        self.usage.put(key, one.claim, runs=one.phase == "Running")
         if before is None and not self._all_admissions and self._admissions.takes(one.claim.created):
             self._read_admission(one)
         self._mark_node(one.claim.node)
@@ -102,6 +110,7 @@ class Board:
         if not there:
             del self._on[pod.claim.node]
         self._capacity.remove(pod.claim)
+        self.usage.remove(key)
         self._mark_node(pod.claim.node)
 
     def admitted(self, admission: Admission) -> None:
@@ -120,6 +129,7 @@ class Board:
 
     def trouble(self, text: str) -> None:
         """Why this may not be how things are; empty when it is."""
+        self.usage.watching(now=not text)
         if text != self._trouble:
             self._trouble = text
             self._mark("about")

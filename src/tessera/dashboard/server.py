@@ -9,7 +9,7 @@ import asyncio
 import errno
 import importlib.resources
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -24,8 +24,10 @@ from tessera.kube.rest.client import Client
 from tessera.serving.address import Address
 from tessera.serving.http.messages import Request, Response, Stream, text
 from tessera.serving.http.server import Server
+from tessera.serving.metrics import CONTENT_TYPE, exposition
 
 Explain = Callable[[str], str]  # YAML → words; InvalidInput for what is no pod
+Why = Callable[[str, str], Awaitable[str]]  # namespace and pod → why it waits, in words
 
 _KINDS: Final = {
     ".html": "text/html; charset=utf-8",
@@ -65,9 +67,10 @@ async def serve_page(
     *,
     names: Collection[str] = (),
     denials: bool = True,
+    why: Why | None = None,
 ) -> AsyncIterator[str]:
     """Serve a cluster's page to those who call it by a name of this machine or one of `names`; its address."""
-    page = Page(board, explain, names)
+    page = Page(board, explain, names, why)
     url = await page.start(where)
     try:
         async with following(client, board, denials=denials), asyncio.TaskGroup() as tasks:
@@ -80,10 +83,33 @@ async def serve_page(
         await page.stop()
 
 
+@asynccontextmanager
+async def serve_metrics(board: Board, where: Address) -> AsyncIterator[str]:
+    """Serve a board's metrics and nothing else, to anyone who asks: Prometheus calls pods by their addresses."""
+
+    async def respond(request: Request) -> Response:
+        return _metrics(board) if request.path == "/metrics" else text("nothing here", 404)
+
+    server = Server(respond, headers=_HEADERS)
+    await server.start(where)
+    try:
+        yield f"{server.url}/metrics"
+    finally:
+        await server.stop()
+
+
+def _metrics(board: Board) -> Response:
+    return Response(exposition(board.usage.metrics()), content_type=CONTENT_TYPE)
+
+
 class Page:
     """The page of one board."""
 
-    def __init__(self, board: Board, explain: Explain, names: Collection[str] = ()) -> None:
+    def __init__(
+        self, board: Board, explain: Explain, names: Collection[str] = (), why: Why | None = None
+    ) -> None:
+        self._why = why
+        self._asking = asyncio.Lock()  # an answer reads all nodes and pods: one at a time
         self._board = board
         self._explain = explain
         self._names = _LOOPBACK | {name.lower() for name in names}
@@ -127,12 +153,16 @@ class Page:
             return text(refusal, 403)
         if request.path == "/explain":
             return self._explained(request)
+        if request.path == "/why":
+            return await self._why_waits(request)
         if request.method not in ("GET", "HEAD"):
             return text("only GET here", 405)
         if request.path == "/events":
             return Stream(self._events(), "text/event-stream")
         if request.path == "/state":
             return Response(_object(self._board.parts()))
+        if request.path == "/metrics":
+            return _metrics(self._board)
         if request.path == "/mosaics":
             names = request.query.get("nodes", "").split(",")
             return Response(_object(self._board.mosaics(names[:_MOST_MOSAICS])))
@@ -169,6 +199,19 @@ class Page:
             return text("this is no UTF-8 text", 400)
         except InvalidInput as error:
             return text(str(error), 400)
+
+    async def _why_waits(self, request: Request) -> Response:
+        """`tessera why`; the cluster is read, so that only the page itself may ask: browsers say where a POST comes from."""
+        if request.method != "POST":
+            return text("POST here, with ?namespace=…&pod=…", 405)
+        namespace, pod = request.query.get("namespace", ""), request.query.get("pod", "")
+        if self._why is None or not namespace or not pod:
+            return text("say which pod: ?namespace=…&pod=…", 400)
+        try:
+            async with self._asking:
+                return text(await self._why(namespace, pod))
+        except TesseraError as error:
+            return text(str(error), 502)
 
 
 def _from_elsewhere(request: Request, names: Collection[str]) -> str | None:

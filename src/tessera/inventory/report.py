@@ -1,13 +1,13 @@
 """What `tessera capacity` has to say, added up."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from tessera.core.devices.capacity import NodeUse, PodUse, Usages, total
+from tessera.core.devices.capacity import NodeUse, PodUse, Usages, in_order, total
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
-from tessera.core.kubernetes.quantity import Format, Quantity
+from tessera.core.kubernetes.quantity import ZERO, Format, Quantity
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.fragmentation import CardUse, Room, packed, rooms
 from tessera.inventory.inventory import Inventory
@@ -34,10 +34,29 @@ class Report:
     asked: Mapping[str, Quantity]
     rooms: Mapping[MigProfile, Room]
     pods: Sequence[PodUse] | None  # None: not asked for
+    namespaces: Mapping[str, Mapping[str, "Share"]] | None = None  # None: not asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What the pods of a namespace have to do with a resource now."""
+
+    holds: Quantity = ZERO
+    waits: Quantity = ZERO  # for a node
+
+    @property
+    def asked(self) -> Quantity:
+        """Both together, as it was admitted."""
+        return self.holds + self.waits
 
 
 def report_of(
-    inventory: Inventory, shown: Callable[[str], bool], *, with_pods: bool, with_rooms: bool
+    inventory: Inventory,
+    shown: Callable[[str], bool],
+    *,
+    with_pods: bool,
+    with_rooms: bool,
+    with_namespaces: bool = False,
 ) -> Report:
     """Add everything up; more may have been counted than is to be shown."""
     nodes = [
@@ -56,7 +75,21 @@ def report_of(
         _some(inventory.capacity.asked, shown),
         rooms(_cards(inventory)) if with_rooms else {},
         _pods(inventory, shown) if with_pods else None,
+        _namespaces(_pods(inventory, shown)) if with_namespaces else None,
     )
+
+
+def _namespaces(uses: Iterable[PodUse]) -> dict[str, dict[str, Share]]:
+    """What namespaces hold and wait for, by name and resource."""
+    found: dict[str, dict[str, Share]] = {}
+    for use in sorted(uses, key=lambda one: one.namespace):
+        of = found.setdefault(use.namespace, {})
+        for resource, one in use.amounts.items():
+            share = of.get(resource, Share())
+            of[resource] = (
+                Share(share.holds + one, share.waits) if use.node else Share(share.holds, share.waits + one)
+            )
+    return {namespace: in_order(of) for namespace, of in found.items()}
 
 
 def _some(resources: Mapping[str, T], shown: Callable[[str], bool]) -> dict[str, T]:

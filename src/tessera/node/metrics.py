@@ -26,6 +26,7 @@ class Metrics:
         self._layout: dict[tuple[str, ...], int] = {}
         self._layout_since: float | None = None
         self._room: dict[tuple[str, ...], int] = {}
+        self.events: Mapping[tuple[str, ...], int] = {}  # on the node, by what became of them
 
     def devices(self, devices: Iterable[Device], resources: Iterable[str]) -> None:
         """Count what there is; resources that have gone count zero."""
@@ -86,6 +87,13 @@ class Metrics:
             "How many more devices of a profile there could be, were nothing else asked for.",
             ("profile", "how"),
             self._room,
+        )
+        yield labelled(
+            f"{_PREFIX}_events_total",
+            "counter",
+            "Events on the node: written, or dropped (limited, full, failed).",
+            ("result",),
+            self.events,
         )
         yield gauge(
             f"{_PREFIX}_layout_age_seconds",

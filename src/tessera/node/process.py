@@ -5,10 +5,12 @@ from typing import Final
 
 from tessera.core.errors import InvalidInput
 from tessera.core.planning.fragmentation import rooms
+from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.node.assembly import NodeSources, Settings
 from tessera.node.cdi import CdiDirectory
 from tessera.node.deviceplugin.plugin import NotPublished, Plugin
+from tessera.node.events import COMPONENT, NodeNews
 from tessera.node.holders import Holders
 from tessera.node.metrics import Metrics
 from tessera.node.sources.simulated.source import SimulatedSource
@@ -32,6 +34,10 @@ class NodePlugin:
         self._settings = settings
         sources = NodeSources(configuration, settings, self.metrics, client)
         self._simulated = sources.simulated
+        self._news = NodeNews(settings.node)
+        self._recorder = Recorder(client, COMPONENT, instance=settings.node) if client else None
+        if self._recorder is not None:
+            self.metrics.events = self._recorder.counts
         self.plugin = Plugin(
             sources=sources.all,
             kubelet_dir=settings.kubelet_dir,
@@ -49,18 +55,23 @@ class NodePlugin:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.plugin.run())
             tasks.create_task(self._look())
+            if self._recorder is not None:
+                tasks.create_task(self._recorder.run())
             if self._simulated is not None:
                 tasks.create_task(self._simulated.run())
                 tasks.create_task(self._measure(self._simulated))
 
     async def _look(self) -> None:
         async for result in self.plugin.looks():
-            if self._simulated is None:
-                continue
-            if isinstance(result, NotPublished):
-                self._simulated.not_settled(result.reason)
-            else:
-                self._simulated.settled(result)
+            if self._simulated is not None:
+                if isinstance(result, NotPublished):
+                    self._simulated.not_settled(result.reason)
+                else:
+                    self._simulated.settled(result)
+            if self._recorder is not None:
+                outcome = self._simulated.outcome if self._simulated else None
+                for event in self._news.of(self.plugin.devices, outcome):
+                    self._recorder.record(event)
 
     async def _measure(self, simulated: SimulatedSource) -> None:
         """Keep the metric of fragmentation right: what the cards could still hold, given what pods hold of them."""

@@ -264,7 +264,7 @@ def _configuration() -> dict[str, object]:
                 "failurePolicy": "Fail",
                 "matchPolicy": "Equivalent",
                 "reinvocationPolicy": "IfNeeded",
-                "sideEffects": "None",
+                "sideEffects": "NoneOnDryRun",
                 "timeoutSeconds": 10,
             }
         ],

@@ -217,7 +217,9 @@ class Endpoint:
         missing: Callable[[], str | None],  # what keeps the view from being complete
         metrics: Metrics,
         log: Log,
+        tell: Callable[[Request, Verdict], None] | None = None,  # of fallbacks and rejections; never waits
     ) -> None:
+        self._tell = tell
         self._admission = admission
         self._missing: Callable[[], str | None] | None = missing
         self._metrics = metrics
@@ -284,6 +286,8 @@ class Endpoint:
         tally.injected += verdict.injected
         if verdict.rejected is not None:
             tally.rejections.add(verdict.rejected)
+        if self._tell is not None and (verdict.replaced or verdict.rejected is not None):
+            self._tell(request, verdict)
         if request.pod is not None:
             self._log.admission(
                 verdict.level, request.uid, request.namespace, request.name, spent // 1000, verdict.record

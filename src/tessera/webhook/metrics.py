@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from tessera.core.admission.decision import REJECTIONS, Decision, Reject, Rewrite
+from tessera.kube.events.recorder import Recorder
 from tessera.kube.watch.file_view import FileView
 from tessera.kube.watch.view import LiveView
 from tessera.serving.logs import Log
@@ -248,6 +249,18 @@ def view_metrics(view: LiveView | FileView) -> Iterable[Family]:
         "Failures to list or watch, by kind.",
         ["resource", "kind"],
         {(one.resource.name, kind): n for one in followed for kind, n in one.health.errors.items()},
+    )
+
+
+def event_metrics(recorder: Recorder) -> Iterable[Family]:
+    """The Events on pods' owners."""
+    yield labelled(
+        "gpu_webhook_events_total",
+        "counter",
+        "Events on pods' owners: written, or dropped since an object has had too many (limited), too many wait (full), "
+        "or the API server did not take them (failed).",
+        ["result"],
+        recorder.counts,
     )
 
 

@@ -3,7 +3,8 @@
 import asyncio
 import gc
 import signal
-from collections.abc import Coroutine, Iterable
+import socket
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -16,9 +17,11 @@ from tessera.core.errors import InvalidInput
 from tessera.kube.access.choice import find_cluster
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import InvalidKubeconfig
+from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.file_view import FileView
 from tessera.kube.watch.view import LiveView
+from tessera.protocol.admission.review import Request
 from tessera.protocol.configuration import webhook as config
 from tessera.serving.address import Address
 from tessera.serving.ending import on_signals
@@ -30,12 +33,14 @@ from tessera.webhook.certificates.rotation import Policy as CertificatePolicy
 from tessera.webhook.certificates.served import ServedCertificate
 from tessera.webhook.certificates.signer import Signer, run_program
 from tessera.webhook.certificates.store import KubeStore
-from tessera.webhook.endpoint import Admission, Endpoint
+from tessera.webhook.endpoint import Admission, Endpoint, Verdict
+from tessera.webhook.events import COMPONENT, OwnerEvents
 from tessera.webhook.health import Health
 from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import Limits, Route
 from tessera.webhook.metrics import (
     Metrics,
+    event_metrics,
     log_metrics,
     memory_metrics,
     reload_metrics,
@@ -99,7 +104,7 @@ class Webhook:
             parts.push_async_callback(self._end_tasks)
             view = self._view(client)
             admission = Admission(view.offers, Policy())
-            endpoint = Endpoint(admission, view.missing, self._metrics, self._log)
+            endpoint = Endpoint(admission, view.missing, self._metrics, self._log, self._events(client))
             self._configure(endpoint)
             self._health.require("shutdown", lambda: "ending" if self._stopping.is_set() else None)
             self._health.require("cluster", view.missing)
@@ -146,6 +151,15 @@ class Webhook:
         if self._settings.nodes or client is None:
             return FileView(self._settings.nodes)
         return LiveView(client)
+
+    def _events(self, client: Client | None) -> Callable[[Request, Verdict], None] | None:
+        """Who tells a pod's owner what became of the pod; without a cluster there is nobody to tell."""
+        if client is None:
+            return None
+        recorder = Recorder(client, COMPONENT, instance=socket.gethostname())
+        self._metrics.add_source(lambda: event_metrics(recorder))
+        self._start(recorder.run())
+        return OwnerEvents(recorder).tell
 
     def _configure(self, endpoint: Endpoint) -> None:
         path = self._settings.config

@@ -85,6 +85,13 @@ def resource_named(text: str, where: str) -> str:
 )
 @click.option("--pods", is_flag=True, help="Also the pods that hold these resources or wait for them.")
 @click.option(
+    "--by",
+    type=click.Choice(["node", "namespace"]),
+    default="node",
+    show_default=True,
+    help="By node: what each has. By namespace: what its pods ask for, hold and wait for now.",
+)
+@click.option(
     "-n",
     "--namespace",
     metavar="NAME",
@@ -126,6 +133,7 @@ def command(
     everything: bool,
     selector: str,
     pods: bool,
+    by: str,
     namespace: str | None,
     all_namespaces: bool,
     sources: tuple[str, ...],
@@ -148,6 +156,7 @@ def command(
     tessera capacity --sort-by available --no-headers
     tessera capacity -o jsonpath='{range .nodes[*]}{.name}{"\\t"}{.state}{"\\n"}{end}'
     tessera capacity -l pool=training --pods
+    tessera capacity --by namespace
     tessera capacity --fail-below 2g.20gb=4 -o json
     kubectl get nodes,pods -A -o json | tessera capacity --from -
 
@@ -160,8 +169,8 @@ def command(
         raise click.UsageError("--from reads files: it does not go with --kubeconfig, --context or --as")
     if namespace and all_namespaces:
         raise click.UsageError("-n and -A: say one of them")
-    if namespace and not pods:
-        raise click.UsageError("-n says whose pods to list: it goes with --pods")
+    by_namespace = by == "namespace"
+    _check_whose(namespace, pods=pods, by_namespace=by_namespace, output=output)
     if everything and sort_by in AMOUNTS:
         raise click.UsageError(
             f"--sort-by {sort_by} does not go with --all: bytes and devices do not compare"
@@ -177,13 +186,15 @@ def command(
         keep=cache(lambda resource: shown(resource) or is_any_gpu(resource) or resource in watched),
         selector=LabelSelector.parse(selector),
         names=frozenset(nodes),
-        holds=lambda use: pods and namespace in (None, use.namespace),
+        holds=lambda use: (pods or by_namespace) and namespace in (None, use.namespace),
     )
 
     with_rooms = output.is_document or output.form == "wide"
 
     def report() -> Report:
-        found = report_of(inventory, shown, with_pods=pods, with_rooms=with_rooms)
+        found = report_of(
+            inventory, shown, with_pods=pods, with_rooms=with_rooms, with_namespaces=by_namespace
+        )
         return in_order_of(sort_by, found) if sort_by else found
 
     if watch:
@@ -201,6 +212,13 @@ def command(
     elif pods and not found.pods:
         click.echo(_no_pods(namespace, "anything" if everything else _what(wanted)), err=True)
     return _below(inventory, least)
+
+
+def _check_whose(namespace: str | None, *, pods: bool, by_namespace: bool, output: Output) -> None:
+    if by_namespace and (pods or output.form in ("wide", "name")):
+        raise click.UsageError("--by namespace goes neither with --pods nor with -o wide or name")
+    if namespace and not pods and not by_namespace:
+        raise click.UsageError("-n says whose pods to list: it goes with --pods or --by namespace")
 
 
 def _shown(wanted: frozenset[str], *, everything: bool) -> Callable[[str], bool]:

@@ -2,13 +2,13 @@
 
 import csv
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any, Final, Protocol
 
 from tessera.core.devices.capacity import PodUse, Usage, Usages, in_order
 from tessera.core.kubernetes.quantity import ZERO
-from tessera.inventory.report import Report, amount, pod_state, state_of
+from tessera.inventory.report import Report, Share, amount, pod_state, state_of
 from tessera.protocol.mig.documents import CONFIG_STATE
 
 
@@ -42,6 +42,18 @@ def document(report: Report) -> dict[str, Any]:
             str(profile): {"free": room.free, "beside": room.beside, "recut": room.recut, "lost": room.lost}
             for profile, room in report.rooms.items()
         }
+    if report.namespaces is not None:
+        whole["namespaces"] = {
+            namespace: {
+                resource: {
+                    "asked": amount(one.asked),
+                    "holds": amount(one.holds),
+                    "waits": amount(one.waits),
+                }
+                for resource, one in shares.items()
+            }
+            for namespace, shares in report.namespaces.items()
+        }
     if report.pods is not None:
         whole["pods"] = [
             {
@@ -70,7 +82,13 @@ def _usage(usage: Usage) -> dict[str, str]:
 
 def csv_lines(report: Report, *, headers: bool = True) -> list[str]:
     """A line for each node and resource, or for each pod and resource; amounts are plain numbers."""
-    heading, *rows = _pod_rows(report.pods) if report.pods is not None else _node_rows(report)
+    heading, *rows = (
+        _namespace_rows(report.namespaces)
+        if report.namespaces is not None
+        else _pod_rows(report.pods)
+        if report.pods is not None
+        else _node_rows(report)
+    )
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([heading, *rows] if headers else rows)
     return text.getvalue().splitlines()
@@ -81,6 +99,13 @@ def _pod_rows(uses: Iterable[PodUse]) -> Iterator[tuple[str, ...]]:
     for use in uses:
         for resource, one in in_order(use.amounts).items():
             yield (use.namespace, use.name, use.node, resource, _plain(one.value), pod_state(use))
+
+
+def _namespace_rows(namespaces: Mapping[str, Mapping[str, Share]]) -> Iterator[tuple[str, ...]]:
+    yield ("namespace", "resource", "asked", "holds", "waits")
+    for namespace, shares in namespaces.items():
+        for resource, one in shares.items():
+            yield (namespace, resource, *(_plain(of.value) for of in (one.asked, one.holds, one.waits)))
 
 
 def _node_rows(report: Report) -> Iterator[tuple[str, ...]]:

@@ -8,7 +8,7 @@ from tessera.core.devices.capacity import PodUse, Usage, in_order
 from tessera.core.kubernetes.quantity import ZERO
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.fragmentation import Room
-from tessera.inventory.report import Report, amount, pod_state, state_of
+from tessera.inventory.report import Report, Share, amount, pod_state, state_of
 from tessera.protocol.mig.documents import CONFIG_STATE
 
 Row = tuple[str, ...]
@@ -25,6 +25,8 @@ class Table:
 
 def tables(report: Report, *, wide: bool) -> list[Table]:
     """Nodes, their sum, pods if they are asked for, room for more if there are layouts; some may be empty."""
+    if report.namespaces is not None:
+        return [_namespace_table(report.namespaces), _total_table(report)]
     found = [_node_table(report, wide=wide), _total_table(report)]
     if report.pods is not None:
         found.append(_pod_table(report.pods))
@@ -62,6 +64,15 @@ def _total_table(report: Report) -> Table:
         if usage or asked:
             rows.append(("all", resource, *_numbers(usage), amount(asked)))
     return Table(("TOTAL", "RESOURCE", "ALLOCATABLE", "ALLOCATED", "AVAILABLE", "ASKED FOR"), rows, keys=2)
+
+
+def _namespace_table(namespaces: Mapping[str, Mapping[str, Share]]) -> Table:
+    rows = [
+        (namespace, resource, amount(one.asked), amount(one.holds), amount(one.waits))
+        for namespace, shares in namespaces.items()
+        for resource, one in shares.items()
+    ]
+    return Table(("NAMESPACE", "RESOURCE", "ASKED FOR", "HOLDS", "WAITS FOR"), rows, 2)
 
 
 def _pod_table(uses: Sequence[PodUse]) -> Table:

@@ -95,6 +95,19 @@ def namespaces(ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     return _in_cluster(ctx, "/api/v1/namespaces", incomplete)
 
 
+def pods_and_workloads(ctx: click.Context, _param: click.Parameter, incomplete: str) -> _Items:
+    """Complete a pod, or a kind that makes pods and then its name, of the namespace that the other options name."""
+    from tessera.inventory.why.gather import KINDS, collection
+
+    kind, slash, name = incomplete.rpartition("/")
+    namespace = ctx.params.get("namespace") or "default"
+    if slash:
+        path = collection(kind, namespace)
+        return [CompletionItem(f"{kind}/{one.value}") for one in _in_cluster(ctx, path, name)] if path else []
+    kinds = [CompletionItem(f"{kind}/") for kind in KINDS if incomplete and kind.startswith(incomplete)]
+    return [*_in_cluster(ctx, collection("pod", namespace), incomplete), *kinds]
+
+
 def _starting(known: Iterable[str], incomplete: str) -> _Items:
     return [CompletionItem(name) for name in known if name.lower().startswith(incomplete.lower())]
 

@@ -9,6 +9,7 @@ import click
 from tessera.cli.admit.page import explainer
 from tessera.cli.common.terminal import Style
 from tessera.cli.demo.command import Pace, tell_all
+from tessera.cli.why import explained
 from tessera.dashboard.admissions import Admission
 from tessera.dashboard.board import Board
 from tessera.dashboard.server import HOST, serve_page
@@ -44,6 +45,7 @@ async def serve_demo(stories: list[Story], pace: Pace, port: int, own: dict[str,
             explainer(cluster.view.offers, configuration.policy),
             Address(HOST, port),
             denials=False,
+            why=explained(client, configuration.policy),
         ) as url,
     ):
         click.echo(f"{style.bold(url)}  shows the cluster\n", color=style.enabled)

@@ -1,6 +1,7 @@
 // What waits, what was decided, what layouts did.
 
 import { arrow, byId, make, moment } from "./dom.js";
+import { answer } from "./why.js";
 
 const CALM = 2000; // milliseconds: in a list where news come faster, marking them would be a flicker
 const seen = new Map(); // list → what it showed before, and when
@@ -18,12 +19,20 @@ function drawLog(id, rows, item) {
   seen.set(id, { before: new Set(keys), at: performance.now() });
 }
 
-const entry = (kind, when, who, what, ...why) => make("li", { classes: [kind] }, moment(when), make("span", { classes: ["who"], text: who }), " ",
+const name = (who) => make("span", { classes: ["who"], text: who });
+const entry = (kind, when, who, what, ...why) => make("li", { classes: [kind] }, moment(when), typeof who === "string" ? name(who) : who, " ",
   make("span", { classes: ["arrow"], text: what }), ...why.filter(Boolean).map((text) => make("span", { classes: ["why"], text })));
+
+// a pod that waits opens the answer to why
+function asking({ namespace, pod }) {
+  const button = make("button", { type: "button", classes: ["who"], text: `${namespace}/${pod}`, title: "Why does it wait?" });
+  button.addEventListener("click", () => answer(namespace, pod));
+  return button;
+}
 
 export function drawPending({ count, longest }) {
   byId("pending-count").textContent = count > longest.length ? `${count}, the ${longest.length} that wait longest` : count || "";
-  drawLog("pending", longest, (row) => entry("pending", row.since, `${row.namespace}/${row.pod}`,
+  drawLog("pending", longest, (row) => entry("pending", row.since, asking(row),
     row.asks + (row.record ? `  (${arrow(row.record)})` : ""), row.why || "waiting for the scheduler"));
 }
 

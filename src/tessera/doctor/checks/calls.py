@@ -81,7 +81,12 @@ def selection(seen: Evidence) -> Iterator[Finding]:
     for webhook in seen.webhooks:
         yield from _rules(webhook, seen)
         yield from _conditions(webhook, seen)
-        if webhook.side_effects not in ("None", "NoneOnDryRun"):
+        if webhook.side_effects == "None":
+            yield warning(
+                f"{webhook.name}: sideEffects is None, but it writes Events; NoneOnDryRun is what holds",
+                seen.names.upgrade,
+            )
+        elif webhook.side_effects != "NoneOnDryRun":
             yield problem(f"{webhook.name}: sideEffects is {webhook.side_effects}: every dry run is refused")
         if webhook.reinvocation_policy != "IfNeeded":
             yield warning(

@@ -50,6 +50,7 @@ class _RequestIn(msgspec.Struct, gc=False):
     operation: str = ""
     subResource: str | None = None  # noqa: N815
     object: PodIn | None = None
+    dryRun: bool | None = None  # noqa: N815
 
 
 class _ReviewIn(msgspec.Struct, gc=False):
@@ -65,6 +66,7 @@ class _RawRequestIn(msgspec.Struct, gc=False):
     operation: str = ""
     subResource: str | None = None  # noqa: N815
     object: msgspec.Raw = ABSENT
+    dryRun: bool | None = None  # noqa: N815
 
 
 class _RawReviewIn(msgspec.Struct, gc=False):
@@ -82,6 +84,20 @@ _NO_META: Final = PodMetaIn()
 _NO_SPEC: Final = PodSpecIn()
 
 
+class Owner(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """What a pod belongs to."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+_owners_of: Final = decoder(list[Owner])
+_MOST_OWNERS: Final = 64 * 1024  # bytes: some hundred owners; a pod has one
+
+
 class Request(msgspec.Struct, frozen=True, gc=False):
     """A review's request; `pod` is None when there is no new pod to decide about.
 
@@ -93,6 +109,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     namespace: str
     pod: PodIn | None
     size: int = 0  # bytes of the whole review
+    dry_run: bool = False
 
     @property
     def name(self) -> str:
@@ -118,6 +135,17 @@ class Request(msgspec.Struct, frozen=True, gc=False):
             *map(has.get, annotations),
             _encode(spec),
         )
+
+    def owner(self) -> Owner | None:
+        """The controller that makes the pod, or else its first owner; None where it has none that can be read."""
+        raw = ((self.pod and self.pod.metadata) or _NO_META).ownerReferences
+        if memoryview(raw).nbytes > _MOST_OWNERS:
+            return None
+        try:
+            owners = _owners_of(raw) if present(raw) else []
+        except InvalidInput:  # the API server will say what is wrong with it
+            return None
+        return next((one for one in owners if one.controller), owners[0] if owners else None)
 
     def read(self) -> Pod:
         """The pod as decisions see it."""
@@ -163,7 +191,8 @@ def decode(body: bytes) -> Request:
     )
     pod = (_UNREAD if unread else request.object) if new_pod else None
     metadata = (pod.metadata if pod else None) or _NO_META
-    return Request(request.uid, request.namespace or metadata.namespace or "", pod, size)
+    namespace = request.namespace or metadata.namespace or ""
+    return Request(request.uid, namespace, pod, size, bool(request.dryRun))
 
 
 def patchable_of(request: Request) -> Any:

@@ -22,12 +22,13 @@ class ContainerIn(msgspec.Struct, gc=False):
 
 
 class PodMetaIn(msgspec.Struct, gc=False):
-    """A pod's metadata; its annotations unread."""
+    """A pod's metadata; its annotations and owners unread."""
 
     name: str | None = None
     generateName: str | None = None  # noqa: N815
     namespace: str | None = None
     annotations: msgspec.Raw = ABSENT
+    ownerReferences: msgspec.Raw = ABSENT  # noqa: N815
 
 
 class PodSpecIn(msgspec.Struct, gc=False, omit_defaults=True):

@@ -86,6 +86,11 @@ class SimulatedSource:
         self._there: _There | None = None  # None: nothing yet
         self._reported: tuple[Decided, Outcome, _There | None] | None = None
 
+    @property
+    def outcome(self) -> Outcome | None:
+        """What became of the layout; None: nothing is known yet."""
+        return self._outcome
+
     async def run(self) -> None:
         """Follow the node and write reports to it until cancelled; without a cluster there is nothing to do."""
         if self._link is not None:

@@ -1,0 +1,113 @@
+"""What namespaces asked for, got, and left idle, in device-seconds, for as long as this server watched. Nothing is estimated.
+
+Asked is what pods asked for before fallback, with a node or without; got is what pods with a node hold; idle is the part of it
+that pods hold without running: they start, or end. Time in which the API server was not heard counts for nothing.
+"""
+
+from collections.abc import Callable, Hashable, Iterator
+from typing import Final, NamedTuple
+
+from tessera.core.devices.capacity import PodUse
+from tessera.core.planning.demand import first_wishes
+from tessera.serving.metrics import Family, counter, gauge, labelled
+
+_MOST_SERIES: Final = (
+    10_000  # some 3,000 namespaces; about 300 bytes each. Further namespaces are counted together
+)
+_OTHER: Final = "other"
+
+
+class _Series(NamedTuple):
+    namespace: str
+    resource: str
+    kind: str
+
+
+class _Sum:
+    """What grows at a rate: brought up to date only when the rate changes, or is asked about."""
+
+    __slots__ = ("at", "rate", "total")
+
+    def __init__(self, at: float) -> None:
+        self.at, self.rate, self.total = at, 0, 0.0
+
+    def change(self, by: int, at: float) -> None:
+        self.total, self.at, self.rate = self.until(at), at, self.rate + by
+
+    def until(self, at: float) -> float:
+        return self.total + self.rate * (at - self.at)
+
+
+class NamespaceUse:
+    """Adds up, pod by pod; `clock` is seconds that only ever grow, `since` when that began (Unix time)."""
+
+    def __init__(self, clock: Callable[[], float], since: float) -> None:
+        self._clock = clock
+        self._since = since
+        self._watched = 0.0  # seconds, until the last pause
+        self._resumed: float | None = None  # by the clock; None: not watching
+        self._sums: dict[_Series, _Sum] = {}
+        self._pods: dict[Hashable, list[tuple[_Series, int]]] = {}
+
+    def watching(self, *, now: bool) -> None:
+        """From now on what is known is how things are, or it is not."""
+        if now and self._resumed is None:
+            self._resumed = self._clock()
+        elif not now and self._resumed is not None:
+            self._watched, self._resumed = self._now(), None
+
+    def put(self, key: Hashable, use: PodUse, *, runs: bool) -> None:
+        """A pod is there, or is another now."""
+        self.remove(key)
+        wished, found = first_wishes(use.record), list[tuple[_Series, int]]()
+        for resource, quantity in use.amounts.items():
+            amount = int(quantity.value)
+            asked = wished[resource].resource if resource in wished else resource
+            found.append((self._series(use.namespace, asked, "asked"), amount))
+            if use.node:
+                found.append((self._series(use.namespace, resource, "got"), amount))
+                if use.ending or not runs:
+                    found.append((self._series(use.namespace, resource, "idle"), amount))
+        if found:
+            self._pods[key] = found
+        self._change(found, 1)
+
+    def remove(self, key: Hashable) -> None:
+        """A pod is gone."""
+        self._change(self._pods.pop(key, []), -1)
+
+    def metrics(self) -> Iterator[Family]:
+        """The counters, and since when they count."""
+        now = self._now()
+        yield labelled(
+            "tessera_namespace_device_seconds_total",
+            "counter",
+            "Devices by time: asked for (before fallback), got, and idle (got by pods that do not run: they start or end).",
+            ("namespace", "resource", "kind"),
+            {tuple(series): round(one.until(now), 3) for series, one in self._sums.items()},
+        )
+        yield counter(
+            "tessera_namespace_watched_seconds_total",
+            "Time in which the cluster was watched; nothing else counts.",
+            round(now, 3),
+        )
+        yield gauge(
+            "tessera_namespace_watched_since_timestamp_seconds",
+            "When counting began, Unix time.",
+            self._since,
+        )
+
+    def _series(self, namespace: str, resource: str, kind: str) -> _Series:
+        series = _Series(namespace, resource, kind)
+        if series in self._sums or len(self._sums) < _MOST_SERIES:
+            return series
+        return _Series(_OTHER, resource, kind)
+
+    def _change(self, found: list[tuple[_Series, int]], sign: int) -> None:
+        now = self._now()
+        for series, amount in found:
+            self._sums.setdefault(series, _Sum(now)).change(sign * amount, now)
+
+    def _now(self) -> float:
+        """Seconds of watching so far."""
+        return self._watched + (self._clock() - self._resumed if self._resumed is not None else 0.0)

@@ -1,0 +1,164 @@
+"""Which events are written, and how: the rules of client-go (`tools/record/events_cache.go`), without its caches of objects.
+
+The same event again is counted in the one that was written. Events that differ in their message alone are told one by one
+up to ten in ten minutes, then in one that says so. And an object gets 25 writes at once, then one every five minutes: what is
+beyond that is not written, and what was not written is in the count of the next. Memory is bounded: what was not heard of for the
+longest time is forgotten, and begins anew.
+"""
+
+import secrets
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from typing import Final, Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+# client-go's defaults
+_BURST: Final = 25.0
+_SECONDS_PER_TOKEN: Final = 300.0
+_MOST_SIMILAR: Final = 10
+_SIMILAR_SECONDS: Final = 600.0
+_COMBINED: Final = "(combined from similar events): "
+_MOST_REMEMBERED: Final = (
+    1024  # of objects, and of events; client-go has 4096. Some 300 bytes each: under 1 MiB together
+)
+_LONGEST_MESSAGE: Final = 1024  # bytes: the API server refuses longer notes in events.k8s.io
+_LONGEST_NAME: Final = 253 - 1 - 16  # a name has 253 characters at most, and a part of its own behind a dot
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """The object that an event is about."""
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str = ""  # empty: it has none
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened."""
+
+    about: About
+    reason: str  # one word in CamelCase
+    message: str
+    type: str = "Normal"  # or Warning
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An event as it is to be written: anew, or as one more of the one of this name."""
+
+    event: Event
+    name: str
+    count: int
+    first: float  # Unix time
+    last: float
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing of that name was written yet."""
+        return self.count == 1
+
+
+class Correlator:
+    """Remembers what was told lately."""
+
+    def __init__(self, token: Callable[[], str] = lambda: secrets.token_hex(8)) -> None:
+        self._token = token
+        self._buckets: _Lately[About, tuple[float, float]] = _Lately()  # tokens, and when they were counted
+        self._similar: _Lately[Hashable, tuple[float, dict[int, None]]] = _Lately()
+        self._written: _Lately[Hashable, Written] = _Lately()
+
+    def correlate(self, event: Event, now: float) -> Written | None:
+        """What to write about one more event; None: nothing now."""
+        event = replace(event, message=_cut(event.message, _LONGEST_MESSAGE))
+        group = (event.about, event.type, event.reason)
+        key: Hashable = (group, hash(event.message))
+        if self._are_many(group, hash(event.message), now):
+            key = group
+            event = replace(event, message=_cut(_COMBINED + event.message, _LONGEST_MESSAGE))
+        known = self._written.get(key)
+        if known is None:
+            name = f"{event.about.name[:_LONGEST_NAME]}.{self._token()}"
+            written = Written(event, name, 1, now, now)
+        else:
+            written = replace(known, event=event, count=known.count + 1, last=now)
+        if self._take(event.about, now):
+            self._written.put(key, written)
+            return written
+        if known is not None:  # counted, for the next time; one that was never written cannot be counted up
+            self._written.put(key, written)
+        return None
+
+    def forget(self, written: Written) -> Written:
+        """The event is not there any more (they live for an hour) or was never made: begin a new one."""
+        again = replace(
+            written, count=1, first=written.last, name=f"{written.name.rpartition('.')[0]}.{self._token()}"
+        )
+        for key, known in self._written.items():
+            if known.name == written.name:
+                self._written.put(key, again)
+                break
+        return again
+
+    def lost(self, written: Written) -> None:
+        """It could not be written at all."""
+        for key, known in self._written.items():
+            if known.name == written.name and written.is_new:
+                self._written.drop(key)
+                break
+
+    def _are_many(self, group: Hashable, message: int, now: float) -> bool:
+        """Whether so many messages of one kind came lately that they are told together."""
+        last, messages = self._similar.get(group) or (now, {})
+        if now - last > _SIMILAR_SECONDS:
+            messages = {}
+        messages[message] = None
+        many = len(messages) >= _MOST_SIMILAR
+        if many:
+            del messages[next(iter(messages))]
+        self._similar.put(group, (now, messages))
+        return many
+
+    def _take(self, about: About, now: float) -> bool:
+        """A token of the object's, if it has one left."""
+        tokens, since = self._buckets.get(about) or (_BURST, now)
+        tokens = min(_BURST, tokens + (now - since) / _SECONDS_PER_TOKEN)
+        enough = tokens >= 1.0
+        self._buckets.put(about, (tokens - 1.0 if enough else tokens, now))
+        return enough
+
+
+class _Lately(Generic[K, V]):
+    """A map that forgets what was not touched for the longest time."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[K, V] = {}
+
+    def get(self, key: K) -> V | None:
+        return self._known.get(key)
+
+    def put(self, key: K, value: V) -> None:
+        self._known.pop(key, None)
+        self._known[key] = value
+        if len(self._known) > _MOST_REMEMBERED:
+            del self._known[next(iter(self._known))]
+
+    def drop(self, key: K) -> None:
+        self._known.pop(key, None)
+
+    def items(self) -> list[tuple[K, V]]:
+        return list(self._known.items())
+
+
+def _cut(text: str, most: int) -> str:
+    """A text of so many bytes at most; `…` where more followed."""
+    if len(text.encode()) <= most:
+        return text
+    return text.encode()[: most - 3].decode(errors="ignore") + "…"

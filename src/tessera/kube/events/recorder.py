@@ -1,0 +1,122 @@
+"""Writes events beside everything else: a queue that never blocks, and one task that empties it."""
+
+import asyncio
+import logging
+from collections import deque
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, get_args
+
+from tessera.kube.clock import SYSTEM_CLOCK, Clock
+from tessera.kube.errors import ApiError, KubeError
+from tessera.kube.events.correlator import Correlator, Event, Written
+from tessera.kube.rest.client import Client
+from tessera.kube.rest.paths import path_of
+
+log = logging.getLogger(__name__)
+
+Result = Literal["written", "limited", "full", "failed"]
+RESULTS: Final[tuple[str, ...]] = get_args(Result)
+
+_MOST_WAITING: Final = 1000  # events; each about 1 KiB at most
+_SECONDS: Final = 10.0  # for one write; an API server that is busy for longer has better things to do
+# Events about what has no namespace live in this one, as the kubelet's do: `kubectl describe node` looks everywhere.
+_CLUSTER_NAMESPACE: Final = "default"
+
+
+class Recorder:
+    """Events of one component; what became of them is in `counts`."""
+
+    def __init__(
+        self, client: Client, component: str, *, instance: str = "", clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self.counts: dict[tuple[str, ...], int] = {(result,): 0 for result in RESULTS}
+        self._client = client
+        self._component = component
+        self._instance = instance
+        self._clock = clock
+        self._correlator = Correlator()
+        self._waiting: deque[Event] = deque()
+        self._news = asyncio.Event()
+        self._complaint = ""
+
+    def record(self, event: Event) -> None:
+        """Write this when there is time; it is dropped when too many wait. Never blocks, never raises."""
+        if len(self._waiting) >= _MOST_WAITING:
+            self._count("full")
+            return
+        self._waiting.append(event)
+        self._news.set()
+
+    async def run(self) -> None:
+        """Write until cancelled; what waits then is lost."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self._waiting:
+                await self._write(self._waiting.popleft())
+                await asyncio.sleep(0)  # what is limited is not written and would keep others waiting
+
+    async def _write(self, event: Event) -> None:
+        written = self._correlator.correlate(event, self._clock.wall())
+        if written is None:
+            self._count("limited")
+            return
+        try:
+            async with asyncio.timeout(_SECONDS):
+                await self._send(written)
+        except (KubeError, TimeoutError) as error:
+            self._correlator.lost(written)
+            self._count("failed")
+            if str(error) != self._complaint:  # said once, and again when it is another
+                log.warning("an event could not be written: %s", error)
+            self._complaint = str(error)
+            return
+        self._complaint = ""
+        self._count("written")
+
+    async def _send(self, written: Written) -> None:
+        namespace = written.event.about.namespace or _CLUSTER_NAMESPACE
+        if not written.is_new:
+            path = path_of("v1", "events", namespace=namespace, name=written.name)
+            patch = {
+                "count": written.count,
+                "lastTimestamp": _time(written.last),
+                "message": written.event.message,
+            }
+            try:
+                await self._client.patch(path, patch)
+            except ApiError as error:
+                if not error.is_not_found:
+                    raise
+                written = self._correlator.forget(written)
+            else:
+                return
+        await self._client.create(path_of("v1", "events", namespace=namespace), self._document(written))
+
+    def _document(self, written: Written) -> dict[str, Any]:
+        event, about = written.event, written.event.about
+        involved = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid}
+        namespace = {"namespace": about.namespace} if about.namespace else {}
+        host = {"host": self._instance} if self._instance else {}
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": written.name, "namespace": about.namespace or _CLUSTER_NAMESPACE},
+            "involvedObject": {**involved, **namespace},
+            "type": event.type,
+            "reason": event.reason,
+            "message": event.message,
+            "source": {"component": self._component, **host},
+            "reportingComponent": self._component,
+            "reportingInstance": self._instance,
+            "firstTimestamp": _time(written.first),
+            "lastTimestamp": _time(written.last),
+            "count": written.count,
+        }
+
+    def _count(self, result: Result) -> None:
+        self.counts[(result,)] += 1
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

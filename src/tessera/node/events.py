@@ -1,0 +1,59 @@
+"""What is told about the node, where `kubectl describe node` shows it: a layout that waits or failed, devices that are ill."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from tessera.core.devices.device import Device
+from tessera.kube.events.correlator import About, Event
+from tessera.node.sources.simulated.layout import Outcome, State
+
+COMPONENT: Final = "tessera-device-plugin"
+_MOST_NAMED: Final = 3
+
+
+class NodeNews:
+    """Compares what is with what was told last, and yields an event for each difference."""
+
+    def __init__(self, node: str) -> None:
+        # as the kubelet does it: by name, and the name again in place of the uid
+        self._about = About("v1", "Node", node, uid=node)
+        self._ill: dict[tuple[str, str], str] = {}  # device → its problem
+        self._outcome: Outcome | None = None
+
+    def of(self, devices: Sequence[Device], outcome: Outcome | None) -> Iterator[Event]:
+        """The news, once each."""
+        yield from self._devices(devices)
+        yield from self._layout(outcome)
+
+    def _devices(self, devices: Sequence[Device]) -> Iterator[Event]:
+        ill = {device.key: device.problem for device in devices if device.problem}
+        before, self._ill = self._ill, ill
+        there = {device.key for device in devices}
+        for resource in sorted({resource for resource, _ in (*ill, *before)}):
+            fell = [key for key in ill if key[0] == resource and before.get(key) != ill[key]]
+            well = [key for key in before if key[0] == resource and key not in ill and key in there]
+            if fell:
+                told = "; ".join(f"{key[1]}: {ill[key]}" for key in fell[:_MOST_NAMED])
+                more = f" and {len(fell) - _MOST_NAMED} more" if len(fell) > _MOST_NAMED else ""
+                yield self._event(
+                    "GPUUnhealthy", f"{resource}: {len(fell)} unhealthy: {told}{more}", "Warning"
+                )
+            if well:
+                yield self._event("GPUHealthy", f"{resource}: {len(well)} healthy again")
+
+    def _layout(self, outcome: Outcome | None) -> Iterator[Event]:
+        before, self._outcome = self._outcome, outcome
+        if outcome is None or outcome == before:
+            return
+        match outcome.state:
+            case State.FAILED:
+                yield self._event("MIGLayoutFailed", f"the MIG layout failed: {outcome.reason}", "Warning")
+            case State.PENDING:
+                yield self._event("MIGLayoutPending", f"the MIG layout is pending: {outcome.reason}")
+            case State.SUCCESS if before is not None and before.state is not State.SUCCESS:
+                yield self._event("MIGLayoutApplied", "the MIG layout is in place")
+            case _:
+                return
+
+    def _event(self, reason: str, message: str, kind: str = "Normal") -> Event:
+        return Event(self._about, reason, message, kind)

@@ -1,0 +1,39 @@
+"""What is told about a pod's owner: that its pods get something else, or are rejected. `kubectl describe` shows it there.
+
+A pod that is created by hand has no owner, and no uid to be found by yet: its warning must do.
+"""
+
+from typing import Final
+
+from tessera.kube.events.correlator import About, Event
+from tessera.kube.events.recorder import Recorder
+from tessera.protocol.admission.review import Request
+from tessera.webhook.endpoint import Verdict
+
+COMPONENT: Final = "gpu-webhook"
+
+
+class OwnerEvents:
+    """Tells of verdicts; nothing of a dry run, of which nothing may remain."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def tell(self, request: Request, verdict: Verdict) -> None:
+        """An event for a fallback or a rejection, for a pod that has an owner."""
+        if request.dry_run:
+            return
+        owner = request.owner()
+        if owner is None or not owner.uid:
+            return
+        about = About(owner.api_version, owner.kind, owner.name, request.namespace, owner.uid)
+        would = str(verdict.record["decision"]).startswith("would")  # observe mode: told, and not done
+        reason = verdict.record["reason"]
+        if verdict.rejected is not None:
+            word, text = ("GPUWouldReject", "would be rejected") if would else ("GPURejected", "is rejected")
+            event = Event(about, word, f"a pod {text}: {reason}", "Warning")
+        else:
+            gets = ", ".join(f"{new} in place of {old}" for old, new in verdict.replaced)
+            word, text = ("GPUWouldFallBack", "would get") if would else ("GPUFallback", "gets")
+            event = Event(about, word, f"a pod {text} {gets}: {reason}")
+        self._recorder.record(event)

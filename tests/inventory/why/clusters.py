@@ -1,0 +1,123 @@
+"""Small clusters to ask "why?" about: nodes, pods, workloads and events as documents, on the stand-in API server."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from tessera.core.admission.decision import Policy
+from tessera.inventory.why.diagnosis import Diagnosis, diagnose
+from tessera.inventory.why.gather import Gatherer, parse_target
+from tessera.kube.access.cluster import Cluster, Endpoint
+from tessera.kube.rest.client import Client
+from tessera.simulation.control_plane import kinds
+from tessera.simulation.control_plane.apiserver import ApiServer, Target
+from tessera.simulation.control_plane.kinds import Kind
+from tessera.simulation.control_plane.store import Document, StatusError, Store
+from tessera.solver import highs
+from tests.build import MIG
+from tests.kube.clock import FakeClock
+
+NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
+REPLICA_SETS = Kind("apps/v1", "replicasets", "ReplicaSet")
+QUOTAS = Kind("v1", "resourcequotas", "ResourceQuota")
+_MADE = "2026-11-15T09:00:00Z"
+_MAPPING = "nvidia.com/mig-mapping"
+
+
+def node(name: str, has: dict[str, int], *, capacity: dict[str, int] | None = None, cpu: str = "64", **more: Any) -> Document:  # fmt: skip
+    """A node with MIG devices; `capacity` counts those that are not healthy too."""
+
+    def whole(counts: dict[str, int]) -> dict[str, str]:
+        return {
+            "cpu": cpu,
+            "memory": "256Gi",
+            "pods": "110",
+            **{MIG + key: str(n) for key, n in counts.items()},
+        }
+
+    metadata = {"name": name, "labels": more.get("labels", {}), "annotations": more.get("annotations", {})}
+    return {
+        "metadata": metadata,
+        "spec": {"taints": more.get("taints", [])},
+        "status": {"allocatable": whole(has), "capacity": whole(has if capacity is None else capacity)},
+    }
+
+
+def pod(name: str, asks: dict[str, int] | None = None, *, on: str = "", cpu: str = "1", **more: Any) -> Document:  # fmt: skip
+    """A pod of namespace team; with a node it runs there since nine, else it waits."""
+    amounts = {MIG + key: str(n) for key, n in (asks or {}).items()}
+    metadata = {
+        "name": name,
+        "namespace": "team",
+        "annotations": more.get("annotations", {}),
+        **more.get("metadata", {}),
+    }
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/1 nodes are available",
+    }
+    status: Document = (
+        {"phase": "Running", "startTime": _MADE} if on else {"phase": "Pending", "conditions": [condition]}
+    )
+    container = {"name": "main", "resources": {"requests": {"cpu": cpu, **amounts}, "limits": amounts}}
+    spec: Document = {"containers": [container], **more.get("spec", {})}
+    if on:
+        spec["nodeName"] = on
+    return {"metadata": metadata, "spec": spec, "status": {**status, **more.get("status", {})}}
+
+
+def refused(message: str, asks: dict[str, int], **more: Any) -> dict[Kind, list[Document]]:
+    """A ReplicaSet that wants two pods and gets none, and the event that says why."""
+    template = pod("x", asks, **more)
+    template = {"metadata": template["metadata"], "spec": template["spec"]}
+    controller = {
+        "metadata": {"name": "web", "namespace": "team"},
+        "spec": {"replicas": 2, "template": template},
+    }
+    event = {
+        "metadata": {"name": "web.1", "namespace": "team"},
+        "involvedObject": {"kind": "ReplicaSet", "name": "web"},
+        "reason": "FailedCreate",
+        "type": "Warning",
+        "message": message,
+        "lastTimestamp": "2026-11-15T11:55:00Z",
+    }
+    return {REPLICA_SETS: [controller], kinds.EVENTS: [event]}
+
+
+async def why(
+    target: str,
+    objects: dict[Kind, list[Document]],
+    *,
+    forbidden: frozenset[str] = frozenset(),
+    policy: Policy | None = None,
+    namespace: dict[str, str] | None = None,
+    uid: str = "",
+) -> Diagnosis:
+    """Ask about something of namespace team; `namespace` are that namespace's annotations, pods' owners have this `uid`."""
+
+    class Guarded(ApiServer):
+        def target(self, path: str) -> Target:
+            found = super().target(path)
+            if found.kind.plural in forbidden or (
+                f"all {found.kind.plural}" in forbidden and not found.namespace
+            ):
+                raise StatusError(403, "Forbidden", f"{found.kind.plural} is forbidden")
+            return found
+
+    server = Guarded(Store(lambda: NOW))
+    for kind in (REPLICA_SETS, QUOTAS):
+        server.kinds[kind.prefix, kind.plural] = kind
+    own = {"metadata": {"name": "team", "annotations": namespace or {}}}
+    for kind, documents in {kinds.NAMESPACES: [own], **objects}.items():
+        for document in documents:
+            made = server.store.create(kind, document, "team" if kind.namespaced else "")
+            if uid and kind is REPLICA_SETS:  # the server gives its own: pods are made to name that
+                own_uid = made.document["metadata"]["uid"]
+                for one in objects.get(kinds.PODS, ()):
+                    for owner in one["metadata"].get("ownerReferences", ()):
+                        owner["uid"] = own_uid
+    async with await server.start(), Client(Cluster(Endpoint.parse(server.url, where="test"))) as client:
+        gatherer = Gatherer(client, "team", policy=policy or Policy(), clock=FakeClock(wall=NOW.timestamp()))
+        return diagnose(await gatherer.gather(*parse_target(target)), highs)

@@ -1,0 +1,376 @@
+"""Why a pod waits, was changed or was never created: prepared situations, each with its first line."""
+
+from typing import Any
+
+import pytest
+
+from tessera.core.errors import InvalidInput
+from tessera.inventory.why.gather import NoSuchObject, parse_target
+from tessera.simulation.control_plane import kinds
+from tests.build import MIG, policy
+from tests.inventory.why.clusters import QUOTAS, REPLICA_SETS, node, pod, refused, why
+
+POLICY = "gpu-webhook.k8s.io/fallback-policy"
+LAYOUT = """\
+version: v1
+mig-configs:
+  selected:
+  - devices: all
+    mig-enabled: true
+    mig-devices: [2g.20gb, 2g.20gb, 3g.30gb]
+"""
+H200 = {
+    "nvidia.com/gpu.product": "NVIDIA-H200",
+    "nvidia.com/gpu.memory": "71680",
+    "nvidia.com/gpu.count": "1",
+}
+PENDING = {**H200, "nvidia.com/mig.config.state": "pending"}
+FAILED = {**H200, "nvidia.com/mig.config.state": "failed"}
+WISHED = {"run.ai/mig.config": LAYOUT, "nvidia.com/mig.config.reason": "1g.10gb is in use"}
+TAINT = {"key": "team", "value": "other", "effect": "NoSchedule"}
+
+SITUATIONS: dict[str, tuple[list[Any], list[Any], str, str]] = {
+    "full": (
+        [node("a", {"1g.10gb": 1})],
+        [pod("h", {"1g.10gb": 1}, on="a"), pod("p", {"1g.10gb": 1})],
+        "taken",
+        "1 × 1g.10gb is taken on node a (1g.10gb: 1 of 1 in use)",
+    ),
+    "missing": (
+        [node("a", {"1g.10gb": 1}), node("plain", {})],
+        [pod("p", {"3g.30gb": 1})],
+        "missing",
+        "no node offers 1 × 3g.30gb",
+    ),
+    "too few on one node": (
+        [node("a", {"1g.10gb": 1}), node("b", {"1g.10gb": 1})],
+        [pod("p", {"1g.10gb": 2})],
+        "too-few",
+        "no node has 2 × 1g.10gb together (1g.10gb: it has 1, the pod needs 2 on one node on nodes a, b)",
+    ),
+    "taint": (
+        [node("a", {"1g.10gb": 1}, taints=[TAINT])],
+        [pod("p", {"1g.10gb": 1})],
+        "closed",
+        "1 × 1g.10gb is only on node a, not for this pod (taint team=other:NoSchedule is not tolerated)",
+    ),
+    "cordoned": (
+        [
+            node(
+                "a",
+                {"1g.10gb": 1},
+                taints=[{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}],
+            )
+        ],
+        [pod("p", {"1g.10gb": 1})],
+        "closed",
+        (
+            "1 × 1g.10gb is only on node a, not for this pod "
+            "(taint node.kubernetes.io/unschedulable:NoSchedule is not tolerated)"
+        ),
+    ),
+    "pending layout": (
+        [node("a", {"1g.10gb": 7}, labels=PENDING, annotations=WISHED)],
+        [pod("h", {"1g.10gb": 1}, on="a"), pod("p", {"2g.20gb": 1})],
+        "layout-pending",
+        (
+            "1 × 2g.20gb comes with a layout that node a has not taken yet "
+            "(its layout with 2g.20gb is pending: 1g.10gb is in use)"
+        ),
+    ),
+    "failed layout": (
+        [node("a", {"1g.10gb": 7}, labels=FAILED, annotations=WISHED)],
+        [pod("p", {"2g.20gb": 1})],
+        "layout-failed",
+        (
+            "no node offers 1 × 2g.20gb, and the layout of node a failed "
+            "(no 1 × 2g.20gb; its layout failed: 1g.10gb is in use)"
+        ),
+    ),
+    "ill device": (
+        [node("a", {"1g.10gb": 1}, capacity={"1g.10gb": 2})],
+        [pod("h", {"1g.10gb": 1}, on="a"), pod("p", {"1g.10gb": 1})],
+        "ill-devices",
+        "devices of node a are ill (1g.10gb: 1 of 2 are ill, 1 in use)",
+    ),
+    "plugin away": (
+        [node("a", {"1g.10gb": 0}, capacity={"1g.10gb": 2})],
+        [pod("p", {"1g.10gb": 1})],
+        "plugin-away",
+        (
+            "the device plugin of node a is away "
+            "(1g.10gb: 0 of 2 are offered: its device plugin is away, or all its devices are ill)"
+        ),
+    ),
+    "plugin long away": (
+        [node("a", {"1g.10gb": 0})],
+        [pod("p", {"1g.10gb": 1})],
+        "plugin-away",
+        (
+            "the device plugin of node a is away "
+            "(1g.10gb: 0 of 0 are offered: its device plugin is away, or all its devices are ill)"
+        ),
+    ),
+    "cpu": (
+        [node("a", {"1g.10gb": 1}, cpu="2")],
+        [pod("p", {"1g.10gb": 1}, cpu="4")],
+        "other-resource",
+        "1 × 1g.10gb is free on node a, but not all else that it asks for (cpu: 2 of 2 free, the pod needs 4)",
+    ),
+    "room": (
+        [node("a", {"1g.10gb": 1})],
+        [pod("p", {"1g.10gb": 1})],
+        "room",
+        "node a has room for it, and the scheduler says: 0/1 nodes are available",
+    ),
+    "no nodes": ([], [pod("p", {"1g.10gb": 1})], "missing", "there are no nodes"),
+}
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+async def test_first_line(situation: str):
+    """Each situation has its own first line, and its word for programs."""
+    nodes, pods, cause, answer = SITUATIONS[situation]
+    found = await why("p", {kinds.NODES: nodes, kinds.PODS: pods})
+    assert (found.cause, found.answer) == (cause, f"pod team/p waits: {answer}")
+
+
+async def test_mended_goes_before_the_end_of_a_pod():
+    """A node that would have room if it were well is told before one that is full."""
+    nodes = [
+        node("full", {"1g.10gb": 1}),
+        node("ill", {"1g.10gb": 0, "2g.20gb": 1}, capacity={"1g.10gb": 1, "2g.20gb": 1}),
+    ]
+    found = await why(
+        "p", {kinds.NODES: nodes, kinds.PODS: [pod("h", {"1g.10gb": 1}, on="full"), pod("p", {"1g.10gb": 1})]}
+    )
+    assert found.cause == "ill-devices"
+    assert [one.kind for one in found.remedies] == ["mend", "pod-ends"]
+
+
+async def test_who_holds_it_and_since_when():
+    """The fewest pods whose end makes room, with what they hold and since when."""
+    nodes = [node("a", {"1g.10gb": 2}), node("b", {"1g.10gb": 2})]
+    pods = [
+        pod("a1", {"1g.10gb": 1}, on="a"),
+        pod("a2", {"1g.10gb": 1}, on="a"),
+        pod("b1", {"1g.10gb": 2}, on="b"),
+        pod("p", {"1g.10gb": 2}),
+    ]
+    found = await why("p", {kinds.NODES: nodes, kinds.PODS: pods})
+    assert [(one.pod, one.node, dict(one.holds)) for one in found.holders] == [
+        ("team/b1", "b", {MIG + "1g.10gb": 2}),
+        ("team/a1", "a", {MIG + "1g.10gb": 1}),
+        ("team/a2", "a", {MIG + "1g.10gb": 1}),
+    ]
+    assert [(one.kind, one.text) for one in found.remedies] == [
+        ("pod-ends", "a pod ends on node b: team/b1 (2 × 1g.10gb, for 3 h)")
+    ]
+
+
+async def test_layout_that_the_planner_proposes():
+    """Where a card can be cut for the pod beside what others hold, that is told; nobody has to end."""
+    mapping = LAYOUT.replace("[2g.20gb, 2g.20gb, 3g.30gb]", "[1g.10gb, 1g.10gb, 1g.10gb, 3g.30gb]")
+    one = node("a", {"1g.10gb": 3, "3g.30gb": 1}, labels=H200, annotations={"run.ai/mig.config": mapping})
+    found = await why(
+        "p", {kinds.NODES: [one], kinds.PODS: [pod("h", {"1g.10gb": 1}, on="a"), pod("p", {"2g.20gb": 1})]}
+    )
+    assert found.answer == "pod team/p waits: no node offers 1 × 2g.20gb"
+    assert [(one.kind, one.text, one.commands) for one in found.remedies if one.kind == "layout"] == [
+        (
+            "layout",
+            "node a is cut anew (card 0: 3 × 1g.10gb + 1 × 2g.20gb); pods that run keep what they hold",
+            ("tessera mig plan --from-pending -o runai",),
+        )
+    ]
+
+
+async def test_pods_that_must_end_before_a_card_can_be_cut():
+    """Where all of a card is held, the fewest pods whose end lets it be cut are named."""
+    whole = LAYOUT.replace("[2g.20gb, 2g.20gb, 3g.30gb]", "[7g.70gb]")
+    one = node("a", {"7g.70gb": 1}, labels=H200, annotations={"run.ai/mig.config": whole})
+    found = await why(
+        "p", {kinds.NODES: [one], kinds.PODS: [pod("h", {"7g.70gb": 1}, on="a"), pod("p", {"1g.10gb": 1})]}
+    )
+    assert [(one.text, one.commands) for one in found.remedies if one.kind == "layout"] == [
+        ("a pod ends (team/h on a), and the node is cut anew", ("tessera mig plan --defragment 1g.10gb=1",))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "namespace", "config", "text"),
+    [
+        ({POLICY: "never"}, {}, "", f"the pod's annotation {POLICY} goes"),
+        ({}, {POLICY: "never"}, "", f"namespace team's annotation {POLICY} goes"),
+        (
+            {POLICY: "never"},
+            {POLICY: "never"},
+            "",
+            "the pod's and namespace team's annotations of gpu-webhook.k8s.io go",
+        ),
+        ({}, {}, "fallback: {downgrades: false}", "fallback.downgrades: true in the webhook's configuration"),
+    ],
+)
+async def test_policy_that_is_in_the_way(annotations: Any, namespace: Any, config: str, text: str):
+    """The one setting without which the pod would get something else is named, with what it would get."""
+    objects = {
+        kinds.NODES: [node("a", {"1g.10gb": 1})],
+        kinds.PODS: [pod("p", {"2g.20gb": 1}, annotations=annotations)],
+    }
+    found = await why("p", objects, namespace=namespace, policy=policy(config))
+    (remedy,) = [one for one in found.remedies if one.kind == "policy"]
+    assert remedy.text == f"{text}: it gets 1g.10gb in place of 2g.20gb when it is created anew"
+    if annotations or namespace:
+        assert found.cause == "policy"
+        assert "fallback-policy never lets it take nothing else" in found.answer
+
+
+async def test_rejected_pods_of_a_controller():
+    """A ReplicaSet whose pods the webhook rejects: its words first, then what admission says now and what would help."""
+    message = 'Error creating: admission webhook "gpu-allocation.k8s.io" denied the request: not offered'
+    objects = refused(message, {"2g.20gb": 1}, annotations={POLICY: "larger"})
+    found = await why("rs/web", {**objects, kinds.NODES: [node("a", {"1g.10gb": 1})]})
+    assert (found.cause, found.answer) == (
+        "rejected",
+        "replicaset team/web has 0 of 2 pods: the webhook rejects them: not offered",
+    )
+    assert any(line.startswith("created now it would be rejected: ") for line in found.admission)
+    assert [one.kind for one in found.remedies] == ["policy"]
+    again = await why("rs/web", {**objects, kinds.NODES: [node("a", {"2g.20gb": 1})]})
+    assert [one.text for one in again.remedies] == [
+        "nothing more: by now it is admitted (what it asks for is offered), and its controller tries again"
+    ]
+
+
+async def test_quota_is_exceeded():
+    """The message of the API server's own check is understood: which quota, how much, and what to type."""
+    name = f"requests.{MIG}1g.10gb"
+    message = f'Error creating: pods "web-x" is forbidden: exceeded quota: gpus, requested: {name}=1, used: {name}=2, limited: {name}=2'
+    status = {"hard": {name: "2", "pods": "9"}, "used": {name: "2", "pods": "1"}}
+    quota = {"metadata": {"name": "gpus"}, "status": status}
+    found = await why("replicaset/web", {**refused(message, {"1g.10gb": 1}), QUOTAS: [quota]})
+    assert f"quota gpus: {name}: 2 of 2 used" in found.admission
+    assert not any("pods" in line for line in found.admission if line.startswith("quota"))
+    assert (found.cause, found.answer) == (
+        "quota",
+        f"replicaset team/web has 0 of 2 pods: quota gpus is exceeded ({name}: 2 of 2 used, each pod needs 1)",
+    )
+    (remedy,) = found.remedies
+    assert (
+        remedy.text
+        == f"quota gpus is raised: {name} from 2 to 3; or pods of namespace team that hold these end"
+    )
+    assert remedy.commands == (
+        f'kubectl patch resourcequota -n team gpus --type=merge -p \'{{"spec": {{"hard": {{"{name}": "3"}}}}}}\'',
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "cause", "answer"),
+    [
+        ({}, {"conditions": [{"type": "Complete", "status": "True"}]}, "over", "has ended (Complete)"),
+        ({"suspend": True}, {}, "not-created", "has no pods: it is suspended"),
+        ({"parallelism": 0}, {}, "not-created", "has no pods: it wants no pods"),
+        ({}, {}, "not-created", "has no pods: its controller has made no pod yet, and told no reason"),
+    ],
+)
+async def test_jobs_without_pods(spec: Any, status: Any, cause: str, answer: str):
+    """A Job that has ended, is suspended or wants none is told from one whose pods are missing."""
+    template = {"spec": pod("x", {"1g.10gb": 1})["spec"]}
+    job = {"metadata": {"name": "night"}, "spec": {**spec, "template": template}, "status": status}
+    found = await why("job/night", {kinds.JOBS: [job]})
+    assert (found.cause, found.answer) == (cause, f"job team/night {answer}")
+
+
+async def test_deployment_names_the_pod_that_waits():
+    """Of a ReplicaSet's pods the one that waits is told of, whatever the others do."""
+    owner = {"ownerReferences": [{"kind": "ReplicaSet", "name": "web", "uid": "u", "controller": True}]}
+    objects = refused("", {"1g.10gb": 1})
+    pods = [
+        pod("web-1", {"1g.10gb": 1}, on="a", metadata=owner),
+        pod("web-2", {"1g.10gb": 1}, metadata=owner),
+    ]
+    found = await why(
+        "rs/web",
+        {REPLICA_SETS: objects[REPLICA_SETS], kinds.NODES: [node("a", {"1g.10gb": 1})], kinds.PODS: pods},
+        uid="u",
+    )
+    assert found.answer == (
+        "replicaset team/web: pod team/web-2 waits: 1 × 1g.10gb is taken on node a (1g.10gb: 1 of 1 in use)"
+    )
+
+
+async def test_what_admission_did():
+    """A pod that fell back: what it asked for, what it got, and what would come of it now."""
+    one = pod("p", {"1g.10gb": 1}, on="a", annotations={"gpu-webhook.k8s.io/fallback": "2g.20gb->1g.10gb"})
+    found = await why("p", {kinds.NODES: [node("a", {"1g.10gb": 1})], kinds.PODS: [one]})
+    assert found.answer == "pod team/p runs on node a with 1 × 1g.10gb (asked for 2g.20gb)"
+    assert found.admission == (
+        "changed when it was created: 2g.20gb → 1g.10gb",
+        f"asks for {MIG}2g.20gb: 1 (container main)",
+        "created now it would be changed: 2g.20gb is not offered, 1g.10gb is the first that is",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "cause", "answer"),
+    [
+        ({"spec": {"schedulingGates": [{"name": "kueue"}]}}, "gated", "waits for kueue to let the scheduler look at it (a scheduling gate)"),
+        ({"status": {"phase": "Failed", "message": "no more"}}, "over", "has ended (Failed: no more)"),
+        ({"metadata": {"deletionTimestamp": "2026-11-15T11:00:00Z"}}, "ending", "is ending"),
+        (
+            {"on": "a", "status": {"phase": "Pending", "containerStatuses": [{"name": "main", "state": {"waiting": {"reason": "ErrImagePull"}}}]}},
+            "starts",
+            "has node a with 1 × 1g.10gb, and a container waits: ErrImagePull",
+        ),
+        ({"on": "a", "status": {"phase": "Pending"}}, "starts", "has node a with 1 × 1g.10gb and starts"),
+    ],
+)  # fmt: skip
+async def test_pods_that_do_not_wait_for_a_node(given: Any, cause: str, answer: str):
+    """Gated, ended, ending and starting pods are told from those that wait."""
+    objects = {kinds.NODES: [node("a", {"1g.10gb": 1})], kinds.PODS: [pod("p", {"1g.10gb": 1}, **given)]}
+    found = await why("p", objects)
+    assert (found.cause, found.answer) == (cause, f"pod team/p {answer}")
+
+
+async def test_what_may_not_be_read_is_said():
+    """Without a right nothing is guessed: the scheduler's words stand, and what could not be read is named."""
+    objects = {kinds.NODES: [node("a", {"1g.10gb": 1})], kinds.PODS: [pod("p", {"1g.10gb": 1})]}
+    blind = await why("p", objects, forbidden=frozenset({"nodes"}))
+    assert blind.answer == "pod team/p waits: the scheduler says: 0/1 nodes are available"
+    assert blind.unseen is not None
+    assert blind.unseen["nodes"] == "nodes is forbidden"
+    half = await why("p", objects, forbidden=frozenset({"all pods"}))
+    assert half.answer == (
+        "pod team/p waits: who holds 1 × 1g.10gb could not be read; the scheduler says: 0/1 nodes are available"
+    )
+    assert half.remedies == ()
+
+
+async def test_no_such_object():
+    """A name that is not there is an error, not an answer."""
+    with pytest.raises(NoSuchObject, match="namespace team has no pod x"):
+        await why("x", {})
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("train", ("pod", "train")),
+        ("po/train", ("pod", "train")),
+        ("deployments.apps/web", ("deployment", "web")),
+        ("RS/x", ("replicaset", "x")),
+        ("jobs/night", ("job", "night")),
+        ("sts/db", ("statefulset", "db")),
+    ],
+)
+def test_targets(text: str, found: tuple[str, str]):
+    """Kinds are named as for kubectl."""
+    assert parse_target(text) == found
+
+
+@pytest.mark.parametrize("text", ["svc/x", "deploy/", "/"])
+def test_no_targets(text: str):
+    """What has no pods is refused, with the kinds there are."""
+    with pytest.raises(InvalidInput, match="kinds are po, deploy, rs, sts, ds, rc, job"):
+        parse_target(text)

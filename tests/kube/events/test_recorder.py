@@ -1,0 +1,112 @@
+"""Events on the stand-in API server: written beside everything else, dropped rather than delayed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from tessera.kube.events.correlator import About, Event
+from tessera.kube.events.recorder import Recorder
+from tessera.kube.rest.client import Client
+from tessera.simulation.control_plane.kinds import EVENTS
+from tessera.simulation.control_plane.store import StatusError
+from tests.kube.apiserver import MisbehavingApiServer, status
+from tests.kube.clock import FakeClock
+
+OWNER = About("apps/v1", "ReplicaSet", "web", "team", "u-1")
+NODE = About("v1", "Node", "n1", uid="n1")
+
+
+class Stage:
+    """A recorder at work, and the events that the API server has."""
+
+    def __init__(self, server: MisbehavingApiServer, recorder: Recorder) -> None:
+        self.server = server
+        self.recorder = recorder
+
+    def events(self, namespace: str = "team") -> list[dict[str, Any]]:
+        return [one.document for one in self.server.store.list(EVENTS, namespace)]
+
+    async def settled(self, **expected: int) -> None:
+        """Wait until so many have this fate."""
+        while any(self.recorder.counts[(result,)] < number for result, number in expected.items()):
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def stage(*, working: bool = True) -> AsyncIterator[Stage]:
+    server = MisbehavingApiServer()
+    async with await server.start(), Client(server.cluster, clock=FakeClock(auto=True)) as client:
+        recorder = Recorder(client, "gpu-webhook", instance="pod-1", clock=FakeClock(wall=1_800_000_000.0))
+        task = asyncio.create_task(recorder.run()) if working else None
+        yield Stage(server, recorder)
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+async def test_written_as_kubectl_describe_shows_it():
+    """An event is about its object, says who tells it, and counts how often it came."""
+    async with stage() as one:
+        for _ in range(3):
+            one.recorder.record(Event(OWNER, "GPUFallback", "a pod gets less"))
+        await one.settled(written=3)
+        (event,) = one.events()
+    assert event["involvedObject"] == {
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "namespace": "team", "uid": "u-1",
+    }  # fmt: skip
+    assert (event["type"], event["reason"], event["message"]) == ("Normal", "GPUFallback", "a pod gets less")
+    assert event["source"] == {"component": "gpu-webhook", "host": "pod-1"}
+    assert (event["count"], event["firstTimestamp"]) == (3, "2027-01-15T08:00:00Z")
+
+
+async def test_nodes_have_no_namespace():
+    """Events about what has no namespace are in namespace default."""
+    async with stage() as one:
+        one.recorder.record(Event(NODE, "GPUUnhealthy", "m", "Warning"))
+        await one.settled(written=1)
+        (event,) = one.events("default")
+    assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}
+
+
+async def test_event_that_expired_is_written_anew():
+    """The API server forgets events after an hour: the next of them is a new one."""
+    async with stage() as one:
+        one.recorder.record(Event(OWNER, "R", "m"))
+        await one.settled(written=1)
+        (first,) = one.events()
+        one.server.store.delete(EVENTS, first["metadata"]["name"], "team")
+        one.recorder.record(Event(OWNER, "R", "m"))
+        await one.settled(written=2)
+        (second,) = one.events()
+    assert second["count"] == 1
+    assert second["metadata"]["name"] != first["metadata"]["name"]
+
+
+async def test_flood_is_dropped():
+    """What is beyond an object's limit is not written, and what does not fit into the queue is dropped at once."""
+    async with stage(working=False) as one:
+        for _ in range(1500):
+            one.recorder.record(Event(OWNER, "R", "m"))
+        assert one.recorder.counts[("full",)] == 500
+        task = asyncio.create_task(one.recorder.run())
+        await one.settled(limited=975)
+        assert one.recorder.counts[("written",)] == 25
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_refusal_is_counted_and_no_trouble():
+    """An API server that does not take events, for want of a right, is told in the log once; later events are tried again."""
+    async with stage() as one:
+        refusal = status(StatusError(403, "Forbidden", "events is forbidden"))
+        one.server.intercept = lambda request: refusal if request.method == "POST" else None
+        one.recorder.record(Event(OWNER, "R", "m"))
+        await one.settled(failed=1)
+        one.server.intercept = lambda request: None
+        one.recorder.record(Event(OWNER, "R", "m"))
+        await one.settled(written=1)
+        (event,) = one.events()
+    assert event["count"] == 1
