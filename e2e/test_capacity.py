@@ -180,7 +180,7 @@ def test_apply_on_a_real_api_server(control_plane: Client, nodes: list[str]) -> 
     assert "3g.30gb ×3" in done.stderr
     done = tessera("mig", "apply", where, "3g.30gb=2", name, "--yes", "--timeout=2s")
     assert done.returncode == 1
-    assert f"{name}: put back: not there after 2 s" in done.stdout
+    assert f"{name}: put back: the layout is not in place after 2 s" in done.stdout
     assert node()["metadata"].get("annotations", {}) == before
     done = tessera(
         "mig", "apply", where, "3g.30gb=2", "-l", f"kubernetes.io/hostname={name}", "--yes", "--no-wait"
@@ -201,7 +201,7 @@ def test_apply_really_changes_the_node(
             cluster.apply(pod("holder", MIG + "3g.30gb", 1), namespace=node_namespace)
             cluster.wait_for_pod_phase("holder", "Running", namespace=node_namespace)
             done = tessera("mig", "apply", where, "1g.10gb=7", cluster.node_name, "--dry-run=client")
-            assert f"pod {node_namespace}/holder holds 1 × 3g.30gb, 4 of 4 go" in done.stdout
+            assert f"pod {node_namespace}/holder holds 1 × 3g.30gb; 4 of 4 are removed" in done.stdout
             # a device in use stays until its pod ends: the node says pending, and gets its old layout back
             done = tessera("mig", "apply", where, "1g.10gb=7", cluster.node_name, "--yes", "--timeout=15s")
             assert done.returncode == 1, done.stdout + done.stderr

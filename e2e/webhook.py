@@ -102,19 +102,22 @@ class Webhook(Running):
             text: str = answer.read().decode()
         return text
 
+    def metrics(self) -> list[str]:
+        """What is counted now: the webhook writes the text once a second, so an older one is waited out."""
+        time.sleep(1.05)
+        return self.fetch("/metrics").splitlines()
+
     def metric(self, line: str) -> float:
         """The value of a metric, named with its labels as it is printed."""
-        for one in self.fetch("/metrics").splitlines():
+        for one in self.metrics():
             if one.startswith(line + " "):
                 return float(one.rpartition(" ")[2])
         return 0.0
 
     def requests(self) -> float:
         """How many reviews it has answered."""
-        lines = self.fetch("/metrics").splitlines()
-        return sum(
-            float(line.rpartition(" ")[2]) for line in lines if line.startswith("gpu_webhook_requests_total{")
-        )
+        counted = [line for line in self.metrics() if line.startswith("gpu_webhook_requests_total{")]
+        return sum(float(line.rpartition(" ")[2]) for line in counted)
 
     def lines(self) -> list[dict[str, Any]]:
         """What it logged, line by line."""
