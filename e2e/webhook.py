@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import json
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
