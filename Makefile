@@ -35,7 +35,7 @@ $(VENV)/.docs: requirements/docs.txt $(READY)
 	@touch $@
 
 docs: $(VENV)/.docs ## Make the documentation's site (out/site/index.html); a broken link is an error
-	@$(BIN)/python -m mkdocs build --quiet --clean
+	@$(BIN)/python -m mkdocs build --clean
 
 # A KUBECONFIG of the shell is left alone: only one given to make itself (`make e2e KUBECONFIG=…`) is tested on.
 e2e: $(READY) $(VENV)/.browser ## Prove the promises on a real Kubernetes (KUBECONFIG=… for an existing one)

@@ -83,9 +83,9 @@ def test_anchors(page):
 
 
 def test_the_site_has_every_page():
-    """The site's menu names every page once: the README first, then docs/."""
+    """The site's menu names every page once: the READMEs first, then docs/."""
     listed = re.findall(r": ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
-    assert sorted(listed) == sorted(["index.md", *(page.name for page in ROOT.glob("docs/*.md"))])
+    assert sorted(listed) == sorted(["index.md", "zh-CN.md", *(page.name for page in ROOT.glob("docs/*.md"))])
 
 
 NAMES = re.compile(
