@@ -133,3 +133,13 @@ def test_quickstart_files():
     pod = yaml.safe_load((ROOT / "examples/quickstart/pod.yaml").read_text())
     (container,) = pod["spec"]["containers"]
     assert list(container["resources"]["limits"]) == ["nvidia.com/mig-2g.20gb"]
+
+
+def test_example_of_simulated_cards():
+    """The node of the device plugin's page has the slices that the page shows."""
+    devices = parse((ROOT / "examples/simulated-a100.yaml").read_text()).simulated
+    assert devices is not None
+    assert ({card.name for card in devices.cards}, len(devices.cards)) == ({"NVIDIA A100-80GB"}, 4)
+    assert devices.layout == "2g.20gb=2,3g.40gb=1"
+    text = (ROOT / "docs/device-plugin.md").read_text()
+    assert "layout: nvidia.com/mig-2g.20gb: 8, nvidia.com/mig-3g.40gb: 4" in text
