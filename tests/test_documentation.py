@@ -101,6 +101,15 @@ def test_reference_has_every_name():
     assert documented == code
 
 
+def test_reference_has_every_event():
+    """Every Event that the code writes is in the reference, and every one that is there is in the code."""
+    code = "\n".join(file.read_text() for file in (ROOT / "src").rglob("*.py"))
+    text = (ROOT / "docs/reference.md").read_text().partition("## Events")[2].partition("\n## ")[0]
+    documented = set(re.findall(r"^\| `([A-Z]\w+)`", text, re.MULTILINE))
+    assert documented >= set(re.findall(r"_events?(?:\.warn)?\(\s*\"([A-Z]\w+)\"", code))
+    assert all(f'"{reason}"' in code for reason in documented)
+
+
 def test_reference_has_every_exit_code():
     """The exit codes in the reference are those that the root command declares."""
     declared = re.search(r"Exit codes: (.*)\.", app.__doc__ or "")
