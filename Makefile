@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test screenshots soak fuzz check format e2e cluster-up cluster-down deploy image bench bench-check lock proto clean
+.PHONY: help demo test docs screenshots soak fuzz check format e2e cluster-up cluster-down deploy image bench bench-check lock proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,13 @@ $(VENV)/.browser: requirements/browser.txt $(READY)
 
 screenshots: $(VENV)/.browser ## Make the documentation's pictures of the page anew (docs/images)
 	@TESSERA_SCREENSHOTS=docs/images $(BIN)/python -m pytest e2e/test_dashboard.py -k "screenshots or thousands"
+
+$(VENV)/.docs: requirements/docs.txt $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+docs: $(VENV)/.docs ## Make the documentation's site (out/site/index.html); a broken link is an error
+	@$(BIN)/python -m mkdocs build --clean
 
 # A KUBECONFIG of the shell is left alone: only one given to make itself (`make e2e KUBECONFIG=…`) is tested on.
 e2e: $(READY) $(VENV)/.browser ## Prove the promises on a real Kubernetes (KUBECONFIG=… for an existing one)
@@ -95,6 +102,8 @@ lock: $(READY) ## Pin the versions that development and the image use (requireme
 		--python-version 3.11 --upgrade --constraint requirements/dev.txt requirements/plots.in -o requirements/plots.txt
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
 		--python-version 3.11 --upgrade --constraint requirements/dev.txt requirements/peers.in -o requirements/peers.txt
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
+		--python-version 3.11 --upgrade --constraint requirements/dev.txt requirements/docs.in -o requirements/docs.txt
 
 proto: $(READY) ## Generate the kubelet's messages anew (src/tessera/protocol/kubelet)
 	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tessera/protocol/kubelet/*.proto

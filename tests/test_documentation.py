@@ -1,11 +1,17 @@
-"""The pages say what is so: links lead somewhere, every fault has its tests, every command its page."""
+"""The pages say what is so: links lead somewhere, every name is in the reference, every fault has its tests."""
 
+import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
 
+from tessera.cli import app
 from tessera.cli.app import COMMANDS
+from tessera.node.metrics import Metrics
+from tessera.protocol.configuration.devices import parse
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -52,3 +58,98 @@ def test_every_command_is_documented():
     text = "\n".join(page.read_text() for page in PAGES)
     for name in COMMANDS:
         assert f"tessera {name}" in text, name
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub makes of a page's headings."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    made: Counter[str] = Counter()
+    found = set()
+    for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", words).strip().replace(" ", "-")
+        found.add(f"{slug}-{made[slug]}" if made[slug] else slug)
+        made[slug] += 1
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_anchors(page):
+    """Every link to a section leads to a heading that is there."""
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text()):
+        if "://" not in target:
+            there = (page.parent / target) if target else page
+            assert anchor in anchors(there), f"{target}#{anchor}"
+
+
+def test_the_site_has_every_page():
+    """The site's menu names every page once: the READMEs first, then docs/."""
+    listed = re.findall(r": ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(["index.md", "zh-CN.md", *(page.name for page in ROOT.glob("docs/*.md"))])
+
+
+NAMES = re.compile(
+    r"\"((?:gpu-webhook\.k8s\.io|run\.ai|task\.bkbcs\.tencent\.com)/[\w.-]+|nvidia\.com/(?:mig|gpu)\.[\w.-]+)\""
+)
+
+
+def test_reference_has_every_name():
+    """Annotations and labels in the reference are those in the code, none more and none less."""
+    code = {name for file in (ROOT / "src").rglob("*.py") for name in NAMES.findall(file.read_text())}
+    tables = re.findall(r"^\| (`.*?) \|", (ROOT / "docs/reference.md").read_text(), re.MULTILINE)
+    documented = {name for cell in tables for name in NAMES.findall(cell.replace("`", '"'))}
+    assert documented == code
+
+
+def test_reference_has_every_event():
+    """Every Event that the code writes is in the reference, and every one that is there is in the code."""
+    code = "\n".join(file.read_text() for file in (ROOT / "src").rglob("*.py"))
+    text = (ROOT / "docs/reference.md").read_text().partition("## Events")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| (.*?) \|", text, re.MULTILINE)
+    documented = {name for cell in cells for name in re.findall(r"`([A-Z]\w+)`", cell)}
+    assert documented >= set(re.findall(r"(?:_events\.warn|self\._event)\(\s*\"([A-Z]\w+)\"", code))
+    assert all(f'"{reason}"' in code for reason in documented)
+
+
+def test_reference_has_every_exit_code():
+    """The exit codes in the reference are those that the root command declares."""
+    declared = re.search(r"Exit codes: (.*)\.", app.__doc__ or "")
+    assert declared is not None
+    text = (ROOT / "docs/reference.md").read_text().partition("## Exit codes")[2]
+    assert set(re.findall(r"^\| (\d+) \|", text, re.MULTILINE)) == set(re.findall(r"\d+", declared[1]))
+
+
+def test_every_metric_of_the_plugin_is_documented():
+    """The table of the device plugin's metrics has each with its labels' names, and nothing else."""
+    text = (ROOT / "docs/device-plugin.md").read_text()
+    documented = set(re.findall(r"^\| `(tessera_device_plugin_\w+)", text, re.MULTILINE))
+    assert documented == {family.name for family in Metrics().families()}
+
+
+def test_the_readme_tests_as_the_gate_does():
+    """The command that the README gives for the tests is one that must pass before a change lands."""
+    gate = (ROOT / ".ci/run").read_text().splitlines()
+    for name in ("README.md", "README.zh-CN.md"):
+        assert re.search(r"^\$ make test\b", (ROOT / name).read_text(), re.MULTILINE), name
+    assert "make test" in gate
+
+
+def test_quickstart_files():
+    """The quickstart's pod asks for what its simulated card is not cut into."""
+    values = yaml.safe_load((ROOT / "examples/quickstart/devices.yaml").read_text())
+    devices = parse(json.dumps(values["devicePlugin"]["config"]))
+    assert devices.simulated is not None
+    assert str(devices.simulated.layout) == "1g.10gb=7"
+    pod = yaml.safe_load((ROOT / "examples/quickstart/pod.yaml").read_text())
+    (container,) = pod["spec"]["containers"]
+    assert list(container["resources"]["limits"]) == ["nvidia.com/mig-2g.20gb"]
+
+
+def test_example_of_simulated_cards():
+    """The node of the device plugin's page has the slices that the page shows."""
+    devices = parse((ROOT / "examples/simulated-a100.yaml").read_text()).simulated
+    assert devices is not None
+    assert ({card.name for card in devices.cards}, len(devices.cards)) == ({"NVIDIA A100-80GB"}, 4)
+    assert devices.layout == "2g.20gb=2,3g.40gb=1"
+    text = (ROOT / "docs/device-plugin.md").read_text()
+    assert "layout: nvidia.com/mig-2g.20gb: 8, nvidia.com/mig-3g.40gb: 4" in text

@@ -28,13 +28,14 @@ def tessera(capsys, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("centre", "resource", "warning"),
     [
-        ("h200", "nvidia.com/mig-3g.30gb", ""),
-        ("a100", "nvidia.com/mig-2g.20gb", "Warning: GPU fallback 3g.30gb->2g.20gb: no node that this pod can use offers 3g.30gb as asked\n"),
-        ("v100", "nvidia.com/gpu", "Warning: GPU fallback 3g.30gb->gpu: no node that this pod can use offers 3g.30gb as asked\n"),
+        ("medium", "nvidia.com/mig-3g.40gb", ""),
+        ("h200", "nvidia.com/mig-2g.35gb", "Warning: GPU fallback 3g.40gb->2g.35gb: no node that this pod can use offers 3g.40gb as asked\n"),
+        ("a100", "nvidia.com/mig-2g.20gb", "Warning: GPU fallback 3g.40gb->2g.20gb: no node that this pod can use offers 3g.40gb as asked\n"),
+        ("v100", "nvidia.com/gpu", "Warning: GPU fallback 3g.40gb->gpu: no node that this pod can use offers 3g.40gb as asked\n"),
     ],
 )  # fmt: skip
-def test_three_data_centres(tessera, centre, resource, warning):
-    """One YAML, three data centres: each gives what it has."""
+def test_data_centres_of_different_cards(tessera, centre, resource, warning):
+    """One YAML, four data centres: each gives what it has."""
     code, out, err = tessera("admit", "-f", PODS / "3g.yaml", "--nodes", NODES / f"{centre}.yaml")
     limits = yaml.load(out)["spec"]["containers"][0]["resources"]["limits"]
     assert (code, {name: int(count) for name, count in limits.items()}, err) == (0, {resource: 1}, warning)

@@ -92,7 +92,7 @@ def test_a_cluster(served):
         (tiles,) = asked(address, "mosaics?nodes=a")["a"]["loose"].values()
         assert [tile["pod"] for tile in tiles] == ["default/train", "", "", ""]
         text = Path("examples/pods/3g.yaml").read_text()
-        assert "3g.30gb is not offered, 2g.20gb is the first that is" in explained(address, text)
+        assert "3g.40gb is not offered, 2g.20gb is the first that is" in explained(address, text)
         picky = text.replace("spec:", "spec:\n  nodeSelector: {pool: gpu}")
         assert "nodeSelector wants pool=gpu, the node has pool=web" in explained(address, picky)
         with pytest.raises(urllib.error.HTTPError) as refused:

@@ -208,4 +208,4 @@ def test_defaults() -> None:
 
 def test_the_documentation_has_every_field() -> None:
     """The table in the documentation is the one that the fields make."""
-    assert reference() in (EXAMPLES.parent / "docs" / "device-plugin.md").read_text()
+    assert reference() in (EXAMPLES.parent / "docs" / "device-plugin-configuration.md").read_text()
