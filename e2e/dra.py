@@ -77,9 +77,9 @@ def devices(cluster: ClusterWithNode) -> dict[str, Object]:
 
 
 def left_over(cluster: ClusterWithNode, tmp_path: Path) -> list[str]:
-    """Files of claims, which ought to go with them."""
+    """Files of claims, which ought to go with them; CDI specs of other drivers and of the device plugin are theirs."""
     claims = tmp_path / "state" / "dra" / "claims"
-    return sorted(path.name for folder in (cluster.cdi_dir, claims) for path in folder.glob("*.json"))
+    return sorted(path.name for path in (*cluster.cdi_dir.glob(f"{DRIVER}*.json"), *claims.glob("*.json")))
 
 
 def remove_pods(cluster: ClusterWithNode, namespace: str) -> None:
