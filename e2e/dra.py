@@ -93,6 +93,13 @@ def remove_pods(cluster: ClusterWithNode, namespace: str) -> None:
 
     cluster.wait(ended, what="the pods have ended on the node")
 
+    def free() -> bool:
+        """A pod that comes while the scheduler still counts a claim waits for minutes until it is tried again."""
+        claims = cluster.api.get("/apis/resource.k8s.io/v1/resourceclaims")["items"]
+        return not any("allocation" in claim.get("status", {}) for claim in claims)
+
+    cluster.wait(free, what="no claim holds a device")
+
 
 def make_class(cluster: Client, name: str, condition: str, extended: str = "") -> None:
     """A class of devices, as the chart makes them."""

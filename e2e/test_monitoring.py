@@ -334,21 +334,17 @@ def configured_for_none(cluster: Client, namespace: str) -> Iterator[None]:
 
 
 def test_webhook_is_short_of_cpu(cluster_with_node: ClusterWithNode, gpu_node: None, tmp_path: Path) -> None:
-    """A webhook that gets ten milliseconds of CPU in a second is slow: some reviews wait for the next second."""
+    """A webhook that gets three milliseconds of CPU in a second is slow: reviews wait for the next second."""
     cluster = cluster_with_node
     with (
         Webhook(cluster, tmp_path) as webhook,
         registered(cluster, webhook, failurePolicy="Ignore"),
         watched(tmp_path, webhook=f"127.0.0.1:{webhook.metrics_port}") as server,
     ):
+        until(server.all_up, timeout=60, what="every target scraped")  # what comes is counted from here
         with starved(webhook.process.pid):
-            for n in range(20):
-                ask(
-                    cluster, MIG + "1g.10gb", containers=100 + n
-                )  # each is another one, so none is remembered
-        until(server.all_up, timeout=60, what="every target scraped")
-        for n in range(3):
-            ask(cluster, MIG + "1g.10gb", containers=200 + n)
+            for n in range(12):  # each is another one, so none is remembered
+                ask(cluster, MIG + "1g.10gb", containers=150 + n)
         assert fires(server, "GPUWebhookSlow").startswith("One in a hundred admissions takes longer than ")
 
 
@@ -361,10 +357,10 @@ def starved(process: int) -> Iterator[None]:
     own = root / name if (root / "cgroup.controllers").exists() else root / "cpu" / name
     try:
         if (own / "cpu.max").exists():
-            (own / "cpu.max").write_text("10000 1000000")
+            (own / "cpu.max").write_text("3000 1000000")
         else:
             (own / "cpu.cfs_period_us").write_text("1000000")
-            (own / "cpu.cfs_quota_us").write_text("10000")
+            (own / "cpu.cfs_quota_us").write_text("3000")
         (own / "cgroup.procs").write_text(str(process))
         yield
     finally:
