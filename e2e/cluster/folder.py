@@ -19,7 +19,7 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
 #: Sockets lie below a cluster's folder (kubelet/device-plugins/…), and their paths end at 108 characters.
 _LONGEST_PATH = 60
 _PLAIN = re.compile(r"[A-Za-z0-9_./-]+")  # it stands in shell scripts and configuration files
-_LONGEST_LINE = 600  # the API server logs whole objects now and then
+_LONGEST_LINE = 300  # the API server logs whole objects now and then
 
 
 def base_dir() -> Path:
@@ -98,7 +98,7 @@ class Folder:
                 sizes[path] = path.stat().st_size
         return sizes
 
-    def log_tails(self, since: Mapping[Path, int] | None = None, *, lines: int = 15) -> str:
+    def log_tails(self, since: Mapping[Path, int] | None = None, *, lines: int = 8) -> str:
         """The last lines of every log, of what was written since it had the given size."""
         tails = []
         for path in self.log_sizes():
