@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tessera.cli.common import completing
-from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.cluster import ClusterChoice, cluster_options, selector_option
 from tessera.cli.common.duration import Duration
 from tessera.cli.common.terminal import Style
 from tessera.cli.mig.apply_output import describe, summary
@@ -41,13 +41,7 @@ class _BareDryRun(click.Command):
 @click.command("apply", cls=_BareDryRun)
 @click.argument("layout", metavar="FILE|COUNTS|NAME", shell_complete=completing.counts_or_files)
 @click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=completing.nodes)
-@click.option(
-    "-l",
-    "--selector",
-    default="",
-    metavar="SELECTOR",
-    help="Choose nodes by their labels, instead of by name.",
-)
+@selector_option("Choose nodes by their labels, instead of by name.")
 @click.option("--config", metavar="NAME", help="The configuration to take, where the file has several.")
 @click.option(
     "--label",

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from tessera.cli.common import completing
-from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.cluster import ClusterChoice, cluster_options, selector_option
 from tessera.cli.common.reading import read_inventory
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
@@ -68,13 +68,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         is_flag=True,
         help="Take the layouts of a cluster's nodes: of those that are named, or of all.",
     )
-    @click.option(
-        "-l",
-        "--selector",
-        default="",
-        metavar="SELECTOR",
-        help="With --cluster: only nodes with such labels.",
-    )
+    @selector_option("With --cluster: only nodes with such labels.")
     @cluster_options
     @wraps(command)
     def with_sources(
