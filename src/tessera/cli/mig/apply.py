@@ -115,7 +115,7 @@ def command(
     command again goes on where it stopped.
 
     \b
-    tessera mig apply 2g.20gb=2,3g.30gb=1 gpu-1 gpu-2
+    tessera mig apply 2g.20gb=2,3g.40gb=1 gpu-1 gpu-2
     tessera mig apply layout.yaml -l pool=training --max-unavailable 25% --yes
     tessera mig apply layout.yaml -l pool=training --dry-run
     tessera mig apply all-balanced gpu-1 --label --mig-parted mig-parted.yaml

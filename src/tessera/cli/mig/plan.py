@@ -118,7 +118,7 @@ def command(
     pod holds some on a node all stay there, since only the node knows which ones are in use; others may be cut anew.
 
     \b
-    tessera mig plan 2g.20gb=5,3g.30gb=2 --product H200-70GB --cards 4
+    tessera mig plan 2g.20gb=5,3g.40gb=2 --product A100-80GB --cards 4
     tessera mig plan 1g.18gb=20,3g.71gb=6 --product H200
     tessera mig plan demand.yaml --product H200=4 --product A30=8 -o json
     tessera mig plan --from-pending --max-nodes 3
@@ -218,7 +218,7 @@ def _read_demand(argument: str) -> dict[MigProfile, int]:
         return read_counts(text, where, _MOST_DEMAND)
     document = yaml.load(text, where)
     if not isinstance(document, dict):
-        raise InvalidInput(f"{where}: expected counts such as 2g.20gb=5,3g.30gb=2, or a map of them")
+        raise InvalidInput(f"{where}: expected counts such as 2g.20gb=5,3g.40gb=2, or a map of them")
     return read_counts(" ".join(f"{name}={count}" for name, count in document.items()), where, _MOST_DEMAND)
 
 
