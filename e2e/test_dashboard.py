@@ -416,6 +416,25 @@ def test_keyboard(world: World, chromium: "Browser") -> None:
         until(lambda: len(tab.tiles()), 3)
 
 
+def test_history_on_a_phone(world: World, chromium: "Browser") -> None:
+    """On a narrow window bar and chart stand below the numbers, and a screen reader still reads a table."""
+    with Tab.open(chromium, world.url, width=360) as tab:
+        row = f"[data-resource='{MIG}3g.30gb']"
+        tab.page.wait_for_selector(f"{row} svg.chart")
+        left = tab.page.locator(f"{row} .track").bounding_box()
+        right = tab.page.locator(f"{row} svg.chart").bounding_box()
+        number = tab.page.locator(f"{row} td").nth(1).bounding_box()
+        assert left is not None
+        assert right is not None
+        assert number is not None
+        assert min(left["width"], right["width"]) > 100
+        assert left["x"] + left["width"] < right["x"]
+        assert number["y"] + number["height"] <= min(left["y"], right["y"])
+        told = tab.page.locator("#totals-table").aria_snapshot()
+        assert 'columnheader "waiting"' in told
+        assert 'rowheader "3g.30gb"' in told
+
+
 @pytest.mark.parametrize("width", [360, 768, 1600])
 @pytest.mark.parametrize("dark", [False, True])
 def test_windows(world: World, chromium: "Browser", width: int, dark: bool) -> None:

@@ -1,5 +1,6 @@
 """The root command: help, completion, and how every command ends."""
 
+import io
 import os
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from tessera.cli.app import COMMANDS, run
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_every_command_has_help(capsys):
@@ -42,7 +45,7 @@ def test_usage(capsys, args, complaint):
 
 def test_version(capsys):
     """The version is that of the package, which pyproject.toml says."""
-    version = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["version"]
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     for words in (["--version"], ["version"]):
         assert run(words) == 0
         assert capsys.readouterr().out == f"tessera {version}\n"
@@ -73,9 +76,48 @@ def test_completion(capsys, shell):
     assert "_TESSERA_COMPLETE" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", ["--help", "config schema", "help mig", "demo --fast --story smaller"])
-def test_a_reader_that_leaves(words):
+_POD = "admit -f examples/pods/3g.yaml --nodes examples/nodes/a100.yaml"
+_LINES = [
+    *(f"{_POD} -o {form}" for form in ("explain", "summary", "patch", "yaml", "json")),
+    *(f"capacity --from examples/nodes/a100.yaml -o {form}" for form in ("table", "wide", "csv", "name", "json")),
+    "capacity --from examples/nodes/a100.yaml --by namespace",
+    "mig show 2g.20gb=2 --product A100-80GB",
+    "mig validate 2g.20gb=3 --product A100-80GB",
+    "mig convert 2g.20gb=2 --to runai --cards 2",
+    "mig plan 2g.20gb=9 --product A100-80GB",
+    "mig products -o wide",
+    "config example",
+    "config schema",
+    "config reference",
+    "device-plugin --config examples/simulated-a100.yaml --list",
+    "dra-driver --config examples/simulated-a100.yaml --list",
+    "doctor --check cdi",
+    "demo --list",
+    "demo --fast --story smaller",
+    "completion bash",
+    "version -o yaml",
+    "help mig plan",
+    *(f"{name} --help" for name in COMMANDS),
+    "mig apply --help",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", _LINES)
+def test_a_reader_that_leaves(words, monkeypatch):
     """`tessera … | head` ends quietly, with 0, wherever it was; also where the reader never read."""
+    monkeypatch.chdir(ROOT)
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w", encoding="utf-8") as stdout, io.StringIO() as stderr:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        monkeypatch.setattr(sys, "stderr", stderr)
+        assert run(words.split()) == 0
+        assert "Traceback" not in stderr.getvalue()
+
+
+@pytest.mark.parametrize("words", ["--help", "config schema", "demo --fast --story smaller"])
+def test_a_process_whose_reader_leaves(words):
+    """Nor does the interpreter complain at its end."""
     pipe = f"{sys.executable} -m tessera {words} | true; echo ${{PIPESTATUS[0]}}"
     result = subprocess.run(["bash", "-c", pipe], capture_output=True, text=True, check=False)
     assert (result.stdout, result.stderr) == ("0\n", "")
@@ -87,21 +129,46 @@ def test_a_reader_that_leaves(words):
         ("utf-8", "card 0  A30, 2×2g.12gb\n┌───────────────┬───────────────┐\n"),
         ("iso8859-1", "card 0  A30, 2×2g.12gb\n+---------------+---------------+\n"),
         ("cp1251", "card 0  A30, 2x2g.12gb\n+---------------+---------------+\n"),
+        ("ascii", "card 0  A30, 2x2g.12gb\n+---------------+---------------+\n"),
     ],
 )
-def test_characters_that_a_locale_lacks(encoding, line):
+def test_characters_that_a_locale_lacks(encoding, line, monkeypatch):
     """What cannot be written is written in ASCII, so that a locale other than UTF-8 gets a picture, not a traceback."""
+    code, out, _ = _printed("mig show 2g.12gb=2 --product A30", encoding, monkeypatch)
+    assert (code, out.startswith(line)) == (0, True)
+    assert _printed("mig validate 2g.12gb=3 --product A30", encoding, monkeypatch)[::2] == (1, "")
+
+
+@pytest.mark.parametrize("words", _LINES)
+def test_every_command_in_plain_ascii(words, monkeypatch):
+    """No command prints a character that has no ASCII which looks alike; nothing ends in another way for it."""
+    monkeypatch.chdir(ROOT)
+    code, out, err = _printed(words, "utf-8", monkeypatch)
+    plain = _printed(words, "ascii", monkeypatch)
+    assert (plain[0], plain[1].count("?"), plain[2].count("?")) == (code, out.count("?"), err.count("?"))
+
+
+def _printed(words: str, encoding: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, str]:
+    """How a command ends, and what it prints on streams of an encoding."""
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding) for _ in range(2)]
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", streams[0])
+        patch.setattr(sys, "stderr", streams[1])
+        code = run(words.split())
+    printed = []
+    for stream in streams:
+        stream.flush()
+        printed.append(stream.buffer.getvalue().decode(encoding))
+    return code, printed[0], printed[1]
+
+
+def test_a_process_in_the_c_locale():
+    """With Python's UTF-8 mode off, the C locale is ASCII, and so is what is printed."""
     words = [sys.executable, "-m", "tessera", "mig", "show", "2g.12gb=2", "--product", "A30"]
-    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment.pop("PYTHONIOENCODING", None)
     result = subprocess.run(words, env=environment, capture_output=True, check=True)
-    assert result.stdout.decode(encoding).startswith(line)
-    refused = subprocess.run(
-        [*words[:3], "mig", "validate", "2g.12gb=3", "--product", "A30"],
-        env=environment,
-        capture_output=True,
-        check=False,
-    )
-    assert (refused.returncode, refused.stderr) == (1, b"")
+    assert result.stdout.startswith(b"card 0  A30, 2x2g.12gb\n+---------------+---------------+\n")
 
 
 def test_help_is_light():

@@ -108,6 +108,17 @@ def test_yaml_says_the_same_as_json(bundle: bytes, tmp_path: Path, capsys):
     assert said[0] == said[1]
 
 
+def test_template_picks_from_the_document(bundle: bytes, tmp_path: Path, capsys):
+    """`-o jsonpath=…` is there as for every command; the example in the help prints one line a problem."""
+    objects = healthy(bundle)
+    objects[kinds.NODES].append(node("cut", {}, annotations={"run.ai/mig.config": "x"}))
+    assert run(["doctor", "--help"]) == 0
+    example = capsys.readouterr().out.split("-o jsonpath='")[1].split("'")[0]
+    with serving(objects, tmp_path) as kubeconfig:
+        assert run(["doctor", "--kubeconfig", str(kubeconfig), "-o", f"jsonpath={example}"]) == 1
+    assert [line[:25] for line in capsys.readouterr().out.splitlines()] == ["node cut has a MIG layout"]
+
+
 def test_no_cluster_is_one_sentence(tmp_path: Path, capsys):
     """Without an API server there is one sentence and exit code 3, no traceback."""
     path = tmp_path / "kubeconfig"

@@ -2,12 +2,17 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tessera.doctor.checks import webhook as webhook_checks
+from tessera.doctor.evidence import Evidence
+from tessera.doctor.wire import Version
 from tessera.kube import errors
 from tessera.kube.rest import client
+from tessera.protocol import yaml
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import Document
 from tessera.webhook.certificates.authorities import InvalidAuthorities, read_authorities
@@ -303,17 +308,26 @@ async def test_pod_that_passes_unchanged_is_a_problem():
     assert found.findings == [("trial", "problem")]
 
 
-async def test_old_kubernetes_is_named():
-    """A release older than any that is tested is worth a warning."""
-    from tessera.doctor.checks.webhook import version
-    from tessera.doctor.evidence import Evidence
-    from tessera.doctor.wire import Version
+@pytest.mark.parametrize(
+    ("version", "warned"),
+    [
+        (("1", "29+", "v1.29.3"), True),
+        (("1", "30", "v1.30.0"), False),
+        (("1", "36+", "v1.36.3-gke.1"), False),
+        (("2", "0", "v2.0.0"), False),
+        (("", "", ""), True),
+    ],
+)
+def test_old_kubernetes_is_named(version: tuple[str, str, str], warned: bool):
+    """A release older than any that was tried is worth a warning."""
+    found = list(webhook_checks.version(Evidence(version=Version(*version))))
+    assert [str(one.severity) for one in found] == ["warning"] * warned
 
-    assert [str(one.severity) for one in version(Evidence(version=Version("1", "29+", "v1.29.3")))] == [
-        "warning"
-    ]
-    assert list(version(Evidence(version=Version("1", "34", "v1.34.0")))) == []
-    assert list(version(Evidence(version=Version("2", "0", "v2.0.0")))) == []
+
+def test_chart_and_doctor_ask_for_the_same_kubernetes():
+    """The oldest release is the chart's `kubeVersion`; the doctor names no other one."""
+    chart = yaml.load((Path(__file__).parents[2] / "charts/tessera/Chart.yaml").read_text())
+    assert chart["kubeVersion"] == f">={webhook_checks.OLDEST[0]}.{webhook_checks.OLDEST[1]}.0-0"
 
 
 _ON_ITS_WAY = {

@@ -1,6 +1,5 @@
 """`tessera doctor`: what is wrong, and what to type."""
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ import click
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.duration import Duration
+from tessera.cli.common.output import Output, output_option
 from tessera.cli.common.terminal import Style
 from tessera.core.errors import InvalidInput
 
@@ -34,9 +34,8 @@ def _check_names() -> list[str]:
 
 @click.command()
 @cluster_options
-@click.option(
-    "-n", "--namespace", default="gpu-webhook", show_default=True, help="Where Tessera is installed."
-)
+@click.option("-n", "--namespace", default="gpu-webhook", show_default=True, shell_complete=completing.namespaces,
+              help="Where Tessera is installed.")  # fmt: skip
 @click.option(
     "--name", default="gpu-webhook", show_default=True, help="The webhook's Deployment and Service."
 )
@@ -52,9 +51,7 @@ def _check_names() -> list[str]:
               help="Make only this check, by its name in -o json. Repeatable.")  # fmt: skip
 @click.option("--wait", type=Duration(), metavar="TIME",
               help="Look again until all is well, for so long at most, such as 2m.")  # fmt: skip
-@click.option(
-    "-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True
-)
+@output_option("text")
 def command(
     cluster: ClusterChoice,
     namespace: str,
@@ -65,13 +62,18 @@ def command(
     state_dir: Path,
     only: tuple[str, ...],
     wait: float | None,
-    output: str,
+    output: Output,
 ) -> int:
     """Look at a cluster and say what is wrong and what to type, in the order that matters.
 
     Nothing is changed: the one pod that is tried is created with a dry run. Exit code 0 when all is well, 1 when
     something does not work, 3 when nothing is known to be wrong and not everything could be looked at.
-    """
+
+    \b
+    tessera doctor -n gpu-webhook
+    tessera doctor --wait 2m    # after an install, until all is well
+    tessera doctor -o jsonpath='{range ..findings[?(@.severity=="problem")]}{.text}{"\\n"}{end}'
+    """  # fmt: skip
     from tessera.doctor.evidence import Evidence, Names
     from tessera.doctor.examination import CHECKS, examine
     from tessera.kube.errors import KubeError
@@ -145,18 +147,12 @@ def _with_cdi(seen: "Evidence", cdi_dir: Path | None, state_dir: Path) -> "Evide
     return replace(seen, cdi=files, devices=devices)
 
 
-def _show(results: "Sequence[Result]", output: str) -> None:
-    documents = [_document(result) for result in results]
-    match output:
-        case "json":
-            click.echo(json.dumps(documents, indent=2))
-        case "yaml":
-            from tessera.protocol import yaml
-
-            click.echo(yaml.dump(documents), nl=False)
-        case _:
-            for line in _lines(results, Style.of(sys.stdout)):
-                click.echo(line)
+def _show(results: "Sequence[Result]", output: Output) -> None:
+    if output.is_document:
+        output.print([_document(result) for result in results])
+        return
+    for line in _lines(results, Style.of(sys.stdout)):
+        click.echo(line)
 
 
 def _lines(results: "Sequence[Result]", style: Style) -> list[str]:

@@ -12,9 +12,9 @@ from tessera.cli.capacity.documents import LINES, document
 from tessera.cli.capacity.order import AMOUNTS, FIELDS, in_order_of
 from tessera.cli.capacity.tables import draw
 from tessera.cli.common import completing
-from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.cluster import ClusterChoice, cluster_options, selector_option
 from tessera.cli.common.output import Output, no_headers_option, output_option
-from tessera.cli.common.reading import read_inventory
+from tessera.cli.common.reading import files_option, read_inventory
 from tessera.cli.common.terminal import Style
 from tessera.core.devices.capacity import PODS, Usage, total
 from tessera.core.errors import InvalidInput
@@ -76,13 +76,7 @@ def resource_named(text: str, where: str) -> str:
 @click.option(
     "--all", "everything", is_flag=True, help="All resources: cpu, memory, pods and whatever else nodes have."
 )
-@click.option(
-    "-l",
-    "--selector",
-    default="",
-    metavar="SELECTOR",
-    help="Only nodes with such labels: pool=a,zone in (x,y),!old.",
-)
+@selector_option("Only nodes with such labels: pool=a,zone in (x,y),!old.")
 @click.option("--pods", is_flag=True, help="Also the pods that hold these resources or wait for them.")
 @click.option(
     "--by",
@@ -101,14 +95,7 @@ def resource_named(text: str, where: str) -> str:
 @click.option(
     "-A", "--all-namespaces", is_flag=True, help="With --pods: those of all namespaces, as without -n."
 )
-@click.option(
-    "--from",
-    "sources",
-    multiple=True,
-    metavar="DIR|FILE",
-    shell_complete=completing.files,
-    help="Nodes and pods saved with kubectl, instead of a cluster; - is standard input. Repeatable.",
-)
+@files_option()
 @click.option(
     "--fail-below",
     "thresholds",

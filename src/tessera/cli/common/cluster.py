@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tessera.kube.rest.client import Client
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,11 @@ class ClusterChoice:
                 return await work(client)
 
         return asyncio.run(with_client())
+
+
+def selector_option(help: str) -> Callable[[F], F]:  # noqa: A002 # as click has it
+    """Give a command `-l`, a selector of nodes; it gets its text as `selector`, empty where all are meant."""
+    return click.option("-l", "--selector", default="", metavar="SELECTOR", help=help)
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:

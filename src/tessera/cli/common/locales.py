@@ -13,8 +13,10 @@ _ALIKE: Final = {
     "…": "...",
     "✓": "+",
     "✗": "x",
+    "≤": "<=",
 }
 _HANDLER: Final = "tessera-alike"
+_ASCII: Final = "tessera-ascii"
 
 
 def alike(error: UnicodeError) -> tuple[str, int]:
@@ -25,9 +27,22 @@ def alike(error: UnicodeError) -> tuple[str, int]:
     return "".join(_ALIKE.get(character, "?") for character in missing), error.end
 
 
+def _ascii(name: str) -> codecs.CodecInfo | None:
+    """ASCII by a name that click does not know: streams of plain ASCII it writes in UTF-8, whatever the locale says."""
+    if name.replace("_", "-") != _ASCII:
+        return None
+    codec = codecs.lookup("ascii")
+    return codecs.CodecInfo(
+        codec.encode, codec.decode, codec.streamreader, codec.streamwriter,
+        codec.incrementalencoder, codec.incrementaldecoder, _ASCII,
+    )  # fmt: skip
+
+
 def write_what_the_locale_can(*streams: TextIO) -> None:
     """Let streams of another encoding than UTF-8 write what looks alike where they cannot write what is meant."""
     codecs.register_error(_HANDLER, alike)
+    codecs.register(_ascii)
     for stream in streams:
         if stream.encoding and "utf" not in stream.encoding.lower():
-            stream.reconfigure(errors=_HANDLER)  # type: ignore[attr-defined] # the text streams of a process have it
+            encoding = _ASCII if codecs.lookup(stream.encoding).name == "ascii" else stream.encoding
+            stream.reconfigure(encoding=encoding, errors=_HANDLER)  # type: ignore[attr-defined] # the text streams of a process have it

@@ -1,17 +1,33 @@
-"""Reading a cluster into an `Inventory`, with a progress bar where a person waits for it."""
+"""Reading a cluster, or files, into an `Inventory`: the option for the files, and a progress bar where a person waits."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import click
 
+from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice
 from tessera.inventory.inventory import Inventory
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 _WORTH_SHOWING: Final = 2000  # objects; fewer are there in an instant
 _STEP: Final = 100  # objects between two drawings of the bar
+
+
+def files_option(when: str = "") -> Callable[[F], F]:
+    """Give a command `--from`; it gets `sources`, for `read_inventory`. `when`: the options that it goes with."""
+    return click.option(
+        "--from",
+        "sources",
+        multiple=True,
+        metavar="DIR|FILE",
+        shell_complete=completing.files,
+        help=f"{when}{'nodes' if when else 'Nodes'} and pods saved with kubectl, instead of a cluster; "
+        "- is standard input. Repeatable.",
+    )
 
 
 def read_inventory(

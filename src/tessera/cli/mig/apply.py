@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tessera.cli.common import completing
-from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.cluster import ClusterChoice, cluster_options, selector_option
 from tessera.cli.common.duration import Duration
 from tessera.cli.common.terminal import Style
 from tessera.cli.mig.apply_output import describe, summary
@@ -41,13 +41,7 @@ class _BareDryRun(click.Command):
 @click.command("apply", cls=_BareDryRun)
 @click.argument("layout", metavar="FILE|COUNTS|NAME", shell_complete=completing.counts_or_files)
 @click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=completing.nodes)
-@click.option(
-    "-l",
-    "--selector",
-    default="",
-    metavar="SELECTOR",
-    help="Choose nodes by their labels, instead of by name.",
-)
+@selector_option("Choose nodes by their labels, instead of by name.")
 @click.option("--config", metavar="NAME", help="The configuration to take, where the file has several.")
 @click.option(
     "--label",
@@ -121,7 +115,7 @@ def command(
     command again goes on where it stopped.
 
     \b
-    tessera mig apply 2g.20gb=2,3g.30gb=1 gpu-1 gpu-2
+    tessera mig apply 2g.20gb=2,3g.40gb=1 gpu-1 gpu-2
     tessera mig apply layout.yaml -l pool=training --max-unavailable 25% --yes
     tessera mig apply layout.yaml -l pool=training --dry-run
     tessera mig apply all-balanced gpu-1 --label --mig-parted mig-parted.yaml

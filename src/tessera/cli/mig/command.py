@@ -21,5 +21,5 @@ def command() -> None:
     """Check, convert, draw, plan and apply MIG layouts.
 
     A layout says which MIG devices the cards of a node are cut into. It is read and written as a run.ai annotation
-    (`run.ai/mig.config`), as a mig-parted file, or as plain counts such as 2g.20gb=2,3g.30gb=1.
+    (`run.ai/mig.config`), as a mig-parted file, or as plain counts such as 2g.20gb=2,3g.40gb=1.
     """

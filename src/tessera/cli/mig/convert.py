@@ -33,7 +33,7 @@ def command(given: Given, config: str | None, to: str, name: str | None) -> None
     their positions. What the other format cannot say is told on standard error.
 
     \b
-    tessera mig convert 2g.20gb=2,3g.30gb=1 --to runai --cards 4
+    tessera mig convert 2g.20gb=2,3g.40gb=1 --to runai --cards 4
     tessera mig convert annotation.yaml --to mig-parted --name two-and-one
     tessera mig convert mig-parted.yaml --config all-balanced --to runai --product H200 --cards 8
     tessera mig convert --cluster gpu-1 --to counts

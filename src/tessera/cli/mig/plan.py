@@ -9,9 +9,10 @@ from typing import Final
 import click
 
 from tessera.cli.common import completing
-from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.cluster import ClusterChoice, cluster_options, selector_option
 from tessera.cli.common.duration import Duration
 from tessera.cli.common.output import Output, output_option
+from tessera.cli.common.reading import files_option, read_inventory
 from tessera.cli.mig.defragment import print_advice
 from tessera.cli.mig.plan_cards import node_cards, product_cards
 from tessera.cli.mig.plan_output import DRAWN, NO_MORE, More, print_plan, waiting_document
@@ -22,7 +23,6 @@ from tessera.core.planning.kinds import Place, Wanted
 from tessera.core.planning.planner import Objective, Plan, Question, plan
 from tessera.core.planning.summary import explain_outcome, explain_waiting
 from tessera.inventory.defragment import defragment_inventory
-from tessera.inventory.inventory import Inventory
 from tessera.inventory.pending import Pending, pending_inventory
 from tessera.protocol import yaml
 from tessera.protocol.kubernetes.selector import LabelSelector
@@ -73,21 +73,8 @@ _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that is too long to 
     show_default=True,
     help="With --from-pending: count fallbacks of pods that were made within that time.",
 )
-@click.option(
-    "--from",
-    "sources",
-    multiple=True,
-    metavar="DIR|FILE",
-    shell_complete=completing.files,
-    help="With --from-pending or --defragment: nodes and pods saved with kubectl, instead of a cluster. Repeatable.",
-)
-@click.option(
-    "-l",
-    "--selector",
-    default="",
-    metavar="SELECTOR",
-    help="With --from-pending or --defragment: only nodes with such labels.",
-)
+@files_option("With --from-pending or --defragment: ")
+@selector_option("With --from-pending or --defragment: only nodes with such labels.")
 @click.option(
     "--objective",
     type=click.Choice([o.value for o in Objective]),
@@ -131,7 +118,7 @@ def command(
     pod holds some on a node all stay there, since only the node knows which ones are in use; others may be cut anew.
 
     \b
-    tessera mig plan 2g.20gb=5,3g.30gb=2 --product H200-70GB --cards 4
+    tessera mig plan 2g.20gb=5,3g.40gb=2 --product A100-80GB --cards 4
     tessera mig plan 1g.18gb=20,3g.71gb=6 --product H200
     tessera mig plan demand.yaml --product H200=4 --product A30=8 -o json
     tessera mig plan --from-pending --max-nodes 3
@@ -156,8 +143,10 @@ def command(
     if defragment is not None:
         if products or node_files or not (output.is_document or output.form == "table"):
             raise click.UsageError("--defragment takes a cluster's cards, and -o table, json or yaml")
-        read = _reading(cluster, sources)
-        return print_advice(defragment, defragment_inventory(LabelSelector.parse(selector)), read, output)
+        inventory = defragment_inventory(LabelSelector.parse(selector))
+        return print_advice(
+            defragment, inventory, partial(read_inventory, cluster=cluster, sources=sources), output
+        )
     ask = partial(Question, objective=Objective(objective), most_nodes=max_nodes, most_cards=max_cards)
     pending = _pending(cluster, sources, selector, since) if from_pending else None
     if pending and not products and not node_files:
@@ -178,14 +167,9 @@ def command(
     return _print(found, places, output)
 
 
-def _reading(cluster: ClusterChoice, sources: Sequence[str]) -> Callable[[Inventory], None]:
-    """How a inventory is read: from files, or from a cluster."""
-    return lambda inventory: inventory.read_files(sources) if sources else cluster.run(inventory.read_cluster)
-
-
 def _pending(cluster: ClusterChoice, sources: Sequence[str], selector: str, since: float) -> Pending:
     inventory = pending_inventory(LabelSelector.parse(selector))
-    _reading(cluster, sources)(inventory)
+    read_inventory(inventory, cluster, sources)
     earliest = datetime.now(UTC) - timedelta(seconds=since)
     pending = Pending(inventory, earliest.strftime("%Y-%m-%dT%H:%M:%SZ"))
     for line in pending.words():
@@ -234,7 +218,7 @@ def _read_demand(argument: str) -> dict[MigProfile, int]:
         return read_counts(text, where, _MOST_DEMAND)
     document = yaml.load(text, where)
     if not isinstance(document, dict):
-        raise InvalidInput(f"{where}: expected counts such as 2g.20gb=5,3g.30gb=2, or a map of them")
+        raise InvalidInput(f"{where}: expected counts such as 2g.20gb=5,3g.40gb=2, or a map of them")
     return read_counts(" ".join(f"{name}={count}" for name, count in document.items()), where, _MOST_DEMAND)
 
 

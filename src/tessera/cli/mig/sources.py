@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from tessera.cli.common import completing
-from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.cluster import ClusterChoice, cluster_options, selector_option
 from tessera.cli.common.reading import read_inventory
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
@@ -51,7 +51,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         callback=product_option,
         metavar="NAME",
         shell_complete=completing.names(completing.product_names),
-        help="The cards' product, such as H200, A100-40GB or H200-70GB.",
+        help="The cards' product, such as H200, A100-80GB or A30.",
     )
     @click.option(
         "--cards",
@@ -68,13 +68,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         is_flag=True,
         help="Take the layouts of a cluster's nodes: of those that are named, or of all.",
     )
-    @click.option(
-        "-l",
-        "--selector",
-        default="",
-        metavar="SELECTOR",
-        help="With --cluster: only nodes with such labels.",
-    )
+    @selector_option("With --cluster: only nodes with such labels.")
     @cluster_options
     @wraps(command)
     def with_sources(
@@ -103,7 +97,7 @@ def read_sources(given: Given, *, with_pods: bool = False) -> list[Source | Unre
         return _of_cluster(given.cluster, given, with_pods=with_pods)
     if not given.names and sys.stdin.isatty():
         raise click.UsageError(
-            "name a file, counts such as 2g.20gb=2,3g.30gb=1, or - for standard input; or say --cluster"
+            "name a file, counts such as 2g.20gb=2,3g.40gb=1, or - for standard input; or say --cluster"
         )
     if given.names.count("-") > 1:
         raise InvalidInput("standard input (-) can be read only once")

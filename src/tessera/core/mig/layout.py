@@ -113,7 +113,7 @@ class NodeLayout:
         return {name: tuple(found[name]) for name in sorted(found)}
 
     def resources(self, strategy: Strategy = Strategy.MIXED) -> dict[str, int]:
-        """What the node offers, counted: `{"nvidia.com/mig-2g.20gb": 8, "nvidia.com/mig-3g.30gb": 4}`."""
+        """What the node offers, counted: `{"nvidia.com/mig-2g.20gb": 8, "nvidia.com/mig-3g.40gb": 4}`."""
         return {name: len(slots) for name, slots in self.slots(strategy).items()}
 
     def _check_single(self) -> None:

@@ -8,20 +8,23 @@ from tessera.doctor import wire
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, shown, warning
 
-OLDEST: Final = (1, 34)  # the oldest release that is tested
+OLDEST: Final = (
+    1,
+    30,
+)  # the oldest release that was tried, and the chart's kubeVersion: docs/compatibility.md
 _STARTS: Final = 120.0  # seconds that a pod may take to be ready: its image is pulled, its view is listed
 _ON_ITS_WAY: Final = frozenset({"", "ContainerCreating", "PodInitializing"})  # what the kubelet calls it
 _NO_IMAGE: Final = frozenset({"ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName"})
 
 
 def version(seen: Evidence) -> Iterator[Finding]:
-    """Kubernetes is a release that is tested."""
+    """Kubernetes is a release that Tessera works with."""
     said = seen.version or wire.Version()
     found = tuple(int(re.sub(r"\D.*", "", part) or 0) for part in (said.major, said.minor))
     if found < OLDEST:
         yield warning(
             f"the API server is {said.git_version or 'of an unknown version'}; "
-            f"Tessera is tested from {OLDEST[0]}.{OLDEST[1]} on"
+            f"Tessera needs {OLDEST[0]}.{OLDEST[1]} or newer"
         )
 
 
@@ -31,7 +34,8 @@ def installed(seen: Evidence) -> Iterator[Finding]:
     if found is None:
         yield problem(
             f"there is no MutatingWebhookConfiguration {names.configuration}: no pod is changed",
-            f"helm install tessera charts/tessera -n {names.namespace} --create-namespace",
+            f"helm install tessera charts/tessera -n {names.namespace} --create-namespace "
+            "--set image.repository=REGISTRY/tessera --set config.mode=observe",
         )
         return
     if not found.webhooks:

@@ -147,7 +147,7 @@ _SIMULATED: Final = Record(
         Field("product", _ProductKind(), "What the cards are."),
         Field("cards", Count(1, 64), "How many."),
         Field("migStrategy", _STRATEGIES, "How cut cards become resources, as NVIDIA's plugin does it.", default="mixed"),
-        Field("layout", _TEXT, "What they are cut into until the node's annotation says otherwise, such as `2g.20gb=2,3g.30gb=1`. Default: whole.", default=""),
+        Field("layout", _TEXT, "What they are cut into until the node's annotation says otherwise, such as `2g.20gb=2,3g.40gb=1`. Default: whole.", default=""),
         Field("partitioning", Choice(("static", "dynamic")), "`static`: cut as the layout says; `dynamic`: a slice is cut when a claim gets it, which needs the DRA driver and takes no layout.", default="static"),
         Field("profiles", ListOf(_TEXT), "With `dynamic`: the profiles that may be cut. Default: all that the card has.", default=()),
         Field("numaNodes", Count(0, 64), "NUMA nodes that the cards are spread over. 0: nothing is said about them.", default=0),

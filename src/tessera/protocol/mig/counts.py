@@ -1,4 +1,4 @@
-"""Plain counts: `2g.20gb=2,3g.30gb=1`, what is wanted on each card, or of a whole cluster."""
+"""Plain counts: `2g.20gb=2,3g.40gb=1`, what is wanted on each card, or of a whole cluster."""
 
 import re
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ def read_counts(text: str, source: str = "counts", most: int = 999_999) -> dict[
     if complaints:
         raise InvalidInputs(complaints)
     if not counts:
-        raise InvalidInputs([f"{source}: empty; expected counts such as 2g.20gb=2,3g.30gb=1"])
+        raise InvalidInputs([f"{source}: empty; expected counts such as 2g.20gb=2,3g.40gb=1"])
     return {profile: count for profile, count in counts.items() if count}
 
 

@@ -2,7 +2,7 @@
 
 A document holds named configurations; each is a list of entries that say what is wanted of which cards. Which of
 the three formats a text has is seen from the text: `mig-devices` is a list in run.ai's, a map of counts in
-mig-parted's, and counts (`2g.20gb=2,3g.30gb=1`) are no YAML at all.
+mig-parted's, and counts (`2g.20gb=2,3g.40gb=1`) are no YAML at all.
 """
 
 from collections.abc import Mapping, Sequence

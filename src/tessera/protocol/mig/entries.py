@@ -1,6 +1,6 @@
 """The entries of a layout document, in the two dialects that Kubernetes nodes know.
 
-run.ai:      `{devices: [0, 1], mig-enabled: true, mig-devices: [2g.20gb, {name: 3g.30gb, position: 4, size: 3}]}`
+run.ai:      `{devices: [0, 1], mig-enabled: true, mig-devices: [2g.20gb, {name: 3g.40gb, position: 4, size: 4}]}`
 mig-parted:  `{device-filter: "0x233510DE", devices: all, mig-enabled: true, mig-devices: {2g.35gb: 2}}`
 
 What is wrong is collected with its path, so that one reading reports all of it.

@@ -1,0 +1,147 @@
+"""The section `fallback` of the webhook's configuration: its fields, and the policy that they say."""
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Any, Final
+
+from tessera.core.admission.candidates import FallbackPolicy
+from tessera.core.admission.wishes import LEAST_MEMORY, too_little_memory
+from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.resources import WHOLE_GPU, of_short
+from tessera.core.mig.profile import MigProfile
+from tessera.core.text import quoted
+from tessera.protocol.configuration.schema import (
+    Boolean,
+    Choice,
+    Count,
+    Field,
+    ListOf,
+    MapOf,
+    Number,
+    Record,
+    Text,
+)
+
+
+def _profile(text: str) -> str:
+    return MigProfile.parse(text).resource
+
+
+def _memory(text: str) -> Quantity:
+    amount = Quantity.parse(text)
+    if amount < LEAST_MEMORY:
+        raise InvalidInput(too_little_memory(text))
+    return amount
+
+
+def _seconds(text: str) -> float:
+    match = re.fullmatch(r"(?:(\d{1,4})h)?(?:(\d{1,4})m)?(?:(\d{1,5})s)?", text, re.ASCII)
+    if match is None or not text:
+        raise InvalidInput(f"{quoted(text)} is not a duration such as 30s, 2m or 1h")
+    hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(hours * 3600 + minutes * 60 + seconds)
+
+
+def _taint_key(text: str) -> str:
+    # as Kubernetes has it: an optional DNS domain, a slash, a name; or all names of a domain
+    if not re.fullmatch(r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?(?:\*|[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)", text) or text == "*":  # fmt: skip
+        raise InvalidInput(
+            f"{quoted(text)} is not the key of a taint, such as example.com/draining or example.com/*"
+        )
+    return text
+
+
+_PROFILE: Final = Text("MIG profile", _profile, "")
+_TARGET: Final = Text("MIG profile or `gpu`", of_short, WHOLE_GPU)
+_MEMORY: Final = Text("amount of memory, such as `10Gi`", _memory, LEAST_MEMORY)
+_DURATION: Final = Text("duration, such as `30s` or `2m`", _seconds, 0.0)
+_TAINT: Final = Text("key of a taint, or `prefix/*`", _taint_key, "")
+
+SECTION: Final = Record(
+    (
+        Field("enabled", Boolean(), "Whether pods are rewritten, or rejected for want of an offer, at all. Missing limits are added either way.", default=True),
+        Field("downgrades", Boolean(), "Whether a smaller profile may be chosen.", default=True),
+        Field("upgrades", Boolean(), "Whether a larger profile may be chosen.", default=True),
+        Field("wholeGPU", Boolean(), "Whether a whole GPU may be chosen.", default=True),
+        Field(
+            "chains",
+            MapOf(_PROFILE, ListOf(_TARGET)),
+            "What to try for a profile, in this order, in place of the computed order. The three switches and a pod's "
+            "own wishes still apply. An empty list: nothing but what was asked for.",
+            default=MappingProxyType({}),
+        ),
+        Field(
+            "maxWholeGPUs",
+            Count(0, 1024),
+            "How many whole GPUs a pod may get in place of profiles that are less than a card. Seven 1g never become "
+            "seven GPUs.",
+            default=1,
+        ),
+        Field(
+            "minMemory",
+            _MEMORY,
+            "No replacement has less memory than this, such as `10Gi`. A pod or a namespace can ask for more.",
+            default=None,
+        ),
+        Field(
+            "minMemoryFraction",
+            Number(most=1),
+            "No replacement has less than this part of the memory that was asked for, from 0 to 1.",
+            default=0,
+        ),
+        Field(
+            "grace",
+            _DURATION,
+            "How long what is gone from a node still counts, while the node is Ready: a device plugin or a kubelet that "
+            "restarts changes no pod.",
+            default="2m",
+        ),
+        Field(
+            "passingTaints",
+            ListOf(_TAINT),
+            "Further taints of nodes that come or go, which exclude no pod: keys, or `prefix/*`.",
+            default=(),
+        ),
+        Field(
+            "autoscaled",
+            ListOf(_TARGET),
+            "Types that the cluster autoscaler can bring although no node shows them now: they count as offered.",
+            default=(),
+        ),
+        Field(
+            "unmatched",
+            Choice(("reject", "admit")),
+            "What happens to a pod for which nothing fits: it is rejected, or admitted as it is to wait.",
+            default="reject",
+        ),
+        Field(
+            "quota",
+            Choice(("respect", "ignore")),
+            "Whether a replacement stays within the namespace's ResourceQuotas: where these name any GPU resource, only named "
+            "ones can replace what was asked, and only while used + need ≤ hard. What was asked itself is the API server's to judge.",
+            default="respect",
+        ),
+    )
+)  # fmt: skip
+
+
+def policy_of(read: Mapping[str, Any]) -> FallbackPolicy:
+    """The policy that a section says, as `SECTION` read it."""
+    return FallbackPolicy(
+        enabled=read["enabled"],
+        downgrades=read["downgrades"],
+        upgrades=read["upgrades"],
+        whole_gpu=read["wholeGPU"],
+        max_whole_gpus=read["maxWholeGPUs"],
+        min_memory=read["minMemory"],
+        min_memory_fraction=Fraction(read["minMemoryFraction"]),
+        grace=read["grace"] if isinstance(read["grace"], float) else _seconds(read["grace"]),
+        passing_taints=tuple(dict.fromkeys(read["passingTaints"])),
+        chains={resource: tuple(dict.fromkeys(chain)) for resource, chain in read["chains"].items()},
+        autoscaled=frozenset(read["autoscaled"]),
+        reject_unmatched=read["unmatched"] == "reject",
+        respects_quota=read["quota"] == "respect",
+    )

@@ -1,0 +1,145 @@
+"""The section `injection` of the webhook's configuration, in gpuinjector's format: its fields, and the policy that they say."""
+
+from collections.abc import Mapping
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Any, Final
+
+from tessera.core.admission.decision import OWN_ANNOTATIONS
+from tessera.core.admission.injection import GPU_TYPE_ANNOTATION, InjectionPolicy, InjectionRule, Rules
+from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.quantity import SUFFIXES, Quantity, format_of_suffix
+from tessera.core.kubernetes.resources import OF_CONTAINERS, is_of_containers, is_qualified_name
+from tessera.core.text import quoted
+from tessera.protocol.configuration.schema import (
+    Complaints,
+    Field,
+    ListOf,
+    MapOf,
+    Number,
+    Record,
+    Text,
+    meant,
+)
+
+
+def _any_text(text: str) -> str:
+    if not text:
+        raise InvalidInput("an empty text")
+    return text
+
+
+def _unit(text: str) -> str:
+    if text in SUFFIXES:
+        return text
+    like = [suffix for suffix in SUFFIXES if text and suffix[:1].lower() == text[:1].lower()]
+    near = next((suffix for suffix in like if len(suffix) == len(text)), like[0] if like else None)
+    hint = f'; did you mean "{near}"?' if near else f"; they are {', '.join(s for s in SUFFIXES if s)}"
+    raise InvalidInput(f"{quoted(text, 20)} is not a Kubernetes suffix{hint}")
+
+
+def _resource_name(text: str) -> str:
+    if not is_of_containers(text):
+        raise InvalidInput(
+            f"{quoted(text)} is no resource of a container, such as cpu or nvidia.com/gpu{meant(text, OF_CONTAINERS)}"
+        )
+    return text
+
+
+def _annotation(text: str) -> str:
+    if not is_qualified_name(text.lower()):  # as the API server compares them
+        raise InvalidInput(f"{quoted(text)} is no name of an annotation, such as example.com/network")
+    if text in (GPU_TYPE_ANNOTATION, *OWN_ANNOTATIONS):
+        raise InvalidInput("decisions are made by this annotation; a rule cannot set it")
+    return text
+
+
+_TEXT: Final = Text("text", lambda text: text, "")
+_NAMESPACE: Final = Text("namespace", _any_text, "")
+_GPU_TYPE: Final = Text("GPU type", _any_text, "")
+_RESOURCE: Final = Text("resource name", _resource_name, "")
+_ANNOTATION: Final = Text("annotation", _annotation, "")
+_UNIT: Final = Text("Kubernetes suffix, such as `m` or `Gi`", _unit, "")
+
+_RULE: Final = Record(
+    (
+        Field(
+            "resourceList",
+            ListOf(
+                Record(
+                    (
+                        Field("name", _RESOURCE, "The resource to write."),
+                        Field("coefficient", Number(), "How much of it one GPU needs, in `unit`."),
+                        Field("unit", _UNIT, "The unit of the coefficient.", default=""),
+                        Field("value", _TEXT, "Accepted and without effect, as in gpuinjector.", default=""),
+                    )
+                )
+            ),
+            "What one GPU brings with it.",
+            default=(),
+        ),
+        Field(
+            "annotations",
+            MapOf(_ANNOTATION, _TEXT),
+            "Annotations to set on the pod.",
+            default=MappingProxyType({}),
+        ),
+    )
+)
+_RULES: Final = MapOf(_GPU_TYPE, MapOf(_RESOURCE, _RULE))
+
+SECTION: Final = Record(
+    (
+        Field(
+            "resourceMap", _RULES, "The rules, by GPU type and GPU resource.", default=MappingProxyType({})
+        ),
+        Field(
+            "namespaceResourceMap",
+            MapOf(_NAMESPACE, _RULES),
+            "Rules of single namespaces. One wins, wholly, where namespace, GPU type and GPU resource all match.",
+            default=MappingProxyType({}),
+        ),
+        Field(
+            "namespaceWhiteList", ListOf(_NAMESPACE), "Namespaces that injection leaves alone.", default=()
+        ),
+    )
+)
+
+
+def policy_of(read: Mapping[str, Any], complaints: Complaints) -> InjectionPolicy:
+    """The policy that a section says, as `SECTION` read it; what its rules get wrong together goes to the complaints."""
+    return InjectionPolicy(
+        default=_rules(read["resourceMap"], "injection.resourceMap", complaints),
+        by_namespace={
+            namespace: _rules(rules, f"injection.namespaceResourceMap.{namespace}", complaints)
+            for namespace, rules in read["namespaceResourceMap"].items()
+        },
+        skipped_namespaces=frozenset(read["namespaceWhiteList"]),
+    )
+
+
+def _rules(read: Mapping[str, Any], path: str, complaints: Complaints) -> Rules:
+    return {
+        gpu_type: {
+            resource: _rule(rule, resource, f"{path}.{gpu_type}.{resource}.resourceList", complaints)
+            for resource, rule in by_resource.items()
+        }
+        for gpu_type, by_resource in read.items()
+    }
+
+
+def _rule(read: Mapping[str, Any], gpu: str, path: str, complaints: Complaints) -> InjectionRule:
+    seen: dict[str, Quantity] = {}
+    for index, one in enumerate(read["resourceList"]):
+        name, unit = one["name"], one["unit"]
+        if not name:
+            continue  # complained about already
+        if name in seen:
+            complaints.add(f"{path}[{index}].name", f'"{name}" stands in this list twice')
+        if name == gpu:
+            complaints.add(
+                f"{path}[{index}].name",
+                f'"{name}" is the GPU resource itself and stays as the pod asks for it',
+            )
+        seen[name] = Quantity(Fraction(one["coefficient"]) * SUFFIXES[unit], format_of_suffix(unit))
+    return InjectionRule(tuple(seen.items()), dict(read["annotations"]))
