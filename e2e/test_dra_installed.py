@@ -22,7 +22,6 @@ IMAGE = "localhost/tessera:e2e-dra"
 NAMESPACE = "tessera-dra"
 TWO = "nvidia.com/mig-2g.20gb"
 PLUGIN, DRIVER = "app=tessera-device-plugin", "app=tessera-dra-driver"
-_OURS = ("nvidia.com/", "run.ai/", "tessera.dev/")
 
 
 @pytest.fixture
@@ -34,6 +33,7 @@ def installed(cluster_with_node: ClusterWithNode, tmp_path: Path) -> Iterator[Cl
     except ImageError as error:
         raise Unavailable(str(error)) from error
     cluster.load_image(tmp_path / "tessera.tar")
+    cluster.forget_devices()
     helm = Helm(tmp_path, cluster)
     simulated = {"product": "Simulated H200-70GB", "cards": 1, "layout": "2g.20gb=2,3g.30gb=1"}
     values = {
@@ -54,11 +54,7 @@ def installed(cluster_with_node: ClusterWithNode, tmp_path: Path) -> Iterator[Cl
         with contextlib.suppress(Exception):
             helm("uninstall", "tessera", f"-n={NAMESPACE}", "--ignore-not-found", "--wait")
         cluster.api.delete(f"/api/v1/namespaces/{NAMESPACE}")
-        path = f"/api/v1/nodes/{cluster.node_name}"
-        labels = cluster.api.get(path)["metadata"]["labels"]
-        cluster.api.patch(
-            path, {"metadata": {"labels": {name: None for name in labels if name.startswith(_OURS)}}}
-        )
+        cluster.forget_devices()
 
 
 def _pods(cluster: ClusterWithNode, label: str) -> list[Object]:

@@ -36,7 +36,6 @@ GPU = "device.example.com/gpu"
 MIG = "nvidia.com/mig-"
 NAMESPACE, PLUGIN_NAMESPACE = "gpu-webhook", "tessera-plugin"
 _LABELLED = "app.kubernetes.io/name=tessera"
-_OURS = ("nvidia.com/", "run.ai/")
 _CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 
 
@@ -107,6 +106,7 @@ def installed(
     cluster.load_image(folder / "tessera.tar")
     devices = Path(f"/dev/tessera-e2e-{os.getpid()}")
     installation = Installation(cluster, Helm(folder, cluster), devices)
+    cluster.forget_devices()
     enforced = {"pod-security.kubernetes.io/enforce": "restricted"}
     cluster.api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": enforced}})
     try:
@@ -133,13 +133,7 @@ def _clean_up(installation: Installation) -> None:
         installation.helm("uninstall", name, f"-n={namespace}", "--ignore-not-found", "--wait")
     for namespace in (NAMESPACE, PLUGIN_NAMESPACE):
         cluster.api.delete(f"/api/v1/namespaces/{namespace}")
-    path = f"/api/v1/nodes/{cluster.node_name}"
-    found = cluster.api.get(path)["metadata"]
-    gone = {
-        section: {name: None for name in found.get(section, {}) if name.startswith(_OURS)}
-        for section in ("labels", "annotations")
-    }
-    cluster.api.patch(path, {"metadata": gone})
+    cluster.forget_devices()
 
 
 def _pod(name: str, resources: dict[str, int], script: str = "exec sleep 1000") -> str:

@@ -95,6 +95,7 @@ def ask(cluster: Client, resource: str, count: int = 1, containers: int = 1) -> 
 @pytest.fixture
 def gpu_node(cluster_with_node: ClusterWithNode) -> Iterator[None]:
     """A node, only an object, that offers eight slices of 2g.20gb."""
+    cluster_with_node.forget_devices()
     cluster_with_node.add_node("sliced", allocatable={MIG + "2g.20gb": 8})
     yield
     cluster_with_node.remove_node("sliced")

@@ -64,6 +64,7 @@ def _kept(cluster: Client, webhook: Webhook, resource: str) -> Iterator[None]:
 def test_fault_29_restarts(cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path) -> None:
     """The plugin restarts ten times and the kubelet three times while pods are created: none is denied, none changed."""
     cluster = cluster_with_node
+    cluster.forget_devices()
     with contextlib.ExitStack() as stack:
         stack.callback(annotate, cluster, None)
         webhook = stack.enter_context(Webhook(cluster, tmp_path / "webhook"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from e2e.cluster import versions
-from e2e.cluster.api import Api, ApiError
+from e2e.cluster.api import Api, ApiError, Object
 from e2e.cluster.client import PATIENCE, Client, schedulable
 from e2e.cluster.control_plane import Addresses, ControlPlane
 from e2e.cluster.errors import ClusterError, Unavailable
@@ -24,6 +24,7 @@ from e2e.cluster.programs import SYSTEM_PATH, install_debian_packages, programs
 _CNI_PLUGINS = Path("/usr/lib/cni")  # where Debian has them
 #: Below the range from which the kernel takes ports for outgoing connections: no other program gets one by accident.
 _PORTS = range(20_000, 32_000)
+_OURS = ("nvidia.com/", "run.ai/", "tessera.dev/")  # labels and annotations of layouts and devices
 
 
 class Cluster(Client):
@@ -191,6 +192,24 @@ class ClusterWithNode(Cluster):
         self.start_kubelet()
         self._until(lambda: self._kubelet_knows(pods), "the kubelet knows its pods again")
 
+    def forget_devices(self) -> None:
+        """Take from the node what device plugins of earlier tests left: a webhook or a kubelet may still count on it.
+
+        The kubelet shows a resource for five minutes after its plugin has gone, as capacity that is not allocatable;
+        when it starts again, it does not.
+        """
+        path = f"/api/v1/nodes/{self.node_name}"
+        node = self.api.get(path)
+        status, found = node["status"], node["metadata"]
+        gone = {
+            section: {name: None for name in found.get(section, {}) if name.startswith(_OURS)}
+            for section in ("labels", "annotations")
+        }
+        self.api.patch(path, {"metadata": gone})
+        if _left(status):
+            self.restart_kubelet()
+            self.wait_for_node(self.node_name, lambda one: not _left(one["status"]), what="no device is left")
+
     def load_image(self, archive: Path) -> None:
         """Make an archive's images known on the node; pods use them with `imagePullPolicy: Never`."""
         self._node.load_image(self._programs["ctr"], archive)
@@ -244,3 +263,13 @@ def _accepts(path: Path) -> bool:
         except OSError:
             return False
     return True
+
+
+def _left(status: Object) -> bool:
+    """Whether the kubelet shows devices of a plugin that has gone."""
+    allocatable = status["allocatable"]
+    return any(
+        count != "0" and allocatable.get(name, "0") == "0"
+        for name, count in status["capacity"].items()
+        if "/" in name
+    )
