@@ -54,14 +54,17 @@ def start(
 def driver(
     cluster: ClusterWithNode, namespace: str, tmp_path: Path, config: Path, *options: str
 ) -> Iterator[Running]:
-    """The driver, with its slices there; at the end the namespace's pods end while it still runs."""
-    with start(cluster, tmp_path, config, *options) as running:
-        running.wait_for_log("registered with the kubelet")
-        running.until(lambda: slices(cluster), what="ResourceSlices")
-        try:
-            yield running
-        finally:
-            remove_pods(cluster, namespace)
+    """The driver, with its slices there; at the end the namespace's pods end while it still runs, and the slices go."""
+    try:
+        with start(cluster, tmp_path, config, *options) as running:
+            running.wait_for_log("registered with the kubelet")
+            running.until(lambda: slices(cluster), what="ResourceSlices")
+            try:
+                yield running
+            finally:
+                remove_pods(cluster, namespace)
+    finally:
+        remove_slices(cluster)
     assert left_over(cluster, tmp_path) == []
 
 
@@ -74,6 +77,12 @@ def slices(cluster: ClusterWithNode) -> list[Object]:
 def devices(cluster: ClusterWithNode) -> dict[str, Object]:
     """Every device that is offered, by name."""
     return {device["name"]: device for one in slices(cluster) for device in one["spec"].get("devices") or ()}
+
+
+def remove_slices(cluster: ClusterWithNode) -> None:
+    """Take away what a driver that has ended leaves behind: the kubelet would do it after 30 s, in the midst of another test."""
+    for one in slices(cluster):
+        cluster.api.delete(f"{SLICES}/{one['metadata']['name']}")
 
 
 def left_over(cluster: ClusterWithNode, tmp_path: Path) -> list[str]:

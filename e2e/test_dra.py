@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -316,19 +317,18 @@ def test_killed_at_random(cluster_with_node: ClusterWithNode, node_namespace: st
             force = {"gracePeriodSeconds": "0"} if random.random() < 0.5 else {}
             cluster.api.delete(f"{pods_path(namespace)}/{name}", **force)
 
-    threads = [threading.Thread(target=churn, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(kills):
-            with dra.start(cluster, tmp_path, config, name="crashing", crash_at="random") as crashing:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    crashing.process.wait(random.uniform(0.5, 5.0))
-                crashing.process.kill()
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        churning = [threads.submit(churn, number) for number in range(4)]
+        try:
+            for _ in range(kills):
+                with dra.start(cluster, tmp_path, config, name="crashing", crash_at="random") as crashing:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        crashing.process.wait(random.uniform(0.5, 5.0))
+                    crashing.process.kill()
+        finally:
+            over.set()
+    for one in churning:
+        one.result()  # what went wrong in a thread is this test's failure
     with dra.driver(cluster, namespace, tmp_path, config):
         dra.remove_pods(cluster, namespace)
         assert dra.left_over(cluster, tmp_path) == []

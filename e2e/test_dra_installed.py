@@ -25,7 +25,9 @@ PLUGIN, DRIVER = "app=tessera-device-plugin", "app=tessera-dra-driver"
 
 
 @pytest.fixture
-def installed(cluster_with_node: ClusterWithNode, tmp_path: Path) -> Iterator[ClusterWithNode]:
+def installed(
+    cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path
+) -> Iterator[ClusterWithNode]:
     """The chart with both ways to hand out the same simulated cards; the node's label chooses."""
     cluster = cluster_with_node
     try:
@@ -47,13 +49,19 @@ def installed(cluster_with_node: ClusterWithNode, tmp_path: Path) -> Iterator[Cl
     }
     for one in cluster.api.get(dra.CLASSES)["items"]:  # of tests without the chart
         cluster.api.delete(f"{dra.CLASSES}/{one['metadata']['name']}")
+    dra.remove_slices(cluster)  # likewise: the driver would take them for its own, and keep them
     try:
         helm("install", "tessera", CHART, f"-n={NAMESPACE}", "--create-namespace", values=values)
         yield cluster
     finally:
+        # in this order, also when the test failed: claims end while a driver is there, slices go when none writes them anew
+        with contextlib.suppress(Exception):
+            dra.remove_pods(cluster, node_namespace)
         with contextlib.suppress(Exception):
             helm("uninstall", "tessera", f"-n={NAMESPACE}", "--ignore-not-found", "--wait")
         cluster.api.delete(f"/api/v1/namespaces/{NAMESPACE}")
+        cluster.wait(lambda: not cluster.api.get(pods_path(NAMESPACE))["items"], what="the driver has ended")
+        dra.remove_slices(cluster)
         cluster.forget_devices()
 
 
@@ -76,6 +84,7 @@ def _label(cluster: ClusterWithNode, mode: str) -> None:
     )
 
 
+@pytest.mark.timeout(420, func_only=True)  # two DaemonSets come and go, and the kubelet restarts
 def test_a_node_moves_from_plugin_to_dra(installed: ClusterWithNode, node_namespace: str) -> None:
     """The label moves a node; nothing is offered twice; unchanged pods run before and after; the token opens its node alone."""
     cluster = installed
@@ -114,7 +123,7 @@ def test_a_node_moves_from_plugin_to_dra(installed: ClusterWithNode, node_namesp
     # an update: the new process is registered before the old one goes
     cluster.kubectl("rollout", "restart", "-n", NAMESPACE, "daemonset/tessera-dra-driver")
     cluster.kubectl(
-        "rollout", "status", "-n", NAMESPACE, "daemonset/tessera-dra-driver", "--timeout=60s", timeout=70
+        "rollout", "status", "-n", NAMESPACE, "daemonset/tessera-dra-driver", "--timeout=120s", timeout=130
     )
     assert dra.seen(cluster, node_namespace, "after-1") == ["2g.20gb"]
     cluster.kubectl("delete", "pod", "after-0", "-n", node_namespace)

@@ -36,14 +36,18 @@ WEBHOOK = Part(
     ("webhook", "--listen=127.0.0.1:0", "--metrics-listen={address}", "--kubeconfig={config}"), 0, probed=True
 )
 CERTIFICATES = Part(("certs", "run", "--metrics-listen={address}", "--kubeconfig={config}"), 0, probed=True)
-PLUGIN = Part(
-    ("device-plugin", f"--config={EXAMPLES / 'simulated-h200.yaml'}", "--metrics-listen={address}",
-     "--kubeconfig={config}", "--kubelet-dir={folder}", "--cdi-dir={folder}/cdi", "--state-dir={folder}/state",
-     "--node-name=n1"), 0,
+_ON_A_NODE = (
+    f"--config={EXAMPLES / 'simulated-h200.yaml'}", "--metrics-listen={address}", "--kubeconfig={config}",
+    "--kubelet-dir={folder}", "--cdi-dir={folder}/cdi", "--state-dir={folder}/state", "--node-name=n1",
 )  # fmt: skip
+PLUGIN = Part(("device-plugin", *_ON_A_NODE), 0)
+DRIVER = Part(("dra-driver", *_ON_A_NODE), 0)
 DASHBOARD = Part(("dashboard", "--port={port}", "--kubeconfig={config}"), 143, _FOLLOWED)
 DEMO = Part(("demo", "--serve", "--port={port}", "--nodes={nodes}"), 143, _FOLLOWED)
-NAMES = {WEBHOOK: "webhook", CERTIFICATES: "certs run", PLUGIN: "device-plugin", DASHBOARD: "dashboard", DEMO: "demo --serve"}  # fmt: skip
+NAMES = {
+    WEBHOOK: "webhook", CERTIFICATES: "certs run", PLUGIN: "device-plugin", DRIVER: "dra-driver", DASHBOARD: "dashboard",
+    DEMO: "demo --serve",
+}  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -21,6 +21,10 @@ from tests.kube.clock import FakeClock
 
 DAEMON_SETS = Kind("apps/v1", "daemonsets", "DaemonSet")
 REPLICA_SETS = Kind("apps/v1", "replicasets", "ReplicaSet")
+_RESOURCES = "resource.k8s.io/v1"
+DEVICE_CLASSES = Kind(_RESOURCES, "deviceclasses", "DeviceClass", namespaced=False)
+CLAIMS = Kind(_RESOURCES, "resourceclaims", "ResourceClaim")
+CLAIM_TEMPLATES = Kind(_RESOURCES, "resourceclaimtemplates", "ResourceClaimTemplate")
 NAMESPACE = "gpu-webhook"
 CONDITION = (
     'object.metadata.?annotations["task.bkbcs.tencent.com/gpu-type"].hasValue() || object.spec.containers.exists(c, '
@@ -203,7 +207,7 @@ async def examined(
 
 def fill(server: ApiServer, objects: Mapping[Kind, list[Document]]) -> None:
     """Put objects into a stand-in API server."""
-    for kind in (DAEMON_SETS, REPLICA_SETS):
+    for kind in (DAEMON_SETS, REPLICA_SETS, DEVICE_CLASSES, CLAIMS, CLAIM_TEMPLATES):
         server.kinds[kind.prefix, kind.plural] = kind
     for kind, documents in objects.items():
         for document in documents:

@@ -596,7 +596,7 @@ async def test_what_may_not_be_read_is_unseen_not_wrong():
     )
     assert found.findings == []
     unseen = {name for name, state in found.states.items() if state == "not seen"}
-    assert unseen == {"configuration", "plugin", "layouts", "silent", "offers", "refused", "pending"}
+    assert unseen == {"configuration", "plugin", "layouts", "silent", "pools", "offers", "refused", "pending"}
     assert "nodes is forbidden" in found.one("offers").text
 
 

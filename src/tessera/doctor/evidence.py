@@ -1,5 +1,6 @@
 """What was seen of a cluster, and what could not be seen."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -84,6 +85,41 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
+class Scheduler:
+    """A scheduler that is a pod."""
+
+    pod: str
+    file: str = ""  # its configuration; empty: it has none, and runs with its defaults
+    text: str | None = None  # what stands in it, where that can be read: it lies in a ConfigMap
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicAllocation:
+    """Devices that are handed out by dynamic resource allocation (DRA)."""
+
+    classes: tuple[wire.DeviceClass, ...] = ()
+    slices: tuple[wire.ResourceSlice, ...] = ()
+    drivers: tuple[wire.Workload, ...] = ()  # DaemonSets of Tessera's driver
+    driver_pods: tuple[wire.PodState, ...] = ()
+    alternatives: tuple[str, ...] = ()  # claims, and templates of claims, that ask for "this, else that"
+    schedulers: tuple[Scheduler, ...] = ()
+
+    def nodes(self) -> set[str]:
+        """The nodes that slices are for."""
+        return {one.spec.node_name for one in self.slices if one.spec.node_name}
+
+    def offered(self, node: str) -> Counter[str]:
+        """A node's devices of Tessera's driver, counted by what the device plugin would call them; not those that leave."""
+        return Counter(
+            device.attributes["resource"].string
+            for one in self.slices
+            if one.spec.node_name == node
+            for device in one.spec.devices or ()
+            if device.attributes and "resource" in device.attributes and not device.leaving
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class CdiFile:
     """A file in the folder of CDI specs."""
 
@@ -117,6 +153,7 @@ class Evidence:
     plugins: tuple[wire.Workload, ...] = ()  # DaemonSets of the device plugin
     plugin_pods: tuple[wire.PodState, ...] = ()
     plugin_configs: Mapping[str, str] = field(default_factory=dict)  # DaemonSet → its devices.yaml
+    dra: DynamicAllocation = field(default_factory=DynamicAllocation)
     cdi: tuple[CdiFile, ...] | None = None  # None: this is not a node, or it was not asked for
     devices: tuple[str, ...] = ()  # CDI names that the plugin told the kubelet
     unseen: Mapping[str, str] = field(default_factory=dict)  # field → why it could not be looked at

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from tessera.doctor.checks import calls, cdi, nodes, pods, trust, webhook
+from tessera.doctor.checks import calls, cdi, dra, nodes, pods, trust, webhook
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Check, Finding, Result, note, short, unseen
 
@@ -24,6 +24,15 @@ CHECKS: Final = (
     ),
     Check("layouts", "Nodes offer what their layouts say", ("nodes",), nodes.layouts),
     Check("silent", "Nodes with GPUs offer them", ("nodes",), nodes.silent),
+    Check("classes", "An extended resource leads to one DeviceClass", ("classes",), dra.classes),
+    Check("pools", "ResourceSlices are whole and of nodes that are there", ("slices", "nodes"), dra.pools),
+    Check("counters", "Cards cut on demand do not slow the scheduler", ("version", "slices"), dra.counters),
+    Check(
+        "score",
+        "The scheduler prefers first alternatives",
+        ("version", "slices", "templates", "claims"),
+        dra.score,
+    ),
     Check("cdi", "CDI specs are up to date", (), cdi.cdi),
     Check("offers", "What pods ask for is offered somewhere", ("nodes", "pods"), pods.offers),
     Check("refused", "No workload's pods are rejected", ("configuration", "refusals"), pods.refused),

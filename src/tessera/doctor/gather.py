@@ -1,24 +1,20 @@
 """Looking at a cluster: every object once, and one pod tried with a dry run. What may not be read is remembered as unseen."""
 
 import asyncio
-import contextlib
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
-
-import msgspec
 
 from tessera.core.admission.observe import OBSERVE_MODE
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_extended
 from tessera.doctor import trial, wire
 from tessera.doctor.evidence import Evidence, Names, Refusal, SeenPod, Served, Trial
+from tessera.doctor.gather_dra import gather_dra
+from tessera.doctor.reading import Reader, decode, reason
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError, Unreachable
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
-from tessera.kube.watch.listing import list_all
 from tessera.kube.watch.resource import FAILED_CREATES, UNFINISHED_PODS
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.pod import decode_pod, pod_of
@@ -57,8 +53,7 @@ class Gatherer:
         self._client = client
         self._names = names
         self._clock = clock
-        self._unseen: dict[str, str] = {}
-        self._odd: dict[str, list[str]] = defaultdict(list)
+        self._reader = Reader(client)
 
     async def gather(self) -> Evidence:
         """Look at everything; raises `Unreachable` when the API server cannot be talked to at all."""
@@ -66,21 +61,25 @@ class Gatherer:
         version = await self._version()
         deployment = await self._one("deployment", wire.Workload, _APPS, "deployments", names.webhook)
         pods_path = path_of("v1", "pods", namespace=names.namespace)
-        webhook_pods = await self._listed("webhook_pods", wire.PodState, pods_path, f"app={names.webhook}")
+        webhook_pods = await self._reader.all(
+            "webhook_pods", wire.PodState, pods_path, f"app={names.webhook}"
+        )
         controller = await self._one("controller", wire.Workload, _APPS, "deployments", names.controller)
-        controller_pods = await self._listed(
+        controller_pods = await self._reader.all(
             "controller_pods", wire.PodState, pods_path, f"app={names.controller}"
         )
-        plugins = await self._listed("plugins", wire.Workload, path_of(_APPS, "daemonsets"), _PLUGINS)
+        plugins = await self._reader.all("plugins", wire.Workload, path_of(_APPS, "daemonsets"), _PLUGINS)
         plugin_pods: tuple[wire.PodState, ...] = ()
         if plugins:
-            plugin_pods = await self._listed("plugin_pods", wire.PodState, path_of("v1", "pods"), _PLUGINS)
-        namespaces = await self._listed("namespaces", objects.NamespaceIn, path_of("v1", "namespaces"))
+            plugin_pods = await self._reader.all(
+                "plugin_pods", wire.PodState, path_of("v1", "pods"), _PLUGINS
+            )
+        namespaces = await self._reader.all("namespaces", objects.NamespaceIn, path_of("v1", "namespaces"))
         return Evidence(
             names=names,
             now=self._clock.wall(),
             version=version,
-            configuration=await self._object(
+            configuration=await self._reader.one(
                 "configuration",
                 wire.WebhookConfiguration,
                 path_of(*_CONFIGURATIONS, name=names.configuration),
@@ -94,25 +93,26 @@ class Gatherer:
             served=await self._served(deployment, webhook_pods),
             config=await self._config(deployment),
             trial=await self._try(),
-            nodes=await self._list("nodes", path_of("v1", "nodes"), {}, _node),
+            nodes=await self._reader.each("nodes", path_of("v1", "nodes"), {}, _node),
             namespaces=tuple(objects.namespace_of(one) for one in namespaces),
             pods=await self._pods(),
             refusals=await self._refusals(),
             plugins=plugins,
             plugin_pods=plugin_pods,
             plugin_configs=await self._plugin_configs(plugins),
-            unseen=dict(self._unseen),
-            odd={field: tuple(odd) for field, odd in self._odd.items()},
+            dra=await gather_dra(self._reader),
+            unseen=dict(self._reader.unseen),
+            odd={field: tuple(odd) for field, odd in self._reader.odd.items()},
         )
 
     async def _version(self) -> wire.Version | None:
         """The first question: without any answer to it there is no cluster to look at."""
         try:
-            return _decode(await self._client.get("/version"), wire.Version)
+            return decode(await self._client.get("/version"), wire.Version)
         except Unreachable:
             raise
         except (KubeError, InvalidInput) as error:
-            self._unseen["version"] = _reason(error)
+            self._reader.unseen["version"] = reason(error)
         return None
 
     async def _secret(self, deployment: wire.Workload | None) -> wire.Secret | None:
@@ -131,10 +131,10 @@ class Gatherer:
         try:
             async with asyncio.timeout(_PROXY_SECONDS):
                 for pod in pods[:_MOST_SERVED]:
-                    with self._looking("served"):
+                    with self._reader.looking("served"):
                         found.append(await self._served_by(pod.metadata.name, port))
         except TimeoutError:
-            self._unseen["served"] = f"the webhook's pods do not answer the API server at port {port}"
+            self._reader.unseen["served"] = f"the webhook's pods do not answer the API server at port {port}"
         return tuple(found)
 
     async def _served_by(self, pod: str, port: int) -> Served:
@@ -156,24 +156,24 @@ class Gatherer:
         for plugin in plugins:
             if name := plugin.config_map():
                 path = path_of("v1", "configmaps", namespace=plugin.metadata.namespace, name=name)
-                found = await self._object("plugin_configs", wire.ConfigMap, path)
+                found = await self._reader.one("plugin_configs", wire.ConfigMap, path)
                 if text := (found.data or {}).get("devices.yaml") if found else None:
                     configs[plugin.metadata.name] = text
         return configs
 
     async def _pods(self) -> tuple[SeenPod, ...]:
-        found = await self._list("pods", UNFINISHED_PODS.path, UNFINISHED_PODS.query, _seen_pod)
+        found = await self._reader.each("pods", UNFINISHED_PODS.path, UNFINISHED_PODS.query, _seen_pod)
         return tuple(one for one in found if one is not None)
 
     async def _refusals(self) -> tuple[Refusal, ...]:
         """Pods that a webhook did not let controllers create, and whether those controllers are still there."""
         found: list[Refusal] = []
-        with self._looking("refusals"):
+        with self._reader.looking("refusals"):
             query = {**FAILED_CREATES.query, "limit": str(_MOST_REFUSALS)}
-            page = _decode(await self._client.get(FAILED_CREATES.path, query), wire.Page)
+            page = decode(await self._client.get(FAILED_CREATES.path, query), wire.Page)
             owners: dict[tuple[str, str, str], tuple[wire.Workload | None, bool]] = {}
             for raw in page.items or ():
-                event = self._readable("refusals", raw, lambda one: _decode(one, wire.Event))
+                event = self._reader.readable("refusals", raw, lambda one: decode(one, wire.Event))
                 if event is None or "denied the request" not in event.message:
                     continue
                 about = event.involved_object
@@ -189,7 +189,7 @@ class Gatherer:
             return None, False
         path = path_of(*_OWNERS[about.kind], namespace=about.namespace, name=about.name)
         try:
-            owner = _decode(await self._client.get(path), wire.Workload)
+            owner = decode(await self._client.get(path), wire.Workload)
         except ApiError as error:
             return None, error.is_not_found
         except (KubeError, InvalidInput):
@@ -200,71 +200,23 @@ class Gatherer:
         """Create a pod with a dry run."""
         path = path_of("v1", "pods", namespace=self._names.try_namespace)
         found: Trial | None = None
-        with self._looking("trial"):
+        with self._reader.looking("trial"):
             try:
                 answer = await self._client.create(path, trial.pod(), {"dryRun": "All"})
-                found = Trial(limits=trial.limits_of(_decode(answer, dict[str, Any])))
+                found = Trial(limits=trial.limits_of(decode(answer, dict[str, Any])))
             except ApiError as error:
                 observed = OBSERVE_MODE in error.warnings
                 found = Trial(error.code, error.message, observed=observed)
         return found
 
     async def _one(self, field: str, kind: type[T], version: str, plural: str, name: str) -> T | None:
-        path = path_of(version, plural, namespace=self._names.namespace, name=name)
-        return await self._object(field, kind, path)
-
-    async def _object(self, field: str, kind: type[T], path: str) -> T | None:
-        found: T | None = None
-        with self._looking(field):
-            try:
-                found = _decode(await self._client.get(path), kind)
-            except ApiError as error:
-                if not error.is_not_found:
-                    raise
-        return found
-
-    async def _listed(self, field: str, kind: type[T], path: str, labels: str = "") -> tuple[T, ...]:
-        query = {"labelSelector": labels} if labels else {}
-        return await self._list(field, path, query, lambda raw: _decode(raw, kind))
-
-    async def _list(
-        self, field: str, path: str, query: dict[str, str], decode: Callable[[bytes], T]
-    ) -> tuple[T, ...]:
-        """A list without the objects that cannot be read; of a kind that the API server does not have there are none."""
-        found: list[T | None] = []
-        with self._looking(field):
-            try:
-                found = await list_all(
-                    self._client, path, query, lambda raw: self._readable(field, raw, decode)
-                )
-            except ApiError as error:
-                if not error.is_not_found:
-                    raise
-        return tuple(one for one in found if one is not None)
-
-    def _readable(self, field: str, raw: bytes | msgspec.Raw, decode: Callable[[bytes], T]) -> T | None:
-        """An object, or None for one that is odd: it is remembered, and the others are looked at."""
-        try:
-            return decode(bytes(raw))
-        except InvalidInput as error:
-            self._odd[field].append(f"{_name_of(raw)}: {error}")
-            return None
-
-    @contextlib.contextmanager
-    def _looking(self, field: str) -> Iterator[None]:
-        """What the API server will not show, or not in a way that can be read, is unseen."""
-        try:
-            yield
-        except (KubeError, InvalidInput) as error:
-            self._unseen[field] = _reason(error)
-
-
-def _reason(error: Exception) -> str:
-    return error.message if isinstance(error, ApiError) else str(error)
+        return await self._reader.one(
+            field, kind, path_of(version, plural, namespace=self._names.namespace, name=name)
+        )
 
 
 def _node(raw: bytes) -> objects.NodeIn:
-    node = _decode(raw, objects.NodeIn)
+    node = decode(raw, objects.NodeIn)
     objects.node_of(node)  # as the checks will read it
     return node
 
@@ -273,16 +225,4 @@ def _seen_pod(raw: bytes) -> SeenPod | None:
     """A pod if it asks for devices."""
     pod = pod_of(decode_pod(raw))
     asks = any(is_extended(name) for each in pod.all_containers() for name in each.resources())
-    return SeenPod(pod, _decode(raw, wire.PodState)) if asks else None
-
-
-def _decode(raw: bytes | msgspec.Raw, kind: type[T]) -> T:
-    return objects.decoder(kind)(raw)
-
-
-def _name_of(raw: bytes | msgspec.Raw) -> str:
-    try:
-        metadata = _decode(raw, wire.Named).metadata
-    except InvalidInput:
-        return "one without a name"
-    return "/".join(part for part in (metadata.namespace, metadata.name) if part)
+    return SeenPod(pod, decode(raw, wire.PodState)) if asks else None

@@ -11,12 +11,21 @@ COMPONENT: Final = "tessera-device-plugin"
 _MOST_NAMED: Final = 3
 
 
+def warning(node: str, reason: str, message: str) -> Event:
+    """Something about a node that its operator ought to know."""
+    return Event(_about(node), reason, message, "Warning")
+
+
+def _about(node: str) -> About:
+    """The node as the kubelet names it in its own events: by name, and the name again in place of the uid."""
+    return About("v1", "Node", node, uid=node)
+
+
 class NodeNews:
     """Compares what is with what was told last, and yields an event for each difference."""
 
     def __init__(self, node: str) -> None:
-        # as the kubelet does it: by name, and the name again in place of the uid
-        self._about = About("v1", "Node", node, uid=node)
+        self._about = _about(node)
         self._ill: dict[tuple[str, str], str] = {}  # device → its problem
         self._outcome: Outcome | None = None
 

@@ -1,14 +1,18 @@
 """gRPC over unix sockets, as the kubelet speaks it."""
 
+import asyncio
 import socket
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 import grpc.aio
 
 from tessera.core.errors import TesseraError
 from tessera.protocol.kubelet.messages import Method, Request, Response
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MAX_SOCKET_PATH: Final = 107  # bytes: sockaddr_un has 108 with the closing zero
 # A channel lives for one call, and takes nothing over from an earlier one that failed
@@ -35,6 +39,26 @@ def address(path: Path) -> str:
             f"{path}: longer than the {MAX_SOCKET_PATH} bytes that a unix socket's path may have"
         )
     return f"unix:{path}"
+
+
+async def serve(path: Path, handlers: "Iterable[grpc.GenericRpcHandler[Any, Any]]") -> grpc.aio.Server:
+    """A server at a unix socket, started; the caller stops it."""
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers(tuple(handlers))
+    try:
+        server.add_insecure_port(address(path))
+    except RuntimeError as error:
+        raise TesseraError(f"{path}: cannot listen: {error}") from error
+    starting = asyncio.ensure_future(server.start())
+    try:
+        await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # grpcio cannot be stopped while it starts: it would report an InvalidStateError (seen with 1.85)
+        await starting
+        await server.stop(None)
+        path.unlink(missing_ok=True)
+        raise
+    return server
 
 
 async def call(path: Path, method: Method[Request, Response], request: Request, timeout: float) -> Response:

@@ -281,6 +281,7 @@ def test_nothing_is_offered_beside_a_device_plugin() -> None:
             await found.until(lambda: found.driver.driver.conflict)
             assert "nvidia.com/mig-2g.20gb: 1" in (found.driver.driver.conflict or "")
             assert (found.slices, found.driver.ready) == ([], False)
+            await found.until(lambda: found.server.store.list(EVENTS))
             [event] = [one.document for one in found.server.store.list(EVENTS)]
             assert (event["reason"], event["type"]) == ("DevicePluginConflict", "Warning")
 

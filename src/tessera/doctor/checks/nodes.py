@@ -114,10 +114,10 @@ def layouts(seen: Evidence) -> Iterator[Finding]:
                 f"kubectl get pods -A --field-selector spec.nodeName={name}",
             )
         else:
-            yield from _compared(node, text)
+            yield from _compared(node, text, seen)
 
 
-def _compared(node: NodeIn, text: str) -> Iterator[Finding]:
+def _compared(node: NodeIn, text: str, seen: Evidence) -> Iterator[Finding]:
     name = node.metadata.name
     try:
         wanted = _wanted(node, text)
@@ -128,10 +128,10 @@ def _compared(node: NodeIn, text: str) -> Iterator[Finding]:
         return
     has = {
         resource: count
-        for resource, count in _allocatable(node).items()
+        for resource, count in (Counter(_allocatable(node)) + seen.dra.offered(name)).items()
         if resource.startswith("nvidia.com/mig-") and count
     }
-    if wanted is not None and wanted != has:
+    if wanted is not None and wanted != has and not _served_unseen(node, seen):
         yield problem(
             f"node {name}: its layout makes {_counted(wanted)}, and its allocatable has {_counted(has)}",
             f"kubectl get node {name} -o jsonpath='{{.status.allocatable}}'",
@@ -161,12 +161,18 @@ def silent(seen: Evidence) -> Iterator[Finding]:
         yield not_applicable("no node is labelled nvidia.com/gpu.present=true")
     for node in seen.nodes:
         offers = any(name.startswith("nvidia.com/") and count for name, count in _allocatable(node).items())
-        if _says_it_has_gpus(node) and not offers:
+        by_dra = node.metadata.name in seen.dra.nodes() or _served_unseen(node, seen)
+        if _says_it_has_gpus(node) and not (offers or by_dra):
             yield warning(
                 f"node {node.metadata.name} is labelled nvidia.com/gpu.present=true and offers no GPU: "
-                "no device plugin is registered there, or all its devices are unhealthy",
+                "no device plugin and no DRA driver is registered there, or all its devices are unhealthy",
                 f"kubectl describe node {node.metadata.name}",
             )
+
+
+def _served_unseen(node: NodeIn, seen: Evidence) -> bool:
+    """Whether a DRA driver serves the node, and its ResourceSlices could not be looked at."""
+    return "slices" in seen.unseen and (node.metadata.labels or {}).get("tessera.dev/devices") == "dra"
 
 
 def _says_it_has_gpus(node: NodeIn) -> bool:

@@ -20,12 +20,17 @@ _NO_IMAGE: Final = frozenset({"ImagePullBackOff", "ErrImagePull", "ErrImageNever
 def version(seen: Evidence) -> Iterator[Finding]:
     """Kubernetes is a release that Tessera works with."""
     said = seen.version or wire.Version()
-    found = tuple(int(re.sub(r"\D.*", "", part) or 0) for part in (said.major, said.minor))
-    if found < OLDEST:
+    if release_of(seen) < OLDEST:
         yield warning(
             f"the API server is {said.git_version or 'of an unknown version'}; "
             f"Tessera needs {OLDEST[0]}.{OLDEST[1]} or newer"
         )
+
+
+def release_of(seen: Evidence) -> tuple[int, ...]:
+    """The API server's release, such as (1, 36)."""
+    said = seen.version or wire.Version()
+    return tuple(int(re.sub(r"\D.*", "", part) or 0) for part in (said.major, said.minor))
 
 
 def installed(seen: Evidence) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ Here belongs how an object is read, and what can be said of it alone (a pod is r
 does not: any judgement, which is the checks'. Pods as the scheduler counts them are read elsewhere (`protocol.kubernetes`).
 """
 
+from tessera.doctor.wire.dra import Claim, ClaimTemplate, DeviceClass, ResourceSlice, SchedulerPod
 from tessera.doctor.wire.metadata import LabelSelector, Named, Texts
 from tessera.doctor.wire.pods import PodState
 from tessera.doctor.wire.webhook import (
@@ -17,13 +18,18 @@ from tessera.doctor.wire.webhook import (
 from tessera.doctor.wire.workloads import Event, ObjectReference, Page, Workload
 
 __all__ = [
+    "Claim",
+    "ClaimTemplate",
     "ConfigMap",
+    "DeviceClass",
     "Event",
     "LabelSelector",
     "Named",
     "ObjectReference",
     "Page",
     "PodState",
+    "ResourceSlice",
+    "SchedulerPod",
     "Secret",
     "Service",
     "Texts",

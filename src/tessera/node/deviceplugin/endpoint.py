@@ -11,17 +11,18 @@ import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
-
-import grpc.aio
+from typing import TYPE_CHECKING, Final
 
 from tessera.core.errors import TesseraError
 from tessera.kube.files import Signature, signature_of
 from tessera.node.deviceplugin.service import ResourceService
 from tessera.node.files import PREFIX
 from tessera.node.metrics import Metrics
-from tessera.node.rpc import CallFailed, address, call
+from tessera.node.rpc import CallFailed, call, serve
 from tessera.protocol.kubelet import messages
+
+if TYPE_CHECKING:
+    import grpc.aio
 
 log = logging.getLogger(__name__)
 
@@ -125,12 +126,5 @@ class Endpoint:
     async def _serve(self) -> None:
         name = re.sub(r"[^A-Za-z0-9.-]", "_", self.service.resource)[-24:]
         self._socket = self._folder / f"{PREFIX}{name}-{secrets.token_hex(4)}.sock"
-        server = grpc.aio.server()
-        server.add_generic_rpc_handlers((self.service.handlers(),))
-        try:
-            server.add_insecure_port(address(self._socket))
-        except RuntimeError as error:
-            raise TesseraError(f"{self._socket}: cannot listen: {error}") from error
-        self._server = server
-        await server.start()
+        self._server = await serve(self._socket, [self.service.handlers()])
         self._socket_identity = signature_of(self._socket)

@@ -16,12 +16,12 @@ from tessera.core.devices.transition import Transition, transition
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import Product
 from tessera.kube.errors import KubeError
+from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.node.assembly import Settings
 from tessera.node.dra.claims.objects import allocated
 from tessera.node.dra.claims.prepared import PreparedClaims
 from tessera.node.dra.claims.preparing import Claims
-from tessera.node.dra.events import NodeEvents
 from tessera.node.dra.kubelet.health import HealthService
 from tessera.node.dra.metrics import DraMetrics
 from tessera.node.dra.mode import conflict, read_node
@@ -29,6 +29,7 @@ from tessera.node.dra.names import pool_of
 from tessera.node.dra.slices.documents import Offer, specs
 from tessera.node.dra.slices.offer import Offered, offer
 from tessera.node.dra.slices.publisher import Publisher
+from tessera.node.events import warning
 from tessera.node.looking import either, log_health
 from tessera.node.sources import Answers, SourceFailed
 from tessera.node.state import DeviceState
@@ -59,7 +60,7 @@ class Driver:
         state: DeviceState,
         publisher: Publisher,
         health: HealthService,
-        events: NodeEvents,
+        recorder: Recorder,
         metrics: DraMetrics,
         counted: Mapping[str, Product],
         evict_unhealthy: bool,
@@ -74,7 +75,7 @@ class Driver:
         self._state = state
         self._publisher = publisher
         self._health = health
-        self._events = events
+        self._recorder = recorder
         self._metrics = metrics
         self._counted = counted
         self._evict_unhealthy = evict_unhealthy
@@ -172,7 +173,9 @@ class Driver:
         found = await conflict(node, self._settings.kubelet_dir, self._devices)
         if found and found != self.conflict:
             log.error("nothing new is offered: %s", found)
-            await self._events.warn("DevicePluginConflict", f"nothing new is offered: {found}")
+            self._recorder.record(
+                warning(self._settings.node, "DevicePluginConflict", f"nothing new is offered: {found}")
+            )
             self._metrics.failed("device-plugin")
         elif self.conflict and not found:
             log.info("no device plugin has these devices any more: they are offered")

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from tessera.core.devices.device import Device
@@ -29,6 +29,7 @@ class DraMetrics:
         self._layout: dict[tuple[str, ...], int] = {}
         self._layout_since: float | None = None
         self.claims = 0  # prepared now
+        self.events: Mapping[tuple[str, ...], int] = {}  # on the node, by what became of them
         self.stale = 0  # of them, claims that the API server no longer has
 
     def devices(self, devices: Iterable[Device]) -> None:
@@ -83,6 +84,13 @@ class DraMetrics:
         yield self._writes.family(f"{_PREFIX}_slice_writes_total", "ResourceSlices written, by verb.")
         yield self._registrations.family(f"{_PREFIX}_registrations_total", "Registrations with the kubelet.")
         yield self._failures.family(f"{_PREFIX}_failures_total", "What went wrong and is tried again.")
+        yield labelled(
+            f"{_PREFIX}_events_total",
+            "counter",
+            "Events on the node: written, or dropped (limited, full, failed).",
+            ("result",),
+            self.events,
+        )
         yield labelled(
             f"{_PREFIX}_layout_state",
             "gauge",

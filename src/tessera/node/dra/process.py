@@ -8,6 +8,7 @@ from typing import Final
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import Slot
 from tessera.kube.errors import ApiError, KubeError
+from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.node.assembly import NodeSources, Settings
 from tessera.node.dra.claims.cdi_files import ClaimFiles
@@ -15,14 +16,13 @@ from tessera.node.dra.claims.objects import Given, ReplacedClaim, WrongClaim, gi
 from tessera.node.dra.claims.prepared import Entry, Phase, PreparedClaims
 from tessera.node.dra.claims.preparing import Claims
 from tessera.node.dra.driver import Driver
-from tessera.node.dra.events import NodeEvents
 from tessera.node.dra.instances import Instance
 from tessera.node.dra.kubelet.health import HealthService
 from tessera.node.dra.kubelet.registration import Endpoint
 from tessera.node.dra.kubelet.service import ClaimService
 from tessera.node.dra.metrics import DraMetrics
 from tessera.node.dra.mode import read_node
-from tessera.node.dra.names import pool_of
+from tessera.node.dra.names import DRIVER, pool_of
 from tessera.node.dra.slices.publisher import Publisher
 from tessera.node.files import SHARED_LEFTOVERS_AGE, remove_leftovers
 from tessera.node.sources import Answers
@@ -51,9 +51,10 @@ class NodeDriver:
         self._files = ClaimFiles(settings.cdi_dir)
         self._sources = NodeSources(configuration, settings, self.metrics, client)
         self._health = HealthService()
-        events = NodeEvents(client, settings.node)
+        self._recorder = Recorder(client, DRIVER, instance=settings.node)
+        self.metrics.events = self._recorder.counts
         self._publisher = Publisher(
-            client, settings.node, self._node_uid, self._instance.leads, self.metrics, events
+            client, settings.node, self._node_uid, self._instance.leads, self.metrics, self._recorder
         )
         self.driver = Driver(
             sources=Answers(self._sources.all),
@@ -64,7 +65,7 @@ class NodeDriver:
             state=DeviceState(self._folder / "devices.json", shared=True),
             publisher=self._publisher,
             health=self._health,
-            events=events,
+            recorder=self._recorder,
             metrics=self.metrics,
             counted=_counted(configuration, settings.node),
             evict_unhealthy=configuration.evict_unhealthy,
@@ -101,6 +102,7 @@ class NodeDriver:
                     tasks.create_task(self._looking())
                     tasks.create_task(self._publisher.run())
                     tasks.create_task(self._tending())
+                    tasks.create_task(self._recorder.run())
                     tasks.create_task(self._cleaning())
                     if self._sources.simulated is not None:
                         tasks.create_task(self._sources.simulated.run())

@@ -296,6 +296,29 @@ def test_a_cancelled_call_does_not_stop_half_way(tmp_path: Path, monkeypatch: py
     run(story)
 
 
+def test_a_claim_that_ends_while_it_is_prepared_leaves_nothing(tmp_path: Path) -> None:
+    """The kubelet cancels its call when the pod is deleted, and ends the claim at once: the end comes last."""
+
+    async def story() -> None:
+        node = Node(tmp_path)
+        claim = node.claim("u-1", TWO)
+        async with node.claims.changing:  # the attempt waits before it has written anything
+            call = asyncio.create_task(node.claims.prepare(claim))
+            for _ in range(10):
+                await asyncio.sleep(0)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            end = asyncio.create_task(node.claims.unprepare(claim))
+            await asyncio.wait([end], timeout=0.1)
+        await end
+        await node.claims.drained()
+        assert (node.specs, node.store.all()) == ([], [])
+        assert len(await node.claims.prepare(node.claim("u-2", TWO))) == 1, "the device is free"
+
+    run(story)
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Another process takes over from what is on disk: nobody else got the device, and nothing is left when it has ended."""

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
-from tessera.node.dra.events import NodeEvents
 from tessera.node.dra.metrics import DraMetrics
+from tessera.node.dra.names import DRIVER
 from tessera.node.dra.slices.documents import Document, Offer, specs
 from tessera.node.dra.slices.offer import offer
 from tessera.node.dra.slices.publisher import Publisher
@@ -64,17 +65,19 @@ async def keeping() -> AsyncIterator[Kept]:
                 return "n-1"
 
             kept: Kept | None = None
+            recorder = Recorder(client, DRIVER, instance=NODE)
             publisher = Publisher(
-                client, NODE, uid, lambda: kept is None or kept.leads, DraMetrics(), NodeEvents(client, NODE)
+                client, NODE, uid, lambda: kept is None or kept.leads, DraMetrics(), recorder
             )
             kept = Kept(server, publisher)
-            task = asyncio.create_task(publisher.run())
+            tasks = [asyncio.create_task(publisher.run()), asyncio.create_task(recorder.run())]
             try:
                 yield kept
             finally:
-                task.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await task
+                for task in tasks:
+                    task.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await task
 
 
 def run(story: Callable[[Kept], Any]) -> None:
@@ -123,6 +126,7 @@ def test_fields_that_the_api_server_drops_are_told_once(caplog: pytest.LogCaptur
             await kept.until(lambda: kept.slices)
             await kept.settled()
         assert kept.writes() == 2
+        await kept.until(lambda: kept.server.store.list(EVENTS))
         [event] = [one.document for one in kept.server.store.list(EVENTS)]
         assert (event["reason"], event["involvedObject"]["name"]) == ("FieldsDropped", NODE)
 

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
 
 from tessera.core.devices.device import Device
 from tessera.core.errors import InvalidInput, TesseraError
@@ -77,6 +78,7 @@ class Claims:
         self._metrics = metrics
         self._clock = clock
         self._cards: dict[str, asyncio.Lock] = {}
+        self._one_by_one: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by the claim's uid
         self._freed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -138,6 +140,7 @@ class Claims:
         keys = {_held(one, offered[one.device], claim).card for one in given if one.device in offered}
         try:
             async with AsyncExitStack() as stack:
+                await self._lock_claim(stack, claim.uid)
                 await self._lock_cards(stack, keys)
                 async with self.changing:
                     devices = self._offered()
@@ -192,14 +195,14 @@ class Claims:
     # ending
 
     async def _end(self, uid: str) -> None:
-        try:
-            entry = await asyncio.to_thread(self._store.get, uid)
-        except UnreadableEntry as error:
-            log.warning("the claim ends: %s", error)
-            entry = None
-        keys = {one.card for one in entry.devices} if entry else set()
         async with AsyncExitStack() as stack:
-            await self._lock_cards(stack, keys)
+            await self._lock_claim(stack, uid)
+            try:
+                entry = await asyncio.to_thread(self._store.get, uid)
+            except UnreadableEntry as error:
+                log.warning("the claim ends: %s", error)
+                entry = None
+            await self._lock_cards(stack, {one.card for one in entry.devices} if entry else set())
             reached("unprepare: begun")
             # here a real slice would be destroyed
             await asyncio.to_thread(self._files.remove, uid)
@@ -215,6 +218,14 @@ class Claims:
             self._store.remove(uid)
 
     # waiting
+
+    async def _lock_claim(self, stack: AsyncExitStack, uid: str) -> None:
+        """Alone on this claim, and before any card.
+
+        When a pod is deleted the kubelet cancels its call and ends the claim at once. What is still under way for the claim is
+        done first: what it wrote after the end would hold the devices for ever.
+        """
+        await stack.enter_async_context(self._one_by_one.setdefault(uid, asyncio.Lock()))
 
     async def _lock_cards(self, stack: AsyncExitStack, keys: set[str]) -> None:
         """Alone on these cards; always in the same order, so that two claims never wait for each other."""

@@ -18,7 +18,7 @@ from tessera.core.errors import TesseraError
 from tessera.kube.files import Signature, signature_of
 from tessera.node.dra.metrics import DraMetrics
 from tessera.node.dra.names import DRIVER
-from tessera.node.rpc import address, remove_dead_sockets
+from tessera.node.rpc import remove_dead_sockets, serve
 from tessera.protocol.kubelet import dra_messages as messages
 from tessera.protocol.kubelet import registration_pb2 as registration
 
@@ -87,20 +87,10 @@ class Endpoint:
         self._registry.mkdir(parents=True, exist_ok=True)
         await asyncio.to_thread(self.clean)
         hidden = self._found.with_name(f".{self._found.name}")  # the kubelet does not look at these
-        await self._serve(self._socket, self._handlers)
-        await self._serve(hidden, [self._registration()])
+        self._servers.append(await serve(self._socket, self._handlers))
+        self._servers.append(await serve(hidden, [self._registration()]))
         hidden.rename(self._found)
         self._identities = self._look()
-
-    async def _serve(self, socket: Path, handlers: Sequence[Handlers]) -> None:
-        server = grpc.aio.server()
-        server.add_generic_rpc_handlers(tuple(handlers))
-        try:
-            server.add_insecure_port(address(socket))
-        except RuntimeError as error:
-            raise TesseraError(f"{socket}: cannot listen: {error}") from error
-        self._servers.append(server)
-        await server.start()
 
     async def _stop(self) -> None:
         servers, self._servers, self.registered = self._servers, [], False

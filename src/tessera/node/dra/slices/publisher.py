@@ -9,15 +9,16 @@ import msgspec
 
 from tessera.core.errors import InvalidInput
 from tessera.kube.errors import NOT_JSON, ApiError, KubeError
+from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import Key, Resource, Sink
-from tessera.node.dra.events import NodeEvents
 from tessera.node.dra.metrics import DraMetrics
 from tessera.node.dra.names import API_VERSION, DRIVER
 from tessera.node.dra.slices.documents import Document
 from tessera.node.dra.slices.plan import Plan, dropped, essence, plan
+from tessera.node.events import warning
 
 log = logging.getLogger(__name__)
 
@@ -44,14 +45,14 @@ class Publisher:
         node_uid: Callable[[], Awaitable[str]],
         leads: Callable[[], bool],
         metrics: DraMetrics,
-        events: NodeEvents,
+        recorder: Recorder,
     ) -> None:
         self._client = client
         self._node = node
         self._node_uid = node_uid
         self._leads = leads
         self._metrics = metrics
-        self._events = events
+        self._recorder = recorder
         self._desired: Sequence[Document] | None = None  # None: nothing to say yet
         self._current: dict[str, Document] = {}
         self._generation = 0  # the highest ever seen
@@ -159,7 +160,7 @@ class Publisher:
         for document in todo.update:
             name = document["metadata"]["name"]
             try:
-                await self._took(document, await self._client.update(_path(name), document))
+                self._took(document, await self._client.update(_path(name), document))
             except ApiError as error:
                 if error.is_not_found:  # removed meanwhile: the watch will say so, or has
                     self._current.pop(name, None)
@@ -170,7 +171,7 @@ class Publisher:
             self._metrics.written("update")
         for document in todo.create:
             try:
-                await self._took(document, await self._client.create(_COLLECTION, document))
+                self._took(document, await self._client.create(_COLLECTION, document))
             except ApiError as error:
                 if not error.is_conflict:
                     raise
@@ -181,7 +182,7 @@ class Publisher:
             len(todo.create), len(todo.update), len(todo.delete),
         )  # fmt: skip
 
-    async def _took(self, sent: Document, answer: bytes) -> None:
+    def _took(self, sent: Document, answer: bytes) -> None:
         received = _decode(answer)
         self._put(received)
         name = sent["metadata"]["name"]
@@ -194,7 +195,7 @@ class Publisher:
         if lost != self._dropped:
             text = f"the API server dropped {' and '.join(lost) or 'fields'} of the devices: is the feature gate on?"
             log.error("%s (docs/dra.md)", text)
-            await self._events.warn("FieldsDropped", text)
+            self._recorder.record(warning(self._node, "FieldsDropped", text))
             self._metrics.failed("dropped")
             self._dropped = lost
 

@@ -1,0 +1,186 @@
+"""Checks of dynamic resource allocation: classes, pools of ResourceSlices, counters, and how the scheduler weighs alternatives."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from tessera.core.errors import InvalidInput
+from tessera.core.text import first_of
+from tessera.doctor import wire
+from tessera.doctor.checks.webhook import release_of
+from tessera.doctor.evidence import Evidence, Scheduler
+from tessera.doctor.findings import Finding, not_applicable, note, problem, short, unseen, warning
+from tessera.doctor.wire.dra import DRIVER
+from tessera.protocol import yaml
+
+_MOST_NAMED: Final = 3
+_COUNTERS_MENDED: Final = (1, 37)  # kubernetes/kubernetes#138917
+_MOST_COUNTED_NODES: Final = (
+    30  # where 1.36.3 bound 20 pods a second instead of 69; at 100 nodes 2.3 instead of 46
+)
+_PLUGIN: Final = "DynamicResources"
+_SCORED: Final = (1, 35)  # the first release whose scheduler scores alternatives at all
+_DEFAULT_WEIGHT: Final = 2  # pkg/scheduler/apis/config/v1/default_plugins.go
+# The second of eight alternatives has 87.5 points of 100; how full a node is moves 200 at most (NodeResourcesFit and
+# NodeResourcesBalancedAllocation, weight 1 each): from 200 / 12.5 on an alternative outweighs that.
+_ENOUGH: Final = 16
+
+
+def classes(seen: Evidence) -> Iterator[Finding]:
+    """An extended resource leads to one DeviceClass."""
+    by_name: dict[str, list[wire.DeviceClass]] = defaultdict(list)
+    for one in seen.dra.classes:
+        if one.spec.extended_resource_name:
+            by_name[one.spec.extended_resource_name].append(one)
+    if not by_name:
+        yield not_applicable("no DeviceClass has an extendedResourceName")
+    for resource, several in sorted(by_name.items()):
+        if len(several) == 1:
+            continue
+        winner, *others = sorted(several, key=_precedence)
+        names = first_of([one.metadata.name for one in others], _MOST_NAMED)
+        yield warning(
+            f"DeviceClass {winner.metadata.name} wins over {names} for pods that ask for {resource}: all of them have it as "
+            "extendedResourceName, and the youngest is taken (of the same age, the first by name)",
+            f"kubectl patch deviceclass {others[0].metadata.name} --type=json "
+            """-p '[{"op":"remove","path":"/spec/extendedResourceName"}]'""",
+            # 1.36.3 and 1.37.1 forget the mapping when one of several classes is changed (kubernetes/kubernetes#141103)
+            f"kubectl annotate --overwrite deviceclass {winner.metadata.name} tessera.dev/touched=$(date +%s)",
+        )
+
+
+def _precedence(one: wire.DeviceClass) -> tuple[float, str]:
+    """The scheduler's order: youngest first, then by name."""
+    return -(one.metadata.created or 0.0), one.metadata.name
+
+
+def pools(seen: Evidence) -> Iterator[Finding]:
+    """Every pool is whole, and belongs to a node and a driver that are there."""
+    if not seen.dra.slices:
+        yield not_applicable("there are no ResourceSlices")
+        return
+    by_pool: dict[tuple[str, str], list[wire.ResourceSlice]] = defaultdict(list)
+    for one in seen.dra.slices:
+        by_pool[one.spec.driver, one.spec.pool.name].append(one)
+    for (driver, pool), slices in sorted(by_pool.items()):
+        yield from _incomplete(driver, pool, slices)
+    gone = sorted(seen.dra.nodes() - {node.metadata.name for node in seen.nodes})
+    for node in gone:
+        drivers = sorted({one.spec.driver for one in seen.dra.slices if one.spec.node_name == node})
+        yield problem(
+            f"node {node} is gone, and ResourceSlices of {first_of(drivers, _MOST_NAMED)} still offer its devices: "
+            "claims can be given what nothing prepares",
+            f"kubectl delete resourceslices --field-selector spec.nodeName={node}",
+        )
+    yield from _without_driver(seen, {*gone})
+
+
+def _incomplete(driver: str, pool: str, slices: Sequence[wire.ResourceSlice]) -> Iterator[Finding]:
+    top = max(one.spec.pool.generation for one in slices)
+    newest = [one for one in slices if one.spec.pool.generation == top]
+    wanted = max(one.spec.pool.resource_slice_count for one in newest)
+    if len(newest) != wanted:
+        yield problem(
+            f"pool {pool} of {driver}: {len(newest)} of {wanted} ResourceSlices of generation {top} are there, so nothing is "
+            "allocated from it; while a driver writes them that is so for a moment",
+            f"kubectl get resourceslices --field-selector spec.driver={driver}",
+        )
+
+
+def _without_driver(seen: Evidence, gone: set[str]) -> Iterator[Finding]:
+    """Slices of our own driver on nodes where the chart's DaemonSet has no pod; of other drivers it cannot be known."""
+    for field in ("drivers", "driver_pods"):
+        if field in seen.unseen:
+            yield unseen(f"could not look whether drivers run: {field}: {short(seen.unseen[field])}")
+            return
+    if not seen.dra.drivers:
+        return  # installed without the chart, if at all
+    running = {pod.spec.node_name for pod in seen.dra.driver_pods if not pod.metadata.deletion_timestamp}
+    offered = {one.spec.node_name for one in seen.dra.slices if one.spec.driver == DRIVER}
+    for node in sorted(offered - running - gone):
+        yield problem(
+            f"node {node} has ResourceSlices of {DRIVER}, and no pod of the driver runs there: claims that get its devices are "
+            "not prepared",
+            f"kubectl get node {node} -L tessera.dev/devices",
+            f"kubectl get pods -A -l app.kubernetes.io/component=dra-driver --field-selector spec.nodeName={node}",
+        )
+
+
+def counters(seen: Evidence) -> Iterator[Finding]:
+    """Cards that are cut on demand are not so many that the scheduler grows slow."""
+    nodes = {one.spec.node_name for one in seen.dra.slices if one.spec.shared_counters}
+    if not nodes:
+        yield not_applicable("no ResourceSlice has shared counters")
+    elif release_of(seen) < _COUNTERS_MENDED and len(nodes) > _MOST_COUNTED_NODES:
+        said = seen.version.git_version if seen.version else "of an unknown version"
+        yield warning(
+            f"{len(nodes)} nodes have devices with shared counters, and the API server is {said}: before 1.37 each of them "
+            f"slows the scheduling of every claim down, much so beyond {_MOST_COUNTED_NODES} nodes; upgrade, or offer "
+            "layouts instead of `partitioning: dynamic` on some nodes"
+        )
+
+
+def score(seen: Evidence) -> Iterator[Finding]:
+    """Between nodes, the scheduler prefers the first alternative of a claim."""
+    wishes = seen.dra.alternatives
+    if not wishes:
+        yield not_applicable("no claim and no template asks for alternatives (firstAvailable)")
+        return
+    if len(seen.dra.nodes()) < 2:
+        yield not_applicable("fewer than two nodes have devices to choose from")
+        return
+    if why := seen.unseen.get("schedulers"):
+        yield unseen(f"could not look: schedulers: {short(why)}")
+    elif not seen.dra.schedulers:
+        yield unseen(
+            f"the scheduler's configuration is not seen: it is no pod in kube-system; {_PLUGIN} should have weight {_ENOUGH} or "
+            f"more, since {first_of(wishes, 1)} asks for alternatives"
+        )
+    for one in seen.dra.schedulers:
+        yield from _weighed(one, seen)
+
+
+def _weighed(one: Scheduler, seen: Evidence) -> Iterator[Finding]:
+    default = _DEFAULT_WEIGHT if release_of(seen) >= _SCORED else 0
+    if one.file and one.text is None:
+        yield unseen(
+            f"the configuration of scheduler {one.pod} is not seen: {one.file} lies on its node; {_PLUGIN} should have weight "
+            f"{_ENOUGH} or more there"
+        )
+        return
+    try:
+        weights = _weights(one.text, default) if one.text is not None else {"default-scheduler": default}
+    except InvalidInput as error:
+        yield unseen(f"the configuration of scheduler {one.pod} cannot be read: {short(str(error))}")
+        return
+    for profile, weight in weights.items():
+        if weight < _ENOUGH:
+            yield note(
+                f"scheduler {one.pod}, profile {profile}: {_PLUGIN} has weight {weight}, so an emptier node with a later "
+                f"alternative can win over a fuller one with the first; from {_ENOUGH} on it does not"
+            )
+
+
+def _weights(text: str, default: int) -> dict[str, int]:
+    """What each profile of a KubeSchedulerConfiguration makes the plugin's score count."""
+    document = yaml.load(text.encode(), "KubeSchedulerConfiguration")
+    profiles = (document.get("profiles") if isinstance(document, Mapping) else None) or [{}]
+    try:
+        return {
+            str(one.get("schedulerName", "default-scheduler")): _weight(one.get("plugins") or {}, default)
+            for one in profiles
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InvalidInput(f"profiles: {error}") from error
+
+
+def _weight(plugins: Mapping[str, Any], default: int) -> int:
+    """`score` says more than `multiPoint`, and what is enabled more than what is disabled."""
+    for point in ("score", "multiPoint"):
+        said = plugins.get(point) or {}
+        for one in said.get("enabled") or ():
+            if one.get("name") == _PLUGIN:
+                return int(one.get("weight") or 1)  # as the scheduler takes it
+        if any(one.get("name") in (_PLUGIN, "*") for one in said.get("disabled") or ()):
+            return 0
+    return default

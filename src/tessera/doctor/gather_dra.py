@@ -1,0 +1,49 @@
+"""Looking at dynamic resource allocation: who offers devices, in which classes, and how the scheduler chooses among nodes."""
+
+from typing import Final
+
+from tessera.doctor import wire
+from tessera.doctor.evidence import DynamicAllocation, Scheduler
+from tessera.doctor.reading import Reader
+from tessera.kube.rest.paths import path_of
+
+_API: Final = "resource.k8s.io/v1"
+_DRIVERS: Final = "app.kubernetes.io/component=dra-driver"  # the chart's label
+_SYSTEM: Final = "kube-system"
+_SCHEDULERS: Final = "component=kube-scheduler"  # as kubeadm labels its static pods
+
+
+async def gather_dra(reader: Reader) -> DynamicAllocation:
+    """Everything of it; an API server that does not have it has none."""
+    slices = await reader.all("slices", wire.ResourceSlice, path_of(_API, "resourceslices"))
+    drivers = await reader.all("drivers", wire.Workload, path_of("apps/v1", "daemonsets"), _DRIVERS)
+    driver_pods: tuple[wire.PodState, ...] = ()
+    if drivers:
+        driver_pods = await reader.all("driver_pods", wire.PodState, path_of("v1", "pods"), _DRIVERS)
+    templates = await reader.all("templates", wire.ClaimTemplate, path_of(_API, "resourceclaimtemplates"))
+    claims = await reader.all("claims", wire.Claim, path_of(_API, "resourceclaims"))
+    choosy = [(one.metadata, one.spec.spec) for one in templates] + [
+        (one.metadata, one.spec) for one in claims
+    ]
+    return DynamicAllocation(
+        classes=await reader.all("classes", wire.DeviceClass, path_of(_API, "deviceclasses")),
+        slices=slices,
+        drivers=drivers,
+        driver_pods=driver_pods,
+        alternatives=tuple(f"{meta.namespace}/{meta.name}" for meta, spec in choosy if spec.has_alternatives),
+        schedulers=await _schedulers(reader) if slices else (),
+    )
+
+
+async def _schedulers(reader: Reader) -> tuple[Scheduler, ...]:
+    """The schedulers that are pods, and their configuration where it lies in a ConfigMap."""
+    path = path_of("v1", "pods", namespace=_SYSTEM)
+    found = []
+    for pod in await reader.all("schedulers", wire.SchedulerPod, path, _SCHEDULERS):
+        file, text = pod.config_file, None
+        if place := pod.config_map(file):
+            where = path_of("v1", "configmaps", namespace=_SYSTEM, name=place[0])
+            config = await reader.one("schedulers", wire.ConfigMap, where)
+            text = (config.data or {}).get(place[1]) if config else None
+        found.append(Scheduler(pod.metadata.name, file, text))
+    return tuple(found)

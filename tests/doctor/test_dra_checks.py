@@ -1,0 +1,327 @@
+"""Faults of dynamic resource allocation, planted one by one."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tessera.doctor import wire
+from tessera.doctor.checks import dra
+from tessera.doctor.evidence import DynamicAllocation, Evidence, Scheduler
+from tessera.doctor.reading import decode
+from tessera.protocol.kubernetes.objects import NodeIn
+from tessera.simulation.control_plane import kinds
+from tessera.simulation.control_plane.store import Document
+from tests.doctor.authorities import NOW, authority
+from tests.doctor.clusters import (
+    CLAIM_TEMPLATES,
+    CLAIMS,
+    DAEMON_SETS,
+    DEVICE_CLASSES,
+    examined,
+    healthy,
+    node,
+    object_of,
+)
+
+TWO = "nvidia.com/mig-2g.20gb"
+OURS, OTHER = "gpu.tessera.dev", "gpu.example.com"
+
+
+def device_class(name: str, extended: str = "", age: int = 0) -> wire.DeviceClass:
+    created = datetime.fromtimestamp(NOW - age, UTC).isoformat()
+    spec = {"extendedResourceName": extended} if extended else {}
+    return _as({"metadata": {"name": name, "creationTimestamp": created}, "spec": spec}, wire.DeviceClass)
+
+
+def slice_document(
+    name: str, on: str, *, driver: str = OURS, generation: int = 1, count: int = 1, **spec: Any
+) -> Document:
+    pool = {"name": f"{on}/{driver}", "generation": generation, "resourceSliceCount": count}
+    return object_of(name, spec={"driver": driver, "nodeName": on, "pool": pool, **spec})
+
+
+def resource_slice(name: str, on: str, **more: Any) -> wire.ResourceSlice:
+    return _as(slice_document(name, on, **more), wire.ResourceSlice)
+
+
+def _as(document: Document, kind: Any) -> Any:
+    return decode(json.dumps(document).encode(), kind)
+
+
+def seen(minor: str = "36", **parts: Any) -> Evidence:
+    version = wire.Version("1", minor, f"v1.{minor}.3")
+    nodes = tuple(_as(node(name, {}), NodeIn) for name in parts.pop("nodes", ()))
+    unseen = parts.pop("unseen", {})
+    return Evidence(version=version, nodes=nodes, unseen=unseen, dra=DynamicAllocation(**parts))
+
+
+def told(findings: Any) -> list[tuple[str, str]]:
+    return [(str(one.severity), one.text) for one in findings]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ([], ("n/a", "no DeviceClass has an extendedResourceName")),
+        ([device_class("a")], ("n/a", "no DeviceClass has an extendedResourceName")),
+        ([device_class("a", TWO), device_class("b", "nvidia.com/gpu")], None),
+        ([device_class("a", TWO, age=9), device_class("b", TWO, age=5)], ("warning", f"DeviceClass b wins over a for pods that ask for {TWO}")),
+        ([device_class("a", TWO, age=5), device_class("b", TWO, age=9)], ("warning", "DeviceClass a wins over b for")),
+        ([device_class("b", TWO), device_class("a", TWO), device_class("c", TWO)], ("warning", "DeviceClass a wins over b, c for")),
+    ],
+    ids=["none", "without a name", "two names", "the younger", "the younger first", "of the same age"],
+)  # fmt: skip
+def test_classes_that_have_one_name(found: list[wire.DeviceClass], expected: tuple[str, str] | None) -> None:
+    """Two classes with one extendedResourceName: it is said which the scheduler takes."""
+    findings = list(dra.classes(seen(classes=tuple(found))))
+    if expected is None:
+        assert findings == []
+        return
+    [finding] = findings
+    assert str(finding.severity) == expected[0]
+    assert finding.text.startswith(expected[1])
+
+
+@pytest.mark.parametrize(
+    ("slices", "expected"),
+    [
+        ([], [("n/a", "there are no ResourceSlices")]),
+        ([resource_slice("0", "n1")], []),
+        ([resource_slice("0", "n1", count=2), resource_slice("1", "n1", count=2)], []),
+        ([resource_slice("0", "n1", generation=3, count=2), resource_slice("1", "n1", generation=2, count=2)],
+         [("problem", "pool n1/gpu.tessera.dev of gpu.tessera.dev: 1 of 2 ResourceSlices of generation 3 are there")]),
+        ([resource_slice("0", "n1", generation=3), resource_slice("1", "n1", generation=2, count=2)], []),
+        ([resource_slice("0", "n1", count=2), resource_slice("1", "n1", driver=OTHER)],
+         [("problem", "pool n1/gpu.tessera.dev of gpu.tessera.dev: 1 of 2")]),
+        ([resource_slice("0", "lost"), resource_slice("1", "lost", driver=OTHER)],
+         [("problem", "node lost is gone, and ResourceSlices of gpu.example.com, gpu.tessera.dev still offer its devices")]),
+        ([resource_slice("0", "")], []),
+    ],
+    ids=["none", "whole", "of two", "half written", "an older one is left", "of two drivers", "no such node", "of no node"],
+)  # fmt: skip
+def test_stale_pools(slices: list[wire.ResourceSlice], expected: list[tuple[str, str]]) -> None:
+    """A pool is used only when it is whole, and what a node that is gone offered is still given out."""
+    found = told(dra.pools(seen(slices=tuple(slices), nodes=("n1", "n2"))))
+    assert len(found) == len(expected)
+    for (severity, text), (wanted, begins) in zip(found, expected, strict=True):
+        assert (severity, text.startswith(begins)) == (wanted, True), text
+
+
+def _driver_pod(on: str, **metadata: Any) -> wire.PodState:
+    return _as({"metadata": {"name": f"driver-{on}", **metadata}, "spec": {"nodeName": on}}, wire.PodState)
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ({}, []),
+        ({"drivers": (wire.Workload(),), "driver_pods": (_driver_pod("n1"), _driver_pod("n2"))}, []),
+        ({"drivers": (wire.Workload(),), "driver_pods": (_driver_pod("n1"),)},
+         [("problem", "node n2 has ResourceSlices of gpu.tessera.dev, and no pod of the driver runs there")]),
+        ({"drivers": (wire.Workload(),), "driver_pods": (_driver_pod("n1"), _driver_pod("n2", deletionTimestamp="2026-01-01T00:00:00Z"))},
+         [("problem", "node n2 has ResourceSlices")]),
+        ({"unseen": {"drivers": "you may not"}}, [("unseen", "could not look whether drivers run: drivers: you may not")]),
+    ],
+    ids=["without the chart", "running", "none there", "on its way out", "unseen"],
+)  # fmt: skip
+def test_slices_without_their_driver(parts: dict[str, Any], expected: list[tuple[str, str]]) -> None:
+    """Where the chart installed the driver, slices of a node on which it does not run are told; those of other drivers are not ours."""
+    slices = (resource_slice("0", "n1"), resource_slice("1", "n2"), resource_slice("2", "n3", driver=OTHER))
+    found = told(dra.pools(seen(slices=slices, nodes=("n1", "n2", "n3"), **parts)))
+    assert [
+        (severity, text[: len(begins)]) for (severity, text), (_, begins) in zip(found, expected, strict=True)
+    ] == expected
+
+
+@pytest.mark.parametrize(
+    ("nodes", "minor", "expected"),
+    [
+        (0, "36", [("n/a", "no ResourceSlice has shared counters")]),
+        (30, "36", []),
+        (31, "36", [("warning", "31 nodes have devices with shared counters, and the API server is v1.36.3: before 1.37 each")]),
+        (31, "36+", [("warning", "31 nodes have")]),
+        (31, "37", []),
+        (500, "38", []),
+    ],
+)  # fmt: skip
+def test_counters_on_many_nodes(nodes: int, minor: str, expected: list[tuple[str, str]]) -> None:
+    """Before 1.37 counters on more than 30 nodes make every claim slow to schedule."""
+    counted = tuple(
+        resource_slice(str(n), f"n{n}", sharedCounters=[{"name": "card-0"}]) for n in range(nodes)
+    )
+    found = told(dra.counters(seen(minor, slices=(*counted, resource_slice("plain", "m1")))))
+    assert [
+        (severity, text[: len(begins)]) for (severity, text), (_, begins) in zip(found, expected, strict=True)
+    ] == expected
+
+
+def _config(plugins: Any) -> Scheduler:
+    text = json.dumps(
+        {"kind": "KubeSchedulerConfiguration", "profiles": [{"schedulerName": "s", "plugins": plugins}]}
+    )
+    return Scheduler("s-0", "/etc/s/config.yaml", text)
+
+
+_LOW = "scheduler s-0, profile s: DynamicResources has weight {}, so an emptier node"
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "minor", "expected"),
+    [
+        (None, "36", ("unseen", "the scheduler's configuration is not seen: it is no pod in kube-system")),
+        (Scheduler("s-0"), "36", ("note", "scheduler s-0, profile default-scheduler: DynamicResources has weight 2,")),
+        (Scheduler("s-0"), "34", ("note", "scheduler s-0, profile default-scheduler: DynamicResources has weight 0,")),
+        (Scheduler("s-0", "/etc/kubernetes/s.yaml"), "36", ("unseen", "the configuration of scheduler s-0 is not seen: /etc/kubernetes/s.yaml lies on its node")),
+        (Scheduler("s-0", "/s.yaml", "profiles: 7"), "36", ("unseen", "the configuration of scheduler s-0 cannot be read: profiles: ")),
+        (Scheduler("s-0", "/s.yaml", "["), "36", ("unseen", "the configuration of scheduler s-0 cannot be read: ")),
+        (Scheduler("s-0", "/s.yaml", ""), "36", ("note", "scheduler s-0, profile default-scheduler: DynamicResources has weight 2,")),
+        (_config({}), "36", ("note", _LOW.format(2))),
+        (_config({"score": {"enabled": [{"name": "DynamicResources", "weight": 15}]}}), "36", ("note", _LOW.format(15))),
+        (_config({"score": {"enabled": [{"name": "DynamicResources", "weight": 16}]}}), "36", None),
+        (_config({"multiPoint": {"enabled": [{"name": "DynamicResources", "weight": 20}]}}), "36", None),
+        (_config({"multiPoint": {"enabled": [{"name": "DynamicResources"}]}}), "36", ("note", _LOW.format(1))),
+        (_config({"score": {"disabled": [{"name": "*"}]}, "multiPoint": {"enabled": [{"name": "DynamicResources", "weight": 20}]}}), "36", ("note", _LOW.format(0))),
+    ],
+)  # fmt: skip
+def test_the_weight_of_alternatives(
+    scheduler: Scheduler | None, minor: str, expected: tuple[str, str] | None
+) -> None:
+    """Where the scheduler's configuration can be read its weight is judged, where it cannot that is said."""
+    slices = (resource_slice("0", "n1"), resource_slice("1", "n2"))
+    evidence = seen(
+        minor, slices=slices, alternatives=("ml/any",), schedulers=(scheduler,) if scheduler else ()
+    )
+    found = told(dra.score(evidence))
+    assert len(found) == (expected is not None)
+    if expected:
+        assert (found[0][0], found[0][1][: len(expected[1])]) == expected
+
+
+def test_when_the_weight_does_not_matter() -> None:
+    """Without alternatives, or with one node to choose, there is nothing to weigh."""
+    slices = (resource_slice("0", "n1"), resource_slice("1", "n2"))
+    assert [one[0] for one in told(dra.score(seen(slices=slices)))] == ["n/a"]
+    assert [one[0] for one in told(dra.score(seen(slices=slices[:1], alternatives=("ml/any",))))] == ["n/a"]
+    unseen = told(
+        dra.score(seen(slices=slices, alternatives=("ml/any",), unseen={"schedulers": "you may not"}))
+    )
+    assert unseen[0] == ("unseen", "could not look: schedulers: you may not")
+
+
+def _dra_objects() -> dict[Any, list[Document]]:
+    """A cluster with a fault for each check."""
+    objects = healthy(authority())
+    objects[kinds.NODES] = [node(f"n{n}", {}) for n in range(2)]
+    objects[kinds.RESOURCE_SLICES] = [
+        slice_document("0", "n0", sharedCounters=[{"name": "card-0"}]),
+        slice_document("1", "n1", count=2),
+    ]
+    objects[DEVICE_CLASSES] = [object_of(name, spec={"extendedResourceName": TWO}) for name in ("a", "b")]
+    alternatives = {
+        "devices": {"requests": [{"name": "gpu", "firstAvailable": [{"name": "a"}, {"name": "b"}]}]}
+    }
+    objects[CLAIM_TEMPLATES] = [object_of("any", namespace="default", spec={"spec": alternatives})]
+    objects[CLAIMS] = [
+        object_of("plain", namespace="default", spec={"devices": {"requests": [{"name": "gpu"}]}})
+    ]
+    objects[DAEMON_SETS] = [
+        object_of("driver", labels={"app.kubernetes.io/component": "dra-driver"}, spec={}, status={})
+    ]
+    labels = {"app.kubernetes.io/component": "dra-driver"}
+    objects[kinds.PODS] += [
+        object_of(f"driver-n{n}", labels=labels, spec={"nodeName": f"n{n}", "containers": []})
+        for n in range(2)
+    ]
+    return objects
+
+
+def _scheduler_pod(*words: str, **volume: Any) -> Document:
+    container = {"name": "s", "command": list(words), "volumeMounts": [{"name": "c", "mountPath": "/etc/s"}]}
+    return object_of(
+        "kube-scheduler-cp", namespace="kube-system", labels={"component": "kube-scheduler"},
+        spec={"containers": [container], "volumes": [{"name": "c", **volume}]},
+    )  # fmt: skip
+
+
+async def test_everything_is_looked_at() -> None:
+    """Classes, slices, drivers, templates and schedulers come from the cluster."""
+    objects = _dra_objects()
+    objects[kinds.PODS].append(
+        _scheduler_pod("kube-scheduler", "--config", "/etc/s/s.yaml", configMap={"name": "s"})
+    )
+    objects[kinds.CONFIG_MAPS].append(object_of("s", namespace="kube-system", data={"s.yaml": "{}"}))
+    found = await examined(objects, now=NOW)
+    assert found.findings == [("classes", "warning"), ("pools", "problem")]
+    assert found.states["counters"] == "seen"
+    assert "DynamicResources has weight 2" in found.one("score").text
+
+
+@pytest.mark.parametrize(
+    ("pod", "text"),
+    [
+        (_scheduler_pod("kube-scheduler", "--leader-elect=true", hostPath={"path": "/x"}), "has weight 2"),
+        (_scheduler_pod("kube-scheduler", "--config=/etc/s/s.yaml", hostPath={"path": "/x"}), "/etc/s/s.yaml lies on its node"),
+        (_scheduler_pod("kube-scheduler", "--config=/elsewhere.yaml", configMap={"name": "s"}), "/elsewhere.yaml lies on its node"),
+    ],
+    ids=["defaults", "on the node", "not in its volumes"],
+)  # fmt: skip
+async def test_schedulers_as_pods(pod: Document, text: str) -> None:
+    """A static pod without --config runs with the defaults; a file on its node is not seen."""
+    objects = _dra_objects()
+    objects[kinds.PODS].append(pod)
+    assert text in (await examined(objects, now=NOW)).one("score").text
+
+
+async def test_what_may_not_be_read_of_dra_is_unseen() -> None:
+    """Without the permission each check says so, and none is made from half of what it needs."""
+    forbidden = frozenset({"resourceslices", "deviceclasses", "resourceclaimtemplates"})
+    found = await examined(_dra_objects(), now=NOW, forbidden=forbidden)
+    assert found.findings == []
+    assert {name for name, state in found.states.items() if state == "not seen"} == {
+        "classes",
+        "pools",
+        "counters",
+        "score",
+    }
+    assert found.one("classes").text == "could not look: classes: deviceclasses is forbidden"
+
+
+async def test_an_api_server_without_dra() -> None:
+    """Nothing is served at resource.k8s.io/v1: there is nothing to look at."""
+    found = await examined(healthy(authority()), now=NOW)
+    assert {found.states[name] for name in ("classes", "pools", "counters", "score")} == {"not applicable"}
+
+
+async def test_a_node_that_dra_serves_offers_its_gpus() -> None:
+    """A node with ResourceSlices is not silent, and its layout is compared with them."""
+    objects = healthy(authority())
+    labels = {
+        "nvidia.com/gpu.present": "true",
+        "nvidia.com/gpu.count": "1",
+        "nvidia.com/mig.config.state": "success",
+    }
+    layout = (
+        "version: v1\nmig-configs: {selected: [{devices: [0], mig-enabled: true, mig-devices: {2g.20gb: 2}}]}"
+    )
+    objects[kinds.NODES].append(node("cut", {}, labels=labels, annotations={"run.ai/mig.config": layout}))
+    device = {"name": "a", "attributes": {"resource": {"string": TWO}, "card": {"int": 0}}}
+    leaving = {**device, "name": "c", "taints": [{"key": "gpu.tessera.dev/leaving", "effect": "NoSchedule"}]}
+    objects[kinds.RESOURCE_SLICES] = [
+        slice_document("0", "cut", devices=[device, {**device, "name": "b"}, leaving])
+    ]
+    assert (await examined(objects, now=NOW)).findings == []
+    objects[kinds.RESOURCE_SLICES] = [slice_document("0", "cut", devices=[device])]
+    assert (
+        "allocatable has 1 × nvidia.com/mig-2g.20gb" in (await examined(objects, now=NOW)).one("layouts").text
+    )
+
+
+def test_what_to_type_about_two_classes() -> None:
+    """The name is taken from the class that loses; the other is touched, since schedulers forget it then."""
+    [finding] = dra.classes(seen(classes=(device_class("a", TWO, age=9), device_class("b", TWO))))
+    assert finding.commands == (
+        """kubectl patch deviceclass a --type=json -p '[{"op":"remove","path":"/spec/extendedResourceName"}]'""",
+        "kubectl annotate --overwrite deviceclass b tessera.dev/touched=$(date +%s)",
+    )
