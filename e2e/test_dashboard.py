@@ -273,7 +273,7 @@ def test_the_chosen_tile(world: World, chromium: "Browser") -> None:
             "it stays when its node is drawn anew"
         )
         tab.page.locator("[data-node=cards] .tile.held").click()
-        assert "held by default/train" in tab.texts("#detail")[0]
+        until(lambda: "held by default/train" in tab.texts("#detail")[0], True)
         tab.page.keyboard.press("Escape")
         assert (tab.texts("#detail"), tab.page.locator(".tile[aria-pressed]").count()) == ([], 0)
 

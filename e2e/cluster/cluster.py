@@ -21,6 +21,7 @@ from e2e.cluster.node import ANCHOR, Node, check_possible
 from e2e.cluster.processes import Process, start, until
 from e2e.cluster.programs import SYSTEM_PATH, install_debian_packages, programs
 
+_CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
 _CNI_PLUGINS = Path("/usr/lib/cni")  # where Debian has them
 #: Below the range from which the kernel takes ports for outgoing connections: no other program gets one by accident.
 _PORTS = range(20_000, 32_000)
@@ -88,14 +89,23 @@ class Cluster(Client):
         self.stop_apiserver()
         self.start_apiserver()
 
+    def restart_controllers(self) -> None:
+        """Start controllers and scheduler anew: after minutes without an API server they wait a minute between two tries."""
+        for name in _CONTROLLERS:
+            self._running.pop(name).stop(grace=1)
+        self._start_controllers()
+
+    def _start_controllers(self) -> None:
+        manager, scheduler = _CONTROLLERS
+        self._spawn(manager, self._plane.controller_manager(self._programs[manager]))
+        self._spawn(scheduler, self._plane.scheduler(self._programs[scheduler]))
+
     def _bring_up(self) -> None:
         self._spawn("etcd", self._plane.etcd(self._programs["etcd"]))
         self._spawn("kube-apiserver", self._plane.api_server(self._programs["kube-apiserver"]))
         self._while_apiserver_starts()
         self._wait_for_apiserver()
-        manager, scheduler = "kube-controller-manager", "kube-scheduler"
-        self._spawn(manager, self._plane.controller_manager(self._programs[manager]))
-        self._spawn(scheduler, self._plane.scheduler(self._programs[scheduler]))
+        self._start_controllers()
         self._when_apiserver_is_ready()
         self.wait_for_service_account()
 
