@@ -273,7 +273,7 @@ def test_the_chosen_tile(world: World, chromium: "Browser") -> None:
             "it stays when its node is drawn anew"
         )
         tab.page.locator("[data-node=cards] .tile.held").click()
-        until(lambda: "held by default/train" in tab.texts("#detail")[0], True)
+        until(lambda: ["held by default/train" in one for one in tab.texts("#detail")], [True])
         tab.page.keyboard.press("Escape")
         assert (tab.texts("#detail"), tab.page.locator(".tile[aria-pressed]").count()) == ([], 0)
 
