@@ -27,6 +27,8 @@ RUNS: Final = {  # name → what it measures; a module of that name has `run(sta
     "startup": "the command's and the server's start",
     "growth": "decision and memory against nodes and containers",
     "planning": "plans against cards and kinds, and the whole command on a large cluster",
+    "dra": "the DRA driver: claims prepared and ended, slices, memory",
+    "scheduling": "pods with claims through a real scheduler, with and without counters",
     "kube": "pod creation through a real kube-apiserver",
     "page": "the page of a large cluster in a real browser",
 }

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks import decision, https, instructions, planning, startup, storm, view
+from benchmarks import decision, dra, https, instructions, planning, startup, storm, view
 from benchmarks.results import PARTIAL, TESSERA, USUAL, Ratio, Results
 
 
@@ -80,6 +80,10 @@ AIMS: Final = (
     Aim("the same at 500 requests a second", Measure(storm.RUN, storm.CALM, storm.P99, storm.stormy(TESSERA), storm.quiet(TESSERA)), at_most=2),
     Aim("`tessera mig plan --from-pending`, 40,000 cards, 60,000 pods, seconds", Measure(planning.RUN, planning.COMMAND, planning.SECONDS, TESSERA), at_most=5),
     Aim("the same, MiB", Measure(planning.RUN, planning.COMMAND, planning.PEAK, TESSERA), at_most=300),
+    Aim("preparing a claim, median, ms", Measure(dra.RUN, dra.ONE_BY_ONE, dra.MEDIAN, dra.PREPARE), at_most=20),
+    Aim("the same, p99", Measure(dra.RUN, dra.ONE_BY_ONE, dra.P99, dra.PREPARE), at_most=20),
+    Aim("ending a claim, p99, ms", Measure(dra.RUN, dra.ONE_BY_ONE, dra.P99, dra.UNPREPARE), at_most=20),
+    Aim("the DRA driver's resident size after that, MiB", Measure(dra.RUN, dra.AFTER, dra.RESIDENT, dra.DRIVEN), at_most=60),
     Aim("`tessera --help`, ms", Measure(startup.RUN, startup.COMMAND, startup.UNIT, TESSERA), at_most=150),
 )  # fmt: skip
 

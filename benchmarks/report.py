@@ -7,6 +7,7 @@ from typing import Final
 from benchmarks import (
     connections,
     decision,
+    dra,
     growth,
     https,
     instructions,
@@ -15,6 +16,7 @@ from benchmarks import (
     page,
     planning,
     plots,
+    scheduling,
     startup,
     storm,
     tls,
@@ -43,6 +45,8 @@ _TITLES: Final = {
     startup.RUN: "Starting",
     growth.RUN: "Growth",
     planning.RUN: "Planning: some of the demand does not fit, every plan is proven best",
+    dra.RUN: "The DRA driver, between a stand-in kubelet and a stand-in API server",
+    scheduling.RUN: "Pods with claims through a real scheduler",
     kube.RUN: "Through a real kube-apiserver, one client, dry runs",
     page.RUN: "The page of a large cluster, in a real browser",
 }

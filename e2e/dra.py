@@ -9,6 +9,13 @@ from pathlib import Path
 from e2e.cluster import BUSYBOX, Client, ClusterWithNode, pods_path
 from e2e.cluster.api import ApiError, Object
 from e2e.command import Running
+from tessera.core.devices.device import Card, Device, DeviceType, Model, Place, Span
+from tessera.core.devices.preference import blocks_of
+from tessera.core.mig.geometry import Product
+from tessera.core.mig.placement import every_place
+from tessera.node.dra.slices.documents import Offer, specs
+from tessera.node.dra.slices.offer import offer
+from tessera.node.dra.slices.plan import plan
 
 DRIVER = "gpu.tessera.dev"
 RESOURCES = "/apis/resource.k8s.io/v1"
@@ -66,6 +73,44 @@ def driver(
     finally:
         remove_slices(cluster)
     assert left_over(cluster, tmp_path) == []
+
+
+def cut_on_demand(
+    cluster: Client, node: str, product: Product, *, cards: int = 1, counted: bool = True
+) -> dict[str, Device]:
+    """A node that is only an object, with the slices that the driver makes of cards that are cut on demand; its devices by name."""
+    devices = []
+    for number in range(cards):
+        uuid, card = f"GPU-{node}-{number}", Card(number, blocks_of(product))
+        for one in every_place(product):
+            model = Model(DeviceType.MIG, product.name, str(one.profile), uuid, 1, cut=False)
+            place = Place(card, Span(one.position, one.size))
+            devices.append(
+                Device(
+                    f"{number}-{one.profile}-{one.position}",
+                    one.profile.resource,
+                    "x/y",
+                    place=place,
+                    model=model,
+                )
+            )
+        whole = Place(card, Span(0, product.memory_slices))
+        devices.append(
+            Device(
+                uuid,
+                "nvidia.com/gpu",
+                "x/y",
+                place=whole,
+                model=Model(DeviceType.GPU, product.name, "", uuid, 1),
+            )
+        )
+    offered = offer(devices)
+    counters = {f"GPU-{node}-{number}": product for number in range(cards)} if counted else {}
+    uid = cluster.add_node(node)["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid, "controller": True}
+    for document in plan(specs(Offer(node, offered, counters)), {}, owner, 0).create:
+        cluster.api.create(SLICES, document)
+    return {one.name: one.device for one in offered}
 
 
 def slices(cluster: ClusterWithNode) -> list[Object]:

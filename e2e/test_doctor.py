@@ -2,10 +2,12 @@
 
 import json
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
-from e2e.cluster import Client
+from e2e import dra
+from e2e.cluster import BUSYBOX, Client, pods_path
 from e2e.cluster.processes import until
 from e2e.command import TESSERA, account_kubeconfig, tessera
 from e2e.webhook import Webhook, registered
@@ -110,3 +112,61 @@ def test_wait_until_it_works(control_plane: Client, tmp_path: Path) -> None:
         waiting.wait()
     assert waiting.returncode == 0, said
     assert "ok       A GPU pod reaches it and is changed" in said
+
+
+def test_which_of_two_classes_wins_and_pools_that_are_stale(control_plane: Client, namespace: str) -> None:
+    """Two classes have one extendedResourceName: the doctor names the one whose device the scheduler gives out. A pool
+    whose slices are not all there, and one of a node that is gone, are problems.
+    """
+    cluster, resource, node = control_plane, "doctor.example.com/gpu", "doctor-dra"
+    drivers = ("older.example.com", "younger.example.com")
+    uid = cluster.add_node(node)["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
+    checks = ("--check=classes", "--check=pools", "--check=counters", "--check=score")
+    try:
+        for driver in drivers:
+            _offer(cluster, driver, node, owner=[owner])
+            selector = {"cel": {"expression": f"device.driver == '{driver}'"}}
+            spec = {"selectors": [selector], "extendedResourceName": resource}
+            made = cluster.api.create(dra.CLASSES, {"metadata": {"name": driver}, "spec": spec})["metadata"]
+            while time.strftime("%FT%TZ", time.gmtime()) <= made["creationTimestamp"]:
+                time.sleep(0.1)  # the API server counts ages in whole seconds
+        code, found = examined(cluster.kubeconfig, *checks)
+        assert (code, found["pools"]["ok"]) == (0, True)
+        [conflict] = found["classes"]["findings"]
+        assert conflict["text"].startswith(
+            f"DeviceClass {drivers[1]} wins over {drivers[0]} for pods that ask for {resource}"
+        )
+        assert (found["counters"]["state"], found["score"]["state"]) == ("not applicable", "not applicable")
+
+        container = {"name": "c", "image": BUSYBOX, "resources": {"limits": {resource: "1"}}}
+        spec = {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": node}}
+        cluster.api.create(pods_path(namespace), {"metadata": {"name": "asks"}, "spec": spec})
+        cluster.wait_for_pod_bound("asks", namespace=namespace)
+        [claim] = cluster.api.get(f"{dra.RESOURCES}/namespaces/{namespace}/resourceclaims")["items"]
+        assert claim["status"]["allocation"]["devices"]["results"][0]["driver"] == drivers[1]
+
+        _offer(cluster, "half.example.com", node, count=2, owner=[owner])
+        _offer(cluster, "lost.example.com", "doctor-gone")
+        code, found = examined(cluster.kubeconfig, *checks)
+        assert code == 1
+        assert [one["text"].partition(":")[0] for one in found["pools"]["findings"]] == [
+            f"pool {node}/half.example.com of half.example.com",
+            "node doctor-gone is gone, and ResourceSlices of lost.example.com still offer its devices",
+        ]
+        cluster.kubectl(*found["pools"]["findings"][1]["commands"][0].split()[1:])  # what it says to type
+        [left] = examined(cluster.kubeconfig, "--check=pools")[1]["pools"]["findings"]
+        assert "half.example.com" in left["text"]
+    finally:
+        cluster.remove_node(node)
+        for driver in (*drivers, "half.example.com", "lost.example.com"):
+            cluster.api.delete(f"{dra.CLASSES}/{driver}")
+            cluster.api.delete(f"{dra.SLICES}/{driver}")
+
+
+def _offer(cluster: Client, driver: str, node: str, *, count: int = 1, owner: Any = ()) -> None:
+    """One slice of so many, with one device."""
+    pool = {"name": f"{node}/{driver}", "generation": 1, "resourceSliceCount": count}
+    spec = {"driver": driver, "nodeName": node, "pool": pool, "devices": [{"name": "one"}]}
+    metadata = {"name": driver, "ownerReferences": list(owner)}
+    cluster.api.create(dra.SLICES, {"metadata": metadata, "spec": spec})

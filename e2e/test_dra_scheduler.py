@@ -7,33 +7,14 @@ import pytest
 from e2e import dra
 from e2e.cluster import BUSYBOX, Client, pods_path
 from e2e.cluster.api import Object
-from tessera.core.devices.device import Card, Device, DeviceType, Model, Place, Span
-from tessera.core.devices.preference import blocks_of
+from tessera.core.devices.device import Device
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout
 from tessera.core.mig.placement import Instance, every_place
 from tessera.core.mig.product import product_named
-from tessera.node.dra.slices.documents import Offer, specs
-from tessera.node.dra.slices.offer import offer
-from tessera.node.dra.slices.plan import plan
 
 _STEPS = 40
-
-
-def _devices(node: str, product: Product) -> list[Device]:
-    """One card of a node, cut on demand."""
-    card = Card(0, blocks_of(product))
-    return [
-        Device(
-            f"{one.profile}-{one.position}",
-            resource=one.profile.resource,
-            cdi_kind="x/y",
-            place=Place(card, Span(one.position, one.size)),
-            model=Model(DeviceType.MIG, product.name, str(one.profile), f"GPU-{node}", 1, cut=False),
-        )
-        for one in every_place(product)
-    ]
 
 
 def _fits(product: Product, instances: list[Instance]) -> bool:
@@ -49,12 +30,8 @@ def test_the_scheduler_allocates_exactly_what_fits(control_plane: Client, namesp
     """Claims come and go at random: each is allocated if there is a place for it beside the others, and waits if there is none."""
     cluster, product = control_plane, product_named(name)
     node = f"dra-{name.lower().replace(' ', '-')}"
-    uid = cluster.add_node(node)["metadata"]["uid"]
-    offered = offer(_devices(node, product))
-    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid, "controller": True}
-    for document in plan(specs(Offer(node, offered, {f"GPU-{node}": product})), {}, owner, 0).create:
-        cluster.api.create(dra.SLICES, document)
-    places = {one.name: _instance(product, one.device) for one in offered}
+    offered = dra.cut_on_demand(cluster, node, product)
+    places = {one: _instance(product, device) for one, device in offered.items() if device.model.profile}
     claims = f"{dra.RESOURCES}/namespaces/{namespace}/resourceclaims"
     chosen, held = random.Random(name), dict[str, Instance]()
     allocated = waited = 0

@@ -14,8 +14,12 @@ _TEMPORARY: Final = (f".{PREFIX}", ".tmp")  # neither .json nor .yaml: no contai
 SHARED_LEFTOVERS_AGE: Final = 60.0
 
 
-def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Put a file in place: readers find the old one or the new one, even after a crash or a power cut."""
+def write_whole(path: Path, data: bytes, mode: int = 0o644, *, lasting: bool = True) -> None:
+    """Put a file in place: readers find the old one or the new one, even after a crash or a power cut.
+
+    After a power cut it is the new one, unless `lasting` is false: then it may be the old one, or none, and one wait for the
+    disk is saved.
+    """
     before, after = _TEMPORARY
     temporary = path.parent / f"{before}{secrets.token_hex(8)}{after}"
     try:
@@ -28,7 +32,8 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    if lasting:
+        _sync_folder(path.parent)
 
 
 def remove_leftovers(folder: Path, older_than: float = 0.0) -> None:

@@ -26,7 +26,7 @@ from tessera.node.dra.kubelet.health import HealthService
 from tessera.node.dra.metrics import DraMetrics
 from tessera.node.dra.mode import conflict, read_node
 from tessera.node.dra.names import pool_of
-from tessera.node.dra.slices.documents import Offer, specs
+from tessera.node.dra.slices.documents import Document, Offer, specs
 from tessera.node.dra.slices.offer import Offered, offer
 from tessera.node.dra.slices.publisher import Publisher
 from tessera.node.events import warning
@@ -83,6 +83,8 @@ class Driver:
         self._offered: tuple[Offered, ...] = ()
         self._by_name: dict[str, Device] = {}
         self._going: dict[_Key, float] = {}  # no longer wanted, and since when
+        self._said: Offer | None = None
+        self._documents: tuple[Document, ...] = ()  # the slices that say it
         self._mode_at = float("-inf")
         self._remembered: list[str] = []
         self._complaint = ""
@@ -201,17 +203,16 @@ class Driver:
         if self.conflict and not self._publisher.any_there:
             self._publisher.want(())
             return
-        self._publisher.want(
-            specs(
-                Offer(
-                    self._settings.node,
-                    self._offered,
-                    self._counted,
-                    evict_unhealthy=self._evict_unhealthy,
-                    withheld=bool(self.conflict),
-                )
-            )
+        wanted = Offer(
+            self._settings.node,
+            self._offered,
+            self._counted,
+            evict_unhealthy=self._evict_unhealthy,
+            withheld=bool(self.conflict),
         )
+        if wanted != self._said:  # making the documents of many devices takes milliseconds, in which no claim is answered
+            self._said, self._documents = wanted, specs(wanted)
+        self._publisher.want(self._documents)
         self._publisher.look()
 
     def _complain(self, what: str, error: Exception) -> None:

@@ -42,7 +42,7 @@ class ClaimFiles:
         document = cdi.document(_KIND, edits)
         path, data = self._path(uid), cdi.encode(document)
         if not path.exists() or path.read_bytes() != data:
-            write_whole(path, data)
+            write_whole(path, data, lasting=False)  # after a power cut no container has it any more
 
     def there(self, uid: str) -> bool:
         """Whether a claim has its spec."""

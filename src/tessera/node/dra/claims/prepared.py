@@ -142,8 +142,8 @@ class PreparedClaims:
         return {path.stem for path in self._folder.glob("*.json")}
 
     def write(self, entry: Entry) -> None:
-        """Put an entry in place, also through a power cut; lock held."""
-        write_whole(self._path(entry.uid), msgspec.json.encode(entry))
+        """Put an entry in place, whole; lock held. A power cut may lose it: entries of an earlier boot are not believed anyway."""
+        write_whole(self._path(entry.uid), msgspec.json.encode(entry), lasting=False)
 
     def remove(self, uid: str) -> None:
         """Forget a claim."""
