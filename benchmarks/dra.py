@@ -217,7 +217,7 @@ async def _driver(configuration: str) -> AsyncIterator[_Node]:
         server.store.create(NODES, {"metadata": {"name": _NODE}})
         async with await server.start():
             (root / "kubeconfig").write_text(msgspec.json.encode(_kubeconfig(server.url)).decode())
-            command = [
+            command: list[str | Path] = [
                 Path(sys.executable).parent / "tessera", "dra-driver", f"--config={root}/devices.yaml",
                 f"--kubeconfig={root}/kubeconfig", f"--node-name={_NODE}", f"--kubelet-dir={root}",
                 f"--cdi-dir={root}/cdi", f"--state-dir={root}/state",

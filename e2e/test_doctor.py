@@ -127,7 +127,7 @@ def test_which_of_two_classes_wins_and_pools_that_are_stale(control_plane: Clien
         for driver in drivers:
             _offer(cluster, driver, node, owner=[owner])
             selector = {"cel": {"expression": f"device.driver == '{driver}'"}}
-            spec = {"selectors": [selector], "extendedResourceName": resource}
+            spec: dict[str, Any] = {"selectors": [selector], "extendedResourceName": resource}
             made = cluster.api.create(dra.CLASSES, {"metadata": {"name": driver}, "spec": spec})["metadata"]
             while time.strftime("%FT%TZ", time.gmtime()) <= made["creationTimestamp"]:
                 time.sleep(0.1)  # the API server counts ages in whole seconds

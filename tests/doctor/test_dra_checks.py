@@ -2,7 +2,7 @@
 
 import json
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -25,6 +25,8 @@ from tests.doctor.clusters import (
     object_of,
 )
 
+T = TypeVar("T")
+
 TWO = "nvidia.com/mig-2g.20gb"
 OURS, OTHER = "gpu.tessera.dev", "gpu.example.com"
 
@@ -46,7 +48,7 @@ def resource_slice(name: str, on: str, **more: Any) -> wire.ResourceSlice:
     return _as(slice_document(name, on, **more), wire.ResourceSlice)
 
 
-def _as(document: Document, kind: Any) -> Any:
+def _as(document: Document, kind: type[T]) -> T:
     return decode(json.dumps(document).encode(), kind)
 
 

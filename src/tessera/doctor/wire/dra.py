@@ -147,7 +147,7 @@ class SchedulerPod(In):
     def config_file(self) -> str:
         """The file that `--config` names; empty: there is none, so it runs with its defaults."""
         for container in self.spec.containers or ():
-            words = [*(container.command or ()), *(container.args or ())]
+            words: list[str] = [*(container.command or ()), *(container.args or ())]
             for word, after in zip(words, [*words[1:], ""], strict=True):
                 if word == "--config":
                     return after

@@ -210,7 +210,9 @@ class Driver:
             evict_unhealthy=self._evict_unhealthy,
             withheld=bool(self.conflict),
         )
-        if wanted != self._said:  # making the documents of many devices takes milliseconds, in which no claim is answered
+        if (
+            wanted != self._said
+        ):  # making the documents of many devices takes milliseconds, in which no claim is answered
             self._said, self._documents = wanted, specs(wanted)
         self._publisher.want(self._documents)
         self._publisher.look()
