@@ -161,6 +161,9 @@ async def test_its_kubeconfig_leads_there(tmp_path):
     assert [node["metadata"]["name"] for node in nodes["items"]] == ["cpu"]
 
 
+_DRA = ("classes", "pools", "counters", "score")  # nothing is offered by DRA
+
+
 async def test_the_doctor_finds_it_well():
     """`tessera doctor` tells what is not there, and calls nothing a problem: the webhook answers."""
     async with running("h200-small", "mock", "cpu") as (_, stage):
@@ -172,7 +175,7 @@ async def test_the_doctor_finds_it_well():
         "running": ["note"],
         "service": ["note"],
         "selection": ["warning"],  # every pod is sent: matchConditions would not be evaluated
-        **{name: ["n/a"] for name in ("configuration", "plugin", "cdi")},
+        **{name: ["n/a"] for name in ("configuration", "plugin", *_DRA, "cdi")},
     }
     assert not any("delete" in command for one in found.values() for f in one for command in f.commands)
 
