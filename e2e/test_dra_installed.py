@@ -103,6 +103,9 @@ def test_a_node_moves_from_plugin_to_dra(installed: ClusterWithNode, node_namesp
         what="the driver says why it offers nothing",
     )
     assert dra.slices(cluster) == []
+    told = {"fieldSelector": "reason=DevicePluginConflict"}
+    events = "/api/v1/namespaces/default/events"
+    cluster.wait(lambda: cluster.api.get(events, **told)["items"], what="an event of the node says so too")
     cluster.kubectl("delete", "pod", "before", "-n", node_namespace)
 
     # the kubelet would remember the plugin for five minutes, and start no container with its resources meanwhile
