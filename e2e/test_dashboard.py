@@ -587,7 +587,7 @@ def test_screenshots(chromium: "Browser", tmp_path: Path) -> None:
                 until(lambda tab=tab: tab.texts("[data-node=a100] .badge")[:1], ["layout pending"])  # type: ignore[misc]
                 assert any(tile["leaving"] for tile in tab.tiles()["a100"])
                 if name == "light":
-                    tab.page.wait_for_function(_CHARTS_ARE_FULL)
+                    until(lambda tab=tab: tab.page.evaluate(_CHARTS_ARE_FULL), expected=True)  # type: ignore[misc]
                     tab.page.click("#try button")
                     tab.page.wait_for_selector("#explanation:not([hidden])")
                 tab.page.screenshot(path=folder / f"dashboard-{name}.png")
