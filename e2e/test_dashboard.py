@@ -569,8 +569,14 @@ def test_thousands_of_nodes(chromium: "Browser", tmp_path: Path) -> None:
         until(lambda: list(tab.tiles()), ["node-4321"])
 
 
-# a chart spans ten seconds at least, and begins where this server began to look
-_CHARTS_ARE_FULL = "document.querySelector('.chart .used')?.getBoundingClientRect().width > 120"
+def charts_are_full(tab: Tab) -> bool:
+    """Whether charts are as wide as they get: they span ten seconds at least, and begin where the server began to look."""
+    tab.page.reload()
+    tab.page.wait_for_selector("svg.chart")
+    width: float = tab.page.locator(".chart .used").first.evaluate(
+        "(one) => one.getBoundingClientRect().width"
+    )
+    return width > 120
 
 
 def test_screenshots(chromium: "Browser", tmp_path: Path) -> None:
@@ -587,7 +593,7 @@ def test_screenshots(chromium: "Browser", tmp_path: Path) -> None:
                 until(lambda tab=tab: tab.texts("[data-node=a100] .badge")[:1], ["layout pending"])  # type: ignore[misc]
                 assert any(tile["leaving"] for tile in tab.tiles()["a100"])
                 if name == "light":
-                    until(lambda tab=tab: tab.page.evaluate(_CHARTS_ARE_FULL), expected=True)  # type: ignore[misc]
+                    until(lambda tab=tab: charts_are_full(tab), expected=True)  # type: ignore[misc]
                     tab.page.click("#try button")
                     tab.page.wait_for_selector("#explanation:not([hidden])")
                 tab.page.screenshot(path=folder / f"dashboard-{name}.png")
