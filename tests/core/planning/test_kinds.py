@@ -48,7 +48,7 @@ def test_what_pods_hold_stays(layout, strategy, held, kept):
     ],
 )
 def test_a_node_with_whole_cards_in_use_is_not_cut(held, why):
-    """Which whole card it is nobody can tell from outside."""
+    """Which whole card it is cannot be seen from outside."""
     with pytest.raises(InvalidInput, match=why):
         cards_beside(PARTLY, Strategy.MIXED, frozenset({held}))
 
