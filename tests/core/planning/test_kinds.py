@@ -43,7 +43,7 @@ def test_what_pods_hold_stays(layout, strategy, held, kept):
 @pytest.mark.parametrize(
     ("held", "why"),
     [
-        (GPU, "whole GPUs are in use, and only the node knows which"),
+        (GPU, "whole GPUs are in use, and which ones is not known here"),
         (GPU + ".shared", "pods hold nvidia.com/gpu.shared, of which its layout does not tell"),
     ],
 )
