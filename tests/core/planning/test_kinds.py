@@ -34,7 +34,7 @@ PARTLY = NodeLayout((CardLayout.cut(H200, [THREE]), CardLayout(H200)))
     ],
 )
 def test_what_pods_hold_stays(layout, strategy, held, kept):
-    """All devices of a resource of which some are held stay: only the node knows which ones are."""
+    """All devices of a resource of which some are held stay: which ones they are is not known here."""
     resources = frozenset(GPU if name == "gpu" else MIG + name for name in held)
     cards = cards_beside(layout, strategy, resources)
     assert [" ".join(str(one.profile) for one in card.kept) for card in cards] == kept
