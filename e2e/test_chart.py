@@ -226,6 +226,8 @@ def test_bad_values_are_refused(helm: Helm, values: dict[str, Any], complaint: s
             ["The device plugin tessera-device-plugin"],
             ["webhook", "helm test", "doctor"],
         ),
+        ({"config": {"mode": "observe"}}, ["Its mode is observe"], ["Its mode is enforce"]),
+        ({"existingConfigMap": "ours"}, ["The webhook gpu-webhook"], ["Its mode"]),
     ],
 )
 def test_notes_speak_of_what_is_installed(

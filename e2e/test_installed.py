@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -353,6 +354,24 @@ def test_monitoring_story(installed: Installation, monitoring_programs: None, tm
             assert {rule["health"] for rule in rules} == {"ok"}
             assert [rule["name"] for rule in rules if rule["state"] == "firing"] == []
             assert {one["value"][1] for one in server.query("gpu_webhook_certificate_keeper")} == {"0", "1"}
+
+
+def test_the_page_behind_a_port_forward(installed: Installation) -> None:
+    """`kubectl port-forward` brings the page, by the names of this machine; a request for another name is refused."""
+    values = {"image": _IMAGE_VALUES, "webhook": {"enabled": False}, "dashboard": {"enabled": True}}
+    helm, cluster = installed.helm, installed.cluster
+    helm("install", "page", CHART, f"-n={NAMESPACE}", "--wait", "--timeout=90s", values=values)
+    try:
+        with cluster.forwarded("service/tessera-dashboard", 80, namespace=NAMESPACE) as port:
+            answers = []
+            for host in (f"127.0.0.1:{port}", f"localhost:{port}", "page.example"):
+                with contextlib.closing(HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+                    connection.request("GET", "/state", headers={"Host": host})
+                    answer = connection.getresponse()
+                    answers.append((answer.status, f'"node/{cluster.node_name}"'.encode() in answer.read()))
+            assert answers == [(200, True), (200, True), (403, False)]
+    finally:
+        helm("uninstall", "page", f"-n={NAMESPACE}", "--wait")
 
 
 @contextlib.contextmanager

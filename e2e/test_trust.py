@@ -48,7 +48,7 @@ def refused(cluster: Client, namespace: str, document: Object) -> str:
 
 
 def test_observe(own_control_plane: Client, nodes: Nodes, webhook: Webhook) -> None:
-    """In a namespace in observe nothing changes and nobody is refused; warnings, log and metrics tell what would have been."""
+    """In a namespace in observe nothing changes and no pod is refused; warnings, log and metrics tell what would have been."""
     nodes.add("small", {MIG + "1g.10gb": 28})
     counter = 'gpu_webhook_fallback_total{from="2g.20gb",to="1g.10gb"'
     refusals = 'gpu_webhook_rejections_total{reason="not_offered"'

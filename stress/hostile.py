@@ -1,4 +1,4 @@
-"""Pods that nobody needs: as large in every direction as the API server lets a tenant make them, and larger.
+"""Hostile pods: as large in every direction as the API server lets a tenant make them, and larger.
 
 The corpus is what the tests, the fuzzer (`make fuzz`) and the soak (`make soak`) attack with. Each pod is a review's body.
 

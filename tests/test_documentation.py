@@ -121,7 +121,7 @@ def test_reference_has_every_exit_code():
 
 def test_every_metric_of_the_plugin_is_documented():
     """The table of the device plugin's metrics has each with its labels' names, and nothing else."""
-    text = (ROOT / "docs/device-plugin.md").read_text()
+    text = (ROOT / "docs/device-plugin-configuration.md").read_text()
     documented = set(re.findall(r"^\| `(tessera_device_plugin_\w+)", text, re.MULTILINE))
     assert documented == {family.name for family in Metrics().families()}
 

@@ -187,7 +187,7 @@ def test_admission(document, cluster, rules):
         assert response["status"]["message"]
         assert not document["spec"].get("nodeName"), "pods that are bound to one node are never rejected"
         assert rules.fallback.enabled or not response["status"]["message"].startswith("asked for"), (
-            "nobody is, for want of an offer"
+            "no pod is rejected for want of an offer"
         )
         return
     operations = response.get("patch", [])

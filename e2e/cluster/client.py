@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import secrets
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,18 +61,37 @@ class Client:
     ) -> subprocess.CompletedProcess[str]:
         """Run kubectl and return all of it: exit status, stdout, and stderr, where it prints warnings."""
         return subprocess.run(
-            [
-                self._kubectl,
-                f"--kubeconfig={self.kubeconfig}",
-                f"--cache-dir={self._kubectl_cache}",
-                *arguments,
-            ],
+            self._line(*arguments),
             input=stdin,
             capture_output=True,
             text=True,
             timeout=timeout,
             check=False,
         )
+
+    def _line(self, *arguments: str) -> list[str]:
+        return [
+            str(self._kubectl),
+            f"--kubeconfig={self.kubeconfig}",
+            f"--cache-dir={self._kubectl_cache}",
+            *arguments,
+        ]
+
+    @contextlib.contextmanager
+    def forwarded(self, target: str, port: int, *, namespace: str) -> Iterator[int]:
+        """`kubectl port-forward` to a port of a pod or a Service: the port of this machine that leads there."""
+        line = self._line(
+            "port-forward", f"--namespace={namespace}", "--address=127.0.0.1", target, f":{port}"
+        )
+        with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+            try:
+                assert process.stdout is not None
+                said = process.stdout.readline()  # Forwarding from 127.0.0.1:34567 -> 8765
+                if (found := re.search(r"127\.0\.0\.1:(\d+) ", said)) is None:
+                    raise ClusterError(f"kubectl port-forward {target}: {said}{process.stdout.read()}")
+                yield int(found[1])
+            finally:
+                process.terminate()
 
     def apply(self, manifest: str, *, namespace: str | None = None) -> str:
         """`kubectl apply -f -`; without a namespace, objects go where they say, else into `default`."""

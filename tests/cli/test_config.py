@@ -18,7 +18,7 @@ def test_standard_input_is_named(capsys, monkeypatch):
 
 
 def test_the_other_configuration(capsys, tmp_path):
-    """Whoever checks a device plugin's configuration is told where it belongs, whichever field it begins with."""
+    """An operator who checks a device plugin's configuration is told where it belongs, whichever field it begins with."""
     for field in device_schema.DOCUMENT.fields:
         (tmp_path / "devices.yaml").write_text(f"{field.name}:\n")
         assert run(["config", "check", str(tmp_path / "devices.yaml")]) == 2

@@ -82,7 +82,7 @@ def test_list(capsys):
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupted_at_a_terminal(number, code, temporary):
-    """Whoever leaves between two stories gets the prompt back at once, and nothing is left behind."""
+    """A reader who leaves between two stories gets the prompt back at once, and nothing is left behind."""
     controller, terminal = pty.openpty()
     process = subprocess.Popen(
         [*TESSERA, "demo", "--fast", "--pause"],

@@ -394,12 +394,16 @@ def sessions(path):
     ]
 
 
+DOCS = Path(__file__).parents[2] / "docs"
+
+
 @pytest.mark.parametrize(
-    ("command", "printed"), sessions(Path(__file__).parents[2] / "docs" / "mig-layouts.md")
+    ("command", "printed"),
+    [one for page in ("mig-layouts.md", "mig-planning.md") for one in sessions(DOCS / page)],
 )
 def test_the_page_tells_the_truth(tessera, command, printed, monkeypatch):
-    """Every command on the page prints what the page says."""
-    monkeypatch.chdir(Path(__file__).parents[2])
+    """Every command on the pages prints what the pages say."""
+    monkeypatch.chdir(DOCS.parent)
     words = shlex.split(command)
     assert words[:2] == ["tessera", "mig"]
     _, out, err = tessera(*words[2:])

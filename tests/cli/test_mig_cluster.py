@@ -183,7 +183,7 @@ def test_plan_from_pending(busy):
         "pods that fell back had asked for 1 × 7g.70gb",
         "whole GPUs that pods wait for (1) are no part of the plan",
         'node v100: passed over: unknown product "Tesla-V100"',
-        "node whole: passed over: whole GPUs are in use, and only the node knows which",
+        "node whole: passed over: whole GPUs are in use, and which ones is not known here",
     ]
     assert out.splitlines()[0].startswith("all 6 devices fit on 2 of 4 cards")
     assert [line.split(maxsplit=1)[0] for line in out.splitlines()[-2:]] == ["gpu-1", "gpu-1"]
@@ -326,7 +326,7 @@ def test_defragment(busy):
     code, out, err = busy("plan", "--defragment", "7g.70gb=3")
     assert (code, err) == (
         0,
-        "which devices are in use only the nodes know: pods are taken to be on as few cards as possible\n",
+        "which devices a pod holds is not looked at: pods are taken to be on as few cards as possible\n",
     )
     assert out.splitlines() == [
         "room for all 3 devices: 1 pod must end or move; fewer do not suffice",

@@ -154,7 +154,7 @@ def test_with_files(tmp_path):
 
 
 def test_nodes_without_certificates(tmp_path, capsys, monkeypatch):
-    """Whoever gives nodes and no certificate hears why a cluster is wanted all the same."""
+    """An operator who gives nodes and no certificate is told why a cluster is wanted all the same."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     (tmp_path / "nodes.yaml").write_text(NODES_FILE)

@@ -29,7 +29,7 @@ def begin(tmp_path):
 
 
 def test_a_process_is_found_by_its_folder(begin, tmp_path):
-    """Whoever asks finds it, by the folder alone; another folder's processes are not its own."""
+    """Any process finds it, by the folder alone; another folder's processes are not its own."""
     process = begin("sleeper", ["sleep", "100"])
     # Until it has become the program, it looks like its parent.
     assert until(lambda: processes_of(tmp_path) or None, timeout=10, what="it is found") == [process]

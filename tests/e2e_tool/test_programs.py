@@ -60,7 +60,7 @@ def test_a_missing_program_is_built_once(go, tmp_path):
 
 
 def test_unpublished_siblings_are_replaced(go, tmp_path):
-    """The module asks for its siblings at v0.0.0, which nobody publishes: v1.36.3's are v0.36.3."""
+    """The module asks for its siblings at v0.0.0, which is not published: v1.36.3's are v0.36.3."""
     program("kubectl")
     published = "v0." + versions.KUBERNETES.removeprefix("v1.")
     assert f"replace k8s.io/api => k8s.io/api {published}\n" in (tmp_path / "go.mod").read_text()

@@ -43,7 +43,7 @@ def test_specs_are_written_replaced_and_removed(tmp_path: Path) -> None:
 
 
 def test_fault_24_only_its_own_stale_specs_are_removed(tmp_path: Path) -> None:
-    """A spec that an earlier run left is removed, with its half-written one; everybody else's stays."""
+    """A spec that an earlier run left is removed, with its half-written one; those of other programs stay."""
     others = {
         "nvidia.yaml": "x",
         "vendor.json": "{}",

@@ -1,4 +1,4 @@
-"""What docs/webhook.md says is what there is."""
+"""What docs/webhook-reference.md says is what there is."""
 
 import re
 from pathlib import Path
@@ -28,7 +28,7 @@ from tessera.webhook.reload import Reloads
 from tests.webhook.certificates.authorities import FakeStore
 from tests.webhook.certificates.test_manager import NAMES, SIGNER, quiet
 
-TEXT = (Path(__file__).parents[2] / "docs" / "webhook.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "webhook-reference.md").read_text()
 
 
 def test_options():

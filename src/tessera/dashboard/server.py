@@ -85,7 +85,7 @@ async def serve_page(
 
 @asynccontextmanager
 async def serve_metrics(board: Board, where: Address) -> AsyncIterator[str]:
-    """Serve a board's metrics and nothing else, to anyone who asks: Prometheus calls pods by their addresses."""
+    """Serve a board's metrics and nothing else, to every client: Prometheus calls pods by their addresses."""
 
     async def respond(request: Request) -> Response:
         return _metrics(board) if request.path == "/metrics" else text("nothing here", 404)

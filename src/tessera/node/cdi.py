@@ -38,7 +38,7 @@ class CdiDirectory:
         self._written = {path: signature_of(path) for path in wanted}
 
     def intact(self) -> bool:
-        """Whether the specs are as we left them; `/var/run` may be cleaned by anyone."""
+        """Whether the specs are as we left them; `/var/run` may be cleaned by any program."""
         return all(signature_of(path) == seen for path, seen in self._written.items())
 
     def _path(self, kind: str) -> Path:

@@ -10,7 +10,7 @@ from typing import Final
 PREFIX: Final = "tessera-"
 _TEMPORARY: Final = (f".{PREFIX}", ".tmp")  # neither .json nor .yaml: no container runtime reads it
 
-# Seconds after which a temporary file is nobody's any more, in a folder that two processes of ours write to
+# Seconds after which no process uses a temporary file any more, in a folder that two processes of ours write to
 SHARED_LEFTOVERS_AGE: Final = 60.0
 
 

@@ -265,7 +265,7 @@ class Endpoint:
             return self._undecided(request, _FAILED, 500, "InternalError")
 
     def _undecided(self, request: Request, why: str, code: int, reason: str) -> Verdict:
-        """What the configuration says for when nothing can be decided; observe mode rejects nobody."""
+        """What the configuration says for when nothing can be decided; observe mode rejects no pod."""
         admission = self._admission
         observes = mode_in(request.namespace, admission.offers, admission.policy) is Mode.OBSERVE
         on_error = "allow" if observes else self._on_error

@@ -153,7 +153,7 @@ class Webhook:
         return LiveView(client)
 
     def _events(self, client: Client | None) -> Callable[[Request, Verdict], None] | None:
-        """Who tells a pod's owner what became of the pod; without a cluster there is nobody to tell."""
+        """Who tells a pod's owner what became of the pod; without a cluster there is no owner to tell."""
         if client is None:
             return None
         recorder = Recorder(client, COMPONENT, instance=socket.gethostname())

@@ -262,7 +262,7 @@ def test_bound_pods_get_their_limits():
 
 
 def test_switched_off():
-    """Without fallback nothing is rewritten and nobody rejected; limits and injection go on, and annotations are not read."""
+    """Without fallback nothing is rewritten and no pod rejected; limits and injection go on, and annotations are not read."""
     off = "fallback: {enabled: false}\ninjection: {resourceMap: {V100: {nvidia.com/mig-2g.20gb: {resourceList: [{name: cpu, coefficient: 4}]}}}}"
     asker = pod(container(limits={}, **{"2g.20gb": 1}), annotations={POLICY: "nevr", **V100})
     four = Quantity.parse("4")
@@ -354,7 +354,7 @@ def test_room_for_what_is_injected():
 
 
 def test_injected_resources_that_no_node_has():
-    """They exclude nobody, and are warned of; where some nodes have them, the others do not count."""
+    """They exclude no pod, and are warned of; where some nodes have them, the others do not count."""
     asker = pod(container(**{"2g.20gb": 1}), annotations=V100)
     without = node("n", **{"2g.20gb": 1})
     assert decided(asker, without, rules=INJECTS).warnings == (

@@ -44,7 +44,7 @@ def one(profile, count=1):
         ("2g.20gb", [node("x", **{"1g.10gb": 1, "3g.30gb": 1})], {"2g.20gb": "1g.10gb"}),  # smaller before larger
         ("2g.20gb", [node("x", **{"1g.10gb": 1, "1g.20gb": 1})], {"2g.20gb": "1g.20gb"}),  # memory counts before compute
         ("1g.10gb", [node("x", **{"1g.10gb.me": 1, "1g.20gb": 1})], {"1g.10gb": "1g.10gb.me"}),
-        ("4g.71gb", [node("x", **{"1g.18gb": 7, "1g.35gb": 2})], {"4g.71gb": "1g.35gb"}),  # profiles nobody listed
+        ("4g.71gb", [node("x", **{"1g.18gb": 7, "1g.35gb": 2})], {"4g.71gb": "1g.35gb"}),  # profiles that stand in no table
         ("2g.20gb", [], "unmatched"),
         ("2g.20gb", [node("cpu", cpu=8)], "unmatched"),
         ("gpu", [SMALL], "as asked"),  # whole GPUs are not fallback's business
@@ -310,7 +310,7 @@ def test_engines_are_kept(asked, has, expected):
         ("7g.80gb", 1, [SMALL, node("v", labels={MEMORY: "16160"}, gpu=8)], {"7g.80gb": "1g.10gb"}),
         ("7g.80gb", 1, [SMALL, WHOLE, node("v", labels={MEMORY: "16160"}, gpu=8)], {"7g.80gb": "1g.10gb"}),  # it could land there
         ("7g.80gb", 1, [SMALL, node("h", labels={MEMORY: "81559"}, gpu=8)], {"7g.80gb": "gpu"}),
-        ("7g.999gb", 1, [SMALL, WHOLE], {"7g.999gb": "gpu"}),  # a card that nobody listed
+        ("7g.999gb", 1, [SMALL, WHOLE], {"7g.999gb": "gpu"}),  # a card that stands in no table
         ("4g.24gb", 1, [SMALL, WHOLE], {"4g.24gb": "gpu"}),  # A30
         ("4g.96gb", 1, [SMALL, WHOLE], {"4g.96gb": "gpu"}),  # RTX PRO 6000
         ("7g.70gb", 1, [SMALL, WHOLE], {"7g.70gb": "gpu"}),  # simulated

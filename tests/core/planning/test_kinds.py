@@ -34,7 +34,7 @@ PARTLY = NodeLayout((CardLayout.cut(H200, [THREE]), CardLayout(H200)))
     ],
 )
 def test_what_pods_hold_stays(layout, strategy, held, kept):
-    """All devices of a resource of which some are held stay: only the node knows which ones are."""
+    """All devices of a resource of which some are held stay: which ones they are is not known here."""
     resources = frozenset(GPU if name == "gpu" else MIG + name for name in held)
     cards = cards_beside(layout, strategy, resources)
     assert [" ".join(str(one.profile) for one in card.kept) for card in cards] == kept
@@ -43,12 +43,12 @@ def test_what_pods_hold_stays(layout, strategy, held, kept):
 @pytest.mark.parametrize(
     ("held", "why"),
     [
-        (GPU, "whole GPUs are in use, and only the node knows which"),
+        (GPU, "whole GPUs are in use, and which ones is not known here"),
         (GPU + ".shared", "pods hold nvidia.com/gpu.shared, of which its layout does not tell"),
     ],
 )
 def test_a_node_with_whole_cards_in_use_is_not_cut(held, why):
-    """Which whole card it is nobody can tell from outside."""
+    """Which whole card it is cannot be seen from outside."""
     with pytest.raises(InvalidInput, match=why):
         cards_beside(PARTLY, Strategy.MIXED, frozenset({held}))
 

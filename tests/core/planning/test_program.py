@@ -1,4 +1,4 @@
-"""Programs: goals one after the other, and no trust in whoever solves them."""
+"""Programs: goals one after the other, and a solver that is not trusted."""
 
 import pytest
 

@@ -169,7 +169,7 @@ async def test_who_holds_it_and_since_when():
 
 
 async def test_layout_that_the_planner_proposes():
-    """Where a card can be cut for the pod beside what others hold, that is told; nobody has to end."""
+    """Where a card can be cut for the pod beside what others hold, that is told; no pod has to end."""
     mapping = LAYOUT.replace("[2g.20gb, 2g.20gb, 3g.30gb]", "[1g.10gb, 1g.10gb, 1g.10gb, 3g.30gb]")
     one = node("a", {"1g.10gb": 3, "3g.30gb": 1}, labels=H200, annotations={"run.ai/mig.config": mapping})
     found = await why(

@@ -77,7 +77,7 @@ def test_capacity_that_cannot_be_given(stage):
 
 
 def test_time_counts_while_the_node_is_ready(stage):
-    """What a node offered last stands while nobody hears of it."""
+    """What a node offered last stands while nothing is heard of it."""
     stage.told(**{"2g.20gb": 0})
     assert stage.later(100) == {TWO: 8}
     stage.told(ready=False, **{"2g.20gb": 0})
@@ -95,7 +95,7 @@ def test_time_counts_while_the_node_is_ready(stage):
         ({STATE: "success"}, {}),  # they counted it before
         (COUNTED, {TWO: 8}),  # a restart: the layout is as it was
         ({**COUNTED, STATE: "pending", TWO + ".count": "0"}, {TWO: 8}),  # not done yet
-        ({"nvidia.com/gpu.count": "4"}, {TWO: 8}),  # nobody speaks of a layout
+        ({"nvidia.com/gpu.count": "4"}, {TWO: 8}),  # no label speaks of a layout
     ],
 )
 def test_a_node_that_was_cut_anew(labels, offered):
@@ -179,7 +179,7 @@ def test_of_nodes_that_were_not_read_the_rest_is_remembered(stage):
 
 
 async def test_the_clock_is_looked_at_by_itself(stage):
-    """What is away goes when its time is over, though the API server says nothing; and nobody looks while nothing is away."""
+    """What is away goes when its time is over, though the API server says nothing; and no clock is set while nothing is away."""
     running = asyncio.create_task(stage.nodes.run())
     await asyncio.sleep(0)
     assert stage.clock.slept == []

@@ -17,7 +17,7 @@ def test_the_newest_that_lives_leads(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
-    """Its lock went with it; its file is in nobody's way."""
+    """Its lock went with it; its file is in no process's way."""
     with Instance(tmp_path) as old:
         left = tmp_path / "99999999999999999999-dead"
         left.touch()

@@ -351,7 +351,7 @@ def test_two_processes_at_once() -> None:
 
 
 def test_what_a_killed_process_left_is_removed() -> None:
-    """Sockets that nobody serves, specs of claims that are not known; the files of others are not touched."""
+    """Sockets that no process serves, specs of claims that are not known; the files of others are not touched."""
 
     async def story(root: Path) -> None:
         import socket

@@ -441,7 +441,7 @@ def test_fault_16_clock_jumps(seed, jump):
 @given(st.integers(0, 2**32))
 @settings(max_examples=20, deadline=None)
 def test_bundle_wiped(seed):
-    """A bundle that somebody emptied is put back, and nobody calls itself ready meanwhile."""
+    """A bundle that another client emptied is put back, and no replica is ready meanwhile."""
     cluster = Cluster(seed)
     cluster.world.publish(frozenset())
     cluster.checking = False

@@ -271,7 +271,7 @@ def test_slow_request():
 
 
 def test_client_that_does_not_read():
-    """Answers that nobody reads stop further reading, and the connection ends when its time is up."""
+    """Answers that the client does not read stop further reading, and the connection ends when its time is up."""
     body = bytes(MIB)
     with Live() as live, live.connect() as client:
         client.socket.settimeout(0.3)
@@ -306,7 +306,7 @@ def test_client_that_reads_late():
 
 
 def test_an_upgrade_beside_others():
-    """Whoever asks for another protocol is answered before the connection goes, however busy the server is."""
+    """A client that asks for another protocol is answered before the connection goes, however busy the server is."""
     with Live() as live, live.connect(), live.connect() as client:
         live.until(lambda: len(live.listener.connections) == 2)
         client.send(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")

@@ -73,7 +73,7 @@ def test_fault_43_unfinished_bodies_share_a_budget():
 
 
 def test_among_served_clients_the_address_that_sends_most_is_refused():
-    """Fair shares: whoever sends most at once, from one address, makes room."""
+    """Fair shares: the address that sends most at once makes room."""
     listener = make(limits=Limits(reading_bytes=10 * MIB))
     crowd, single = [join(listener, "10.0.0.1") for _ in range(4)], join(listener, "10.0.0.2")
     for one in (*crowd, single):

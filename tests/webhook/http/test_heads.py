@@ -1,4 +1,4 @@
-"""Heads that were read before: whoever remembers them answers as one who reads every time."""
+"""Heads that were read before: a server that remembers them answers as one that reads every time."""
 
 import asyncio
 
@@ -144,7 +144,7 @@ def test_bounded(monkeypatch):
 
 
 def test_draining():
-    """Whoever asks while the server ends is told to close, known or not."""
+    """A client that asks while the server ends is told to close, known or not."""
     listener = make()
     talk(listener, [request(b"x")])
     listener.draining = True
@@ -206,7 +206,7 @@ def test_as_if_read(clients):
 
 
 def test_nothing_is_written_to_who_has_gone():
-    """Answers wait for those of others; whoever goes meanwhile is passed over."""
+    """Answers wait for those of others; a client that leaves meanwhile is passed over."""
 
     async def main() -> list[bytes]:
         listener = make()

@@ -89,7 +89,7 @@ def forge(tmp_path):
 
 
 def test_half_a_key_update_takes_nobodys_answer(forge):
-    """Who begins a message of TLS's own and does not end it cannot be written to; everyone else can."""
+    """Who begins a message of TLS's own and does not end it cannot be written to; every other client can."""
     with Live() as live, contextlib.ExitStack() as stack:
         clients = [stack.enter_context(live.connect()) for _ in range(4)]
         for client in clients:
@@ -197,7 +197,7 @@ def test_asked_a_moment_before_the_end():
 
 
 def test_late_handshake_before_the_end():
-    """Who is through the handshake only while the server ends has as long to ask as anyone."""
+    """A client that finishes its handshake only while the server ends has as long to ask as any other."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""Listening, and ending: nobody who was let in goes without an answer."""
+"""Listening, and ending: every client that was let in gets its answer."""
 
 import asyncio
 import socket

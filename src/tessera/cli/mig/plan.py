@@ -115,7 +115,7 @@ def command(
 
     With --from-pending free devices go to waiting pods first, as the scheduler could give them out, and the plan is for
     the rest. The cards are the cluster's, unless --product or --nodes says otherwise. Devices of a profile of which a
-    pod holds some on a node all stay there, since only the node knows which ones are in use; others may be cut anew.
+    pod holds some on a node all stay there, since which ones are in use is not looked at; others may be cut anew.
 
     \b
     tessera mig plan 2g.20gb=5,3g.40gb=2 --product A100-80GB --cards 4

@@ -50,7 +50,7 @@ class FallbackPolicy:
     autoscaled: frozenset[str] = frozenset()  # resources that the autoscaler can bring
     reject_unmatched: bool = True
     grace: float = GRACE  # seconds for which what is gone from a node still counts
-    passing_taints: tuple[str, ...] = ()  # beside those that everybody knows
+    passing_taints: tuple[str, ...] = ()  # beside those of Kubernetes, autoscalers and GPU vendors
     respects_quota: bool = True  # a replacement stays within the namespace's ResourceQuotas
 
     def floors(self, profile: MigProfile) -> Iterator[Floor]:

@@ -160,7 +160,7 @@ class Offers:
 
     def __init__(self, nodes: Iterable[Node] = (), namespaces: Iterable[Namespace] = ()) -> None:
         self.version = 0  # grows with every change that a decision could see
-        # seconds for which what is gone from a node still counts; whoever fills the offers has a clock, and reads it
+        # seconds for which what is gone from a node still counts; the view that fills the offers has the clock for it
         self.grace = GRACE
         self.namespaces: dict[str, Namespace] = {one.name: one for one in namespaces}
         # Of the namespaces that have any, by name. They change with every pod there, so they are no part of `version`:
@@ -259,7 +259,7 @@ class Offers:
         return most_of(group.offer for group in self._kinds.values())
 
     def has_anywhere(self, resource: str) -> bool:
-        """Whether some node with GPUs has, or had, any of a resource; of what no node states, nobody knows."""
+        """Whether some node with GPUs has, or had, any of a resource, or does not state it."""
         return any(resource in one.most or resource in one.unstated for one in self._kinds.values())
 
     def for_pod(
@@ -272,7 +272,7 @@ class Offers:
         """The distinct offers of the nodes that the pod could ever be placed on, in a fixed order.
 
         `needs` are the pod's, beside GPUs: nodes that could not hold it even if they were empty do not count.
-        `passing` are taints that exclude nobody, beside those that everybody knows. `work` is what may still be done for
+        `passing` are taints that exclude no pod, beside those of Kubernetes, autoscalers and GPU vendors. `work` is what may still be done for
         this pod: `BeyondLimits` when it is not enough.
         """
         find = self._named if _names_nodes(pod) else self._selected

@@ -43,7 +43,7 @@ SUFFIXES: Final[Mapping[str, Fraction]] = {
 
 _NANO: Final = 10**9  # apimachinery keeps nothing finer than a nano
 _MAX: Final = Fraction(2**63 - 1)  # and, of binary quantities, nothing beyond an int64
-_MAX_TEXT: Final = 128  # longer texts are no quantity anyone meant, and exact arithmetic on them is not free
+_MAX_TEXT: Final = 128  # longer texts are meant as no quantity, and exact arithmetic on them is not free
 _MAX_EXPONENT: Final = 1000  # no amount of anything is larger; 1e999999999 must not be computed
 _TEXT: Final = re.compile(
     r"(?P<sign>[+-]?)(?P<digits>\d*(?:\.\d*)?)(?:[eE](?P<exponent>[+-]?\d+)|(?P<suffix>[KMGTPE]i|[numkMGTPE]?))",

@@ -49,7 +49,7 @@ def cards_beside(layout: NodeLayout, strategy: Strategy, held: frozenset[str]) -
             raise InvalidInput(
                 f"pods hold {unknown[0]}, of which its layout does not tell"
                 if unknown
-                else "whole GPUs are in use, and only the node knows which"
+                else "whole GPUs are in use, and which ones is not known here"
             )
         stay[slot.card].append(slot.instance)
     return tuple(

@@ -23,7 +23,8 @@ export function drawTotals(found = rows) {
   byId("totals-rows").replaceChildren(...rows.map((row) => drawn(row, known.get(row.resource))));
   const gpus = rows.filter(weight);
   const sum = (key) => gpus.reduce((all, row) => all + weight(row) * Number(row[key]), 0);
-  byId("in-use").textContent = sum("allocatable") ? percent(sum("allocated") / sum("allocatable")) : "–";
+  byId("in-use").textContent = percent(sum("allocated") / sum("allocatable"));
+  byId("in-use").parentElement.hidden = sum("allocatable") === 0;
   const first = Math.min(...rows.flatMap((row) => history.get(row.resource)?.[0]?.[0] ?? []));
   byId("since").textContent = Number.isFinite(first) ? `since ${clock(start(first))}` : "history";
 }

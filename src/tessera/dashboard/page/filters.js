@@ -36,7 +36,7 @@ export function offerChoices(nodes) {
     if (select.dataset.values === values.join("\n")) continue;
     select.dataset.values = values.join("\n");
     const value = select.value;
-    select.replaceChildren(make("option", { value: "", text: `every ${kind}` }), ...values.map((one) => make("option", { value: one, text: one })));
+    select.replaceChildren(make("option", { value: "", text: `all ${kind}s` }), ...values.map((one) => make("option", { value: one, text: one })));
     select.value = value;
   }
   drawLegend();

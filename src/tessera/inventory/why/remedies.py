@@ -260,7 +260,7 @@ def _pods(number: int) -> str:
 def age(now: float, since: float) -> str:
     """How long something has been so: `for 3 h`."""
     if not since:
-        return "nobody says since when"
+        return "since when is not known"
     passed = max(0, int(now - since))
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if passed >= length:

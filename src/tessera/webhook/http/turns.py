@@ -2,7 +2,7 @@
 
 All connections share one thread. A small request is answered as it comes, in microseconds. Large ones, and those of a
 client that sends many without waiting for answers, take turns: together they get a few milliseconds of each round of
-the event loop, in the order in which they came, and between rounds everybody else is heard.
+the event loop, in the order in which they came, and between rounds all other clients are heard.
 """
 
 import asyncio

@@ -321,7 +321,7 @@ def test_a_claim_that_ends_while_it_is_prepared_leaves_nothing(tmp_path: Path) -
 
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """Another process takes over from what is on disk: nobody else got the device, and nothing is left when it has ended."""
+    """Another process takes over from what is on disk: no other claim got the device, and nothing is left when it has ended."""
 
     async def killed() -> None:
         def kill(reached: str) -> None:

@@ -156,7 +156,7 @@ def test_another_process_leads() -> None:
 
 
 def test_a_change_by_hand_is_undone() -> None:
-    """Anyone who edits a slice gets it back as it ought to be; a slice that is too many goes."""
+    """A slice that another client edits is written again as it should be; a slice too many is removed."""
 
     async def story(kept: Kept) -> None:
         counted = {"GPU-0": PRODUCT}

@@ -1,4 +1,4 @@
-"""The node's ResourceSlices, kept: written when devices change, and again when the kubelet or anyone else removes them."""
+"""The node's ResourceSlices, kept: written when devices change, and again when the kubelet or another client removes them."""
 
 import asyncio
 import logging
