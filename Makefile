@@ -68,6 +68,7 @@ soak: $(READY) ## 200,000 reviews over TLS while nodes change, every answer chec
 	@$(BIN)/python -m stress.soak
 	@$(BIN)/python -m stress.hostile
 	@$(BIN)/python -m stress.attack
+	@$(BIN)/python -m stress.attack --memory 256
 
 fuzz: $(READY) ## A minute of coverage-guided fuzzing of the review path
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris==3.0.0

@@ -8,6 +8,8 @@ import base64
 import json
 import re
 import socket
+import ssl
+import subprocess
 import threading
 import urllib.error
 import urllib.request
@@ -18,8 +20,9 @@ from pathlib import Path
 import pytest
 
 from e2e.chart import Helm
-from e2e.cluster import ApiError, Client, pods_path
+from e2e.cluster import ApiError, Client, Cluster, pods_path
 from e2e.cluster.api import Object
+from e2e.cluster.pki import Authority
 from e2e.command import Running, tessera
 
 SERVICE = "gpu-webhook"
@@ -129,16 +132,38 @@ class Installation:
 
     def serve(self, replicas: list[Process]) -> "Users":
         """Replicas that are ready and behind the Service, and people who create pods."""
-        for one in replicas:
-            one.until_ready()
-            one.until(lambda one=one: len(one.ports()) == 2, what="both addresses in the log")
-        for each in _service([one.ports()[1] for one in replicas], self._address):
-            self.cluster.apply(json.dumps(each), namespace=self.namespace)
+        self.publish(replicas)
         users = Users(self.cluster, self.namespace)
         self.cluster.wait(users.reached, what="the first call")
         self._stack.callback(users.over.set)
         users.start()
         return users
+
+    def publish(self, replicas: list[Process]) -> None:
+        """Put replicas that are ready behind the Service."""
+        for one in replicas:
+            one.until_ready()
+            one.until(lambda one=one: len(one.ports()) == 2, what="both addresses in the log")
+        for each in _service([one.ports()[1] for one in replicas], self._address):
+            self.cluster.apply(json.dumps(each), namespace=self.namespace)
+
+    def refused(self, port: int, *shown: Path) -> bool:
+        """Whether a replica refuses a client that shows this certificate and key, or none."""
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        if shown:
+            tls.load_cert_chain(*shown)
+        try:
+            with (
+                socket.create_connection((self._address, port), timeout=10) as plain,
+                tls.wrap_socket(plain) as client,
+            ):
+                client.sendall(
+                    b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+                )  # with TLS 1.3 the refusal comes behind the handshake
+                return not client.recv(100).startswith(b"HTTP/1.1 404 ")
+        except (ssl.SSLError, ConnectionError):
+            return True
 
     def certs(self, *words: str) -> str:
         """`tessera certs` as an administrator."""
@@ -255,10 +280,15 @@ class Users(threading.Thread):
 
     def reached(self) -> bool:
         """Whether the API server has heard of the Service and of the bundle."""
+        return not self.complaint()
+
+    def complaint(self) -> str:
+        """What the API server says when a pod is created; nothing when it is well."""
         try:
-            return bool(self.create())
-        except ApiError:
-            return False
+            self.create()
+        except ApiError as error:
+            return str(error)
+        return ""
 
 
 @pytest.fixture
@@ -391,3 +421,42 @@ def test_damaged_authority_is_replaced(installation: Installation) -> None:
     assert users.failures == []
     kept = installation.secret()
     assert {name: kept[f"damaged-{name}"] for name in damaged} == damaged
+
+
+def test_only_the_api_server_is_served(
+    installation: Installation, own_control_plane: Cluster, tmp_path: Path
+) -> None:
+    """With `--client-ca` the API server gets in with the certificate that docs/webhook.md tells how to make, and no other client."""
+    made = documented(tmp_path, f"{SERVICE}.{installation.namespace}.svc")
+    replica = installation.replica("one", f"--client-ca={made / 'ca.crt'}")
+    installation.publish([replica])
+    users = Users(own_control_plane, installation.namespace)
+    own_control_plane.wait(
+        lambda: "tls: certificate required" in users.complaint(), what="a refused API server"
+    )
+    assert (replica.metric("gpu_webhook_tls_handshake_failures_total") or 0) > 0
+    own_control_plane.restart_apiserver(f"--admission-control-config-file={made / 'admission.yaml'}")
+    try:
+        own_control_plane.wait(users.reached, what="a call with a certificate")
+        port = replica.ports()[1]
+        assert not installation.refused(port, made / "webhook-client.crt", made / "webhook-client.key")
+        assert installation.refused(port)
+        stranger = Authority(tmp_path / "strangers").issue("kube-apiserver", "kube-apiserver")
+        assert installation.refused(port, stranger.certificate, stranger.key)
+        assert users.complaint() == ""
+    finally:
+        own_control_plane.restart_apiserver()
+
+
+def documented(folder: Path, host: str) -> Path:
+    """The files that docs/webhook.md says how to make, in a folder of their own, for a webhook with this host."""
+    made = folder / "kubernetes"
+    made.mkdir()
+    page = (Path(__file__).parents[1] / "docs" / "webhook.md").read_text()
+    section = page.partition("## Who may ask")[2].partition("\n## ")[0]
+    commands, configuration, kubeconfig = re.findall(r"```(?:sh|yaml)\n(.*?)```", section, re.DOTALL)
+    subprocess.run(["sh", "-ec", commands], cwd=made, check=True, capture_output=True, timeout=60)
+    for name, text in (("admission.yaml", configuration), ("webhooks.kubeconfig", kubeconfig)):
+        text = text.replace("/etc/kubernetes", str(made)).replace("gpu-webhook.gpu-webhook.svc", host)
+        (made / name).write_text(text)
+    return made

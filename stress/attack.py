@@ -1,30 +1,37 @@
 """A webhook under attack, over TLS: how much each kind costs in memory, and how long an innocent client waits.
 
-    python -m stress.attack          every kind in turn, then all together (`make soak` runs it too)
+    python -m stress.attack                 every kind in turn, then all together: growth, and time of the event loop in a row
+    python -m stress.attack --memory 256    the same against `tessera webhook` in a control group of 256 MiB, the chart's limit
 
-The server is a process of its own with 1,000 nodes; so is the innocent client, which asks the same small thing again and
-again. Fault 43 promises: at most 48 MiB more by one kind, 96 MiB by all.
+`make soak` runs both. The server is a process of its own with 1,000 nodes; so is the innocent client, which asks the same small
+thing again and again, from another address than the attackers. Fault 43 promises: at most 48 MiB more by one kind, 96 MiB by all; with 256 MiB nothing is killed.
 """
 
 import asyncio
 import contextlib
 import gc
 import json
-import socket
-import ssl
+import os
+import re
+import select
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import uvloop
+from e2e.cluster import cgroups
 from e2e.cluster.pki import Authority
 
-from stress.hostile import CONFIG, CORPUS, HOST, MIG, asks, body, cluster, container, endpoint
+from stress.attacks import ATTACKS, NOTHING, answer, ask, attack, connect
+from stress.hostile import CONFIG, asks, body, cluster, endpoint
+from stress.limited import limited
 from tessera.protocol.configuration import webhook as config
 from tessera.serving.address import Address
 from tessera.webhook.certificates.served import server_context
@@ -36,13 +43,19 @@ from tessera.webhook.metrics import Metrics
 NODES: Final = 1000
 ONE_KIND_MIB: Final = 48
 ALL_KINDS_MIB: Final = 96
-SECONDS: Final = 5.0  # of each attack
-CLIENTS: Final = 4  # that attack at once
+SECONDS: Final = 5.0  # of each attack, at the least
+REMEMBERED_MIB: Final = 16  # of verdicts, and of label tables (`docs/webhook.md`, limits)
+FILLS: Final = {  # what these kinds are made to fill
+    "templates of 80 containers, each its own": "verdicts",
+    "templates of one container, each its own": "verdicts",
+    "15 label keys, each pod its own": "label_tables",
+}
+EVERYTHING: Final = "all of them, one after the other"
 
 
 async def serve(folder: Path) -> None:
     """The webhook's listener with its handler, and the port on standard output."""
-    context = server_context((folder / "tls.crt").read_bytes(), (folder / "tls.key").read_bytes())
+    context = server_context((folder / "webhook.crt").read_bytes(), (folder / "webhook.key").read_bytes())
     metrics = Metrics("stress")
     handler = endpoint(Admission(cluster(NODES), config.parse(CONFIG).policy), metrics)
     longest = 0.0  # seconds of the processor between two rounds of the event loop, while a timer was due
@@ -68,192 +81,171 @@ async def serve(folder: Path) -> None:
     await asyncio.Event().wait()
 
 
-def connect(port: int) -> ssl.SSLSocket:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=30))
+def innocent(port: int) -> None:
+    """Ask the same small thing every few milliseconds until told to stop; print the waits in milliseconds.
 
-
-def request(octets: bytes) -> bytes:
-    head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-    return head % len(octets) + octets
-
-
-def ask(client: ssl.SSLSocket, octets: bytes) -> None:
-    """One review and its whole answer."""
-    client.sendall(request(octets))
-    answer(client)
-
-
-def answer(client: ssl.SSLSocket) -> bytes:
-    read = b""
-    while b"\r\n\r\n" not in read:
-        read += client.recv(65536) or _gone()
-    head, _, rest = read.partition(b"\r\n\r\n")
-    size = int(head.lower().partition(b"content-length: ")[2].split()[0])
-    while len(rest) < size:
-        rest += client.recv(65536) or _gone()
-    return rest
-
-
-def _gone() -> bytes:
-    raise ConnectionError("closed")
-
-
-def innocent(port: int, seconds: float) -> None:
-    """Ask the same small thing every few milliseconds; print the waits in milliseconds."""
-    client, octets, waits = connect(port), body({"containers": asks()}), []
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+    As an API server does it: from an address of its own, on a connection that it keeps, and now and then on a new one.
+    """
+    octets = body({"containers": asks()})
+    client, waits = connect(port, "127.0.0.2"), []
+    ask(client, octets)
+    print("ready", flush=True)
+    while not select.select([sys.stdin], [], [], 0.003)[0]:
         begun = time.perf_counter()
-        ask(client, octets)
+        if len(waits) % 100 == 99:
+            with contextlib.closing(connect(port, "127.0.0.2")) as new:
+                ask(new, octets)
+        else:
+            ask(client, octets)
         waits.append((time.perf_counter() - begun) * 1e3)
-        time.sleep(0.003)
     print(json.dumps(sorted(waits)))
 
 
-# The attacks: each is called again and again, by several clients, with a number of its own each time
+# The servers
 
 
-def _reviews(bodies: list[bytes]) -> Callable[[ssl.SSLSocket, int], None]:
-    return lambda client, number: ask(client, bodies[number % len(bodies)])
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A process that is attacked."""
 
+    pid: int
+    port: int
+    says: Callable[[], str]  # about itself, after an attack
+    complains: Callable[[str], str] = lambda _: ""  # about what a kind of attack has done to it
 
-def _templates(client: ssl.SSLSocket, number: int) -> None:
-    many = [container(n, {MIG + "2g.20gb": "1"}) for n in range(150)]
-    ask(
-        client,
-        body(
-            {"containers": many, "nodeSelector": {"zone": "a"}}, {"gpu-webhook.k8s.io/fallback": str(number)}
-        ),
-    )
-
-
-def _keys(client: ssl.SSLSocket, number: int) -> None:
-    labels = {f"k{number}-{n}": "v" for n in range(14)}
-    ask(client, body({"containers": asks(), "nodeSelector": {**labels, HOST: "n1"}}))
-
-
-def _names(client: ssl.SSLSocket, number: int) -> None:
-    ask(client, body({"containers": asks(f"{number}g." + "9" * 100_000 + "gb")}))
-
-
-def _pipelined(client: ssl.SSLSocket, _number: int) -> None:
-    client.sendall(b"HEAD /metrics HTTP/1.1\r\n\r\n" * (253 * 1024 // 26))
-    for _ in range(20):
-        client.recv(65536)
-
-
-def _unfinished(client: ssl.SSLSocket, number: int) -> None:
-    """One more body that never ends; the connections stay open."""
-    _open.append(client if number < CLIENTS else connect(client.getpeername()[1]))
-    _open[-1].sendall(request(bytes(7_000_000))[:6_900_000])
-
-
-def _idle(client: ssl.SSLSocket, number: int) -> None:
-    """One more connection that says nothing, every second one not even hello."""
-    port = client.getpeername()[1]
-    _open.append(connect(port) if number % 2 else socket.create_connection(("127.0.0.1", port)))
-
-
-_open: list[socket.socket] = []
-
-
-def _nothing(_client: ssl.SSLSocket, _number: int) -> None:
-    time.sleep(0.1)
-
-
-ATTACKS: Final[Mapping[str, Callable[[], Callable[[ssl.SSLSocket, int], None]]]] = {
-    "hostile pods, all of the corpus": lambda: _reviews([make() for make in CORPUS.values()]),
-    "templates of 150 containers, each its own": lambda: _templates,
-    "15 label keys, each pod its own": lambda: _keys,
-    "profiles' names of 100 KiB": lambda: _names,
-    "empty containers, 6.6 MiB": lambda: _reviews([CORPUS["empty containers, 6.6 MiB"]()]),
-    "pipelined HEAD /metrics, 253 KiB at once": lambda: _pipelined,
-    "bodies of 7 MB that never end": lambda: _unfinished,
-    "connections that say nothing": lambda: _idle,
-}
-
-
-def attack(port: int, one: Callable[[ssl.SSLSocket, int], None], seconds: float) -> int:
-    """Let some clients do it again and again; how often."""
-    until = time.monotonic() + seconds
-    counts = [0] * CLIENTS
-
-    def client(place: int) -> None:
-        connection: ssl.SSLSocket | None = None
-        while time.monotonic() < until:
-            with contextlib.suppress(OSError):
-                connection = connection or connect(port)
-                one(connection, counts[place] * CLIENTS + place)
-                counts[place] += 1
-                continue
-            connection = None
-
-    threads = [threading.Thread(target=client, args=(place,)) for place in range(CLIENTS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    while _open:
-        _open.pop().close()
-    return sum(counts)
+    def memory_mib(self, what: str) -> float:
+        """VmRSS, or VmHWM: the most that it was."""
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith(what)).split()[1]) / 1024
 
 
 @contextlib.contextmanager
-def server() -> Iterator[tuple[int, int]]:
-    """A fresh process: its id and its port."""
+def watched() -> Iterator[Server]:
+    """The listener and the handler alone, and a clock on the event loop."""
     with tempfile.TemporaryDirectory() as folder:
-        pair = Authority(Path(folder) / "pki").issue("stress", "stress", hosts=["127.0.0.1"])
-        (Path(folder) / "tls.crt").write_bytes(pair.certificate.read_bytes())
-        (Path(folder) / "tls.key").write_bytes(pair.key.read_bytes())
-        command = [sys.executable, "-m", "stress.attack", "serve", folder]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            try:
-                yield process.pid, int(process.stdout.readline())
-            finally:
-                process.kill()
+        Authority(Path(folder) / "pki").issue("webhook", "webhook", hosts=["127.0.0.1"])
+        with _process(sys.executable, "-m", "stress.attack", "serve", f"{folder}/pki") as process:
+            port = int(_output(process).readline())
+
+            def says() -> str:
+                with contextlib.closing(connect(port)) as client:
+                    client.sendall(b"GET /longest HTTP/1.1\r\n\r\n")
+                    return f"{answer(client).decode():>5} ms of the processor in a row"
+
+            yield Server(process.pid, port, says)
 
 
-def memory_mib(pid: int, what: str) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith(what)).split()[1]) / 1024
+@contextlib.contextmanager
+def within(mib: int) -> Iterator[Server]:
+    """The whole webhook, as the chart starts it, in a control group that has so much memory."""
+    with tempfile.TemporaryDirectory() as name, limited(mib) as group:
+        folder = Path(name)
+        pair = Authority(folder / "pki").issue("webhook", "webhook", hosts=["127.0.0.1"])
+        (folder / "nodes.json").write_text(json.dumps({"kind": "List", "items": _nodes()}))
+        (folder / "config.yaml").write_text(CONFIG)
+        listen = ("--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--log-format=json")
+        files = (f"--tls-cert={pair.certificate}", f"--tls-key={pair.key}",
+                 f"--nodes={folder}/nodes.json", f"--config={folder}/config.yaml")  # fmt: skip
+        with _process(*group.command(sys.executable, "-m", "tessera", "webhook", *listen, *files)) as process:
+            lines = _output(process)
+            found: list[int] = []
+            while len(found) < 2:  # metrics first
+                line = lines.readline()
+                if not line:
+                    raise SystemExit("the webhook has ended before it served")
+                found += map(int, re.findall(r'"address":"127\.0\.0\.1:(\d+)"', line))
+            threading.Thread(target=lines.read, daemon=True).start()  # as the container runtime does
+            metrics, port = found
+
+            def remembered() -> dict[str, float]:
+                with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=30) as told:
+                    text = told.read().decode()
+                sizes = re.findall(
+                    r'^gpu_webhook_remembered_bytes\{what="(\w+)"\} (\d+)$', text, re.MULTILINE
+                )
+                return {what: int(size) / 2**20 for what, size in sizes}
+
+            def says() -> str:
+                parts = ", ".join(f"{size:.1f} {what}" for what, size in remembered().items())
+                return f"{group.peak_mib:5.1f} of {mib} MiB at the peak; MiB remembered: {parts}"
+
+            def complains(kind: str) -> str:
+                if group.kills or process.poll() is not None:
+                    return f"{kind}: the webhook was killed"
+                kept = remembered()
+                if max(kept.values()) > REMEMBERED_MIB:
+                    return f"{kind}: more is remembered than {REMEMBERED_MIB} MiB"
+                if kind in FILLS and kept[FILLS[kind]] < 0.9 * REMEMBERED_MIB:
+                    return f"{kind}: should fill the {FILLS[kind]}, and only {kept[FILLS[kind]]:.1f} MiB were remembered"
+                return ""
+
+            yield Server(process.pid, port, says, complains)
 
 
-def report(name: str, pid: int, port: int, kinds: list[str], seconds: float) -> float:
+@contextlib.contextmanager
+def _process(*command: str) -> Iterator["subprocess.Popen[str]"]:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _output(process: "subprocess.Popen[str]") -> IO[str]:
+    assert process.stdout is not None
+    return process.stdout
+
+
+def _nodes() -> list[object]:
+    return [
+        {
+            "kind": "Node",
+            "metadata": {"name": node.name, "labels": dict(node.labels)},
+            "spec": {"taints": [{"key": one.key, "value": one.value, "effect": one.effect} for one in node.taints]},
+            "status": {"allocatable": {name: str(amount) for name, amount in node.allocatable.items()}},
+        }
+        for node in cluster(NODES).nodes.values()
+    ]  # fmt: skip
+
+
+# The report
+
+
+def report(name: str, server: Server, kinds: list[str], seconds: float) -> float:
     """Attack, and print what it cost; how many MiB more at the most."""
-    with contextlib.closing(connect(port)) as first:
+    with contextlib.closing(connect(server.port)) as first:
         ask(first, body({"containers": asks()}))  # what every server needs once
-    before = memory_mib(pid, "VmRSS")
-    command = [sys.executable, "-m", "stress.attack", "innocent", str(port), str(seconds * len(kinds))]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
-        times = sum(attack(port, ATTACKS[kind]() if kind in ATTACKS else _nothing, seconds) for kind in kinds)
-        told, _ = client.communicate()
+    before = server.memory_mib("VmRSS")
+    command = [sys.executable, "-m", "stress.attack", "innocent", str(server.port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
+        _output(client).readline()
+        times = sum(attack(server.port, kind, seconds) for kind in kinds)
+        told, _ = client.communicate("stop\n")
+    if not told:
+        raise SystemExit(f"{name}: the innocent client was not answered. {server.complains(name)}")
     waits = json.loads(told)
-    with contextlib.closing(connect(port)) as last:
-        last.sendall(b"GET /longest HTTP/1.1\r\n\r\n")
-        longest = answer(last).decode()
-    most = memory_mib(pid, "VmHWM") - before
-    left = memory_mib(pid, "VmRSS") - before
+    most, after = server.memory_mib("VmHWM") - before, server.memory_mib("VmRSS") - before
     print(
-        f"{name:45} {times:>7} times; at most {most:5.1f} MiB more, {left:5.1f} MiB after; {longest:>5} ms of the processor at a time; the innocent client waited "
-        f"{waits[len(waits) // 2]:.1f} ms (median), {waits[len(waits) * 99 // 100]:.1f} ms (99 of 100), {waits[-1]:.1f} ms (most)",
+        f"{name:45} {times:>6} times; {before:.0f} MiB, at most {most:5.1f} more, {after:5.1f} after; {server.says()}; "
+        f"the innocent client waited {waits[len(waits) // 2]:.1f} ms (median), {waits[len(waits) * 99 // 100]:.1f} (99 of 100), "
+        f"{waits[-1]:.1f} (most)",
         flush=True,
     )
+    if complaint := server.complains(name):
+        raise SystemExit(complaint)
     return most
 
 
-def main(seconds: float = SECONDS) -> None:
+def main(server: Callable[[], contextlib.AbstractContextManager[Server]], seconds: float) -> None:
     """Every kind against a fresh server, and all of them against one."""
+    print(f"load of the machine: {os.getloadavg()[0]:.1f}", flush=True)
     costs = {}
-    with server() as (pid, port):
-        report("nothing, for comparison", pid, port, ["nothing"], seconds)
-    for kind in ATTACKS:
-        with server() as (pid, port):
-            costs[kind] = report(kind, pid, port, [kind], seconds)
-    with server() as (pid, port):
-        every = report("all of them, one after the other", pid, port, list(ATTACKS), seconds)
+    for kind in (NOTHING, *ATTACKS):
+        with server() as one:
+            costs[kind] = report(kind, one, [kind], seconds)
+    with server() as one:
+        every = report(EVERYTHING, one, list(ATTACKS), seconds)
+    print(f"load of the machine: {os.getloadavg()[0]:.1f}", flush=True)
     large = [f"{kind}: {mib:.0f} MiB" for kind, mib in costs.items() if mib > ONE_KIND_MIB]
     if large or every > ALL_KINDS_MIB:
         raise SystemExit(f"too much memory: {', '.join(large) or f'{every:.0f} MiB by all'}")
@@ -263,7 +255,13 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["serve", where]:
             uvloop.run(serve(Path(where)))
-        case ["innocent", where, how_long]:
-            innocent(int(where), float(how_long))
-        case arguments:
-            main(*map(float, arguments))
+        case ["innocent", where]:
+            innocent(int(where))
+        case ["--memory", _] if not cgroups.writable():
+            print(
+                "without the right to make control groups (root) the memory of a process is not limited: left out"
+            )
+        case ["--memory", most, *how_long]:
+            main(lambda: within(int(most)), *(map(float, how_long) if how_long else [SECONDS]))
+        case how_long:
+            main(watched, *(map(float, how_long) if how_long else [SECONDS]))

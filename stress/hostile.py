@@ -37,6 +37,8 @@ injection:
         resourceList: [{name: cpu, coefficient: 4}, {name: memory, coefficient: 8, unit: Gi}, {name: rdma/hca, coefficient: 1}]
       nvidia.com/mig-1g.10gb: *list
 """
+TIMES: Final = 3  # that each pod is decided about; the least time counts, as the machine may be busy
+MOST_MS: Final = 20.0  # of the processor, beside reading the review: fault 43 promises it
 Document = dict[str, Any]
 
 
@@ -331,18 +333,19 @@ def parsing(octets: bytes) -> float:
 
 def measured(nodes: int) -> Iterator[tuple[str, int, float, float, int, int]]:
     """For each pod: its size, seconds of reading and of the rest, bytes at the peak and bytes left behind."""
-    admission = Admission(cluster(nodes), config.parse(CONFIG).policy)
-    handler = endpoint(admission)
+    policy = config.parse(CONFIG).policy
     for name, make in CORPUS.items():
         octets = make()
-        read = min(parsing(octets) for _ in range(3))
+        read = min(parsing(octets) for _ in range(TIMES))
         spent = []
-        for _ in range(3):
-            admission.policy = admission.policy  # forgets what it has decided
+        for _ in range(TIMES):
+            handler = endpoint(Admission(cluster(nodes), policy))  # which remembers nothing
+            gc.collect()
+            gc.freeze()  # as the webhook does
             begun = time.thread_time()
             handler.handle(octets)
             spent.append(time.thread_time() - begun)
-        admission.policy = admission.policy
+        handler = endpoint(Admission(cluster(nodes), policy))
         gc.collect()
         tracemalloc.start()
         handler.handle(octets)
@@ -357,10 +360,17 @@ def main(nodes: int = 1000) -> None:
     print(
         f"{'attack, at ' + str(nodes) + ' nodes':55} {'KiB':>7} {'reading':>9} {'the rest':>9} {'peak MiB':>9} {'left KiB':>9}"
     )
+    longest = ("", 0.0)
     for name, size, read, rest, peak, left in measured(nodes):
+        longest = max(longest, (name, rest * 1e3), key=lambda one: one[1])
         print(
             f"{name:55} {size / 1024:7.0f} {read * 1e3:6.1f} ms {rest * 1e3:6.1f} ms {peak / 2**20:9.1f} {left / 1024:9.1f}"
         )
+    print(
+        f"the longest: {longest[1]:.1f} ms of the processor, by {longest[0]}; load of the machine: {os.getloadavg()[0]:.1f}"
+    )
+    if longest[1] > MOST_MS:
+        raise SystemExit(f"{longest[0]} takes {longest[1]:.1f} ms, more than {MOST_MS:.0f}")
 
 
 if __name__ == "__main__":

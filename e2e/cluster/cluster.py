@@ -79,15 +79,15 @@ class Cluster(Client):
         """
         self._running.pop("kube-apiserver").stop(grace=1)
 
-    def start_apiserver(self) -> None:
+    def start_apiserver(self, *options: str) -> None:
         """Start the API server, and wait until it is ready."""
-        self._spawn("kube-apiserver", self._plane.api_server(self._programs["kube-apiserver"]))
+        self._spawn("kube-apiserver", [*self._plane.api_server(self._programs["kube-apiserver"]), *options])
         self._wait_for_apiserver()
 
-    def restart_apiserver(self) -> None:
+    def restart_apiserver(self, *options: str) -> None:
         """Stop the API server, start it again, and wait until it is ready."""
         self.stop_apiserver()
-        self.start_apiserver()
+        self.start_apiserver(*options)
 
     def restart_controllers(self) -> None:
         """Start controllers and scheduler anew: after minutes without an API server they wait a minute between two tries."""

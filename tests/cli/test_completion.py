@@ -13,6 +13,7 @@ import pytest
 
 from tessera.cli.completion import kubectl
 from tessera.core.mig.product import product_named
+from tessera.serving.http.messages import Response
 from tessera.simulation.control_plane.kinds import NAMESPACES
 from tests.inventory.objects import OBJECTS
 
@@ -174,6 +175,13 @@ def test_names_that_a_cluster_has(served, words, offered):
     first = 2 if words[0] in ("mig", "certs") else 1
     line = (*words[:first], "--kubeconfig", served.kubeconfig, *words[first:])
     assert answers(*line) == [f"plain,{one}" for one in offered]
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b"{}", b'{"items":["\xff"]}'])
+def test_a_cluster_that_sends_junk(served, body):
+    """What cannot be read is offered to no shell, and no traceback is either."""
+    served.call(lambda: setattr(served.server, "intercept", lambda _: Response(body)))
+    assert answers("capacity", "--kubeconfig", served.kubeconfig, "sim") == []
 
 
 def test_contexts(served, tmp_path):

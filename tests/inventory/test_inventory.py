@@ -11,6 +11,7 @@ from tessera.inventory.inventory import Inventory
 from tessera.kube.object_files import objects_in_documents
 from tessera.kube.rest.client import Client
 from tessera.protocol.kubernetes.selector import LabelSelector
+from tessera.serving.http.messages import Response
 from tessera.simulation.control_plane.kinds import NODES, PODS
 from tests.build import GPU, MIG
 from tests.inventory.objects import OBJECTS, node
@@ -86,15 +87,17 @@ def test_a_node_that_no_longer_speaks_of_gpus_is_forgotten():
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("kind: Service", "no nodes and no pods"),
-        ("kind: Node\nmetadata: 5", "metadata: expected object, got int"),
-        ("kind: Pod\nmetadata: []", "metadata: expected object, got array"),
+        (b"kind: Service", "no nodes and no pods"),
+        (b"kind: Node\nmetadata: 5", "metadata: expected object, got int"),
+        (b"kind: Pod\nmetadata: []", "metadata: expected object, got array"),
+        (b'{"kind": "\xff"}', "not UTF-8 text (byte 10)"),
+        (b'{"kind": "Pod", "metadata": {"name": "\xff"}}', "not UTF-8 text (byte 0)"),
     ],
 )
 def test_files_that_say_nothing(tmp_path, text, complaint):
     """A file without nodes and pods, and one with what is none, are refused by name."""
     file = tmp_path / "objects.yaml"
-    file.write_text(text)
+    file.write_bytes(text)
     with pytest.raises(InvalidInput) as caught:
         Inventory(is_any_gpu).read_files([str(file)])
     assert str(caught.value) == f"{file}: {complaint}"
@@ -119,6 +122,29 @@ async def test_a_cluster_is_as_files():
         assert seen == [("nodes", 4, [1, 2, 3, 4]), ("pods", 7, [1, 2, 3, 4, 5, 6])]
         await found.read_cluster(client)
         assert numbers(found) == numbers(taken(*OBJECTS)), "read again it is not counted twice"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [b"{", b'{"metadata":{"remainingItemCount":"many"}}', b'{"x":' + b"[" * 100_000],
+    ids=["half", "text", "deep"],
+)
+async def test_a_number_that_cannot_be_read(page):
+    """How many objects there are is for the progress alone: without it, or with junk, the list is read all the same."""
+    seen: list[tuple[str, int]] = []
+
+    @contextmanager
+    def progress(what, number):
+        seen.append((what, number))
+        yield lambda _: None
+
+    async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
+        store_all(server)
+        server.intercept = lambda request: Response(page) if request.query.get("limit") == "1" else None
+        found = Inventory(is_any_gpu, holds=lambda pod: True)
+        await found.read_cluster(client, progress=progress)
+    assert numbers(found) == numbers(taken(*OBJECTS))
+    assert seen == [("nodes", 0), ("pods", 0)]
 
 
 async def test_nodes_alone():

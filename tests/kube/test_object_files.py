@@ -72,6 +72,9 @@ def test_names():
             b"kind: Node\nmetadata: {name: n}\nstatus: {allocatable: {cpu: many}}",
             'f: node n, status.allocatable[cpu]: "many" is not a Kubernetes quantity such as 2, 500m or 8Gi',
         ),
+        (b'{"kind": "\xff"}', "f: not UTF-8 text (byte 10)"),
+        (b'{"kind": "NodeList", "items": [{"kind": "\xff"}]}', "f: not UTF-8 text (byte 41)"),
+        (b'{"kind": "Node", "metadata": {"name": "\xff"}}', "f: Node: not UTF-8 text (byte 0)"),
     ],
 )
 def test_files_without_nodes_are_refused(content, message):

@@ -14,6 +14,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.inventory.devices import decode_held
+from tessera.kube.errors import NOT_JSON
 from tessera.kube.object_files import FileObject, called, naming, objects_in
 from tessera.kube.watch.resource import NODES, UNFINISHED_PODS
 from tessera.protocol.kubernetes import objects
@@ -173,7 +174,7 @@ async def _how_many(client: "Client", path: str) -> int:
     page = await client.get(path, {"limit": 1})
     try:
         return 1 + msgspec.json.decode(page, type=_Page).metadata.remainingItemCount
-    except msgspec.MsgspecError:
+    except NOT_JSON:
         return 0
 
 

@@ -15,6 +15,7 @@ import msgspec
 from tessera.core.admission.quota import Quota
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Namespace, Node
+from tessera.kube.errors import NOT_JSON
 from tessera.protocol import yaml
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.workloads import title_of
@@ -94,7 +95,7 @@ def objects_in_text(text: bytes, where: str) -> Iterator[FileObject]:
     try:
         whole = _outermost(text)
         items = [(raw, _outermost(raw).kind) for raw in whole.items or ()]
-    except (msgspec.MsgspecError, RecursionError):
+    except NOT_JSON:
         yield from objects_in_documents(yaml.load_all(text, where), where)
         return
     if not whole.kind.endswith("List"):
@@ -152,4 +153,11 @@ def _decoded(decode: Callable[[bytes], T], one: FileObject) -> T:
     try:
         return decode(one.raw)
     except objects.InvalidObject as error:
-        raise InvalidInput(f"{title_of(msgspec.json.decode(one.raw), one.kind)}: {error}") from error
+        raise InvalidInput(f"{_title(one)}: {error}") from error
+
+
+def _title(one: FileObject) -> str:
+    try:
+        return title_of(msgspec.json.decode(one.raw), one.kind)
+    except NOT_JSON:  # not even its name can be read
+        return one.kind

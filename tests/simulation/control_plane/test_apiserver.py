@@ -87,6 +87,7 @@ async def test_discovery():
         ("GET", "/nowhere", b"", "404 NotFound"),
         ("POST", "/api/v1/nodes", b"{", "400 BadRequest"),
         ("POST", "/api/v1/nodes", b"[]", "400 BadRequest"),
+        ("POST", "/api/v1/nodes", b'{"kind": "\xff"}', "400 BadRequest: the body is no JSON"),
         ("PUT", "/api/v1/nodes", b"{}", "405 MethodNotAllowed"),
         ("PUT", "/api/v1/nodes/a/eyes", b"{}", "404 NotFound"),
         ("GET", "/api/v1/nodes?labelSelector=%28", b"", "400 BadRequest"),

@@ -150,6 +150,36 @@ async def test_certificates_are_verified(tmp_path, changes, complaint):
     assert not hook.asked
 
 
+class Junk:
+    """A webhook whose answer is no review."""
+
+    def __init__(self, body):
+        self.body = body
+
+    async def answer(self, _request):
+        return Response(self.body)
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b"{}", b'{"response": 5}', b'{"response": "\xff"}'])
+async def test_an_answer_that_is_no_review(tmp_path, body):
+    """What is no review is refused under Fail in one sentence, and passed over under Ignore."""
+    async with serving(Junk(body), tmp_path) as (webhooks, _):
+        with pytest.raises(
+            StatusError, match=r'failed calling webhook "test\.k8s\.io": .*no AdmissionReview'
+        ):
+            await admit(webhooks, pod())
+    async with serving(Junk(body), tmp_path, failurePolicy="Ignore") as (webhooks, _):
+        assert (await admit(webhooks, pod())).document["metadata"]["name"] == "p"
+
+
+@pytest.mark.parametrize("text", ["%%%", "{}", "é", 5, base64.b64encode(b'["\xff"]').decode()])
+async def test_a_patch_that_is_none(tmp_path, text):
+    """A patch that is no base64 of JSON is refused in one sentence."""
+    async with serving(Hook(patch=text), tmp_path) as (webhooks, _):
+        with pytest.raises(StatusError, match=r'^webhook "test\.k8s\.io": patch is no JSON: '):
+            await admit(webhooks, pod())
+
+
 async def test_what_is_left_is_checked(tmp_path):
     """A patch that makes an invalid pod is no way around the API server's own checks."""
     bad = {"op": "add", "path": "/spec/containers/0/resources", "value": {"requests": {"a.com/b": 1}}}

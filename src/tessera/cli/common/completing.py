@@ -118,6 +118,7 @@ def _in_cluster(ctx: click.Context, path: str, incomplete: str) -> _Items:
     import msgspec
 
     from tessera.cli.common.cluster import ClusterChoice
+    from tessera.kube.errors import NOT_JSON
 
     given = {name: ctx.params.get(name) for name in ("kubeconfig", "context", "user")}
     choice = ClusterChoice(**given, groups=ctx.params.get("groups") or ())
@@ -127,7 +128,7 @@ def _in_cluster(ctx: click.Context, path: str, incomplete: str) -> _Items:
             found: bytes = await client.get(path, {"limit": _MOST})
             return found
 
-    with suppress(TesseraError, OSError, TimeoutError, msgspec.MsgspecError):
+    with suppress(TesseraError, OSError, TimeoutError, KeyError, TypeError, *NOT_JSON):
         listed = msgspec.json.decode(choice.run(ask))
         return _starting((one["metadata"]["name"] for one in listed["items"]), incomplete)
     return []

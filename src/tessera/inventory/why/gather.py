@@ -52,6 +52,8 @@ _OBJECT: Final = {"deployment": "Deployment", "replicaset": "ReplicaSet", "state
 _PLUGINS: Final = "app.kubernetes.io/component=device-plugin"  # the chart's label
 _MOST_EVENTS: Final = 500
 
+_whole: Final = objects.decoder(dict[str, Any])
+
 
 class NoSuchObject(TesseraError):
     """There is nothing of that name."""
@@ -130,7 +132,7 @@ class Gatherer:
     async def _workload(self, kind: str, raw: bytes) -> tuple[SeenWorkload, bytes | None]:
         """A workload, and the one of its pods that there is most to say about."""
         state = decode_workload(raw)
-        document: dict[str, Any] = {**msgspec.json.decode(raw), "kind": _OBJECT[kind]}
+        document: dict[str, Any] = {**_whole(raw), "kind": _OBJECT[kind]}
         template = pod_of(decode_pod(msgspec.json.encode(template_of(document))), self._namespace)
         makers = {state.metadata.uid: (_OBJECT[kind], state.metadata.name)}
         if kind == "deployment":

@@ -12,6 +12,7 @@ from typing import Final, Self
 
 import msgspec
 
+from tessera.kube.errors import NOT_JSON
 from tessera.protocol import yaml
 from tessera.serving.address import Address
 from tessera.serving.http.messages import Limits, Request, Response, Stream
@@ -206,7 +207,7 @@ def _document(request: Request) -> Document:
         raise StatusError(415, "UnsupportedMediaType", "this server speaks JSON only")
     try:
         document = msgspec.json.decode(request.body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise StatusError(400, "BadRequest", f"the body is no JSON: {error}") from error
     if not isinstance(document, dict):
         raise StatusError(400, "BadRequest", "the body is no object")

@@ -5,7 +5,6 @@ Real HTTPS: a webhook's certificate must be signed by the configuration's `caBun
 """
 
 import base64
-import binascii
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ import msgspec
 from tessera.core.errors import TesseraError
 from tessera.core.kubernetes.scheduling import Requirement
 from tessera.kube.access.cluster import Cluster, Endpoint, Tls
-from tessera.kube.errors import KubeError
+from tessera.kube.errors import NOT_JSON, KubeError
 from tessera.kube.rest.client import Client, Timeouts
 from tessera.simulation.control_plane import pod_rules
 from tessera.simulation.control_plane.apiserver import Admitted, Target
@@ -128,7 +127,7 @@ class Webhooks:
             return pod
         try:
             operations = msgspec.json.decode(base64.b64decode(answer["patch"]))
-        except (binascii.Error, msgspec.DecodeError) as error:
+        except (ValueError, TypeError, *NOT_JSON) as error:  # of base64 or of JSON
             raise StatusError(500, "InternalError", f'webhook "{name}": patch is no JSON: {error}') from error
         return pod_rules.with_defaults(json_patch(pod, operations))
 
@@ -140,7 +139,7 @@ class Webhooks:
             answer = msgspec.json.decode(body)["response"]
             if answer["uid"] != review["request"]["uid"]:
                 raise KubeError("the answer's uid is not the request's")
-        except (msgspec.DecodeError, KeyError, TypeError) as error:
+        except (KeyError, TypeError, *NOT_JSON) as error:
             raise KubeError(f"the answer is no AdmissionReview: {error!r}") from error
         return dict(answer)
 

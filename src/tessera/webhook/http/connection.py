@@ -20,6 +20,9 @@ if TYPE_CHECKING:  # a listener makes connections
 
 _SMALL: Final = 16 * 1024  # bytes of a body: what is not larger is decided in a few milliseconds at most
 _EVENT_BYTES: Final = 100  # of one that waits, beside its body
+_KERNEL_FACTOR: Final = (
+    4  # what it keeps of a client that takes nothing: both directions, each with as much room again
+)
 _COSTLY_SECONDS: Final = 0.001  # a decision takes a tenth of it
 _FAULT: Final = Response(500, b"internal error\n", TEXT)
 
@@ -124,8 +127,12 @@ class Connection(asyncio.Protocol):
             self._listener.turns.wait(self)
 
     def hold(self) -> None:
-        """Tell the listener how many bytes are kept for requests that are not answered."""
+        """Tell the listener how many bytes are kept of requests that are not answered, and of responses that are not taken."""
         held: int = self._transport.get_extra_info("unread", 0)
+        if self._stalled:
+            held += (
+                self._transport.get_write_buffer_size() + _KERNEL_FACTOR * self._listener.limits.socket_bytes
+            )
         if self._parser.reading:
             held += self._parser.held
         for one in self._pending or ():
@@ -141,9 +148,11 @@ class Connection(asyncio.Protocol):
         self._stalled = True
         self._transport.pause_reading()
         self.deadline = self._listener.now + self._listener.limits.request_seconds
+        self.hold()
 
     def resume_writing(self) -> None:
         self._stalled = False
+        self.hold()
         if self._pending is None:
             self._transport.resume_reading()
         else:

@@ -16,7 +16,7 @@ from typing import Final
 
 from tessera.serving.address import Address
 from tessera.webhook.http.connection import Connection
-from tessera.webhook.http.messages import MIB, Limits, Route, Tally
+from tessera.webhook.http.messages import Limits, Route, Tally
 from tessera.webhook.http.parser import Heads
 from tessera.webhook.http.tls import TlsTransport
 from tessera.webhook.http.turns import Turns
@@ -27,7 +27,8 @@ _RETRY_SECONDS: Final = 1.0  # without file descriptors: how long until acceptin
 _QUIET_SECONDS: Final = 1.0  # while draining: a connection that asked within this time may ask again
 _DRAIN_STEP: Final = 0.05
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_MOST_WAITING: Final = MIB  # bytes of responses that wait for each other
+_MOST_UNWRITTEN: Final = 16 * 1024  # bytes for one client that the kernel does not take; then it is stalled
+_MOST_WAITING: Final = 64 * 1024  # bytes of responses that wait for each other; of small ones a hundred
 
 
 class Listener:
@@ -65,6 +66,8 @@ class Listener:
         """Listen; the address that is answered has the port that was really taken."""
         self._loop = asyncio.get_running_loop()
         self._socket = address.listen()
+        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):  # which its connections inherit
+            self._socket.setsockopt(socket.SOL_SOCKET, option, self.limits.socket_bytes)
         self._loop.add_reader(self._socket.fileno(), self._accept_some)
         self._sweep()
         return Address(address.host, self._socket.getsockname()[1])
@@ -157,7 +160,8 @@ class Listener:
 
     async def _connect(self, client: socket.socket) -> None:
         try:
-            await self._loop.connect_accepted_socket(self._protocol, client)
+            transport, _ = await self._loop.connect_accepted_socket(self._protocol, client)
+            transport.set_write_buffer_limits(_MOST_UNWRITTEN)
         except OSError:  # gone already
             self.tally.handshake_failures += 1
             client.close()

@@ -79,8 +79,12 @@ class Limits:
     handshake_seconds: float = 10.0
     linger_seconds: float = 2.0  # after a refusal: time for the client to read it before the connection goes
     connections: int = 1024  # about 40 KiB each after large reviews
-    # Of all requests that are being read: three of the largest, or a thousand of the usual ones.
+    # Of all requests that are being read: three of the largest, or a thousand of the usual ones; and of responses that
+    # clients do not take.
     reading_bytes: int = 24 * MIB
+    # What the kernel keeps of a connection in each direction, twice that with the room around it. By itself it would keep
+    # megabytes for a client that sends much and reads nothing, and they count as the container's memory.
+    socket_bytes: int = 32 * 1024
 
 
 @dataclass(slots=True)
