@@ -80,7 +80,8 @@ def selection(seen: Evidence) -> Iterator[Finding]:
         yield not_applicable("no webhook is configured")
     for webhook in seen.webhooks:
         yield from _rules(webhook, seen)
-        yield from _conditions(webhook, seen)
+        if not _is_for_workloads(webhook, seen):
+            yield from _conditions(webhook, seen)
         if webhook.side_effects == "None":
             yield warning(
                 f"{webhook.name}: sideEffects is None, but it writes Events; NoneOnDryRun is what holds",
@@ -171,12 +172,7 @@ def configuration(seen: Evidence) -> Iterator[Finding]:
 
 def _rules(webhook: wire.Webhook, seen: Evidence) -> Iterator[Finding]:
     mended = seen.names.upgrade
-    creates = [
-        rule
-        for rule in webhook.rules or ()
-        if {"CREATE", "*"} & {*(rule.operations or ())} and {"pods", "*", "*/*"} & {*(rule.resources or ())}
-    ]
-    if not creates:
+    if not _is_called_for_pods(webhook) and not _is_for_workloads(webhook, seen):
         yield problem(f"{webhook.name}: no rule for the creation of pods: it is never called", mended)
     label, value = EXEMPT_LABEL
     expressions = (webhook.namespace_selector or wire.LabelSelector()).match_expressions or ()
@@ -195,6 +191,19 @@ def _rules(webhook: wire.Webhook, seen: Evidence) -> Iterator[Finding]:
         webhook.object_selector.match_labels or webhook.object_selector.match_expressions
     ):
         yield note(f"{webhook.name}: an objectSelector leaves some pods out")
+
+
+def _is_called_for_pods(webhook: wire.Webhook) -> bool:
+    return any(
+        {"CREATE", "*"} & {*(rule.operations or ())} and {"pods", "*", "*/*"} & {*(rule.resources or ())}
+        for rule in webhook.rules or ()
+    )
+
+
+def _is_for_workloads(webhook: wire.Webhook, seen: Evidence) -> bool:
+    """Whether a webhook is the one for pod templates of workloads, beside the one for pods."""
+    called = map(_is_called_for_pods, seen.webhooks)
+    return bool(webhook.rules) and not _is_called_for_pods(webhook) and any(called)
 
 
 def _conditions(webhook: wire.Webhook, seen: Evidence) -> Iterator[Finding]:
