@@ -1,4 +1,8 @@
-"""A real Kueue beside a cluster: its definitions, its webhooks for Jobs and its own kinds, its controllers."""
+"""A real Kueue beside a cluster: its definitions, its webhooks for Jobs and its own kinds, its controllers.
+
+It wants a certificate for its metrics in a folder that no option moves, metrics served or not. So it sees an `/etc` of its own,
+in a mount namespace of its own.
+"""
 
 import base64
 import contextlib
@@ -10,6 +14,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from e2e.chart import go_module
 from e2e.cluster import Client, program
 from e2e.cluster.api import Object
 from e2e.cluster.pki import Authority
@@ -26,6 +31,14 @@ _NAMES = {
     "ValidatingWebhookConfiguration": ("validatingwebhookconfigurations", "kueue-validating-webhook-configuration"),
 }  # fmt: skip
 _SERVED = {"jobs", "workloads", "workloads/status", "clusterqueues", "localqueues", "resourceflavors"}
+_METRICS_CERTIFICATES = "/etc/kueue/metrics/certs"  # cmd/kueue/main.go
+_WITH_ITS_OWN_ETC = f"""\
+mount -t tmpfs etc /etc
+mkdir -p {_METRICS_CERTIFICATES}
+cp "$0"/tls.* {_METRICS_CERTIFICATES}
+exec "$@"
+"""
+_OWN_KINDS = ("workloads", "localqueues", "clusterqueues", "resourceflavors")  # in the order in which they can go
 _CONFIGURATION = """\
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
@@ -40,10 +53,9 @@ integrations: {{frameworks: [batch/job]}}
 
 
 def _sources() -> Path:
-    """The module's files: `go mod download` has them in its cache once Kueue was built."""
+    """The module's files, which Go's cache has once Kueue was built."""
     module = module_of("kueue")
-    cache = subprocess.run(["go", "env", "GOMODCACHE"], capture_output=True, text=True, check=True).stdout
-    return Path(cache.strip()) / f"{module.path}@{module.version}" / "config" / "components"
+    return go_module(module.path, module.version) / "config" / "components"
 
 
 def _free_port() -> int:
@@ -77,12 +89,17 @@ def kueue(cluster: Client, folder: Path) -> Iterator[None]:
         undo.callback(cluster.api.delete, "/api/v1/namespaces/kueue-system")
         log = undo.enter_context((folder / "kueue.log").open("wb"))
         process = subprocess.Popen(
-            [path, f"--config={configuration}", f"--kubeconfig={cluster.kubeconfig}"],
+            [
+                *("unshare", "--mount", *(() if os.geteuid() == 0 else ("--map-root-user",))),
+                *("sh", "-ec", _WITH_ITS_OWN_ETC, certificates),
+                *(path, f"--config={configuration}", f"--kubeconfig={cluster.kubeconfig}"),
+            ],
             stdout=log,
             stderr=log,
             env={**os.environ, "POD_NAMESPACE": "kueue-system"},
         )
         undo.callback(_end, process)
+        undo.callback(_empty, cluster)  # while it runs: each of its objects waits for it when it is deleted
         bundle = base64.b64encode(authority.files.certificate.read_bytes()).decode()
 
         def listens() -> bool:
@@ -114,7 +131,7 @@ def _documents(folder: str) -> Iterator[Object]:
 
 
 def _established(definition: Object) -> bool:
-    conditions = definition.get("status", {}).get("conditions", [])
+    conditions = definition.get("status", {}).get("conditions") or []  # null, at first
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 
@@ -125,6 +142,19 @@ def _is_served(webhook: Object) -> bool:
 def _called(webhook: Object, port: int, bundle: str) -> Object:
     path = webhook["clientConfig"]["service"]["path"]
     return {**webhook, "clientConfig": {"url": f"https://127.0.0.1:{port}{path}", "caBundle": bundle}}
+
+
+def _empty(cluster: Client) -> None:
+    for kind in _OWN_KINDS:
+        for one in cluster.api.get(f"{GROUP}/{kind}")["items"]:
+            cluster.try_kubectl(
+                "delete",
+                "--wait=false",
+                f"{kind}.kueue.x-k8s.io",
+                one["metadata"]["name"],
+                *(("-n", one["metadata"]["namespace"]) if "namespace" in one["metadata"] else ()),
+            )
+        cluster.wait(lambda kind=kind: not cluster.api.get(f"{GROUP}/{kind}")["items"], what=f"no {kind}")  # type: ignore[misc]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

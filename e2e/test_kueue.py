@@ -2,18 +2,19 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from e2e import kueue
-from e2e.cluster import Client, pods_path
+from e2e.cluster import ClusterWithNode, pods_path
 from e2e.cluster.api import Object
-from e2e.test_admission import MIG, Nodes, limits, pod
-from e2e.webhook import Webhook, configuration, registered
+from e2e.test_device_plugin import EXAMPLES, MIG, annotate, plugin, pod, runai, wait_allocatable
+from e2e.webhook import CONFIGURATION, Webhook, configuration, registered
 from tessera.protocol import yaml
 
 ONE, TWO = MIG + "1g.10gb", MIG + "2g.20gb"
+SMALL = runai("[1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb]")
+LARGE = runai("[2g.20gb, 2g.20gb, 2g.20gb]")
 QUEUE = f"""\
 apiVersion: kueue.x-k8s.io/v1beta2
 kind: ResourceFlavor
@@ -26,24 +27,37 @@ spec:
   namespaceSelector: {{}}
   resourceGroups:
     - coveredResources: [{ONE}]
-      flavors: [{{name: any, resources: [{{name: {ONE}, nominalQuota: 2}}]}}]
+      flavors: [{{name: any, resources: [{{name: {ONE}, nominalQuota: 1}}]}}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {{name: team}}
+spec: {{clusterQueue: slices}}
 """
 
 
 @pytest.fixture(scope="module")
-def webhook(own_control_plane: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    """Kueue, and the webhook registered for pods and for Jobs."""
-    folder = tmp_path_factory.mktemp("webhook")
-    with (
-        kueue.kueue(own_control_plane, tmp_path_factory.mktemp("kueue")),
-        Webhook(own_control_plane, folder) as running,
-        registered(own_control_plane, running, failurePolicy="Fail"),
-    ):
-        _register_jobs(own_control_plane, running)
-        yield running
+def cluster(
+    cluster_with_node: ClusterWithNode, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ClusterWithNode]:
+    """A node of 1g slices, Kueue, and the webhook registered for pods and for Jobs."""
+    annotate(cluster_with_node, SMALL)
+    try:
+        with (
+            plugin(cluster_with_node, tmp_path_factory.mktemp("plugin"), EXAMPLES / "simulated-h200.yaml"),
+            kueue.kueue(cluster_with_node, tmp_path_factory.mktemp("kueue")),
+            Webhook(cluster_with_node, tmp_path_factory.mktemp("webhook")) as webhook,
+            registered(cluster_with_node, webhook, failurePolicy="Fail"),
+        ):
+            _register_jobs(cluster_with_node, webhook)
+            wait_allocatable(cluster_with_node, {ONE: "28", TWO: "0"})
+            yield cluster_with_node
+    finally:
+        annotate(cluster_with_node, None)
+    wait_allocatable(cluster_with_node, {ONE: "0"})
 
 
-def _register_jobs(cluster: Client, webhook: Webhook) -> None:
+def _register_jobs(cluster: ClusterWithNode, webhook: Webhook) -> None:
     """Add the second webhook, as the chart does for `webhook.workloads`."""
     pods = configuration(webhook.client)["webhooks"][0]
     jobs = {
@@ -54,70 +68,87 @@ def _register_jobs(cluster: Client, webhook: Webhook) -> None:
         ],
     }
     patch = json.dumps([{"op": "add", "path": "/webhooks/-", "value": jobs}])
-    cluster.kubectl(
-        "patch", "mutatingwebhookconfiguration", "gpu-allocation-webhook", "--type=json", f"--patch={patch}"
-    )
+    cluster.kubectl("patch", "mutatingwebhookconfiguration", CONFIGURATION, "--type=json", f"--patch={patch}")
 
 
-@pytest.fixture
-def nodes(own_control_plane: Client, webhook: Webhook) -> Iterator[Nodes]:
-    """A way to add nodes."""
-    made = Nodes(own_control_plane, webhook)
-    yield made
-    made.clear()
+class Team:
+    """Jobs in a queue."""
 
+    def __init__(self, cluster: ClusterWithNode, namespace: str) -> None:
+        self._cluster, self._namespace = cluster, namespace
 
-def job(name: str, profile: str) -> Object:
-    template: dict[str, Any] = {"spec": pod("", limits(profile))["spec"]}
-    template["spec"]["restartPolicy"] = "Never"
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "labels": {"kueue.x-k8s.io/queue-name": "team"}},
-        "spec": {"template": template},
-    }
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        return self._cluster.kubectl(*arguments, "-n", self._namespace, stdin=stdin)
 
+    def job(self, name: str) -> str:
+        """A Job that asks for 2g."""
+        return json.dumps(
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": {"name": name, "labels": {"kueue.x-k8s.io/queue-name": "team"}},
+                "spec": {"template": {"spec": json.loads(pod("", TWO, 1))["spec"]}},
+            }
+        )
 
-def test_what_kueue_charges_is_what_runs(own_control_plane: Client, namespace: str, nodes: Nodes) -> None:
-    """A queue for two 1g, three Jobs that ask for 2g: each is charged 1g and runs on 1g; the third waits for its turn."""
-    cluster = own_control_plane
-    nodes.add("small", {ONE: 28})
-    for one in yaml.load_all(QUEUE.encode(), "queue"):
-        cluster.kubectl("create", "-f", "-", stdin=json.dumps(one))
-    local = {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "LocalQueue",
-        "metadata": {"name": "team"},
-        "spec": {"clusterQueue": "slices"},
-    }
-    cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(local))
-
-    def decided() -> bool:
-        shown = cluster.try_kubectl(
-            "create", "-n", namespace, "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(job("dry", TWO))
+    def decided(self) -> bool:
+        """Whether both webhooks are called for Jobs, in the right order."""
+        shown = self._cluster.try_kubectl(
+            "create", "-n", self._namespace, "--dry-run=server", "-o", "json", "-f", "-", stdin=self.job("dry")
         )  # fmt: skip
         return shown.returncode == 0 and ONE in shown.stdout and '"suspend": true' in shown.stdout
 
-    cluster.wait(decided, what="both webhooks called for Jobs")
-    for name in ("a", "b", "c"):
-        cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(job(name, TWO)))
+    def charged(self, name: str) -> list[Object] | None:
+        """What Kueue counts for an admitted Job; None while it waits."""
+        for one in self._cluster.api.get(f"{kueue.GROUP}/namespaces/{self._namespace}/workloads")["items"]:
+            admission = one.get("status", {}).get("admission")
+            if admission and one["metadata"]["ownerReferences"][0]["name"] == name:
+                return [each["resourceUsage"] for each in admission["podSetAssignments"]]
+        return None
 
-    def charged() -> list[Object] | None:
-        workloads = cluster.api.get(f"{kueue.GROUP}/namespaces/{namespace}/workloads")["items"]
-        admitted = [one["status"]["admission"] for one in workloads if one.get("status", {}).get("admission")]
-        return admitted if (len(workloads), len(admitted)) == (3, 2) else None
+    def pod_of(self, name: str) -> Object | None:
+        """The only pod of a Job."""
+        found = self._cluster.api.get(pods_path(self._namespace), labelSelector=f"job-name={name}")["items"]
+        return found[0] if found else None
 
-    for admission in cluster.wait(charged, what="two Jobs admitted by Kueue"):
-        assert [one["resourceUsage"] for one in admission["podSetAssignments"]] == [{ONE: "1"}]
-    found = cluster.wait(
-        lambda: some if len(some := cluster.api.get(pods_path(namespace))["items"]) == 2 else None,
-        what="the pods of two Jobs",
-    )
-    for one in found:
-        assert one["spec"]["containers"][0]["resources"]["limits"] == {ONE: "1"}
-        annotations = one["metadata"]["annotations"]
-        assert annotations["gpu-webhook.k8s.io/fallback"] == "2g.20gb->1g.10gb"
-        assert annotations["gpu-webhook.k8s.io/decided"] == "template"
-        assert cluster.wait_for_pod_bound(one["metadata"]["name"], namespace=namespace) == "small"
-    usage = cluster.api.get(f"{kueue.GROUP}/clusterqueues/slices")["status"]["flavorsUsage"]
-    assert usage[0]["resources"] == [{"name": ONE, "total": "2"}] or usage[0]["resources"][0]["total"] == "2"
+    def runs(self, name: str) -> Object | None:
+        """The pod of a Job, once it runs."""
+        found = self.pod_of(name)
+        return found if found is not None and found["status"]["phase"] == "Running" else None
+
+
+def test_what_kueue_charges_is_what_runs(cluster: ClusterWithNode, node_namespace: str) -> None:
+    """A queue for one 1g, Jobs that ask for 2g: charged 1g, running on 1g; also after the nodes have been cut anew."""
+    team = Team(cluster, node_namespace)
+    for one in yaml.load_all(QUEUE.encode(), "queue"):
+        team.kubectl("create", "-f", "-", stdin=json.dumps(one))
+    cluster.wait(team.decided, what="both webhooks called for Jobs")
+    for name in ("first", "second"):
+        team.kubectl("create", "-f", "-", stdin=team.job(name))
+    found = cluster.wait(lambda: team.runs("first"), what="the first Job's pod running")
+    assert found["spec"]["containers"][0]["resources"]["limits"] == {ONE: "1"}
+    annotations = found["metadata"]["annotations"]
+    assert annotations["gpu-webhook.k8s.io/fallback"] == "2g.20gb->1g.10gb"
+    assert annotations["gpu-webhook.k8s.io/decided"] == "template"
+    assert team.charged("first") == [{ONE: "1"}]
+    queue = cluster.wait(
+        lambda: (
+            one if (one := cluster.api.get(f"{kueue.GROUP}/clusterqueues/slices"))["status"]["pendingWorkloads"] else None
+        ),
+        what="the second Job waiting in the queue",
+    )  # fmt: skip
+    assert [(one["name"], one["total"]) for one in queue["status"]["flavorsUsage"][0]["resources"]] == [(ONE, "1")]
+    assert team.pod_of("second") is None
+
+    team.kubectl("patch", "clusterqueue", "slices", "--type=merge", '--patch={"spec":{"stopPolicy":"Hold"}}')
+    team.kubectl("delete", "job", "first")
+    cluster.wait(lambda: team.pod_of("first") is None, what="the first Job's pod gone")
+    annotate(cluster, LARGE)
+    wait_allocatable(cluster, {ONE: "0", TWO: "12"})
+    team.kubectl("patch", "clusterqueue", "slices", "--type=merge", '--patch={"spec":{"stopPolicy":"None"}}')
+    cluster.wait(lambda: team.pod_of("second"), what="the second Job's pod")
+    assert team.charged("second") == [{ONE: "1"}]
+    annotate(cluster, SMALL)
+    found = cluster.wait(lambda: team.runs("second"), what="the second Job's pod running", timeout=90)
+    assert found["spec"]["containers"][0]["resources"]["limits"] == {ONE: "1"}
+    team.kubectl("delete", "job", "second")
