@@ -290,7 +290,14 @@ def test_the_page_is_not_open(helm: Helm) -> None:
             "resources": ["nodes", "pods", "namespaces", "events"],
             "verbs": ["get", "list", "watch"],
         },
-        {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["list"]},  # why a pod waits
+        # why a pod waits
+        {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["list"]},
+        {
+            "apiGroups": ["resource.k8s.io"],
+            "resources": ["deviceclasses", "resourceslices"],
+            "verbs": ["list"],
+        },
+        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get"]},
     ]
 
 

@@ -13,6 +13,7 @@ import msgspec
 from tessera.core.admission.decision import RECORD_ANNOTATION, Policy, Reject, recorded
 from tessera.core.admission.limits import BeyondLimits
 from tessera.core.admission.offers import Offers
+from tessera.core.admission.wishes import DECIDED_ANNOTATION
 from tessera.core.errors import InvalidInput
 from tessera.protocol.admission import patch
 from tessera.protocol.admission.patch import Operation
@@ -82,12 +83,14 @@ def admit_again(pod: dict[str, Any], offers: Offers, policy: Policy) -> Admitted
 def as_created(pod: dict[str, Any]) -> dict[str, Any]:
     """A pod of a cluster as its creator sent it, as far as that is known.
 
-    Without the node that the scheduler chose, and with a recorded fallback undone. Of a record in which several profiles
-    became the same one, the last is taken.
+    Without the node that the scheduler chose, and with a recorded fallback undone, unless it was made from a template that was
+    decided about. Of a record in which several profiles became the same one, the last is taken.
     """
     metadata, spec = dict(pod.get("metadata") or {}), dict(pod.get("spec") or {})
     spec.pop("nodeName", None)
     annotations = dict(metadata.get("annotations") or {})
+    if DECIDED_ANNOTATION in annotations:
+        return {**pod, "spec": spec}
     if (record := annotations.pop(RECORD_ANNOTATION, None)) is not None:
         metadata["annotations"] = annotations
         for old, new in reversed(list(recorded(record))):
