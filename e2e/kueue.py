@@ -38,7 +38,12 @@ mkdir -p {_METRICS_CERTIFICATES}
 cp "$0"/tls.* {_METRICS_CERTIFICATES}
 exec "$@"
 """
-_OWN_KINDS = ("workloads", "localqueues", "clusterqueues", "resourceflavors")  # in the order in which they can go
+_OWN_KINDS = (
+    "workloads",
+    "localqueues",
+    "clusterqueues",
+    "resourceflavors",
+)  # in the order in which they can go
 _CONFIGURATION = """\
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration

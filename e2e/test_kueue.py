@@ -137,7 +137,9 @@ def test_what_kueue_charges_is_what_runs(cluster: ClusterWithNode, node_namespac
         ),
         what="the second Job waiting in the queue",
     )  # fmt: skip
-    assert [(one["name"], one["total"]) for one in queue["status"]["flavorsUsage"][0]["resources"]] == [(ONE, "1")]
+    assert [(one["name"], one["total"]) for one in queue["status"]["flavorsUsage"][0]["resources"]] == [
+        (ONE, "1")
+    ]
     assert team.pod_of("second") is None
 
     team.kubectl("patch", "clusterqueue", "slices", "--type=merge", '--patch={"spec":{"stopPolicy":"Hold"}}')

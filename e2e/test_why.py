@@ -176,12 +176,11 @@ def test_device_class_missing(control_plane: Client, namespace: str, node: Any) 
     control_plane.api.create(pods_path(namespace), body)
     control_plane.wait_for_pod_unschedulable("p", namespace=namespace)
     lines = why(control_plane, namespace, "p")
-    assert (
-        lines[0]
-        == f"pod {namespace}/p waits: device class {name} is not there (claim mine, request gpu)"
-    )
+    assert lines[0] == f"pod {namespace}/p waits: device class {name} is not there (claim mine, request gpu)"
     assert any(f"device class {name} does not exist" in line for line in lines)
-    expression = "device.driver == 'gpu.tessera.dev' && device.attributes['gpu.tessera.dev'].profile == '9g.90gb'"
+    expression = (
+        "device.driver == 'gpu.tessera.dev' && device.attributes['gpu.tessera.dev'].profile == '9g.90gb'"
+    )
     made = {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
     control_plane.api.create(f"{dra}/deviceclasses", made)
     try:

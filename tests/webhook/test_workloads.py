@@ -1,11 +1,18 @@
 """Workloads whose templates are decided about when they are created: what is counted is what runs."""
 
 import json
+import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tessera.core.kubernetes.node import Namespace
 from tessera.protocol.admission import patch
+from tessera.serving.logs import Log
+from tessera.webhook.endpoint import Admission, Endpoint
+from tessera.webhook.events import OwnerEvents
+from tessera.webhook.metrics import Metrics
 from tests.build import MIG, node, offers, pod_document, policy, respond, review
 
 SMALL = node("small", **{"1g.10gb": 4})
@@ -38,11 +45,15 @@ def job_set(*profiles):
     }
 
 
-def sent(document, cluster=None, text="", **request):
+def as_sent(document, **request):
+    """The review of an object that is created."""
     group, _, version = document["apiVersion"].rpartition("/")
     kind = {"group": group, "version": version, "kind": document["kind"]}
-    body = review(document, **{"kind": kind, **request})
-    return respond(body, cluster or offers(SMALL), policy(text))
+    return review(document, **{"kind": kind, **request})
+
+
+def sent(document, cluster=None, text="", **request):
+    return respond(as_sent(document, **request), cluster or offers(SMALL), policy(text))
 
 
 def decided(document, **more):
@@ -105,9 +116,7 @@ def test_one_template_that_is_rejected():
     """The workload is refused; the message says where."""
     answer = sent(job_set("1g.10gb", "3g.30gb"), text="fallback: {downgrades: false}")
     assert answer["allowed"] is False
-    where = (
-        "spec.replicatedJobs[1].template.spec.template: asked for nvidia.com/mig-3g.30gb"
-    )
+    where = "spec.replicatedJobs[1].template.spec.template: asked for nvidia.com/mig-3g.30gb"
     assert answer["status"]["message"].startswith(where)
 
 
@@ -137,3 +146,68 @@ def test_observe_and_exempt_namespaces():
     exempt = sent(job(), offers(SMALL, namespaces=(Namespace("default", {"gpu-webhook": "disabled"}),)))
     assert "patch" not in exempt
     assert json.dumps(exempt).count("warning") == 0
+
+
+def endpoint(recorded, missing=lambda: None):
+    """The handler, and everything that it says."""
+    cluster = offers(SMALL)
+    return Endpoint(Admission(cluster, policy()), missing, Metrics("1"), Log("json", "info", recorded))
+
+
+def test_it_is_logged_as_what_it_is(tmp_path):
+    """The log names the workload, not a pod."""
+    with (tmp_path / "log").open("w+b") as log:
+        handler = endpoint(log.fileno())
+        handler.handle(as_sent(job()))
+        (line,) = map(json.loads, (tmp_path / "log").read_text().splitlines())
+    shown = {name: line[name] for name in ("decision", "workload", "asked", "chosen", "pod")}
+    assert shown == {
+        "decision": "patched",
+        "workload": "Job j",
+        "asked": "2g.20gb",
+        "chosen": "1g.10gb",
+        "pod": "",
+    }
+
+
+def test_nothing_is_decided_before_the_view_is_complete():
+    """As for pods: a template that is decided by half of the nodes would keep that."""
+    with Path(os.devnull).open("wb") as log:
+        handler = endpoint(log.fileno(), missing=lambda: "nodes")
+        answer = json.loads(handler.handle(as_sent(job())).body)["response"]
+    assert answer["warnings"] == [
+        "GPU requests were not looked at: the view of the cluster is not complete yet"
+    ]
+    assert "patch" not in answer
+
+
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        (job_set(*["2g.20gb"] * 11), "the workload has 11 pod templates, and at most 10 are looked at"),
+        (job() | {"data": "x" * 2**18}, "the workload has 262,"),
+    ],
+    ids=["templates", "bytes"],
+)
+def test_workloads_beyond_limits(document, why):
+    """What would take too long is let through with one sentence; its pods are decided about as they come."""
+    with Path(os.devnull).open("wb") as log:
+        answer = json.loads(endpoint(log.fileno()).handle(as_sent(document)).body)["response"]
+    assert (answer["allowed"], "patch" in answer) == (True, False)
+    assert answer["warnings"][0].startswith(f"GPU requests were not looked at: {why}")
+
+
+def test_ten_templates_are_decided_about():
+    """The largest number of templates."""
+    assert len(sent(job_set(*["2g.20gb"] * 10))["patch"]) >= 10
+
+
+def test_no_event_is_told():
+    """A workload that is created has no uid yet, and nothing of it is written down: its warning must do."""
+    told: Any = []
+    cluster = offers(SMALL)
+    handler = Endpoint(
+        Admission(cluster, policy()), lambda: None, Metrics("1"), Log("json", "error"), OwnerEvents(told).tell
+    )
+    handler.handle(as_sent(job()))
+    assert told == []

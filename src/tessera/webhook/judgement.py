@@ -63,7 +63,9 @@ def judge_templates(
     if not isinstance(metadata, dict):
         raise InvalidInput(f"{one.get('kind')}: metadata: expected an object")
     space = metadata.get("namespace") or namespace
-    return {place: _below(place, _judged(one, pod, space, offers, policy, decide)) for place, pod in templates}
+    return {
+        place: _below(place, _judged(one, pod, space, offers, policy, decide)) for place, pod in templates
+    }
 
 
 def _judged(

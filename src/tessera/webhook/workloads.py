@@ -5,9 +5,10 @@ counts what will run. The templates are marked, and pods made from them keep the
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from tessera.core.admission.decision import Admit, Decision, Policy, Reject, Rewrite, decide_template
-from tessera.core.admission.limits import MOST_TEMPLATES, at_most
+from tessera.core.admission.limits import MOST_CONTAINERS, MOST_TEMPLATES, at_most
 from tessera.core.admission.observe import Observed, Ruling, observed
 from tessera.core.admission.offers import Offers
 from tessera.core.errors import InvalidInput
@@ -34,7 +35,9 @@ def decide_workload(request: Request, offers: Offers, policy: Policy) -> Decided
     """
     try:
         document = request.read_workload()
-        at_most(len(templates_of(document)), MOST_TEMPLATES, "pod templates", "the workload")
+        templates = templates_of(document)
+        at_most(len(templates), MOST_TEMPLATES, "pod templates", "the workload")
+        at_most(sum(_containers(one) for _, one in templates), MOST_CONTAINERS, "containers", "the workload")
         found = judge_templates(document, offers, policy, request.namespace, decide_template)
     except InvalidInput:  # the API server's, or its own controller's, to complain about
         return None
@@ -44,6 +47,12 @@ def decide_workload(request: Request, offers: Offers, policy: Policy) -> Decided
     watched = any(isinstance(one.decision, Observed) for one in found.values())
     operations = tuple(operation for one in found.values() for operation in one.operations)
     return DecidedWorkload(title_of(document), observed(decision) if watched else decision, operations)
+
+
+def _containers(template: dict[str, Any]) -> int:
+    spec = template.get("spec")
+    lists = [spec.get(name) for name in ("initContainers", "containers")] if isinstance(spec, dict) else []
+    return sum(len(one) for one in lists if isinstance(one, list))
 
 
 def _together(every: Mapping[Place, Decision]) -> Decision:

@@ -297,9 +297,7 @@ async def test_quotas_are_decided_with(used: int, now: str):
 async def test_a_pods_own_use_does_not_count_against_it():
     """A pod that holds the last of its quota would get the same again."""
     one = pod("p", {"1g.10gb": 1}, on="a", annotations={"gpu-webhook.k8s.io/fallback": "2g.20gb->1g.10gb"})
-    found = await why(
-        "p", {kinds.NODES: [node("a", {"1g.10gb": 4})], kinds.PODS: [one], QUOTAS: [quota(2)]}
-    )
+    found = await why("p", {kinds.NODES: [node("a", {"1g.10gb": 4})], kinds.PODS: [one], QUOTAS: [quota(2)]})
     assert found.admission[-1].startswith("created now it would be changed: 2g.20gb is not offered, 1g.10gb")
 
 
@@ -349,8 +347,10 @@ async def test_pods_of_a_decided_template():
     found = await why("p", objects)
     assert (found.cause, found.answer) == (
         "policy",
-        "pod team/p waits: no node offers 1 × 1g.10gb, and what was decided when its workload was created "
-        "lets it take nothing else",
+        (
+            "pod team/p waits: no node offers 1 × 1g.10gb, and what was decided when its workload was created "
+            "lets it take nothing else"
+        ),
     )
     assert f"asks for {MIG}1g.10gb: 1 (container main)" in found.admission
     assert "rule: decided when its workload was created" in found.admission

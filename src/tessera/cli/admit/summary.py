@@ -57,9 +57,7 @@ class Summary:
 
     def text(self, style: Style) -> str:
         """The summary for a person."""
-        gpus, changed, rejected = (
-            each.total() for each in (self._with_gpus, self._changed, self._rejected)
-        )
+        gpus, changed, rejected = (each.total() for each in (self._with_gpus, self._changed, self._rejected))
         lines = [
             style.bold(
                 f"{number_of(self._pods, 'pod')}, {gpus} of them {'asks' if gpus == 1 else 'ask'} for GPUs: {changed} would be changed, "

@@ -16,7 +16,9 @@ from tessera.inventory.why.wire import In, Meta
 from tessera.protocol.kubernetes.objects import decoder
 
 _MOST_NAMED: Final = 3
-_SAYS_RESOURCE: Final = "gpu.tessera.dev/resource"  # what a device plugin would call it: our driver's attribute
+_SAYS_RESOURCE: Final = (
+    "gpu.tessera.dev/resource"  # what a device plugin would call it: our driver's attribute
+)
 _NOT_PLAIN: Final = re.compile(r"[|?()]")  # more than comparisons joined by &&
 _DRIVER: Final = re.compile(r"""device\.driver\s*==\s*(['"])(?P<value>[^'"]*)\1""")
 _ATTRIBUTE: Final = re.compile(

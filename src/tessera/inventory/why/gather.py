@@ -216,7 +216,10 @@ class Gatherer:
         with self._looking("resourcequotas"):
             path = path_of("v1", "resourcequotas", namespace=self._namespace)
             found = await list_all(
-                self._client, path, {}, lambda raw: objects.quota_of(objects.decode_quota(raw), self._namespace)
+                self._client,
+                path,
+                {},
+                lambda raw: objects.quota_of(objects.decode_quota(raw), self._namespace),
             )
         return tuple(one for one in found if one.hard)
 
@@ -239,23 +242,25 @@ class Gatherer:
         """A claim; None where it may not be read."""
         if name is None:
             return SeenClaim(own, there=False)
+        found: SeenClaim | None = None
         with self._looking("resourceclaims"):
             try:
                 path = path_of(_DRA, "resourceclaims", namespace=self._namespace, name=name)
-                return claim_of(name, await self._client.get(path))
+                found = claim_of(name, await self._client.get(path))
             except ApiError as error:
                 if not error.is_not_found:
                     raise
-                return SeenClaim(name, there=False)
-        return None
+                found = SeenClaim(name, there=False)
+        return found
 
     async def _listed(self, plural: str, decode: Callable[[bytes], _T], *, told: bool) -> list[_T] | None:
         """Everything of a kind of DRA; None where it may not be read, and where the API server does not have it."""
+        found: list[_T] | None = None
         with self._looking(plural):
-            return await list_all(self._client, path_of(_DRA, plural), {}, decode)
+            found = await list_all(self._client, path_of(_DRA, plural), {}, decode)
         if not told:  # the pod does not name it: without DRA all else still stands
-            del self._unseen[plural]
-        return None
+            self._unseen.pop(plural, None)
+        return found
 
     async def _plugins(self) -> dict[str, bool] | None:
         """The device plugin's pods, by node; None where there are none to be seen: it may run without pods."""

@@ -30,7 +30,7 @@ _SMALL: Final = 16 * 1024
 _MOST_ANNOTATIONS: Final = 512 * 1024
 _MOST_SPEC: Final = 256 * 1024
 # Bytes of a workload: a JobSet with ten templates has some 60 KiB.
-_MOST_WORKLOAD: Final = 512 * 1024
+_MOST_WORKLOAD: Final = 256 * 1024
 # Objects in one review: each may become one here, of some 100 bytes. With managed fields a real one has 2,000.
 _MOST_OBJECTS: Final = 100_000
 
