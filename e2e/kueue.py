@@ -54,6 +54,7 @@ webhook: {{host: 127.0.0.1, port: {webhook}, certDir: {certificates}}}
 leaderElection: {{leaderElect: false}}
 internalCertManagement: {{enable: false}}
 integrations: {{frameworks: [batch/job]}}
+featureGates: {{VisibilityOnDemand: false}}  # a second server, at a fixed port and with certificates of its own
 """
 
 
@@ -104,7 +105,6 @@ def kueue(cluster: Client, folder: Path) -> Iterator[None]:
             env={**os.environ, "POD_NAMESPACE": "kueue-system"},
         )
         undo.callback(_end, process)
-        undo.callback(_empty, cluster)  # while it runs: each of its objects waits for it when it is deleted
         bundle = base64.b64encode(authority.files.certificate.read_bytes()).decode()
 
         def listens() -> bool:
@@ -113,6 +113,7 @@ def kueue(cluster: Client, folder: Path) -> Iterator[None]:
                 return one.connect_ex(("127.0.0.1", webhook)) == 0
 
         until(listens, timeout=60, what="Kueue's webhooks listen")
+        undo.callback(_empty, cluster)  # while it runs: each of its objects waits for it when it is deleted
         for one in _documents("webhook"):
             if one["kind"] not in _NAMES:
                 continue
