@@ -296,6 +296,9 @@ async def test_a_webhook_for_workloads_is_no_problem():
     del workloads["matchConditions"]
     configuration["webhooks"].append(workloads)
     assert (await examined(objects, now=NOW)).findings == []
+    for one in configuration["webhooks"]:
+        one["timeoutSeconds"] = 29
+    assert (await examined(objects, now=NOW)).findings == [("policy", "warning")]  # once
 
 
 async def test_observe_mode_is_no_problem(monkeypatch):

@@ -109,30 +109,34 @@ def selection(seen: Evidence) -> Iterator[Finding]:
 
 def policy(seen: Evidence) -> Iterator[Finding]:
     """An outage does no more harm than was meant."""
-    names = seen.names
     if not seen.webhooks:
         yield not_applicable("no webhook is configured")
-    for webhook in seen.webhooks:
-        fails = webhook.failure_policy == "Fail"
-        excluded = _excluded(webhook.namespace_selector)
-        if fails and names.namespace not in excluded and not webhook.match_conditions:
-            yield problem(
-                "failurePolicy is Fail, and the webhook's own namespace is not left out: once all replicas are "
-                "down, none can be created again",
-                f"kubectl label namespace {names.namespace} {EXEMPT_LABEL[0]}={EXEMPT_LABEL[1]}",
-            )
-        if fails and seen.deployment is not None and seen.deployment.spec.replicas < 2:
-            yield warning(
-                "failurePolicy is Fail with a single replica: while it restarts, no GPU pod can be created",
-                f"kubectl scale -n {names.namespace} deployment/{names.webhook} --replicas=3",
-            )
-        if webhook.timeout_seconds > _LONGEST_TIMEOUT:
-            yield warning(
-                f"timeoutSeconds is {webhook.timeout_seconds}: so long every GPU pod waits while the webhook does not answer; "
-                "answers take milliseconds, 5 is plenty"
-            )
-        if not fails:
-            yield note("failurePolicy is Ignore: while the webhook is down, GPU pods are created as they are")
+    # what holds for the webhook of pods and for that of workloads is told once
+    yield from dict.fromkeys(finding for webhook in seen.webhooks for finding in _outage(webhook, seen))
+
+
+def _outage(webhook: wire.Webhook, seen: Evidence) -> Iterator[Finding]:
+    names = seen.names
+    fails = webhook.failure_policy == "Fail"
+    excluded = _excluded(webhook.namespace_selector)
+    if fails and names.namespace not in excluded and not webhook.match_conditions:
+        yield problem(
+            "failurePolicy is Fail, and the webhook's own namespace is not left out: once all replicas are "
+            "down, none can be created again",
+            f"kubectl label namespace {names.namespace} {EXEMPT_LABEL[0]}={EXEMPT_LABEL[1]}",
+        )
+    if fails and seen.deployment is not None and seen.deployment.spec.replicas < 2:
+        yield warning(
+            "failurePolicy is Fail with a single replica: while it restarts, no GPU pod can be created",
+            f"kubectl scale -n {names.namespace} deployment/{names.webhook} --replicas=3",
+        )
+    if webhook.timeout_seconds > _LONGEST_TIMEOUT:
+        yield warning(
+            f"timeoutSeconds is {webhook.timeout_seconds}: so long every GPU pod waits while the webhook does not answer; "
+            "answers take milliseconds, 5 is plenty"
+        )
+    if not fails:
+        yield note("failurePolicy is Ignore: while the webhook is down, GPU pods are created as they are")
 
 
 def configuration(seen: Evidence) -> Iterator[Finding]:
