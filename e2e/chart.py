@@ -81,7 +81,7 @@ def definitions() -> Iterator[Object]:
         for file in files:
             path = folder / Path(file).name
             if not path.exists():
-                source = _module(module, version) / file
+                source = go_module(module, version) / file
                 folder.mkdir(parents=True, exist_ok=True)
                 partial = path.with_suffix(".partial")
                 shutil.copyfile(source, partial)
@@ -89,7 +89,8 @@ def definitions() -> Iterator[Object]:
             yield from (one for one in yaml.load_all(path.read_bytes(), str(path)) if one)
 
 
-def _module(module: str, version: str) -> Path:
+def go_module(module: str, version: str) -> Path:
+    """A Go module's files, fetched if they are not there."""
     go = shutil.which("go")
     if go is None:
         raise Unavailable(f"Go is needed to fetch {module}")

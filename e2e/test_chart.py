@@ -216,6 +216,24 @@ def test_bad_values_are_refused(helm: Helm, values: dict[str, Any], complaint: s
     assert complaint in str(refused.value)
 
 
+def test_workloads_are_sent_where_they_are_named(helm: Helm, control_plane: Client, kinds: Kinds) -> None:
+    """A second webhook beside the one for pods, before Kueue's in the order of names; the API server accepts it."""
+    jobs = {"apiGroups": ["batch"], "resources": ["jobs"]}
+    (made,) = (
+        one
+        for one in helm.render({"webhook": {"workloads": [jobs]}}, namespace=_DRY)
+        if one["kind"] == "MutatingWebhookConfiguration"
+    )
+    control_plane.api.create(kinds.path(made), made, dryRun="All", fieldValidation="Strict")
+    assert made["metadata"]["name"] < "kueue-mutating-webhook-configuration"
+    pods, workloads = made["webhooks"]
+    assert workloads["rules"] == [
+        {**jobs, "apiVersions": ["*"], "operations": ["CREATE"], "scope": "Namespaced"}
+    ]
+    same = {*pods} - {"name", "rules", "matchConditions"}
+    assert {key: workloads[key] for key in same} == {key: pods[key] for key in same}
+
+
 @pytest.mark.parametrize(
     ("values", "told", "not_told"),
     [
@@ -274,7 +292,14 @@ def test_the_page_is_not_open(helm: Helm) -> None:
             "resources": ["nodes", "pods", "namespaces", "events"],
             "verbs": ["get", "list", "watch"],
         },
-        {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["list"]},  # why a pod waits
+        # why a pod waits
+        {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["list"]},
+        {
+            "apiGroups": ["resource.k8s.io"],
+            "resources": ["deviceclasses", "resourceslices"],
+            "verbs": ["list"],
+        },
+        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get"]},
     ]
 
 

@@ -161,6 +161,49 @@ def test_cpu(control_plane: Client, namespace: str, node: Any) -> None:
     )
 
 
+def test_device_class_missing(control_plane: Client, namespace: str, node: Any) -> None:
+    """A claim names a class that is not there; then one whose devices no slice has."""
+    node({})
+    dra, name = "/apis/resource.k8s.io/v1", f"2g.{namespace}"
+    request = {"name": "gpu", "exactly": {"deviceClassName": name}}
+    control_plane.api.create(
+        f"{dra}/namespaces/{namespace}/resourceclaims",
+        {"metadata": {"name": "mine"}, "spec": {"devices": {"requests": [request]}}},
+    )
+    container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}
+    claims = [{"name": "gpu", "resourceClaimName": "mine"}]
+    body = {"metadata": {"name": "p"}, "spec": {"containers": [container], "resourceClaims": claims}}
+    control_plane.api.create(pods_path(namespace), body)
+    control_plane.wait_for_pod_unschedulable("p", namespace=namespace)
+    lines = why(control_plane, namespace, "p")
+    assert lines[0] == f"pod {namespace}/p waits: device class {name} is not there (claim mine, request gpu)"
+    assert any(f"device class {name} does not exist" in line for line in lines)
+    expression = (
+        "device.driver == 'gpu.tessera.dev' && device.attributes['gpu.tessera.dev'].profile == '9g.90gb'"
+    )
+    made = {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
+    control_plane.api.create(f"{dra}/deviceclasses", made)
+    try:
+        assert why(control_plane, namespace, "p")[0] == (
+            f"pod {namespace}/p waits: no ResourceSlice has a device that would do, of class {name} (claim mine, request gpu)"
+        )
+    finally:
+        control_plane.api.delete(f"{dra}/deviceclasses/{name}")
+
+
+def test_observe(control_plane: Client, namespace: str, node: Any) -> None:
+    """The webhook would have helped, and only observes."""
+    node({"1g.10gb": 1})
+    control_plane.kubectl("label", "namespace", namespace, "gpu-webhook=observe")
+    make_pod(control_plane, namespace, "p", "2g.20gb", waits=True)
+    lines = why(control_plane, namespace, "p")
+    assert lines[0] == (
+        f"pod {namespace}/p waits: no node offers 1 × 2g.20gb, and the webhook only observes here "
+        f"(namespace {namespace}, label gpu-webhook=observe)"
+    )
+    assert f"$ kubectl label --overwrite namespace {namespace} gpu-webhook=enforce" in lines[2]
+
+
 def deployment(cluster: Client, namespace: str, profile: str, replicas: int) -> None:
     labels = {"app": "web"}
     body = {

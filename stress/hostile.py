@@ -55,6 +55,30 @@ def body(spec: Document, annotations: Mapping[str, str] | None = None, uid: str 
     return json.dumps(whole, separators=(",", ":")).encode()
 
 
+def workload(*specs: Document, annotations: Mapping[str, str] | None = None) -> bytes:
+    """A review of a JobSet that is created, with pod templates of these specs."""
+    template = {"metadata": {"annotations": dict(annotations or {})}}
+    jobs = [
+        {"name": f"r{n}", "template": {"spec": {"template": {**template, "spec": one}}}}
+        for n, one in enumerate(specs)
+    ]
+    made = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "s"},
+        "spec": {"replicatedJobs": jobs},
+    }
+    request = {
+        "uid": "u",
+        "kind": {"group": "jobset.x-k8s.io", "version": "v1alpha2", "kind": "JobSet"},
+        "operation": "CREATE",
+        "namespace": "team",
+        "object": made,
+    }
+    whole = {"apiVersion": review.API_VERSION, "kind": review.KIND, "request": request}
+    return json.dumps(whole, separators=(",", ":")).encode()
+
+
 def container(number: int, limits: Document | None = None, **more: Any) -> Document:
     """A container as the API server sends it."""
     both = {"requests": limits, "limits": limits} if limits else {}
@@ -103,6 +127,40 @@ def _sidecars(count: int, names: int) -> Document:
 def _together(several: list[str]) -> Document:
     """Profiles that nearly fit together: the search for a node has the most to try."""
     return {"containers": [container(n, {MIG + one: "1"}) for n, one in enumerate(several)]}
+
+
+_FIT: Final = ["1g.5gb", "1g.10gb", "1g.20gb", "2g.10gb", "2g.20gb", "3g.20gb", "3g.40gb", "4g.40gb"]
+# Workloads: at most ten times as much work as one pod.
+WORKLOADS: Final[Mapping[str, Callable[[], bytes]]] = {
+    "10 templates of 8 profiles that exist": lambda: workload(*[_together(_FIT)] * 10, annotations=V100),
+    "10 templates with 60 resources that no node has": lambda: workload(
+        *[
+            {
+                "containers": [
+                    container(0, {MIG + "2g.20gb": "1", **{f"example.com/r{n}": "1" for n in range(60)}})
+                ]
+            }
+        ]
+        * 10
+    ),
+    "10 templates with 15 selected labels": lambda: workload(
+        *[{"containers": asks(), "nodeSelector": {f"k{n}": "v" for n in range(15)}}] * 10
+    ),
+    "10 templates with 20 GPU containers, injected": lambda: workload(
+        *[{"containers": [container(n, {"nvidia.com/gpu": "1"}) for n in range(20)]}] * 10, annotations=V100
+    ),
+    "10 templates with 200 GPU containers": lambda: workload(
+        *[{"containers": [container(n, {"nvidia.com/gpu": "1"}) for n in range(200)]}] * 10, annotations=V100
+    ),
+    "5,000 templates": lambda: workload(*[{"containers": asks()}] * 5000),
+    "nothing but lists, 6 MiB": lambda: workload({"containers": "LIST"}).replace(
+        b'"LIST"', b"[" + b"[]," * 2_000_000 + b"[]]"
+    ),
+    "nothing but objects, 6 MiB": lambda: workload({"containers": "LIST"}).replace(
+        b'"LIST"', b"[" + b"{}," * 2_000_000 + b"{}]"
+    ),
+    "nested deeply": lambda: workload({"containers": "LIST"}).replace(b'"LIST"', b"[" * 900 + b"]" * 900),
+}
 
 
 CORPUS: Final[Mapping[str, Callable[[], bytes]]] = {

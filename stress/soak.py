@@ -29,9 +29,10 @@ from tessera.protocol.admission import review
 from tessera.protocol.configuration import webhook as config
 from tessera.serving.address import Address
 from tessera.webhook.certificates.served import server_context
-from tessera.webhook.endpoint import Admission, judge
+from tessera.webhook.endpoint import Admission
 from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import Limits, Response, Route
+from tessera.webhook.judgement import judge
 
 CONNECTIONS: Final = 16
 NODES: Final = 200

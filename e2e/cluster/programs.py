@@ -114,7 +114,7 @@ def _build(module: GoModule, names: list[str], title: str) -> None:
         (work / "go.mod").write_text(_go_mod(go, module, work))
         command = [go, "build", "-v", "-mod=mod", "-trimpath", "-buildvcs=false"]
         command += ["-ldflags", module.ldflags, "-tags", module.tags, "-o", f"{work / 'out'}{os.sep}"]
-        _run_with_progress([*command, *(module.programs[name] for name in names)], work, title)
+        _run_with_progress([*command, *(module.programs[name] for name in names)], work, title, module)
         for name in names:
             # `go build` names the file after the package's last element that is not a version.
             built = work / "out" / name
@@ -129,9 +129,9 @@ def _go_mod(go: str, module: GoModule, folder: Path) -> str:
     lines = ["module tessera.invalid/e2e", f"require {module.path} {module.version}"]
     (folder / "go.mod").write_text(lines[0] + "\n")
     downloaded = json.loads(
-        _output([go, "mod", "download", "-json", f"{module.path}@{module.version}"], folder)
+        _output([go, "mod", "download", "-json", f"{module.path}@{module.version}"], folder, module)
     )
-    required = json.loads(_output([go, "mod", "edit", "-json", downloaded["GoMod"]], folder))
+    required = json.loads(_output([go, "mod", "edit", "-json", downloaded["GoMod"]], folder, module))
     lines.insert(1, f"go {required['Go']}")
     if module.staging_version:
         siblings = [entry["Path"] for entry in required["Require"] if entry["Version"] == "v0.0.0"]
@@ -139,21 +139,22 @@ def _go_mod(go: str, module: GoModule, folder: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _go_environment() -> dict[str, str]:
+def _go_environment(module: GoModule) -> dict[str, str]:
     # GOFLAGS and go.work files of the machine are not meant for these builds; the module and build caches are Go's own.
-    return {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off"}
+    own = {"CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off"}
+    return {**os.environ, **own, **({"GONOSUMDB": module.unlisted} if module.unlisted else {})}
 
 
-def _output(command: list[str], folder: Path) -> str:
+def _output(command: list[str], folder: Path, module: GoModule) -> str:
     done = subprocess.run(
-        command, cwd=folder, env=_go_environment(), capture_output=True, text=True, check=False
+        command, cwd=folder, env=_go_environment(module), capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise ClusterError(f"`{' '.join(command)}` failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done.stdout
 
 
-def _run_with_progress(command: list[str], folder: Path, title: str) -> None:
+def _run_with_progress(command: list[str], folder: Path, title: str, module: GoModule) -> None:
     """Run `go build -v`, which prints a line for each package that it compiles, and show how many there were."""
     lines: list[str] = []
     fetched = compiled = 0
@@ -162,7 +163,7 @@ def _run_with_progress(command: list[str], folder: Path, title: str) -> None:
     with subprocess.Popen(
         command,
         cwd=folder,
-        env=_go_environment(),
+        env=_go_environment(module),
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,

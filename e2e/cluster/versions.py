@@ -34,6 +34,8 @@ class GoModule:
     tags: str = ""
     #: What the module asks for at v0.0.0 because it lives in the same repository, published under this version.
     staging_version: str = ""
+    #: A module that it asks for and that Go's checksum database does not have: taken on its proxy's word.
+    unlisted: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +105,20 @@ GO_MODULES = (
             "dra-example-kubeletplugin": "sigs.k8s.io/dra-example-driver/cmd/dra-example-kubeletplugin"
         },
     ),
+    GoModule(
+        name="kueue",
+        path="sigs.k8s.io/kueue",
+        version="v0.19.0",
+        programs={"kueue": "sigs.k8s.io/kueue/cmd/kueue"},
+        unlisted="sigs.k8s.io/scheduler-library",
+    ),
 )
 
 #: Always there; a cluster without a node needs only the first five.
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 NODE = ("kubelet", *_CONTAINERD_PROGRAMS)
 #: Built when asked for: `build --with helm,promtool`.
-OPTIONAL = ("helm", "prometheus", "promtool", "kube-state-metrics", "dra-example-kubeletplugin")
+OPTIONAL = ("helm", "prometheus", "promtool", "kube-state-metrics", "dra-example-kubeletplugin", "kueue")
 
 #: What a node needs from the distribution. bookworm's versions (runc 1.1.5, plugins 1.1.1) are new enough;
 #: its etcd (3.4) and containerd (1.6) are not, hence the modules above.

@@ -568,5 +568,7 @@ def test_the_cluster_is_asked(served, command, tmp_path):
     served.add(there("one", "2g.20gb"), there("two", "1g.10gb", phase="Failed"), there("three", ""))
     code, out, err = command(*args, "-o", "summary")
     assert (code, err) == (0, "")
-    assert out.startswith("2 pods, 1 of them ask for GPUs: 1 would be changed, 0 would be rejected\n")
+    assert out.startswith("2 pods, 1 of them asks for GPUs: 1 would be changed, 0 would be rejected\n")
+    code, out, err = command(*args, "-f", str(PODS / "2g.yaml"), "-o", "summary")
+    assert out.startswith("1 pod, 1 of them asks for GPUs: 1 would be changed, 0 would be rejected\n")
     assert {request.method for request in served.server.requests} == {"GET"}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.core.text import escaped, first_of, quoted
+from tessera.core.text import escaped, first_of, number_of, quoted
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,8 @@ def test_whatever_the_text_its_message_is_printable(text, most):
 def test_the_first_of_many_names(names, shown):
     """As many as a sentence takes, and how many more there are."""
     assert first_of(names, 2) == shown
+
+
+def test_numbers_of_things():
+    """One of something is not several."""
+    assert [number_of(count, "pod") for count in (0, 1, 2)] == ["0 pods", "1 pod", "2 pods"]

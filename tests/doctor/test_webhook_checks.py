@@ -286,6 +286,21 @@ async def test_trial_is_understood(code, message, severity, text, command):
     assert command in "\n".join(finding.commands)
 
 
+async def test_a_webhook_for_workloads_is_no_problem():
+    """Beside the one for pods: it is called for no pod, and needs no conditions."""
+    objects = healthy(authority())
+    (configuration,) = objects[kinds.MUTATING_WEBHOOKS]
+    (pods,) = configuration["webhooks"]
+    rules = [{"operations": ["CREATE"], "apiGroups": ["batch"], "apiVersions": ["*"], "resources": ["jobs"]}]
+    workloads = {**pods, "name": "workloads.gpu-allocation.k8s.io", "rules": rules}
+    del workloads["matchConditions"]
+    configuration["webhooks"].append(workloads)
+    assert (await examined(objects, now=NOW)).findings == []
+    for one in configuration["webhooks"]:
+        one["timeoutSeconds"] = 29
+    assert (await examined(objects, now=NOW)).findings == [("policy", "warning")]  # once
+
+
 async def test_observe_mode_is_no_problem(monkeypatch):
     """The pod is refused for want of a limit, and the webhook's warning says what it would have done."""
     told = '299 - "other", 299 - "observe mode: would be changed: limits added where a GPU request had none"'

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from stress import hostile
-from stress.hostile import CONFIG, CORPUS, asks, body, container, expression, required
+from stress.hostile import CONFIG, CORPUS, WORKLOADS, asks, body, container, expression, required
 
 from tessera.core.admission.offers import Offers
 from tessera.core.kubernetes.pod import Pod
@@ -63,6 +63,21 @@ def test_fault_43_a_hostile_pod_costs_little(name):
     finally:
         tracemalloc.stop()
     assert peak < 5 * len(octets) + 3 * 2**20
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_fault_43_a_hostile_workload_costs_little(name, cluster):
+    """A workload is at most as much work as ten pods."""
+    octets = WORKLOADS[name]()
+    handler = hostile.endpoint(Admission(cluster, config.parse(CONFIG).policy))
+    tracemalloc.start()
+    try:
+        assert handler.handle(octets).status == 200
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5 * len(octets) + 8 * 2**20
+    assert lines_of(lambda: handler.handle(octets)) < 10 * MOST_LINES
 
 
 def at(count: int, spec: Callable[[int], dict[str, Any]]) -> str:

@@ -157,7 +157,7 @@ def test_decisions_are_kept_while_quotas_stay(monkeypatch):
 
 
 def _counting(made):
-    from tessera.webhook.endpoint import judge
+    from tessera.webhook.judgement import judge
 
     def counted(request, *rest):
         made.append(request.namespace)

@@ -122,6 +122,16 @@ def test_a_pod_as_it_was_created(record, asked):
     }
 
 
+def test_a_pod_of_a_decided_template():
+    """Its controller sent it as it is, with the record of what was done to the template."""
+    given = running("2g.20gb->1g.10gb", {"limits": {MIG + "1g.10gb": "1"}})
+    given["metadata"]["annotations"]["gpu-webhook.k8s.io/decided"] = "template"
+    found = as_created(given)
+    assert "nodeName" not in found["spec"]
+    assert found["metadata"] == given["metadata"]
+    assert found["spec"]["containers"] == given["spec"]["containers"]
+
+
 def test_a_pods_own_use_is_not_held_against_it():
     """A quota that is full of the pod itself lets it be created again; the offers are as before."""
     cluster = offers(node("small", **{"1g.10gb": 4}))

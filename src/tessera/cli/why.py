@@ -155,7 +155,7 @@ def _remedies(found: "Diagnosis", style: Style) -> list[str]:
 
 
 def _nodes(found: "Diagnosis", style: Style) -> list[str]:
-    from tessera.core.text import first_of
+    from tessera.core.text import first_of, number_of
 
     rows = [
         (_MARKS.get(one.lack, "✗"), first_of(one.nodes, _MOST_NAMES), one.reason)
@@ -163,11 +163,12 @@ def _nodes(found: "Diagnosis", style: Style) -> list[str]:
     ]
     lines = table(rows) if rows else []
     if len(found.nodes) > _MOST_ROWS:
-        lines.append(style.dim(f"… and {len(found.nodes) - _MOST_ROWS} more groups of nodes"))
+        lines.append(style.dim(f"… and {number_of(len(found.nodes) - _MOST_ROWS, 'more group')} of nodes"))
     return lines
 
 
 def _holders(found: "Diagnosis", seen: "Evidence", style: Style) -> list[str]:
+    from tessera.core.text import number_of
     from tessera.inventory.why.nodes import counted
     from tessera.inventory.why.remedies import age
 
@@ -177,5 +178,5 @@ def _holders(found: "Diagnosis", seen: "Evidence", style: Style) -> list[str]:
     ]
     lines = table(rows) if rows else []
     if len(found.holders) > _MOST_ROWS:
-        lines.append(style.dim(f"… and {len(found.holders) - _MOST_ROWS} more pods"))
+        lines.append(style.dim(f"… and {number_of(len(found.holders) - _MOST_ROWS, 'more pod')}"))
     return lines

@@ -17,6 +17,11 @@ def quoted(text: str, most: int = MOST_SHOWN) -> str:
     return f'"{shown}"' + ("…" if len(text) > most else "")
 
 
+def number_of(count: int, noun: str) -> str:
+    """`1 pod`, `2 pods`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def first_of(names: Sequence[str], most: int) -> str:
     """The first of some names, and how many more there are: `a, b and 3 more`."""
     more = len(names) - most

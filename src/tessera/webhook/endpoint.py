@@ -14,22 +14,22 @@ from typing import Final
 
 import msgspec
 
-from tessera.core.admission.decision import Admit, Decision, Mode, Policy, Reject, Rewrite, decide
+from tessera.core.admission.decision import Admit, Mode, Policy, Reject, Rewrite
 from tessera.core.admission.limits import BeyondLimits
-from tessera.core.admission.observe import Observed, Ruling, mode_in, observed
+from tessera.core.admission.observe import Observed, Ruling, mode_in
 from tessera.core.admission.offers import Offers
 from tessera.core.admission.quota import Quota
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.pod import Pod
 from tessera.core.mig.geometry import is_known
-from tessera.core.values import value
-from tessera.protocol.admission import patch, review
+from tessera.protocol.admission import review
 from tessera.protocol.admission.patch import Operation
 from tessera.protocol.admission.review import Request
 from tessera.protocol.configuration.webhook import Configuration, OnError
 from tessera.serving.logs import Log, Record
 from tessera.webhook.http.messages import TEXT, Response, Route
+from tessera.webhook.judgement import judge
 from tessera.webhook.metrics import Metrics, Outcome
+from tessera.webhook.workloads import decide_workload
 
 _MOST_REMEMBERED: Final = (
     16 * 2**20
@@ -38,35 +38,6 @@ _LARGEST: Final = 64 * 1024  # bytes of one of them; larger pods are decided ane
 _OVERHEAD: Final = 600  # bytes of one, beside its texts (tracemalloc)
 _INCOMPLETE: Final = "the view of the cluster is not complete yet"
 _FAILED: Final = "the decision failed unexpectedly; the webhook's log says why"
-
-
-@value
-class Judgement:
-    """A decision and what carries it out."""
-
-    pod: Pod
-    decision: Ruling
-    operations: tuple[Operation, ...] = ()
-    withheld: tuple[Operation, ...] = ()  # what observe mode does not do
-
-    @property
-    def would(self) -> Decision:
-        """What is decided, carried out or not."""
-        return self.decision.would if isinstance(self.decision, Observed) else self.decision
-
-
-def judge(request: Request, offers: Offers, policy: Policy) -> Judgement:
-    """Decide about a request's pod, and prove that the patch applies to it."""
-    pod = request.read()
-    decision = decide(pod, offers, policy)
-    operations: tuple[Operation, ...] = ()
-    if isinstance(decision, Rewrite):
-        document = review.patchable_of(request)
-        operations = tuple(patch.build(decision.edits, document))
-        patch.carry_out(document, operations)
-    if mode_in(pod.namespace, offers, policy) is Mode.OBSERVE:
-        return Judgement(pod, observed(decision), withheld=operations)
-    return Judgement(pod, decision, operations)
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
@@ -95,8 +66,9 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         ruling: Ruling,
         operations: Sequence[Operation] = (),
         quotas: tuple[Quota, ...] | None = None,
+        workload: str | None = None,
     ) -> "Verdict":
-        """The verdict that a decision is."""
+        """The verdict that a decision is; `workload` is whose templates it is about, if not a pod."""
         tail = review.tail(ruling, operations)
         is_observed = isinstance(ruling, Observed)
         decision = ruling.would if isinstance(ruling, Observed) else ruling
@@ -106,16 +78,17 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
             word = f"would be {word}"
         mode = Mode.OBSERVE.value if is_observed else None
         if isinstance(decision, Reject):
-            record = Record(decision=word, mode=mode, reason=decision.message)
+            record = Record(decision=word, workload=workload, mode=mode, reason=decision.message)
             code = decision.code
             return cls(tail, outcome, "warning", record, rejected=code, observed=is_observed, quotas=quotas)
         if not isinstance(decision, Rewrite):
-            record = Record(decision=word, mode=mode, reason=decision.reason)
+            record = Record(decision=word, workload=workload, mode=mode, reason=decision.reason)
             return cls(tail, outcome, "info", record, observed=is_observed, quotas=quotas)
         replaced, gpu_type = decision.replaced, decision.gpu_type
         asked, chosen = map(",".join, zip(*replaced, strict=True)) if replaced else (None, None)
         record = Record(
             decision=word,
+            workload=workload,
             mode=mode,
             reason=decision.reason,
             asked=asked,
@@ -191,7 +164,7 @@ class Admission:
     def verdict(self, request: Request) -> Verdict:
         """The verdict on a request; raises `BeyondLimits` for a pod that nothing is decided about."""
         if request.pod is None:
-            return _ALLOWED
+            return _ALLOWED if request.workload is None else self._workload(request)
         if self._verdicts_for != self.offers.version:
             self.memory.forget()
             self._verdicts_for = self.offers.version
@@ -203,6 +176,11 @@ class Admission:
             known = Verdict.of(judgement.decision, judgement.operations, quotas)
             self.memory.keep(key, known)
         return known
+
+    def _workload(self, request: Request) -> Verdict:
+        """The verdict on an object that makes pods; few are created, so it is worked out each time."""
+        found = decide_workload(request, self.offers, self._policy)
+        return _ALLOWED if found is None else Verdict.of(found.ruling, found.operations, workload=found.title)
 
 
 _ALLOWED: Final = Verdict.of(review.ALLOWED)
@@ -249,7 +227,7 @@ class Endpoint:
         return Response(200, review.wrap(request.uid, verdict.tail))
 
     def _verdict(self, request: Request) -> Verdict:
-        if self._missing is not None and request.pod is not None:
+        if self._missing is not None and (request.pod is not None or request.workload is not None):
             if self._missing() is not None:
                 return self._undecided(request, _INCOMPLETE, 503, "ServiceUnavailable")
             self._missing = None  # once the view is complete, it stays so and is not asked again
@@ -288,7 +266,7 @@ class Endpoint:
             tally.rejections.add(verdict.rejected)
         if self._tell is not None and (verdict.replaced or verdict.rejected is not None):
             self._tell(request, verdict)
-        if request.pod is not None:
+        if request.pod is not None or request.workload is not None:
             self._log.admission(
                 verdict.level, request.uid, request.namespace, request.name, spent // 1000, verdict.record
             )

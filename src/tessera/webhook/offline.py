@@ -1,11 +1,11 @@
 """The webhook's decision about an object that no API server sent: `tessera admit`, and the page's form.
 
-A workload's pod template is put into an AdmissionReview and takes the very same path as the API server's. So does a pod
-that is in a cluster already, as if it were created now.
+A workload's pod templates take the very same path as the API server's pods (`judgement`). So does a pod that is in a cluster
+already, as if it were created now.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -13,12 +13,13 @@ import msgspec
 from tessera.core.admission.decision import RECORD_ANNOTATION, Policy, Reject, recorded
 from tessera.core.admission.limits import BeyondLimits
 from tessera.core.admission.offers import Offers
+from tessera.core.admission.wishes import DECIDED_ANNOTATION
 from tessera.core.errors import InvalidInput
-from tessera.protocol.admission import patch, review
+from tessera.protocol.admission import patch
 from tessera.protocol.admission.patch import Operation
 from tessera.protocol.kubernetes.pod import decode_pod, pod_of
-from tessera.protocol.kubernetes.workloads import Place, templates_of, title_of, written
-from tessera.webhook.endpoint import Judgement, judge
+from tessera.protocol.kubernetes.workloads import Place, title_of, written
+from tessera.webhook.judgement import Judgement, judge_templates
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,45 +58,12 @@ def admit(one: dict[str, Any], offers: Offers, policy: Policy, namespace: str) -
         raise InvalidInput(
             f"kind: {'missing' if kind is None else 'not a text'}; expected a Kubernetes object"
         )
-    templates = templates_of(one)
-    if not templates:
-        return Admitted(one, one, {})
-    metadata = one.get("metadata") or {}
-    if not isinstance(metadata, dict):
-        raise InvalidInput(f"{kind}: metadata: expected an object")
-    space = metadata.get("namespace") or namespace
-    judgements = {place: _judged(one, place, pod, space, offers, policy) for place, pod in templates}
-    operations = [operation for judged in judgements.values() for operation in judged.operations]
-    return Admitted(one, patch.apply(one, operations), judgements)
-
-
-def _judged(
-    one: dict[str, Any], place: Place, pod: dict[str, Any], namespace: str, offers: Offers, policy: Policy
-) -> Judgement:
-    request = {
-        "uid": "offline",
-        "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "namespace": namespace,
-        "operation": "CREATE",
-        "object": pod,
-    }
-    body = msgspec.json.encode({"apiVersion": review.API_VERSION, "kind": review.KIND, "request": request})
-    root = "".join(f"/{patch.escape(str(step))}" for step in place)
     try:
-        judged = judge(review.decode(body), offers, policy)
+        judgements = judge_templates(one, offers, policy, namespace)
     except BeyondLimits as error:
         raise InvalidInput(f"{title_of(one)}: the webhook would decide nothing: {error}") from error
-    except InvalidInput as error:
-        raise InvalidInput(f"{title_of(one)}: {str(error).removeprefix('request.object.')}") from error
-    return replace(judged, operations=_below(root, judged.operations), withheld=_below(root, judged.withheld))
-
-
-def _below(root: str, operations: Iterable[Operation]) -> tuple[Operation, ...]:
-    """Operations on a pod, as those on the object that the pod is a template of."""
-    moved = tuple(operation.copy() for operation in operations)
-    for operation in moved:
-        operation["path"] = root + operation["path"]
-    return moved
+    operations = [operation for judged in judgements.values() for operation in judged.operations]
+    return Admitted(one, patch.apply(one, operations), judgements)
 
 
 def admit_again(pod: dict[str, Any], offers: Offers, policy: Policy) -> Admitted:
@@ -115,12 +83,14 @@ def admit_again(pod: dict[str, Any], offers: Offers, policy: Policy) -> Admitted
 def as_created(pod: dict[str, Any]) -> dict[str, Any]:
     """A pod of a cluster as its creator sent it, as far as that is known.
 
-    Without the node that the scheduler chose, and with a recorded fallback undone. Of a record in which several profiles
-    became the same one, the last is taken.
+    Without the node that the scheduler chose, and with a recorded fallback undone, unless it was made from a template that was
+    decided about. Of a record in which several profiles became the same one, the last is taken.
     """
     metadata, spec = dict(pod.get("metadata") or {}), dict(pod.get("spec") or {})
     spec.pop("nodeName", None)
     annotations = dict(metadata.get("annotations") or {})
+    if DECIDED_ANNOTATION in annotations:
+        return {**pod, "spec": spec}
     if (record := annotations.pop(RECORD_ANNOTATION, None)) is not None:
         metadata["annotations"] = annotations
         for old, new in reversed(list(recorded(record))):

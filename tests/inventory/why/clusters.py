@@ -19,6 +19,8 @@ from tests.kube.clock import FakeClock
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 REPLICA_SETS = Kind("apps/v1", "replicasets", "ReplicaSet")
 QUOTAS = Kind("v1", "resourcequotas", "ResourceQuota")
+CLASSES = Kind("resource.k8s.io/v1", "deviceclasses", "DeviceClass", namespaced=False)
+CLAIMS = Kind("resource.k8s.io/v1", "resourceclaims", "ResourceClaim")
 _MADE = "2026-11-15T09:00:00Z"
 _MAPPING = "nvidia.com/mig-mapping"
 
@@ -93,9 +95,13 @@ async def why(
     forbidden: frozenset[str] = frozenset(),
     policy: Policy | None = None,
     namespace: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
     uid: str = "",
 ) -> Diagnosis:
-    """Ask about something of namespace team; `namespace` are that namespace's annotations, pods' owners have this `uid`."""
+    """Ask about something of namespace team.
+
+    `namespace` are that namespace's annotations, `labels` its labels; pods' owners have this `uid`.
+    """
 
     class Guarded(ApiServer):
         def target(self, path: str) -> Target:
@@ -107,9 +113,9 @@ async def why(
             return found
 
     server = Guarded(Store(lambda: NOW))
-    for kind in (REPLICA_SETS, QUOTAS):
+    for kind in (REPLICA_SETS, QUOTAS, CLASSES, CLAIMS):
         server.kinds[kind.prefix, kind.plural] = kind
-    own = {"metadata": {"name": "team", "annotations": namespace or {}}}
+    own = {"metadata": {"name": "team", "annotations": namespace or {}, "labels": labels or {}}}
     for kind, documents in {kinds.NAMESPACES: [own], **objects}.items():
         for document in documents:
             made = server.store.create(kind, document, "team" if kind.namespaced else "")

@@ -249,8 +249,7 @@ async def test_quota_is_exceeded():
     status = {"hard": {name: "2", "pods": "9"}, "used": {name: "2", "pods": "1"}}
     quota = {"metadata": {"name": "gpus"}, "status": status}
     found = await why("replicaset/web", {**refused(message, {"1g.10gb": 1}), QUOTAS: [quota]})
-    assert f"quota gpus: {name}: 2 of 2 used" in found.admission
-    assert not any("pods" in line for line in found.admission if line.startswith("quota"))
+    assert 'rule: replacements within the quota "gpus" (1g.10gb 2 of 2 used)' in found.admission
     assert (found.cause, found.answer) == (
         "quota",
         f"replicaset team/web has 0 of 2 pods: quota gpus is exceeded ({name}: 2 of 2 used, each pod needs 1)",
@@ -263,6 +262,98 @@ async def test_quota_is_exceeded():
     assert remedy.commands == (
         f'kubectl patch resourcequota -n team gpus --type=merge -p \'{{"spec": {{"hard": {{"{name}": "3"}}}}}}\'',
     )
+
+
+def quota(used: int, hard: int = 2) -> dict[str, Any]:
+    name = f"requests.{MIG}1g.10gb"
+    return {
+        "metadata": {"name": "gpus"},
+        "status": {"hard": {name: str(hard)}, "used": {name: str(used)}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("used", "now"),
+    [
+        (1, "created now it would be changed: 2g.20gb is not offered, 1g.10gb is the first that is"),
+        (2, 'created now it would be rejected: asked for nvidia.com/mig-2g.20gb: 1, which no node that this pod can use offers; tried 1g.10gb (over the quota "gpus": 2 used and 1 needed of 2)'),
+    ],
+)  # fmt: skip
+async def test_quotas_are_decided_with(used: int, now: str):
+    """What a pod would get now is what its namespace's quota leaves, and more room there would help."""
+    objects = {kinds.NODES: [node("a", {"1g.10gb": 4})], kinds.PODS: [pod("p", {"2g.20gb": 1})]}
+    found = await why("p", {**objects, QUOTAS: [quota(used)]})
+    assert f'rule: replacements within the quota "gpus" (1g.10gb {used} of 2 used)' in found.admission
+    assert found.admission[-1].startswith(now)
+    assert [(one.kind, one.text) for one in found.remedies] == (
+        []
+        if used < 2
+        else [
+            ("quota", "a quota of namespace team (gpus) leaves room for 1g.10gb: it gets 1g.10gb in place of 2g.20gb when it is created anew")
+        ]
+    )  # fmt: skip
+
+
+async def test_a_pods_own_use_does_not_count_against_it():
+    """A pod that holds the last of its quota would get the same again."""
+    one = pod("p", {"1g.10gb": 1}, on="a", annotations={"gpu-webhook.k8s.io/fallback": "2g.20gb->1g.10gb"})
+    found = await why("p", {kinds.NODES: [node("a", {"1g.10gb": 4})], kinds.PODS: [one], QUOTAS: [quota(2)]})
+    assert found.admission[-1].startswith("created now it would be changed: 2g.20gb is not offered, 1g.10gb")
+
+
+@pytest.mark.parametrize(
+    ("labels", "config", "by"),
+    [
+        ({"gpu-webhook": "observe"}, "", "namespace team, label gpu-webhook=observe"),
+        ({}, "mode: observe", "the configuration's mode"),
+    ],
+)
+async def test_observe_mode_is_said(labels: Any, config: str, by: str):
+    """A pod that waits because the webhook only observes is told so, and what acting would give it."""
+    objects = {kinds.NODES: [node("a", {"1g.10gb": 1})], kinds.PODS: [pod("p", {"2g.20gb": 1})]}
+    found = await why("p", objects, policy=policy(config), labels=labels)
+    assert (found.cause, found.answer) == (
+        "observed",
+        f"pod team/p waits: no node offers 1 × 2g.20gb, and the webhook only observes here ({by})",
+    )
+    assert found.admission[-2:] == (
+        f"the webhook only observes here ({by}): it tells what it would do, and changes nothing",
+        "enforced, it would be changed: 2g.20gb is not offered, 1g.10gb is the first that is",
+    )
+    (remedy,) = found.remedies
+    assert (remedy.text, remedy.commands) == (
+        "the webhook acts in namespace team: it gets 1g.10gb in place of 2g.20gb when it is created anew",
+        ("kubectl label --overwrite namespace team gpu-webhook=enforce",),
+    )
+
+
+async def test_observe_mode_that_changes_nothing():
+    """Where acting would not help either, the nodes are the reason."""
+    objects = {kinds.NODES: [node("a", {"3g.30gb": 1})], kinds.PODS: [pod("p", {"2g.20gb": 1})]}
+    found = await why(
+        "p", objects, policy=policy("{mode: observe, fallback: {upgrades: false, wholeGPU: false}}")
+    )
+    assert (found.cause, found.answer) == ("missing", "pod team/p waits: no node offers 1 × 2g.20gb")
+    assert found.remedies == ()
+
+
+async def test_pods_of_a_decided_template():
+    """They came as they are: nothing is undone, and what was decided holds."""
+    notes = {"gpu-webhook.k8s.io/fallback": "2g.20gb->1g.10gb", "gpu-webhook.k8s.io/decided": "template"}
+    objects = {
+        kinds.NODES: [node("a", {"2g.20gb": 1})],
+        kinds.PODS: [pod("p", {"1g.10gb": 1}, annotations=notes)],
+    }
+    found = await why("p", objects)
+    assert (found.cause, found.answer) == (
+        "policy",
+        (
+            "pod team/p waits: no node offers 1 × 1g.10gb, and what was decided when its workload was created "
+            "lets it take nothing else"
+        ),
+    )
+    assert f"asks for {MIG}1g.10gb: 1 (container main)" in found.admission
+    assert "rule: decided when its workload was created" in found.admission
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from tessera.core.admission.decision import Admit, Policy, Reject
 from tessera.core.admission.observe import Observed, said_by
 from tessera.core.admission.offers import Offers
 from tessera.core.kubernetes.resources import short
-from tessera.core.text import first_of
+from tessera.core.text import first_of, number_of
 from tessera.protocol import yaml
 from tessera.protocol.admission import patch
 from tessera.protocol.kubernetes.workloads import Place
@@ -98,7 +98,7 @@ def _nodes(verdicts: list[core.NodeVerdict], style: Style) -> list[str]:
         else:
             lines.append(f"{style.good('✓')} {text}")
     if len(ordered) > _MOST_ROWS:
-        lines.append(style.dim(f"… and {len(ordered) - _MOST_ROWS} more groups of nodes"))
+        lines.append(style.dim(f"… and {number_of(len(ordered) - _MOST_ROWS, 'more group')} of nodes"))
     return lines
 
 

@@ -11,7 +11,7 @@ from tessera.core.admission.fallback import asked_profiles
 from tessera.core.admission.offers import Offers
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.resources import short
-from tessera.core.text import first_of
+from tessera.core.text import first_of, number_of
 from tessera.webhook.offline import Admitted, admit, admit_again
 
 _ENDED: Final = ("Succeeded", "Failed")  # phases: such pods hold nothing, and clusters keep thousands of them
@@ -57,10 +57,10 @@ class Summary:
 
     def text(self, style: Style) -> str:
         """The summary for a person."""
-        changed, rejected = self._changed.total(), self._rejected.total()
+        gpus, changed, rejected = (each.total() for each in (self._with_gpus, self._changed, self._rejected))
         lines = [
             style.bold(
-                f"{self._pods} pods, {self._with_gpus.total()} of them ask for GPUs: {changed} would be changed, "
+                f"{number_of(self._pods, 'pod')}, {gpus} of them {'asks' if gpus == 1 else 'ask'} for GPUs: {changed} would be changed, "
                 f"{rejected} would be rejected"
             )
         ]

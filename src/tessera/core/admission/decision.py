@@ -6,18 +6,23 @@ a stage would reject it for becomes a warning.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, Literal, get_args
 
 from tessera.core.admission import fallback, injection, limits
 from tessera.core.admission.candidates import FallbackPolicy
-from tessera.core.admission.edits import Edit, difference
+from tessera.core.admission.edits import Edit, SetAnnotation, difference
 from tessera.core.admission.fallback import AsAsked, Question, Unmatched
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION, InjectionPolicy, Refusal
 from tessera.core.admission.offers import Needs, Offers
 from tessera.core.admission.quota import Allowance
-from tessera.core.admission.wishes import MIN_MEMORY_ANNOTATION, POLICY_ANNOTATION, wishes_of
+from tessera.core.admission.wishes import (
+    DECIDED_ANNOTATION,
+    MIN_MEMORY_ANNOTATION,
+    POLICY_ANNOTATION,
+    wishes_of,
+)
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Offer, is_other
 from tessera.core.kubernetes.pod import Container, Pod, needs
@@ -30,7 +35,13 @@ RECORD_ANNOTATION: Final = "gpu-webhook.k8s.io/fallback"
 EXEMPT_LABEL: Final = ("gpu-webhook", "disabled")
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 # what decisions are made by, beside the GPU type of injection
-OWN_ANNOTATIONS: Final = (POLICY_ANNOTATION, MIN_MEMORY_ANNOTATION, RECORD_ANNOTATION, MIRROR_ANNOTATION)
+OWN_ANNOTATIONS: Final = (
+    POLICY_ANNOTATION,
+    MIN_MEMORY_ANNOTATION,
+    DECIDED_ANNOTATION,
+    RECORD_ANNOTATION,
+    MIRROR_ANNOTATION,
+)
 MOST_GPUS: Final = 999_999  # of one resource in one container: no node has a million devices
 _MOST_RECORDED: Final = (
     32  # entries of an earlier record that are kept: ours has one for each of 8 profiles at most
@@ -128,6 +139,22 @@ def decide(pod: Pod, offers: Offers, policy: Policy) -> Decision:
     if isinstance(injected, Reject):
         return injected
     return _decided(pod, (fallen, complete, injected))
+
+
+def decide_template(template: Pod, offers: Offers, policy: Policy) -> Decision:
+    """Decide about a workload's pod template for all the pods that will be made from it: they keep the decision."""
+    decision = decide(template, offers, policy)
+    if (
+        isinstance(decision, Reject)
+        or DECIDED_ANNOTATION in template.annotations
+        or not fallback.asked_profiles(template)
+        or why_exempt(template, offers) is not None
+    ):
+        return decision
+    seal = SetAnnotation(DECIDED_ANNOTATION, "template")
+    if isinstance(decision, Admit):
+        return Rewrite((seal,), decision.reason, warnings=decision.warnings, audit=decision.audit)
+    return replace(decision, edits=(*decision.edits, seal))
 
 
 def why_exempt(pod: Pod, offers: Offers) -> str | None:

@@ -19,6 +19,7 @@ MOST_TERMS: Final = 500  # of required node affinity
 MOST_VALUES: Final = 5000  # in all their conditions
 MOST_KEYS: Final = 16  # labels that selector and affinity look at
 MOST_TOLERATIONS: Final = 200
+MOST_TEMPLATES: Final = 10  # of one workload, which has all their containers: some 70 ms at worst
 # A step is one comparison of a pod with a node or with what it offers, some 0.3 µs.
 MOST_STEPS: Final = 50_000
 _VALUES_A_STEP: Final = 16  # looked through in the time of one comparison
@@ -56,10 +57,10 @@ def _check_terms(pod: Pod, terms: tuple[NodeSelectorTerm, ...]) -> None:
     at_most(len(set(label_keys(pod.node_selector, terms))), MOST_KEYS, "labels of nodes")
 
 
-def at_most(count: int, most: int, what: str) -> None:
+def at_most(count: int, most: int, what: str, whose: str = "the pod") -> None:
     """Refuse what is more than can be looked at."""
     if count > most:
-        raise BeyondLimits(f"the pod has {count:,} {what}, and at most {most:,} are looked at")
+        raise BeyondLimits(f"{whose} has {count:,} {what}, and at most {most:,} are looked at")
 
 
 class Work:

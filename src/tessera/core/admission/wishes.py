@@ -17,6 +17,8 @@ from tessera.core.values import value
 
 POLICY_ANNOTATION: Final = "gpu-webhook.k8s.io/fallback-policy"
 MIN_MEMORY_ANNOTATION: Final = "gpu-webhook.k8s.io/min-memory"
+# on a pod template, and on the pods that are made from it: it was decided about when its workload was created
+DECIDED_ANNOTATION: Final = "gpu-webhook.k8s.io/decided"
 
 # No profile is smaller, and "20", which is 20 bytes, was meant as something else.
 LEAST_MEMORY: Final = Quantity.parse("1Gi")
@@ -69,11 +71,12 @@ class Wishes:
 
 
 NO_WISHES: Final = Wishes()
+_WITH_ITS_WORKLOAD: Final = "decided when its workload was created"
 
 
 def wishes_of(pod: Pod, namespace: Namespace | None) -> Wishes:
     """What a pod's annotations and its namespace's say together; `InvalidInput` for what means nothing."""
-    wishes = NO_WISHES
+    wishes = Wishes(never=_WITH_ITS_WORKLOAD) if DECIDED_ANNOTATION in pod.annotations else NO_WISHES
     for where, said_by, annotation, text in _said(pod, namespace):
         if annotation == POLICY_ANNOTATION:
             wishes = wishes.also(_permission(where, text), said_by)

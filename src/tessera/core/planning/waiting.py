@@ -22,6 +22,7 @@ from tessera.core.kubernetes.scheduling import label_keys
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.demand import first_wishes
 from tessera.core.planning.kinds import Wanted
+from tessera.core.text import number_of
 
 _STATED: Final = STATED_BY_EVERY_NODE | {PODS}
 _ANYWHERE: Final = Pod()
@@ -242,9 +243,8 @@ def _reason(group: Group, rooms: Sequence[NodeRoom], why: Counter[str]) -> str:
         if not why:
             return "there are no nodes with GPUs"
         reason, number = why.most_common(1)[0]
-        return (
-            f"{reason} ({_nodes(number)}{f'; {len(why) - 1} more reasons on others' if len(why) > 1 else ''})"
-        )
+        more = f"; {number_of(len(why) - 1, 'more reason')} on others" if len(why) > 1 else ""
+        return f"{reason} ({number_of(number, 'node')}{more})"
     for resource, amount in group.others.items():
         if not any(room.fits({resource: amount}, 1) for room in rooms):
             most = max((room.free.get(resource, 0) for room in rooms), default=0)
@@ -258,7 +258,3 @@ def _reason(group: Group, rooms: Sequence[NodeRoom], why: Counter[str]) -> str:
 def _written(resource: str, amount: Number) -> str:
     form = Format.DECIMAL_SI if resource in ("cpu", PODS) or is_extended(resource) else Format.BINARY_SI
     return str(Quantity(Fraction(amount), form))
-
-
-def _nodes(number: int) -> str:
-    return f"{number} node" if number == 1 else f"{number} nodes"

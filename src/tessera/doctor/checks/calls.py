@@ -80,7 +80,8 @@ def selection(seen: Evidence) -> Iterator[Finding]:
         yield not_applicable("no webhook is configured")
     for webhook in seen.webhooks:
         yield from _rules(webhook, seen)
-        yield from _conditions(webhook, seen)
+        if not _is_for_workloads(webhook, seen):
+            yield from _conditions(webhook, seen)
         if webhook.side_effects == "None":
             yield warning(
                 f"{webhook.name}: sideEffects is None, but it writes Events; NoneOnDryRun is what holds",
@@ -108,30 +109,34 @@ def selection(seen: Evidence) -> Iterator[Finding]:
 
 def policy(seen: Evidence) -> Iterator[Finding]:
     """An outage does no more harm than was meant."""
-    names = seen.names
     if not seen.webhooks:
         yield not_applicable("no webhook is configured")
-    for webhook in seen.webhooks:
-        fails = webhook.failure_policy == "Fail"
-        excluded = _excluded(webhook.namespace_selector)
-        if fails and names.namespace not in excluded and not webhook.match_conditions:
-            yield problem(
-                "failurePolicy is Fail, and the webhook's own namespace is not left out: once all replicas are "
-                "down, none can be created again",
-                f"kubectl label namespace {names.namespace} {EXEMPT_LABEL[0]}={EXEMPT_LABEL[1]}",
-            )
-        if fails and seen.deployment is not None and seen.deployment.spec.replicas < 2:
-            yield warning(
-                "failurePolicy is Fail with a single replica: while it restarts, no GPU pod can be created",
-                f"kubectl scale -n {names.namespace} deployment/{names.webhook} --replicas=3",
-            )
-        if webhook.timeout_seconds > _LONGEST_TIMEOUT:
-            yield warning(
-                f"timeoutSeconds is {webhook.timeout_seconds}: so long every GPU pod waits while the webhook does not answer; "
-                "answers take milliseconds, 5 is plenty"
-            )
-        if not fails:
-            yield note("failurePolicy is Ignore: while the webhook is down, GPU pods are created as they are")
+    # what holds for the webhook of pods and for that of workloads is told once
+    yield from dict.fromkeys(finding for webhook in seen.webhooks for finding in _outage(webhook, seen))
+
+
+def _outage(webhook: wire.Webhook, seen: Evidence) -> Iterator[Finding]:
+    names = seen.names
+    fails = webhook.failure_policy == "Fail"
+    excluded = _excluded(webhook.namespace_selector)
+    if fails and names.namespace not in excluded and not webhook.match_conditions:
+        yield problem(
+            "failurePolicy is Fail, and the webhook's own namespace is not left out: once all replicas are "
+            "down, none can be created again",
+            f"kubectl label namespace {names.namespace} {EXEMPT_LABEL[0]}={EXEMPT_LABEL[1]}",
+        )
+    if fails and seen.deployment is not None and seen.deployment.spec.replicas < 2:
+        yield warning(
+            "failurePolicy is Fail with a single replica: while it restarts, no GPU pod can be created",
+            f"kubectl scale -n {names.namespace} deployment/{names.webhook} --replicas=3",
+        )
+    if webhook.timeout_seconds > _LONGEST_TIMEOUT:
+        yield warning(
+            f"timeoutSeconds is {webhook.timeout_seconds}: so long every GPU pod waits while the webhook does not answer; "
+            "answers take milliseconds, 5 is plenty"
+        )
+    if not fails:
+        yield note("failurePolicy is Ignore: while the webhook is down, GPU pods are created as they are")
 
 
 def configuration(seen: Evidence) -> Iterator[Finding]:
@@ -171,12 +176,7 @@ def configuration(seen: Evidence) -> Iterator[Finding]:
 
 def _rules(webhook: wire.Webhook, seen: Evidence) -> Iterator[Finding]:
     mended = seen.names.upgrade
-    creates = [
-        rule
-        for rule in webhook.rules or ()
-        if {"CREATE", "*"} & {*(rule.operations or ())} and {"pods", "*", "*/*"} & {*(rule.resources or ())}
-    ]
-    if not creates:
+    if not _is_called_for_pods(webhook) and not _is_for_workloads(webhook, seen):
         yield problem(f"{webhook.name}: no rule for the creation of pods: it is never called", mended)
     label, value = EXEMPT_LABEL
     expressions = (webhook.namespace_selector or wire.LabelSelector()).match_expressions or ()
@@ -195,6 +195,19 @@ def _rules(webhook: wire.Webhook, seen: Evidence) -> Iterator[Finding]:
         webhook.object_selector.match_labels or webhook.object_selector.match_expressions
     ):
         yield note(f"{webhook.name}: an objectSelector leaves some pods out")
+
+
+def _is_called_for_pods(webhook: wire.Webhook) -> bool:
+    return any(
+        {"CREATE", "*"} & {*(rule.operations or ())} and {"pods", "*", "*/*"} & {*(rule.resources or ())}
+        for rule in webhook.rules or ()
+    )
+
+
+def _is_for_workloads(webhook: wire.Webhook, seen: Evidence) -> bool:
+    """Whether a webhook is the one for pod templates of workloads, beside the one for pods."""
+    called = map(_is_called_for_pods, seen.webhooks)
+    return bool(webhook.rules) and not _is_called_for_pods(webhook) and any(called)
 
 
 def _conditions(webhook: wire.Webhook, seen: Evidence) -> Iterator[Finding]:

@@ -6,20 +6,24 @@ from enum import StrEnum
 from typing import Final
 
 from tessera.core.admission import explanation, fallback
-from tessera.core.admission.decision import Reject, Rewrite, decide, why_exempt
+from tessera.core.admission.decision import Mode, Reject, Rewrite, decide, why_exempt
+from tessera.core.admission.observe import mode_in, said_by
+from tessera.core.admission.wishes import DECIDED_ANNOTATION
 from tessera.core.devices.capacity import PODS
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Pod, requested
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.kubernetes.resources import is_any_gpu, of_short
+from tessera.core.kubernetes.resources import of_short
 from tessera.core.planning.program import Solver
 from tessera.core.text import first_of
+from tessera.inventory.why.devices import obstacle, standing_for
 from tessera.inventory.why.evidence import Evidence, SeenPod
 from tessera.inventory.why.nodes import Lack, NodeGroup, counted, gpus_of, groups_of, lacks_of
 from tessera.inventory.why.remedies import (
     Holder,
     Remedy,
     by_end,
+    by_enforcing,
     by_layout,
     by_mending,
     by_policy,
@@ -49,6 +53,7 @@ class Cause(StrEnum):
     NOT_CREATED = "not-created"
     GATED = "gated"
     POLICY = "policy"
+    OBSERVED = "observed"
     UNSEEN = "unseen"
 
 
@@ -185,6 +190,11 @@ def _waits(seen: Evidence, one: SeenPod, title: str, admission: tuple[str, ...],
     asks = {**requested(one.pod), PODS: _ONE}
     wanted = counted(gpus_of(asks)) or "what it asks for"
     words = tuple(_words(one))
+    if (blocked := obstacle(seen.devices)) is not None:
+        mend = Remedy("mend", blocked.mended, (blocked.command,))
+        return Diagnosis(
+            seen.title, blocked.cause, f"{title} waits: {blocked.answer}", admission, words, remedies=(mend,)
+        )
     if "nodes" in seen.unseen:
         told = one.state.status.condition("PodScheduled").message
         said = f"the scheduler says: {told}" if told else "the nodes could not be looked at"
@@ -195,8 +205,10 @@ def _waits(seen: Evidence, one: SeenPod, title: str, admission: tuple[str, ...],
     taken = tuple(name for group in groups if group.lack is Lack.TAKEN for name in group.nodes)
     remedies: list[Remedy] = [*by_mending(first)]
     original = _original(one.pod, one.use.record)
+    observes = _observes(seen, one.pod)
     if lack in (Lack.MISSING, Lack.TOO_FEW, Lack.CLOSED, Lack.LAYOUT_FAILED):
-        remedies += by_policy(original, seen.offers, seen.policy)
+        policies = by_enforcing if observes else by_policy
+        remedies += policies(original, seen.offers, seen.policy)
     if lack not in (Lack.NOTHING, Lack.OTHER, Lack.AWAY, Lack.ILL):
         remedies += by_layout(seen, one.use, one.pod, solve)
     if taken:
@@ -204,8 +216,14 @@ def _waits(seen: Evidence, one: SeenPod, title: str, admission: tuple[str, ...],
     never = _never(seen, one.pod)
     cause: str = lack
     answer = _sentence(first, wanted, one)
-    if never and lack in (Lack.MISSING, Lack.TOO_FEW):
-        cause, answer = Cause.POLICY, f"{answer}, and {never} lets it take nothing else"
+    if lack in (Lack.MISSING, Lack.TOO_FEW):
+        by_dra = [text for name in gpus_of(asks) if (text := standing_for(seen.devices, name))]
+        if by_dra:
+            answer = f"{answer}; {by_dra[0]}"
+        elif never:
+            cause, answer = Cause.POLICY, f"{answer}, and {never} lets it take nothing else"
+        elif observes and remedies and remedies[0].kind == "policy":
+            cause, answer = Cause.OBSERVED, f"{answer}, and the webhook only observes here ({observes})"
     return Diagnosis(
         seen.title,
         cause,
@@ -274,28 +292,34 @@ def _admission(seen: Evidence, pod: Pod, record: str = "") -> Iterator[str]:
     if not explanation.asked(original):
         return
     yield from (f"rule: {rule}" for rule in explanation.rules(original, seen.offers, seen.policy))
-    yield from _quotas(seen)
+    observes = _observes(seen, pod)
+    if observes:
+        yield f"the webhook only observes here ({observes}): it tells what it would do, and changes nothing"
+    now = "enforced, it" if observes else "created now it"
     decision = decide(original, seen.offers, seen.policy)
     match decision:
         case Reject():
-            yield f"created now it would be rejected: {decision.message}"
+            yield f"{now} would be rejected: {decision.message}"
         case Rewrite():
-            yield f"created now it would be changed: {decision.reason}"
+            yield f"{now} would be changed: {decision.reason}"
         case _:
-            yield f"created now it would stay as it is: {decision.reason}"
+            yield f"{now} would stay as it is: {decision.reason}"
 
 
-def _quotas(seen: Evidence) -> Iterator[str]:
-    """The namespace's quotas that name GPUs, as their controller counts."""
-    for one in seen.quotas:
-        used = one.status.used or {}
-        for name, hard in (one.status.hard or {}).items():
-            if is_any_gpu(name.removeprefix("requests.")):
-                yield f"quota {one.metadata.name}: {name}: {used.get(name, 0)} of {hard} used"
+def _observes(seen: Evidence, pod: Pod) -> str:
+    """Who has the webhook observe where a pod is; empty where it acts."""
+    if mode_in(pod.namespace, seen.offers, seen.policy) is not Mode.OBSERVE:
+        return ""
+    return said_by(pod.namespace, seen.offers)
 
 
 def _original(pod: Pod, record: str) -> Pod:
-    """The pod as it was before fallback, where the record tells that without doubt."""
+    """The pod as it was before fallback, where the record tells that without doubt.
+
+    One that was made from a template that was decided about came as it is.
+    """
+    if DECIDED_ANNOTATION in pod.annotations:
+        return pod
     back: dict[str, str] = {}
     for entry in record.split(","):
         old, arrow, new = entry.partition("->")
@@ -316,6 +340,8 @@ def _asked_first(record: str) -> str:
 
 
 def _never(seen: Evidence, pod: Pod) -> str:
+    if DECIDED_ANNOTATION in pod.annotations:
+        return "what was decided when its workload was created"
     rules = explanation.rules(pod, seen.offers, seen.policy)
     return next((rule for rule in rules if "fallback-policy never" in rule), "")
 

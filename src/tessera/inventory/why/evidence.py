@@ -9,7 +9,8 @@ from tessera.core.devices.capacity import PodUse
 from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.inventory.inventory import Inventory, InventoryNode
-from tessera.inventory.why.wire import Event, PodState, Quota, Workload, decode_pod_state
+from tessera.inventory.why.devices import SeenDevices
+from tessera.inventory.why.wire import Event, PodState, Workload, decode_pod_state
 from tessera.protocol.kubernetes import objects
 
 
@@ -80,7 +81,7 @@ class Evidence:
     inventory: WhyInventory = field(default_factory=why_inventory)
     offers: Offers = field(default_factory=Offers)
     policy: Policy = field(default_factory=Policy)
-    quotas: tuple[Quota, ...] = ()
+    devices: SeenDevices = field(default_factory=SeenDevices)
     plugins: Mapping[str, bool] | None = None  # node → its device plugin is ready; None: not known
     unseen: Mapping[str, str] = field(default_factory=dict)  # what could not be read → why
 

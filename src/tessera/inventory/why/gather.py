@@ -1,23 +1,24 @@
 """Looking at one pod or workload and the cluster around it: reads only, each thing once. What may not be read is remembered as unseen."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from tessera.core.admission.decision import Policy
 from tessera.core.admission.offers import Offers
+from tessera.core.admission.quota import Quota
 from tessera.core.errors import InvalidInput, TesseraError
+from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.inventory.why.devices import SeenClaim, SeenDevices, claim_of, class_of, offered_of
 from tessera.inventory.why.evidence import Evidence, SeenPod, SeenWorkload, WhyInventory, why_inventory
 from tessera.inventory.why.wire import (
     Event,
     PodState,
-    Quota,
     decode_config_map,
     decode_event,
     decode_pod_state,
-    decode_quota,
     decode_workload,
 )
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
@@ -32,6 +33,7 @@ from tessera.protocol.kubernetes.pod import decode_pod, pod_of
 from tessera.protocol.kubernetes.workloads import template_of
 
 _APPS: Final = "apps/v1"
+_DRA: Final = "resource.k8s.io/v1"
 _POD: Final = "pod"
 # kind → where it is read, and all names that kubectl knows for it
 _KINDS: Final[Mapping[str, tuple[str, str, tuple[str, ...]]]] = {
@@ -51,6 +53,7 @@ _OBJECT: Final = {"deployment": "Deployment", "replicaset": "ReplicaSet", "state
                   "daemonset": "DaemonSet", "replicationcontroller": "ReplicationController", "job": "Job"}  # fmt: skip
 _PLUGINS: Final = "app.kubernetes.io/component=device-plugin"  # the chart's label
 _MOST_EVENTS: Final = 500
+_T = TypeVar("_T")
 
 _whole: Final = objects.decoder(dict[str, Any])
 
@@ -117,6 +120,9 @@ class Gatherer:
         with self._looking(f"namespace {self._namespace}"):
             own = await self._client.get(path_of("v1", "namespaces", name=self._namespace))
             offers.put_namespace(objects.namespace_of(objects.decode_namespace(own)))
+        for quota in await self._quotas():
+            # the use of a pod that is there does not count against what it would get instead
+            offers.put_quota(quota if pod is None else quota.without(pod.pod))
         return Evidence(
             now=self._clock.wall(),
             pod=pod,
@@ -124,7 +130,7 @@ class Gatherer:
             inventory=inventory,
             offers=offers,
             policy=await self._read_policy(),
-            quotas=await self._quotas(),
+            devices=await self._devices(pod),
             plugins=await self._plugins(),
             unseen=dict(self._unseen),
         )
@@ -211,8 +217,52 @@ class Gatherer:
         found: list[Quota] = []
         with self._looking("resourcequotas"):
             path = path_of("v1", "resourcequotas", namespace=self._namespace)
-            found = await list_all(self._client, path, {}, decode_quota)
-        return tuple(found)
+            found = await list_all(
+                self._client,
+                path,
+                {},
+                lambda raw: objects.quota_of(objects.decode_quota(raw), self._namespace),
+            )
+        return tuple(one for one in found if one.hard)
+
+    async def _devices(self, pod: SeenPod | None) -> SeenDevices:
+        """What DRA has for a pod that waits and could have devices by it."""
+        if pod is None or pod.pod.node_name:
+            return SeenDevices()
+        claims = pod.state.claims
+        if not claims and not any(map(is_any_gpu, pod.use.amounts)):
+            return SeenDevices()
+        classes = await self._listed("deviceclasses", class_of, told=bool(claims))
+        offered = await self._listed("resourceslices", offered_of, told=bool(claims))
+        return SeenDevices(
+            tuple([one for own, name in claims.items() if (one := await self._claim(own, name))]),
+            None if classes is None else {one.name: one for one in classes},
+            None if offered is None else tuple(device for some in offered for device in some),
+        )
+
+    async def _claim(self, own: str, name: str | None) -> SeenClaim | None:
+        """A claim; None where it may not be read."""
+        if name is None:
+            return SeenClaim(own, there=False)
+        found: SeenClaim | None = None
+        with self._looking("resourceclaims"):
+            try:
+                path = path_of(_DRA, "resourceclaims", namespace=self._namespace, name=name)
+                found = claim_of(name, await self._client.get(path))
+            except ApiError as error:
+                if not error.is_not_found:
+                    raise
+                found = SeenClaim(name, there=False)
+        return found
+
+    async def _listed(self, plural: str, decode: Callable[[bytes], _T], *, told: bool) -> list[_T] | None:
+        """Everything of a kind of DRA; None where it may not be read, and where the API server does not have it."""
+        found: list[_T] | None = None
+        with self._looking(plural):
+            found = await list_all(self._client, path_of(_DRA, plural), {}, decode)
+        if not told:  # the pod does not name it: without DRA all else still stands
+            self._unseen.pop(plural, None)
+        return found
 
     async def _plugins(self) -> dict[str, bool] | None:
         """The device plugin's pods, by node; None where there are none to be seen: it may run without pods."""

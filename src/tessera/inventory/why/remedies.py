@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tessera.core.admission.decision import Decision, Policy, Rewrite, decide
+from tessera.core.admission.decision import Decision, Mode, Policy, Rewrite, decide
+from tessera.core.admission.observe import MODE_LABEL
 from tessera.core.admission.offers import Offers
 from tessera.core.admission.wishes import MIN_MEMORY_ANNOTATION, POLICY_ANNOTATION
 from tessera.core.devices.capacity import PodUse
@@ -51,9 +52,29 @@ def by_policy(pod: Pod, offers: Offers, policy: Policy) -> Iterator[Remedy]:
     for text, other_pod, other_space, other_policy, commands in _variants(pod, namespace, policy):
         tried = _decided(other_pod, offers, other_space, other_policy)
         if isinstance(tried, Rewrite) and tried.replaced:
-            gets = ", ".join(f"{new} in place of {old}" for old, new in tried.replaced)
-            yield Remedy("policy", f"{text}: it gets {gets} when it is created anew", commands)
+            yield Remedy("policy", f"{text}: {_gets(tried)}", commands)
             return
+    # last, since it is another team's to give
+    free = decide(pod, offers, replace(policy, fallback=replace(policy.fallback, respects_quota=False)))
+    if isinstance(free, Rewrite) and free.replaced:
+        names = ", ".join(one.name for one in offers.quotas.get(pod.namespace, ()))
+        wanted = ", ".join(new for _, new in free.replaced)
+        text = f"a quota of namespace {pod.namespace} ({names}) leaves room for {wanted}: {_gets(free)}"
+        yield Remedy("quota", text, (f"kubectl describe resourcequota -n {pod.namespace}",))
+
+
+def by_enforcing(pod: Pod, offers: Offers, policy: Policy) -> Iterator[Remedy]:
+    """What the webhook would do if it did more than observe."""
+    tried = decide(pod, offers, policy)
+    if isinstance(tried, Rewrite) and tried.replaced:
+        command = f"kubectl label --overwrite namespace {pod.namespace} {MODE_LABEL}={Mode.ENFORCE.value}"
+        text = f"the webhook acts in namespace {pod.namespace}: {_gets(tried)}"
+        yield Remedy("policy", text, (command,))
+
+
+def _gets(tried: Rewrite) -> str:
+    gets = ", ".join(f"{new} in place of {old}" for old, new in tried.replaced)
+    return f"it gets {gets} when it is created anew"
 
 
 def _decided(pod: Pod, offers: Offers, namespace: Namespace | None, policy: Policy) -> Decision:

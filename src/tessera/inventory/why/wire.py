@@ -1,11 +1,11 @@
-"""The few fields of pods, workloads, events and quotas that a diagnosis looks at, as they are on the wire."""
+"""The few fields of pods, workloads and events that a diagnosis looks at, as they are on the wire."""
 
 from datetime import datetime
 from typing import Final
 
 import msgspec
 
-from tessera.protocol.kubernetes.objects import AmountsIn, decoder
+from tessera.protocol.kubernetes.objects import decoder
 
 
 class In(msgspec.Struct, rename="camel"):
@@ -72,11 +72,19 @@ class Gate(In):
     name: str = ""
 
 
+class PodClaim(In):
+    """A resource claim of a pod: named, or made for it from a template."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
 class PodSpec(In):
     """What a pod's own spec says about when it may go where."""
 
     node_name: str = ""
     scheduling_gates: list[Gate] | None = None
+    resource_claims: list[PodClaim] | None = None
 
 
 class PodStatus(In):
@@ -87,6 +95,7 @@ class PodStatus(In):
     message: str | None = None
     start_time: str | None = None
     conditions: list[Condition] | None = None
+    resource_claim_statuses: list[PodClaim] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
 
@@ -110,6 +119,14 @@ class PodState(In):
     metadata: Meta = msgspec.field(default_factory=Meta)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+    @property
+    def claims(self) -> dict[str, str | None]:
+        """The claims that it has, by the names that it gives them; None for one that was not made yet."""
+        made = {one.name: one.resource_claim_name for one in self.status.resource_claim_statuses or ()}
+        return {
+            one.name: one.resource_claim_name or made.get(one.name) for one in self.spec.resource_claims or ()
+        }
 
 
 class WorkloadSpec(In):
@@ -187,20 +204,6 @@ class ConfigMap(In):
     data: dict[str, str] | None = None
 
 
-class QuotaStatus(In):
-    """What a quota allows, and what of it is used, as its controller counts."""
-
-    hard: AmountsIn = None
-    used: AmountsIn = None
-
-
-class Quota(In):
-    """A ResourceQuota."""
-
-    metadata: Meta = msgspec.field(default_factory=Meta)
-    status: QuotaStatus = msgspec.field(default_factory=QuotaStatus)
-
-
 def seconds(text: str | None) -> float:
     """A time as the API server writes it, as Unix time; 0 where it says none."""
     try:
@@ -212,5 +215,4 @@ def seconds(text: str | None) -> float:
 decode_pod_state: Final = decoder(PodState)
 decode_workload: Final = decoder(Workload)
 decode_event: Final = decoder(Event)
-decode_quota: Final = decoder(Quota)
 decode_config_map: Final = decoder(ConfigMap)

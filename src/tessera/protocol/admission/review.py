@@ -29,6 +29,8 @@ _SMALL: Final = 16 * 1024
 # makes larger; the rest is names, resources, selectors and tolerations.
 _MOST_ANNOTATIONS: Final = 512 * 1024
 _MOST_SPEC: Final = 256 * 1024
+# Bytes of a workload: a JobSet with ten templates has some 60 KiB.
+_MOST_WORKLOAD: Final = 256 * 1024
 # Objects in one review: each may become one here, of some 100 bytes. With managed fields a real one has 2,000.
 _MOST_OBJECTS: Final = 100_000
 
@@ -79,6 +81,7 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(_ReviewIn).decode
 _decode_raw: Final = msgspec.json.Decoder(_RawReviewIn).decode
 _decode_any: Final = decoder(object)
+_decode_object: Final = decoder(dict[str, Any])
 _UNREAD: Final = PodIn()
 _NO_META: Final = PodMetaIn()
 _NO_SPEC: Final = PodSpecIn()
@@ -101,6 +104,7 @@ _MOST_OWNERS: Final = 64 * 1024  # bytes: some hundred owners; a pod has one
 class Request(msgspec.Struct, frozen=True, gc=False):
     """A review's request; `pod` is None when there is no new pod to decide about.
 
+    `workload` is a new object of another kind, unread: its pod templates may be decided about.
     What comes from it raises `BeyondLimits` where that would be too much: of a pod with too many objects (`_UNREAD`)
     nothing was read at all.
     """
@@ -110,6 +114,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     pod: PodIn | None
     size: int = 0  # bytes of the whole review
     dry_run: bool = False
+    workload: msgspec.Raw | None = None
 
     @property
     def name(self) -> str:
@@ -160,6 +165,12 @@ class Request(msgspec.Struct, frozen=True, gc=False):
             at_most(colons - 2 * len(every), MOST_AMOUNTS, "requests and limits")
         return pod_of(pod, self.namespace)
 
+    def read_workload(self) -> dict[str, Any]:
+        """The workload as a document; `InvalidInput` for what is none."""
+        raw = b"" if self.workload is None else self.workload
+        at_most(memoryview(raw).nbytes, _MOST_WORKLOAD, "bytes", "the workload")
+        return _decode_object(raw)
+
     def _check_size(self, metadata: PodMetaIn, spec: PodSpecIn) -> None:
         """Refuse what would be too much to read."""
         if self.pod is _UNREAD:
@@ -183,13 +194,11 @@ def decode(body: bytes) -> Request:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidReview(f"not JSON: {error}") from error
     request = _checked(review.apiVersion, review.kind, review.request)
-    kind = request.kind
-    new_pod = (
-        request.operation == "CREATE"
-        and not request.subResource
-        and (kind is None or (kind.kind == "Pod" and not kind.group))
-    )
-    pod = (_UNREAD if unread else request.object) if new_pod else None
+    if not _is_new(request):
+        return Request(request.uid, request.namespace or "", None)
+    if not _is_pod(request.kind):
+        return _workload_of(request if unread else _decode_raw(body).request, size)
+    pod = _UNREAD if unread else request.object
     metadata = (pod.metadata if pod else None) or _NO_META
     namespace = request.namespace or metadata.namespace or ""
     return Request(request.uid, namespace, pod, size, bool(request.dryRun))
@@ -272,11 +281,24 @@ def _not_a_pod(body: bytes, error: msgspec.ValidationError) -> Request:
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):  # no review either
         raise InvalidReview(complaint(error)) from error
     request = _checked(review.apiVersion, review.kind, review.request)
-    if request.operation == "CREATE" and (
-        request.kind is None or (request.kind.kind == "Pod" and not request.kind.group)
-    ):
+    if not _is_new(request):
+        return Request(request.uid, "", None)
+    if _is_pod(request.kind):
         raise InvalidReview(complaint(error)) from error
-    return Request(request.uid, "", None)
+    return _workload_of(request, len(body))
+
+
+def _is_new(request: Any) -> bool:
+    return request.operation == "CREATE" and not request.subResource
+
+
+def _is_pod(kind: _KindIn | None) -> bool:
+    return kind is None or (kind.kind == "Pod" and not kind.group)
+
+
+def _workload_of(request: Any, size: int) -> Request:
+    workload = request.object if present(request.object) else None
+    return Request(request.uid, request.namespace or "", None, size, bool(request.dryRun), workload)
 
 
 def _check_containers(spec: PodSpecIn) -> None:

@@ -1,0 +1,156 @@
+"""Kueue counts a Job by its template. With templates decided about at creation, what it counts is what runs."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from e2e import kueue
+from e2e.cluster import ClusterWithNode, pods_path
+from e2e.cluster.api import Object
+from e2e.test_device_plugin import EXAMPLES, MIG, annotate, plugin, pod, runai, wait_allocatable
+from e2e.webhook import CONFIGURATION, Webhook, configuration, registered
+from tessera.protocol import yaml
+
+ONE, TWO = MIG + "1g.10gb", MIG + "2g.20gb"
+SMALL = runai("[1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb]")
+LARGE = runai("[2g.20gb, 2g.20gb, 2g.20gb]")
+QUEUE = f"""\
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {{name: any}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {{name: slices}}
+spec:
+  namespaceSelector: {{}}
+  resourceGroups:
+    - coveredResources: [{ONE}]
+      flavors: [{{name: any, resources: [{{name: {ONE}, nominalQuota: 1}}]}}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {{name: team}}
+spec: {{clusterQueue: slices}}
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    cluster_with_node: ClusterWithNode, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ClusterWithNode]:
+    """A node of 1g slices, Kueue, and the webhook registered for pods and for Jobs."""
+    annotate(cluster_with_node, SMALL)
+    try:
+        with (
+            plugin(cluster_with_node, tmp_path_factory.mktemp("plugin"), EXAMPLES / "simulated-h200.yaml"),
+            kueue.kueue(cluster_with_node, tmp_path_factory.mktemp("kueue")),
+            Webhook(cluster_with_node, tmp_path_factory.mktemp("webhook")) as webhook,
+            registered(cluster_with_node, webhook, failurePolicy="Fail"),
+        ):
+            _register_jobs(cluster_with_node, webhook)
+            wait_allocatable(cluster_with_node, {ONE: "28", TWO: "0"})
+            yield cluster_with_node
+    finally:
+        annotate(cluster_with_node, None)
+    wait_allocatable(cluster_with_node, {ONE: "0"})
+
+
+def _register_jobs(cluster: ClusterWithNode, webhook: Webhook) -> None:
+    """Add the second webhook, as the chart does for `webhook.workloads`."""
+    pods = configuration(webhook.client)["webhooks"][0]
+    jobs = {
+        **{key: value for key, value in pods.items() if key != "matchConditions"},
+        "name": f"workloads.{pods['name']}",
+        "rules": [
+            {"operations": ["CREATE"], "apiGroups": ["batch"], "apiVersions": ["*"], "resources": ["jobs"]}
+        ],
+    }
+    patch = json.dumps([{"op": "add", "path": "/webhooks/-", "value": jobs}])
+    cluster.kubectl("patch", "mutatingwebhookconfiguration", CONFIGURATION, "--type=json", f"--patch={patch}")
+
+
+class Team:
+    """Jobs in a queue."""
+
+    def __init__(self, cluster: ClusterWithNode, namespace: str) -> None:
+        self._cluster, self._namespace = cluster, namespace
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        return self._cluster.kubectl(*arguments, "-n", self._namespace, stdin=stdin)
+
+    def job(self, name: str) -> str:
+        """A Job that asks for 2g."""
+        return json.dumps(
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": {"name": name, "labels": {"kueue.x-k8s.io/queue-name": "team"}},
+                "spec": {"template": {"spec": json.loads(pod("", TWO, 1))["spec"]}},
+            }
+        )
+
+    def decided(self) -> bool:
+        """Whether both webhooks are called for Jobs, in the right order."""
+        shown = self._cluster.try_kubectl(
+            "create", "-n", self._namespace, "--dry-run=server", "-o", "json", "-f", "-", stdin=self.job("dry")
+        )  # fmt: skip
+        return shown.returncode == 0 and ONE in shown.stdout and '"suspend": true' in shown.stdout
+
+    def charged(self, name: str) -> list[Object] | None:
+        """What Kueue counts for an admitted Job; None while it waits."""
+        for one in self._cluster.api.get(f"{kueue.GROUP}/namespaces/{self._namespace}/workloads")["items"]:
+            admission = one.get("status", {}).get("admission")
+            if admission and one["metadata"]["ownerReferences"][0]["name"] == name:
+                return [each["resourceUsage"] for each in admission["podSetAssignments"]]
+        return None
+
+    def pod_of(self, name: str) -> Object | None:
+        """The only pod of a Job."""
+        found = self._cluster.api.get(pods_path(self._namespace), labelSelector=f"job-name={name}")["items"]
+        return found[0] if found else None
+
+    def runs(self, name: str) -> Object | None:
+        """The pod of a Job, once it runs."""
+        found = self.pod_of(name)
+        return found if found is not None and found["status"]["phase"] == "Running" else None
+
+
+def test_what_kueue_charges_is_what_runs(cluster: ClusterWithNode, node_namespace: str) -> None:
+    """A queue for one 1g, Jobs that ask for 2g: charged 1g, running on 1g; also after the nodes have been cut anew."""
+    team = Team(cluster, node_namespace)
+    for one in yaml.load_all(QUEUE.encode(), "queue"):
+        team.kubectl("create", "-f", "-", stdin=json.dumps(one))
+    cluster.wait(team.decided, what="both webhooks called for Jobs")
+    for name in ("first", "second"):
+        team.kubectl("create", "-f", "-", stdin=team.job(name))
+    found = cluster.wait(lambda: team.runs("first"), what="the first Job's pod running")
+    assert found["spec"]["containers"][0]["resources"]["limits"] == {ONE: "1"}
+    annotations = found["metadata"]["annotations"]
+    assert annotations["gpu-webhook.k8s.io/fallback"] == "2g.20gb->1g.10gb"
+    assert annotations["gpu-webhook.k8s.io/decided"] == "template"
+    assert team.charged("first") == [{ONE: "1"}]
+    queue = cluster.wait(
+        lambda: (
+            one if (one := cluster.api.get(f"{kueue.GROUP}/clusterqueues/slices"))["status"]["pendingWorkloads"] else None
+        ),
+        what="the second Job waiting in the queue",
+    )  # fmt: skip
+    assert [(one["name"], one["total"]) for one in queue["status"]["flavorsUsage"][0]["resources"]] == [
+        (ONE, "1")
+    ]
+    assert team.pod_of("second") is None
+
+    team.kubectl("patch", "clusterqueue", "slices", "--type=merge", '--patch={"spec":{"stopPolicy":"Hold"}}')
+    team.kubectl("delete", "job", "first")
+    cluster.wait(lambda: team.pod_of("first") is None, what="the first Job's pod gone")
+    annotate(cluster, LARGE)
+    wait_allocatable(cluster, {ONE: "0", TWO: "12"})
+    team.kubectl("patch", "clusterqueue", "slices", "--type=merge", '--patch={"spec":{"stopPolicy":"None"}}')
+    cluster.wait(lambda: team.pod_of("second"), what="the second Job's pod")
+    assert team.charged("second") == [{ONE: "1"}]
+    annotate(cluster, SMALL)
+    found = cluster.wait(lambda: team.runs("second"), what="the second Job's pod running", timeout=90)
+    assert found["spec"]["containers"][0]["resources"]["limits"] == {ONE: "1"}
+    team.kubectl("delete", "job", "second")

@@ -1,0 +1,98 @@
+"""A decision about a pod, or about each pod template of an object, with the patch that carries it out.
+
+A template is put into an AdmissionReview and takes the very same path as the API server's pods.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from tessera.core.admission.decision import Decision, Mode, Policy, Rewrite, decide
+from tessera.core.admission.observe import Observed, Ruling, mode_in, observed
+from tessera.core.admission.offers import Offers
+from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.pod import Pod
+from tessera.core.values import value
+from tessera.protocol.admission import patch, review
+from tessera.protocol.admission.patch import Operation
+from tessera.protocol.admission.review import Request
+from tessera.protocol.kubernetes.workloads import Place, templates_of, title_of
+
+Decide = Callable[[Pod, Offers, Policy], Decision]
+
+
+@value
+class Judgement:
+    """A decision and what carries it out."""
+
+    pod: Pod
+    decision: Ruling
+    operations: tuple[Operation, ...] = ()
+    withheld: tuple[Operation, ...] = ()  # what observe mode does not do
+
+    @property
+    def would(self) -> Decision:
+        """What is decided, carried out or not."""
+        return self.decision.would if isinstance(self.decision, Observed) else self.decision
+
+
+def judge(request: Request, offers: Offers, policy: Policy, decide: Decide = decide) -> Judgement:
+    """Decide about a request's pod, and prove that the patch applies to it."""
+    pod = request.read()
+    decision = decide(pod, offers, policy)
+    operations: tuple[Operation, ...] = ()
+    if isinstance(decision, Rewrite):
+        document = review.patchable_of(request)
+        operations = tuple(patch.build(decision.edits, document))
+        patch.carry_out(document, operations)
+    if mode_in(pod.namespace, offers, policy) is Mode.OBSERVE:
+        return Judgement(pod, observed(decision), withheld=operations)
+    return Judgement(pod, decision, operations)
+
+
+def judge_templates(
+    one: dict[str, Any], offers: Offers, policy: Policy, namespace: str, decide: Decide = decide
+) -> dict[Place, Judgement]:
+    """A judgement on each pod template of an object, by its place; none on an object that makes no pods."""
+    templates = templates_of(one)
+    if not templates:
+        return {}
+    metadata = one.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise InvalidInput(f"{one.get('kind')}: metadata: expected an object")
+    space = metadata.get("namespace") or namespace
+    return {
+        place: _below(place, _judged(one, pod, space, offers, policy, decide)) for place, pod in templates
+    }
+
+
+def _judged(
+    one: dict[str, Any], pod: dict[str, Any], namespace: str, offers: Offers, policy: Policy, decide: Decide
+) -> Judgement:
+    request = {
+        "uid": "template",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "namespace": namespace,
+        "operation": "CREATE",
+        "object": pod,
+    }
+    body = msgspec.json.encode({"apiVersion": review.API_VERSION, "kind": review.KIND, "request": request})
+    try:
+        return judge(review.decode(body), offers, policy, decide)
+    except InvalidInput as error:
+        raise InvalidInput(f"{title_of(one)}: {str(error).removeprefix('request.object.')}") from error
+
+
+def _below(place: Place, judged: Judgement) -> Judgement:
+    """A judgement on a pod, with operations on the object that the pod is a template of."""
+    root = "".join(f"/{patch.escape(str(step))}" for step in place)
+
+    def moved(operations: Iterable[Operation]) -> tuple[Operation, ...]:
+        copies = tuple(operation.copy() for operation in operations)
+        for operation in copies:
+            operation["path"] = root + operation["path"]
+        return copies
+
+    return replace(judged, operations=moved(judged.operations), withheld=moved(judged.withheld))

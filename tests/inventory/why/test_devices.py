@@ -1,0 +1,162 @@
+"""Pods that wait for devices by DRA: what is missing is named, and nothing is guessed."""
+
+from typing import Any
+
+import pytest
+
+from tessera.simulation.control_plane import kinds
+from tests.build import MIG
+from tests.inventory.why.clusters import CLAIMS, CLASSES, node, pod, why
+
+DRIVER = "gpu.tessera.dev"
+TWO = "mig-2g.20gb.gpu.tessera.dev"
+
+
+def device_class(
+    name: str = TWO, *expressions: str, stands_for: str = "", profile: str = "2g.20gb"
+) -> dict[str, Any]:
+    own = (f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].profile == '{profile}'",)
+    selectors = [{"cel": {"expression": one}} for one in expressions or own]
+    return {"metadata": {"name": name}, "spec": {"selectors": selectors, "extendedResourceName": stands_for}}
+
+
+def devices(*profiles: str, driver: str = DRIVER) -> dict[str, Any]:
+    found = [
+        {
+            "name": f"d{number}",
+            "attributes": {
+                "profile": {"string": profile},
+                "resource": {"string": MIG + profile},
+                "card": {"int": 0},
+            },
+        }
+        for number, profile in enumerate(profiles)
+    ]
+    return {"metadata": {"name": "a"}, "spec": {"driver": driver, "nodeName": "a", "devices": found}}
+
+
+def claim(*classes: str, **status: Any) -> dict[str, Any]:
+    wanted = [{"name": f"s{number}", "deviceClassName": one} for number, one in enumerate(classes)]
+    request = {"name": "gpu", **({"exactly": wanted[0]} if len(wanted) == 1 else {"firstAvailable": wanted})}
+    return {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}, "status": status}
+
+
+def claiming(**status: Any) -> dict[str, Any]:
+    spec = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}
+    return pod("p", spec=spec, status=status)
+
+
+WAITS = "node a has room for it, and the scheduler says: 0/1 nodes are available"
+
+
+@pytest.mark.parametrize(
+    ("classes", "slices", "claims", "cause", "answer"),
+    [
+        ([], [], [], "claim-missing", "its resource claim c is not there"),
+        ([], [], [claim("x")], "class-missing", "device class x is not there (claim c, request gpu)"),
+        (
+            [device_class("y")],
+            [devices("2g.20gb")],
+            [claim("y", "x")],
+            "class-missing",
+            "device class x is not there (claim c, request gpu)",
+        ),
+        (
+            [device_class()],
+            [],
+            [claim(TWO)],
+            "no-devices",
+            f"no ResourceSlice has a device that would do, of class {TWO} (claim c, request gpu)",
+        ),
+        (
+            [device_class()],
+            [devices("1g.10gb"), devices("2g.20gb", driver="other")],
+            [claim(TWO)],
+            "no-devices",
+            f"no ResourceSlice has a device that would do, of class {TWO} (claim c, request gpu)",
+        ),
+        ([device_class()], [devices("2g.20gb")], [claim(TWO)], "room", WAITS),
+        ([device_class()], [], [claim(TWO, allocation={})], "room", WAITS),
+        ([device_class("y", "device.driver == 'other' || true")], [devices("1g.10gb")], [claim("y")], "room", WAITS),
+        ([device_class("y", "!(true && device.driver == 'other' && true)")], [devices("1g.10gb")], [claim("y")], "room", WAITS),
+        ([device_class("y", "device.driver.startsWith('o')")], [devices("1g.10gb")], [claim("y")], "room", WAITS),
+    ],
+    ids=["no claim", "no class", "no second class", "no slice", "no such device", "device", "allocated", "or", "not", "more"],
+)  # fmt: skip
+async def test_claims(classes: Any, slices: Any, claims: Any, cause: str, answer: str):
+    """A claim or class that is not there, or whose devices no slice has, comes first; what expressions mean is not guessed."""
+    for number, one in enumerate(slices):
+        one["metadata"]["name"] = f"slice-{number}"
+    objects = {
+        kinds.NODES: [node("a", {})],
+        kinds.PODS: [claiming()],
+        CLASSES: classes,
+        kinds.RESOURCE_SLICES: slices,
+        CLAIMS: claims,
+    }
+    found = await why("p", objects)
+    assert (found.cause, found.answer) == (cause, f"pod team/p waits: {answer}")
+
+
+async def test_what_the_request_itself_says():
+    """The claim's own expression counts as the class's does."""
+    asked = claim("any")
+    asked["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [
+        {"cel": {"expression": f"device.attributes['{DRIVER}'].profile == \"3g.30gb\""}}
+    ]
+    objects = {
+        kinds.NODES: [node("a", {})],
+        kinds.PODS: [claiming()],
+        CLASSES: [device_class("any", f"device.driver == '{DRIVER}'")],
+        kinds.RESOURCE_SLICES: [devices("2g.20gb")],
+        CLAIMS: [asked],
+    }
+    found = await why("p", objects)
+    assert found.cause == "no-devices"
+    assert [one.commands for one in found.remedies] == [("kubectl get resourceslices",)]
+
+
+async def test_claims_from_templates():
+    """The claim that was made for the pod is looked at; one that was not made yet is not there."""
+    spec = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}
+    objects = {kinds.NODES: [node("a", {})], CLAIMS: [claim("x")]}
+    made = pod("p", spec=spec, status={"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "c"}]})
+    assert (await why("p", {**objects, kinds.PODS: [made]})).cause == "class-missing"
+    found = await why("p", {**objects, kinds.PODS: [pod("p", spec=spec)]})
+    assert found.answer == "pod team/p waits: its resource claim gpu is not there"
+
+
+@pytest.mark.parametrize(
+    ("classes", "slices", "more"),
+    [
+        ([], [], ""),
+        ([], [devices("2g.20gb")], f"; ResourceSlices have such devices, but no device class has extendedResourceName: {MIG}2g.20gb"),
+        ([device_class(stands_for=MIG + "2g.20gb")], [], f"; no ResourceSlice has a device of class {TWO}, which stands for it"),
+        (
+            [device_class(stands_for=MIG + "2g.20gb")],
+            [devices("2g.20gb")],
+            f"; device class {TWO} stands for it, of whose devices the scheduler found none for this pod",
+        ),
+    ],
+)  # fmt: skip
+async def test_extended_resources(classes: Any, slices: Any, more: str):
+    """What no device plugin offers may come through a class: which one, or that there is none."""
+    objects = {
+        kinds.NODES: [node("a", {})],
+        kinds.PODS: [pod("p", {"2g.20gb": 1})],
+        CLASSES: classes,
+        kinds.RESOURCE_SLICES: slices,
+    }
+    found = await why("p", objects)
+    assert found.answer == f"pod team/p waits: no node offers 1 × 2g.20gb{more}"
+
+
+async def test_what_may_not_be_read():
+    """Without the rights for DRA, a pod with claims is told what could not be read; one without loses nothing."""
+    rights = frozenset({"deviceclasses", "resourceslices", "resourceclaims"})
+    objects = {kinds.NODES: [node("a", {})], CLAIMS: [claim("x")]}
+    found = await why("p", {**objects, kinds.PODS: [claiming()]}, forbidden=rights)
+    assert found.answer == f"pod team/p waits: {WAITS}"
+    assert found.unseen == {name: f"{name} is forbidden" for name in rights}
+    found = await why("p", {**objects, kinds.PODS: [pod("p", {"2g.20gb": 1})]}, forbidden=rights)
+    assert (found.answer, found.unseen) == ("pod team/p waits: no node offers 1 × 2g.20gb", {})
