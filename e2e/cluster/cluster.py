@@ -89,7 +89,7 @@ class Cluster(Client):
         self.stop_apiserver()
         self.start_apiserver(*options)
 
-    def restart_controllers(self) -> None:
+    def restart_clients(self) -> None:
         """Start controllers and scheduler anew: after minutes without an API server they wait a minute between two tries."""
         for name in _CONTROLLERS:
             self._running.pop(name).stop(grace=1)
@@ -191,6 +191,11 @@ class ClusterWithNode(Cluster):
     def start_kubelet(self) -> None:
         """Start the kubelet."""
         self._spawn("kubelet", self._node.kubelet(self._programs["kubelet"], self._kubelet_kubeconfig))
+
+    def restart_clients(self) -> None:
+        """The kubelet too: it would compare what it reports with a node object that is a minute old."""
+        super().restart_clients()
+        self.restart_kubelet()
 
     def restart_kubelet(self) -> None:
         """Stop the kubelet and start it again, and wait until it knows its pods again."""
