@@ -179,7 +179,11 @@ def server_metrics(listener: Listener) -> Iterable[Family]:
         "Requests refused because too much was being read at once.",
         tally.crowded_out,
     )
-    yield gauge("gpu_webhook_http_reading_bytes", "Requests not answered yet, and answers not taken yet.", listener.held)
+    yield gauge(
+        "gpu_webhook_http_reading_bytes",
+        "Requests not answered yet, and answers not taken yet.",
+        listener.held,
+    )
     yield counter("gpu_webhook_http_timeouts_total", "Requests that did not arrive in time.", tally.timeouts)
     yield counter("gpu_webhook_http_faults_total", "Exceptions that were answered with 500.", tally.faults)
 
