@@ -22,7 +22,7 @@ import pytest
 from e2e.chart import Helm
 from e2e.cluster import ApiError, Client, Cluster, pods_path
 from e2e.cluster.api import Object
-from e2e.cluster.pki import Authority
+from e2e.cluster.pki import Authority, KeyPair
 from e2e.command import Running, tessera
 
 SERVICE = "gpu-webhook"
@@ -147,12 +147,12 @@ class Installation:
         for each in _service([one.ports()[1] for one in replicas], self._address):
             self.cluster.apply(json.dumps(each), namespace=self.namespace)
 
-    def refused(self, port: int, *shown: Path) -> bool:
+    def refused(self, port: int, shown: KeyPair | None = None) -> bool:
         """Whether a replica refuses a client that shows this certificate and key, or none."""
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
         if shown:
-            tls.load_cert_chain(*shown)
+            tls.load_cert_chain(shown.certificate, shown.key)
         try:
             with (
                 socket.create_connection((self._address, port), timeout=10) as plain,
@@ -439,10 +439,12 @@ def test_only_the_api_server_is_served(
     try:
         own_control_plane.wait(users.reached, what="a call with a certificate")
         port = replica.ports()[1]
-        assert not installation.refused(port, made / "webhook-client.crt", made / "webhook-client.key")
+        assert not installation.refused(
+            port, KeyPair(made / "webhook-client.crt", made / "webhook-client.key")
+        )
         assert installation.refused(port)
         stranger = Authority(tmp_path / "strangers").issue("kube-apiserver", "kube-apiserver")
-        assert installation.refused(port, stranger.certificate, stranger.key)
+        assert installation.refused(port, stranger)
         assert users.complaint() == ""
     finally:
         own_control_plane.restart_apiserver()

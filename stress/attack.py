@@ -87,7 +87,8 @@ def innocent(port: int) -> None:
     As an API server does it: from an address of its own, on a connection that it keeps, and now and then on a new one.
     """
     octets = body({"containers": asks()})
-    client, waits = connect(port, "127.0.0.2"), []
+    client = connect(port, "127.0.0.2")
+    waits: list[float] = []
     ask(client, octets)
     print("ready", flush=True)
     while not select.select([sys.stdin], [], [], 0.003)[0]:

@@ -195,7 +195,7 @@ def test_sockets_have_small_buffers():
         (one,) = live.listener.connections
         own = one._transport.get_extra_info("socket")
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-            assert own.getsockopt(socket.SOL_SOCKET, option) == 2 * 32 * 1024
+            assert own.getsockopt(socket.SOL_SOCKET, option) == 2 * 48 * 1024
 
 
 def test_many_small_records_are_no_deep_stack():

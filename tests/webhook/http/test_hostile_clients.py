@@ -284,7 +284,7 @@ def test_a_body_in_crumbs(known):
 
 def test_new_keys_behind_the_end(forge):
     """What TLS would say to a client after our farewell is not kept for it."""
-    with Live() as live:
+    with Live(limits=Limits(linger_seconds=DEADLINE)) as live:
         client = forge(live)
         client.socket.sendall(client.record(_APPLICATION, request(b"x", headers=b"Connection: close\r\n")))
         live.until(lambda: any(c.ended for c in live.listener.connections))

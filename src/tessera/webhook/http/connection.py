@@ -71,7 +71,13 @@ class Connection(asyncio.Protocol):
         if self.ended:
             return
         events = self._parser.feed(data)
-        if len(events) == 1 and not self._waits and _is_small(events[0]):  # nearly always
+        if (  # nearly always, and quick to find out
+            len(events) == 1
+            and not self._costly
+            and not self._stalled
+            and self._pending is None
+            and (type(events[0]) is not Request or len(events[0].body) <= _SMALL)
+        ):
             begun = perf_counter()
             self._take(events[0])
             self._costly = perf_counter() - begun > _COSTLY_SECONDS
@@ -106,25 +112,26 @@ class Connection(asyncio.Protocol):
                 turns.end()
                 self.hold()
 
-    @property
-    def _waits(self) -> bool:
-        """Whether its next request has to wait for its turn."""
-        return self._costly or self._stalled or self._pending is not None
-
     def _wait(self, events: Sequence[Event]) -> None:
         """Take turns with the other connections; while it waits, a client is not read from."""
+        turns = self._listener.turns
         if self._pending is not None:
             self._pending.extend(events)
+            return
+        if len(events) == 1 and turns.free and not self._stalled:  # at once, without a word to the kernel
+            turns.begin()
+            self._take(events[0])
+            self._costly = turns.end() > _COSTLY_SECONDS
             return
         self._pending = deque(events)
         self._transport.pause_reading()
         if self._stalled:
             return
-        if self._listener.turns.free:
+        if turns.free:
             self.go_on()
         else:
             self.busy = True
-            self._listener.turns.wait(self)
+            turns.wait(self)
 
     def hold(self) -> None:
         """Tell the listener how many bytes are kept of requests that are not answered, and of responses that are not taken."""
@@ -251,7 +258,3 @@ class Connection(asyncio.Protocol):
             self._pending = None
             if not self._stalled:
                 self._transport.resume_reading()
-
-
-def _is_small(event: Event) -> bool:
-    return not isinstance(event, Request) or len(event.body) <= _SMALL

@@ -84,7 +84,7 @@ class Limits:
     reading_bytes: int = 24 * MIB
     # What the kernel keeps of a connection in each direction, twice that with the room around it. By itself it would keep
     # megabytes for a client that sends much and reads nothing, and they count as the container's memory.
-    socket_bytes: int = 32 * 1024
+    socket_bytes: int = 48 * 1024  # more than nearly all reviews
 
 
 @dataclass(slots=True)

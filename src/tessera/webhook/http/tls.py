@@ -98,7 +98,7 @@ class TlsTransport(asyncio.Protocol, asyncio.Transport):
             for at in range(0, len(data), _RECORD):
                 self._tls.write(data[at : at + _RECORD])
                 self._transport.write(self._outgoing.read())
-                if self._closing:  # the client takes nothing, and there is no room to wait for it
+                if self.is_closing():  # the client takes nothing, and there is no room to wait for it
                     return
         except ssl.SSLError:
             # Half of a message of TLS's own has come (a new key, say): until the rest has, nothing can be sent.
