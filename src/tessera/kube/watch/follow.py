@@ -28,6 +28,7 @@ class Follower:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client = client
+        self._clock = clock
         self.reflectors = [Reflector(client, resource, sink, clock=clock) for resource, sink in sinks.items()]
 
     @asynccontextmanager
