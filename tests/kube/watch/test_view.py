@@ -204,6 +204,20 @@ def test_files(tmp_path):
     assert view.missing() is None
 
 
+def test_files_with_dra(tmp_path, caplog):
+    """What DRA serves is read from files too; a class that cannot be evaluated is warned of."""
+    file = tmp_path / "all.json"
+    items = [
+        slice_("s", device("a")),
+        {"kind": "Node", **node("n")},
+        class_("two", "device.odd()", resource="nvidia.com/mig-2g.20gb"),
+    ]
+    file.write_text(json.dumps({"kind": "List", "items": items}))
+    assert FileView([file]).offers.anywhere() == {"nvidia.com/mig-2g.20gb": 1}
+    (message,) = caplog.messages
+    assert message.startswith("device class two: ")
+
+
 async def test_files_are_followed(tmp_path):
     """A change is seen, by writing, renaming or a swapped link; a broken file leaves the last good view in use."""
     (tmp_path / "v1").mkdir()

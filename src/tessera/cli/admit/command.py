@@ -30,7 +30,9 @@ from tessera.protocol.configuration import webhook as config
 from tessera.webhook.offline import Admitted, admit
 
 if TYPE_CHECKING:
+    from tessera.core.dra.slices import DeviceClass
     from tessera.kube.rest.client import Client
+    from tessera.kube.watch.dra import DraObjects
 
 EXIT_REJECTED: Final = 3
 
@@ -52,8 +54,8 @@ EXIT_REJECTED: Final = 3
     multiple=True,
     metavar="FILE",
     shell_complete=completing.files,
-    help="The cluster's nodes, as `kubectl get nodes -o yaml` prints them; Namespaces and ResourceQuotas count too. "
-    "Repeatable.  [default: the cluster is asked]",
+    help="The cluster's nodes, as `kubectl get nodes -o yaml` prints them; Namespaces, ResourceQuotas, "
+    "DeviceClasses and ResourceSlices count too. Repeatable.  [default: the cluster is asked]",
 )
 @click.option(
     "--config",
@@ -141,6 +143,7 @@ async def _offers_of(client: "Client") -> tuple[Offers, str]:
     from tessera.kube.watch.view import LiveView
 
     async with LiveView(client, keep=None).following() as view:  # explanations tell of all nodes
+        _warn(view.dra)
         return view.offers, client.cluster.namespace or "default"
 
 
@@ -182,16 +185,33 @@ def read_policy(file: str | None) -> Policy:
 
 
 def read_offers(files: tuple[str, ...]) -> Offers:
-    """The cluster's nodes, namespaces and quotas, from files; of nodes there must be some."""
+    """The cluster's nodes, namespaces, quotas and what DRA serves, from files; of nodes there must be some."""
     offers = Offers()
+    classes: list[DeviceClass] = []
+    slices: list[bytes] = []
     for file in files_in(files):
         found = cluster_objects(objects_in_text(read_file(file), called(file)))
         if found == ClusterObjects((), (), ()):  # what a kubectl that failed leaves behind
             raise InvalidInput(f"{called(file)}: no nodes")
         _put(offers, found)
+        classes += found.classes
+        slices += found.slices
     if not offers.nodes:
         raise InvalidInput(f"{called(*files)}: no nodes")
+    if classes and slices:
+        from tessera.kube.watch.dra import put_served
+
+        _warn(put_served(offers, classes, slices))
     return offers
+
+
+def _warn(found: "DraObjects") -> None:
+    """Say of which DeviceClasses it is not known what they select."""
+    for name, why in found.troubles.items():
+        click.echo(
+            f"Warning: device class {name}: cannot say which devices it selects, so they count: {why}",
+            err=True,
+        )
 
 
 def _put(offers: Offers, found: ClusterObjects) -> None:

@@ -9,8 +9,10 @@ where no class is, no slice is read at all.
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
+from tessera.core.admission.offers import Offers
 from tessera.core.dra.pools import Pools
 from tessera.core.dra.slices import DeviceClass, Slice
 from tessera.kube.watch.resource import Key, Sink
@@ -96,8 +98,12 @@ class DraObjects:
             self._tell(None)
 
     def _tell(self, concerned: Concerned) -> None:
-        """Work out what the concerned nodes are served, and say which classes could not be evaluated on the way."""
+        """Have it worked out what the concerned nodes are served."""
         self._changed(concerned)
+        self.tell_troubles()
+
+    def tell_troubles(self) -> None:
+        """Warn of classes that could not be evaluated, once for each."""
         for one, why in self._selectors.troubles.items():
             if self._told.get(one.name) != why:
                 self._told[one.name] = why
@@ -106,3 +112,15 @@ class DraObjects:
                     one.name,
                     why,
                 )
+
+
+def put_served(offers: Offers, classes: Iterable[DeviceClass], slices: Iterable[bytes]) -> DraObjects:
+    """Put what these classes and slices serve into offers whose nodes are there: for objects from files."""
+    found = DraObjects()
+    found.replace_classes(classes)
+    found.replace_slices([found.read_slice(raw) for raw in slices])
+    for node in list(offers.nodes.values()):
+        served = found.pools.served(node)
+        if served != node.dra:
+            offers.put(replace(node, dra=served))
+    return found
