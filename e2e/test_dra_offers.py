@@ -80,14 +80,19 @@ def test_another_drivers_devices(
                 lambda: (found := admitted(cluster, namespace, asked)) and profile_of(found) == "4g.71gb",
                 what="the webhook sees what DRA serves",
             )
-            dra.run(cluster, namespace, [asked])
-            pod = cluster.api.get(f"{pods_path(namespace)}/train")
-            assert RECORD not in pod["metadata"].get("annotations", {})
-            (mapping,) = pod["status"]["extendedResourceClaimStatus"]["requestMappings"]
-            assert mapping["resourceName"] == MIG + "4g.71gb"
-            told = tessera("admit", "-o=explain", f"--kubeconfig={cluster.kubeconfig}", "-f=-", stdin=asked)
-            assert "offered, up to 2 a node, through DRA" in told.stdout, told.stderr
-            dra.remove_pods(cluster, namespace)
+            try:
+                dra.run(cluster, namespace, [asked])
+                pod = cluster.api.get(f"{pods_path(namespace)}/train")
+                assert RECORD not in pod["metadata"].get("annotations", {})
+                (mapping,) = pod["status"]["extendedResourceClaimStatus"]["requestMappings"]
+                assert mapping["resourceName"] == MIG + "4g.71gb"
+                kubeconfig = f"--kubeconfig={cluster.kubeconfig}"
+                told = tessera("admit", "-o", "explain", kubeconfig, "-f", "-", stdin=asked)
+                assert "offered, up to 2 a node, through DRA" in told.stdout, told.stderr
+                counted = tessera("capacity", "--resource=4g.71gb", "-o", "csv", "--no-headers", kubeconfig)
+                assert counted.stdout == f"{cluster.node_name},,{MIG}4g.71gb,2,1,1,,dra\n", counted.stderr
+            finally:
+                dra.remove_pods(cluster, namespace)
 
 
 def test_our_own_devices(cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path) -> None:

@@ -9,15 +9,16 @@ from typing import Any
 from tessera.core.devices.capacity import PodUse
 from tessera.inventory.inventory import Inventory, InventoryNode
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.follow import Follower, follow
-from tessera.kube.watch.resource import NODES, UNFINISHED_PODS, Key, Resource, Sink
+from tessera.kube.watch.follow import Follower
+from tessera.kube.watch.resource import NODES, RESOURCE_SLICES, UNFINISHED_PODS, Key, Resource, Sink
 
 
 @asynccontextmanager
 async def following(client: Client, inventory: Inventory) -> AsyncIterator["FollowedInventory"]:
     """Follow a cluster: the inventory is complete when this begins, and right until it ends."""
     followed = FollowedInventory(inventory)
-    async with follow(client, followed.sinks) as followed.follower:
+    followed.follower = Follower(client, followed.sinks)
+    async with followed.follower.following():
         yield followed
 
 
@@ -35,7 +36,9 @@ class FollowedInventory:
                 inventory.decode_node, self._replace_nodes, self._put_node, self._remove_node
             ),
             UNFINISHED_PODS: Sink(inventory.decode_pod, self._replace_pods, self._put_pod, self._remove_pod),
+            **inventory.dra.sinks(),
         }
+        inventory.dra.follow(self._refresh_dra, self._read_slices)
 
     @property
     def trouble(self) -> str:
@@ -45,6 +48,16 @@ class FollowedInventory:
     def now(self) -> None:
         """Bring the inventory's list of pods up to date; its sums are."""
         self._inventory.pods[:] = [one for one in self._pods.values() if self._inventory.holds(one)]
+
+    def _refresh_dra(self) -> None:
+        self._inventory.refresh_dra()
+        self.changed.set()
+
+    def _read_slices(self) -> None:
+        """Classes look at more than the slices were read for."""
+        for one in self.follower.reflectors:
+            if one.resource == RESOURCE_SLICES:
+                one.relist()
 
     def _replace_nodes(self, nodes: Iterable[InventoryNode]) -> None:
         self._inventory.begin_nodes()

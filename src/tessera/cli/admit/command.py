@@ -10,6 +10,7 @@ import click
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.output import Output, output_option
+from tessera.cli.common.reading import warn_of_classes
 from tessera.cli.common.terminal import Style, read_parsed
 from tessera.core.admission.decision import Policy, Reject
 from tessera.core.admission.offers import Offers
@@ -32,7 +33,6 @@ from tessera.webhook.offline import Admitted, admit
 if TYPE_CHECKING:
     from tessera.core.dra.slices import DeviceClass
     from tessera.kube.rest.client import Client
-    from tessera.kube.watch.dra import DraObjects
 
 EXIT_REJECTED: Final = 3
 
@@ -143,7 +143,7 @@ async def _offers_of(client: "Client") -> tuple[Offers, str]:
     from tessera.kube.watch.view import LiveView
 
     async with LiveView(client, keep=None).following() as view:  # explanations tell of all nodes
-        _warn(view.dra)
+        warn_of_classes(view.dra.troubles)
         return view.offers, client.cluster.namespace or "default"
 
 
@@ -201,17 +201,8 @@ def read_offers(files: tuple[str, ...]) -> Offers:
     if classes and slices:
         from tessera.kube.watch.dra import put_served
 
-        _warn(put_served(offers, classes, slices))
+        warn_of_classes(put_served(offers, classes, slices).troubles)
     return offers
-
-
-def _warn(found: "DraObjects") -> None:
-    """Say of which DeviceClasses it is not known what they select."""
-    for name, why in found.troubles.items():
-        click.echo(
-            f"Warning: device class {name}: cannot say which devices it selects, so they count: {why}",
-            err=True,
-        )
 
 
 def _put(offers: Offers, found: ClusterObjects) -> None:

@@ -154,6 +154,15 @@ class Pools:
             known = self._shared[found] = MappingProxyType(dict(found))
         return known
 
+    def node_of(self, pool: PoolId) -> str:
+        """The node that a pool's slices name; empty where they name none."""
+        slices = self._pools.get(pool, {}).values()
+        return next((one.where for one in slices if isinstance(one.where, str)), "")
+
+    def resources_of(self, kind: Kind) -> list[str]:
+        """The extended resources whose classes select a kind of devices."""
+        return [resource for resource, one in self._serving.items() if self._may_select(one, kind)]
+
     def _usable(self, node: Node) -> Iterator[Mapping[str, int]]:
         """The devices of each pool that a node can use, by class."""
         for pool in {**self._of_node.get(node.name, {}), **self._floating}:

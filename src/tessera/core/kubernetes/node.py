@@ -93,12 +93,16 @@ class Node:
         return {
             resource: min(count, MOST_OF_A_CLAIM)
             for resource, count in self.dra.items()
-            if count > 0 and not self.allocatable.get(resource)
+            if count > 0 and self.is_served(resource)
         }
+
+    def is_served(self, resource: str) -> bool:
+        """Whether the scheduler takes a resource from DRA there, and not from a device plugin."""
+        return resource in self.dra and not self.allocatable.get(resource)
 
     def amount(self, resource: str) -> Number | None:
         """How much it has of any resource; None where a node that says nothing may have any amount."""
-        if resource in self.dra and not self.allocatable.get(resource):
+        if self.is_served(resource):
             return min(self.dra[resource], MOST_OF_A_CLAIM)
         quantity = self.allocatable.get(resource) or self.away.get(resource)
         if quantity is None:

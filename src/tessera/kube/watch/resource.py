@@ -50,6 +50,9 @@ DEVICE_CLASSES: Final = Resource(
 RESOURCE_SLICES: Final = Resource(
     "resourceslices", path_of("resource.k8s.io/v1", "resourceslices"), optional=True
 )
+RESOURCE_CLAIMS: Final = Resource(
+    "resourceclaims", path_of("resource.k8s.io/v1", "resourceclaims"), optional=True
+)
 # what has ended holds nothing, as for the scheduler and `kubectl describe node`; clusters keep thousands of such pods
 UNFINISHED_PODS: Final = Resource(
     "pods", path_of("v1", "pods"), fields="status.phase!=Succeeded,status.phase!=Failed"

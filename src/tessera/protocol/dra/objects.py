@@ -67,6 +67,7 @@ class _TaintIn(msgspec.Struct, gc=False):
 
 
 class _DeviceIn(msgspec.Struct, gc=False):
+    name: str = ""
     attributes: dict[str, _AttributeIn] | None = None
     capacity: dict[str, _ValueIn] | None = None
     consumesCounters: list[_ConsumesIn] | None = None  # noqa: N815
@@ -147,7 +148,9 @@ def read_class(raw: bytes) -> DeviceClass:
 class SliceReader:
     """Reads ResourceSlices; what many of them have alike is one object."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_devices: bool = False) -> None:
+        """Read slices; `with_devices`, remember what each device is by its pool and name."""
+        self.devices: dict[tuple[PoolId, str], Kind] | None = {} if with_devices else None
         # the attributes and capacities that matter, None before any class was there; what was read before knows no others
         self.names: Names | None = None
         self._kinds: WeakValueDictionary[object, Kind] = WeakValueDictionary()
@@ -184,13 +187,17 @@ class SliceReader:
         return known
 
     def _devices(self, spec: _SliceSpecIn) -> Iterator[tuple[Kind, tuple[tuple[str, Counters], ...], Where]]:
+        pool = PoolId(spec.driver, spec.pool.name)
         for one in spec.devices or ():
+            kind = self._kind(spec.driver, one)
+            if self.devices is not None:
+                self.devices[pool, one.name] = kind
             if any(taint.effect in _KEEP_AWAY for taint in one.taints or ()):
                 continue
             consumes = tuple(
                 (sys.intern(each.counterSet), _counters(each.counters)) for each in one.consumesCounters or ()
             )
-            yield self._kind(spec.driver, one), consumes, _where(one) if spec.perDeviceNodeSelection else None
+            yield kind, consumes, _where(one) if spec.perDeviceNodeSelection else None
 
     def _kind(self, driver: str, one: _DeviceIn) -> Kind:
         include = (self.names or _NO_NAMES).include
