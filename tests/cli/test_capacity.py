@@ -9,6 +9,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -588,7 +589,7 @@ def test_dra_followed():
     documents = {one["kind"] + one["metadata"]["name"]: one for one in _with_dra()}
     inventory = Inventory(is_any_gpu)
     followed = FollowedInventory(inventory)
-    followed.follower = SimpleNamespace(reflectors=[])
+    followed.follower = cast(Any, SimpleNamespace(reflectors=[]))
     sinks = {resource.name: sink for resource, sink in followed.sinks.items()}
 
     def put(resource, name):

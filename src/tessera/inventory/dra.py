@@ -57,11 +57,19 @@ class DraInventory:
         pools = self._objects.pools
         for claim in self._claims.values():
             for pool, device in claim.holds:
-                kind, node = self._objects.devices.get((pool, device)), pools.node_of(pool)
+                kind, node = pools.kind_of(pool, device), pools.node_of(pool)
                 if kind is not None and node:
                     on = found.setdefault(node, {})
                     for resource in pools.resources_of(kind):
                         on[resource] = on.get(resource, 0) + 1
+        return found
+
+    def devices_held(self) -> dict[str, set[str]]:
+        """Node → the names of its devices that claims hold."""
+        found: dict[str, set[str]] = {}
+        for claim in self._claims.values():
+            for pool, device in claim.holds:
+                found.setdefault(self._objects.pools.node_of(pool), set()).add(device)
         return found
 
     # from an API server, at once or followed

@@ -154,6 +154,14 @@ class Pools:
             known = self._shared[found] = MappingProxyType(dict(found))
         return known
 
+    def kind_of(self, pool: PoolId, device: str) -> Kind | None:
+        """What a device is, where slices were read with their devices' names."""
+        for one in self._pools.get(pool, {}).values():
+            for name, kind in one.contents.devices:
+                if name == device:
+                    return kind
+        return None
+
     def node_of(self, pool: PoolId) -> str:
         """The node that a pool's slices name; empty where they name none."""
         slices = self._pools.get(pool, {}).values()

@@ -78,6 +78,9 @@ class Contents:
 
     groups: tuple[Group, ...] = ()
     counter_sets: tuple[tuple[str, Counters], ...] = ()
+    devices: tuple[
+        tuple[str, Kind], ...
+    ] = ()  # all of them by name, where that is asked for, tainted ones too
 
 
 class PoolId(NamedTuple):

@@ -8,13 +8,13 @@ where no class is, no slice is read at all.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
 from tessera.core.admission.offers import Offers
 from tessera.core.dra.pools import Pools
-from tessera.core.dra.slices import DeviceClass, Kind, PoolId, Slice
+from tessera.core.dra.slices import DeviceClass, Slice
 from tessera.kube.watch.resource import Key, Sink
 from tessera.protocol.dra.objects import SliceReader, read_class
 from tessera.protocol.dra.selectors import Selectors
@@ -35,7 +35,7 @@ class DraObjects:
     ) -> None:
         """Tell `changed` which nodes are concerned, and `reread` when slices must be read again.
 
-        `with_devices`, what each device is can be asked by its pool and name.
+        `with_devices`, it is kept what each device is by its name (`Pools.kind_of`).
         """
         self._selectors: Final = Selectors()
         self._reader: Final = SliceReader(with_devices=with_devices)
@@ -52,11 +52,6 @@ class DraObjects:
     def troubles(self) -> dict[str, str]:
         """The classes whose devices could not be told, and why."""
         return {one.name: why for one, why in self._selectors.troubles.items()}
-
-    @property
-    def devices(self) -> Mapping[tuple[PoolId, str], Kind]:
-        """What each device is, by its pool and name."""
-        return self._reader.devices or {}
 
     def classes(self) -> Sink[DeviceClass]:
         """Where DeviceClasses go."""

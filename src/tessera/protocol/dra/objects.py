@@ -149,8 +149,8 @@ class SliceReader:
     """Reads ResourceSlices; what many of them have alike is one object."""
 
     def __init__(self, *, with_devices: bool = False) -> None:
-        """Read slices; `with_devices`, remember what each device is by its pool and name."""
-        self.devices: dict[tuple[PoolId, str], Kind] | None = {} if with_devices else None
+        """Read slices; `with_devices`, keep what each device is by its name."""
+        self._with_devices = with_devices
         # the attributes and capacities that matter, None before any class was there; what was read before knows no others
         self.names: Names | None = None
         self._kinds: WeakValueDictionary[object, Kind] = WeakValueDictionary()
@@ -180,24 +180,25 @@ class SliceReader:
             for (kind, consumes, where), number in Counter(self._devices(spec)).items()
         )
         sets = tuple((sys.intern(one.name), _counters(one.counters)) for one in spec.sharedCounters or ())
-        key = groups, sets
+        devices = (
+            tuple((sys.intern(one.name), self._kind(spec.driver, one)) for one in spec.devices or ())
+            if self._with_devices
+            else ()
+        )
+        key = groups, sets, devices
         known = self._contents.get(key)
         if known is None:
-            known = self._contents[key] = Contents(groups, sets)
+            known = self._contents[key] = Contents(*key)
         return known
 
     def _devices(self, spec: _SliceSpecIn) -> Iterator[tuple[Kind, tuple[tuple[str, Counters], ...], Where]]:
-        pool = PoolId(spec.driver, spec.pool.name)
         for one in spec.devices or ():
-            kind = self._kind(spec.driver, one)
-            if self.devices is not None:
-                self.devices[pool, one.name] = kind
             if any(taint.effect in _KEEP_AWAY for taint in one.taints or ()):
                 continue
             consumes = tuple(
                 (sys.intern(each.counterSet), _counters(each.counters)) for each in one.consumesCounters or ()
             )
-            yield kind, consumes, _where(one) if spec.perDeviceNodeSelection else None
+            yield self._kind(spec.driver, one), consumes, _where(one) if spec.perDeviceNodeSelection else None
 
     def _kind(self, driver: str, one: _DeviceIn) -> Kind:
         include = (self.names or _NO_NAMES).include
