@@ -597,6 +597,7 @@ def test_dra_followed():
         sink.upsert(sink.decode(json.dumps(documents[name]).encode()))
 
     def row(resource):
+        followed.now()
         usage = inventory.capacity.usage("dra").get(MIG + resource)
         return usage and (int(usage.allocatable.value), int(usage.allocated.value))
 

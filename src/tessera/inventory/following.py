@@ -9,7 +9,7 @@ from typing import Any
 from tessera.core.devices.capacity import PodUse
 from tessera.inventory.inventory import Inventory, InventoryNode
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.follow import Follower
+from tessera.kube.watch.follow import Follower, relist
 from tessera.kube.watch.resource import NODES, RESOURCE_SLICES, UNFINISHED_PODS, Key, Resource, Sink
 
 
@@ -30,6 +30,7 @@ class FollowedInventory:
     def __init__(self, inventory: Inventory) -> None:
         self.changed = asyncio.Event()
         self._inventory = inventory
+        self._dra_is_old = False
         self._pods: dict[Key, PodUse] = {}  # those that use something that is asked about
         self.sinks: dict[Resource, Sink[Any]] = {
             replace(NODES, labels=inventory.selector.text): Sink(
@@ -38,7 +39,7 @@ class FollowedInventory:
             UNFINISHED_PODS: Sink(inventory.decode_pod, self._replace_pods, self._put_pod, self._remove_pod),
             **inventory.dra.sinks(),
         }
-        inventory.dra.follow(self._refresh_dra, self._read_slices)
+        inventory.dra.follow(self._dra_changed, self._read_slices)
 
     @property
     def trouble(self) -> str:
@@ -46,18 +47,19 @@ class FollowedInventory:
         return self.follower.trouble()
 
     def now(self) -> None:
-        """Bring the inventory's list of pods up to date; its sums are."""
+        """Bring the inventory's list of pods, and what DRA serves, up to date; its sums are."""
+        if self._dra_is_old:
+            self._dra_is_old = False
+            self._inventory.refresh_dra()
         self._inventory.pods[:] = [one for one in self._pods.values() if self._inventory.holds(one)]
 
-    def _refresh_dra(self) -> None:
-        self._inventory.refresh_dra()
+    def _dra_changed(self) -> None:
+        self._dra_is_old = True  # it concerns many nodes: worked out when it is looked at
         self.changed.set()
 
     def _read_slices(self) -> None:
         """Classes look at more than the slices were read for."""
-        for one in self.follower.reflectors:
-            if one.resource == RESOURCE_SLICES:
-                one.relist()
+        relist(self.follower, RESOURCE_SLICES)
 
     def _replace_nodes(self, nodes: Iterable[InventoryNode]) -> None:
         self._inventory.begin_nodes()

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from tessera.core.dra.naming import card_name, slice_name
+from tessera.core.dra.naming import slot_name
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import Entry, NodeLayout, Slot, Strategy, entries_of, resolve
@@ -37,7 +37,7 @@ class Source:
             return None
         if self.claimed:
             every = (slot for slots in layout.slots(self.strategy).values() for slot in slots)
-            return InUse(frozenset(slot for slot in every if _name(slot) in self.claimed), certain=True)
+            return InUse(frozenset(slot for slot in every if slot_name(slot) in self.claimed), certain=True)
         offered = layout.resources(self.strategy)
         numbers = {resource: min(self.used.get(resource, 0), count) for resource, count in offered.items()}
         if self.node is not None and self.held:
@@ -62,12 +62,6 @@ class Source:
             raise InvalidInput(f"{self.where}: which product are the cards? Say it with --product")
         named = [number for entry in entries for number in entry.cards or ()]
         return resolve(entries, [self.product] * (self.cards or max(named, default=0) + 1))
-
-
-def _name(slot: Slot) -> str:
-    """What the DRA driver calls it."""
-    one = slot.instance
-    return card_name(slot.card) if one is None else slice_name(slot.card, one.profile, one.position)
 
 
 @dataclass(frozen=True, slots=True)

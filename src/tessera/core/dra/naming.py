@@ -3,6 +3,8 @@
 import re
 from typing import Final
 
+from tessera.core.mig.layout import Slot
+
 MOST_NAME: Final = 63  # a DNS label, as Kubernetes wants it
 
 
@@ -19,3 +21,9 @@ def card_name(card: int) -> str:
 def slice_name(card: int, profile: object, start: int) -> str:
     """A MIG device by its card, its profile and its first memory slice."""
     return label(f"gpu-{card}-mig-{profile}-{start}")
+
+
+def slot_name(slot: Slot) -> str:
+    """What a layout makes of a card."""
+    one = slot.instance
+    return card_name(slot.card) if one is None else slice_name(slot.card, one.profile, one.position)

@@ -93,6 +93,13 @@ def follow(
     return Follower(client, sinks, clock=clock).following(complete=complete)
 
 
+def relist(follower: Follower, resource: Resource) -> None:
+    """Read a collection again, since its objects are to be read in another way."""
+    for one in follower.reflectors:
+        if one.resource == resource:
+            one.relist()
+
+
 def _only(error: BaseException) -> BaseException:
     """The one error in a group, so that callers meet what was raised; a group of several as it is."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:

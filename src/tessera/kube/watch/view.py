@@ -18,7 +18,7 @@ from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.dra import Concerned, DraObjects
-from tessera.kube.watch.follow import Follower
+from tessera.kube.watch.follow import Follower, relist
 from tessera.kube.watch.grace import NodesWithGrace
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import (
@@ -124,9 +124,7 @@ class LiveView(Follower):
         self.reflectors.append(self._slices)
         self._classes_there.set()
         if self._keep is not None and self._reading:  # of some nodes the name alone was read
-            for one in self.reflectors:
-                if one.resource == NODES:
-                    one.relist()
+            relist(self, NODES)
 
     def _dra_changed(self, concerned: Concerned) -> None:
         self._nodes.refresh(concerned)
