@@ -1,9 +1,11 @@
 """What DRA serves on nodes, and what claims hold of it: beside what is allocatable, and what pods hold of that."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tessera.core.dra.pools import Served
+from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.kube.errors import ApiError
 from tessera.kube.watch.dra import DraObjects
@@ -119,14 +121,18 @@ class DraInventory:
 
 
 async def _listed(client: "Client", resource: Resource, read: Callable[[bytes], T]) -> list[T]:
-    """All objects of a collection, each read as it comes."""
+    """All objects of a collection, each read as it comes; one that cannot be read is left out, as by a reflector."""
     from tessera.kube.watch.listing import PAGE, read_list
 
     found: list[T] = []
 
     def begin() -> Callable[[bytes], None]:
         found.clear()
-        return lambda raw: found.append(read(raw))
+        return take
+
+    def take(raw: bytes) -> None:
+        with suppress(InvalidInput):
+            found.append(read(raw))
 
     await read_list(client, resource.path, {"limit": PAGE}, begin)
     return found

@@ -91,7 +91,7 @@ class _PoolIn(msgspec.Struct, gc=False):
 
 class _SliceSpecIn(msgspec.Struct, gc=False):
     driver: str
-    pool: _PoolIn
+    pool: _PoolIn = msgspec.field(default_factory=_PoolIn)
     nodeName: str | None = None  # noqa: N815
     nodeSelector: NodeSelectorIn | None = None  # noqa: N815
     allNodes: bool | None = None  # noqa: N815
