@@ -106,8 +106,8 @@ lock: $(READY) ## Pin the versions that development and the image use (requireme
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
 		--python-version 3.11 --upgrade --constraint requirements/dev.txt requirements/docs.in -o requirements/docs.txt
 
-proto: $(READY) ## Generate the kubelet's messages anew (src/tessera/protocol/kubelet)
-	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tessera/protocol/kubelet/*.proto
+proto: $(READY) ## Generate the messages anew (src/tessera/protocol)
+	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tessera/protocol/*/*.proto
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

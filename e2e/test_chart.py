@@ -294,12 +294,17 @@ def test_the_page_is_not_open(helm: Helm) -> None:
         },
         # why a pod waits
         {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["list"]},
+        # what DRA offers, what claims hold, and why a pod waits
         {
             "apiGroups": ["resource.k8s.io"],
-            "resources": ["deviceclasses", "resourceslices"],
-            "verbs": ["list"],
+            "resources": ["deviceclasses", "resourceslices", "resourceclaims"],
+            "verbs": ["list", "watch"],
         },
-        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get"]},
+        {
+            "apiGroups": ["resource.k8s.io"],
+            "resources": ["resourceclaims"],
+            "verbs": ["get", "list", "watch"],
+        },
     ]
 
 

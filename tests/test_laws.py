@@ -44,9 +44,10 @@ INJECTION = policy(
 
 nodes = st.lists(
     st.builds(
-        lambda i, labels, taint, has, away, cpu: Node(
+        lambda i, labels, taint, has, away, cpu, dra: Node(
             f"n{i}", labels, (Taint(taint),) if taint else (), amounts({**has, **cpu}),
             amounts({name: count for name, count in away.items() if not has.get(name)}),
+            {resource(name): count for name, count in dra.items()},
         ),
         st.integers(0, 5),
         st.fixed_dictionaries({"zone": st.sampled_from(["a", "b"])}, optional={
@@ -56,6 +57,7 @@ nodes = st.lists(
         st.dictionaries(st.sampled_from([*GPUS, "1g.10gb.shared"]), st.integers(0, 4), max_size=4),
         st.dictionaries(st.sampled_from(GPUS), st.integers(1, 2), max_size=1),
         st.sampled_from([{}, {"cpu": 4}, {"cpu": 64, "memory": "1Ti"}]),
+        st.dictionaries(st.sampled_from(GPUS), st.integers(1, 3), max_size=2),
     ),
     max_size=4,
 )  # fmt: skip
@@ -208,6 +210,27 @@ def test_admission(document, cluster, rules):
     assert_counts_stay(pod, result)
 
 
+profiles_only = {"names": st.sampled_from(PROFILES).map(resource), "numbers": st.integers(1, 3)}
+
+
+@given(pods(**profiles_only), nodes, policies)
+@settings(max_examples=500)
+def test_what_dra_serves_is_left_alone(document, cluster, rules):
+    """A pod that DRA can serve as it is, on a node that has nothing else, keeps what it asks for; it is not rejected."""
+    pod = reviews.decode(review(document)).read()
+    asked = {r: q for r, q in requested(pod).items() if MigProfile.of_resource(r) and q}
+    server = Node("dra", {"zone": "a"}, dra={r: int(q.value) for r, q in asked.items()})
+    if why_excluded(pod, server) is not None:
+        return
+    response = respond(review(document), Offers([*cluster, server]), rules)
+    if not response["allowed"]:  # for another reason: injection, or an annotation that says nothing
+        assert not response["status"]["message"].startswith("asked for")
+        return
+    after = jsonpatch.JsonPatch(response.get("patch", [])).apply(document)
+    result = reviews.decode(review(after)).read()
+    assert {r: q for r, q in requested(result).items() if MigProfile.of_resource(r) and q} == asked
+
+
 whole_gpus = {"names": st.just(resource("gpu"))}
 
 
@@ -312,6 +335,8 @@ def serves(pod, offers):
 
     def has(one, r, q):
         there = one.allocatable.get(r)
+        if not there and r in one.dra:  # as the scheduler: what is not allocatable there, DRA serves
+            return one.dra[r] >= q.value
         return (q if there is None and r == "cpu" else there or one.away.get(r, Quantity.parse("0"))) >= q
 
     return any(

@@ -7,6 +7,7 @@ import pytest
 
 from tessera.cli.app import run
 from tessera.protocol import yaml
+from tests.protocol.dra.samples import class_, device, slice_
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NODES, PODS = EXAMPLES / "nodes", EXAMPLES / "pods"
@@ -365,6 +366,29 @@ def test_capacity_tells_offline(tessera):
     assert (code, out, err) == (0, "[]\n", "")
 
 
+def test_dra_offline(tessera):
+    """DeviceClasses and ResourceSlices count wherever they stand among the files, and the explanation names DRA."""
+    resource = "nvidia.com/mig-2g.20gb"
+    Path("nodes.yaml").write_text("kind: Node\nmetadata: {name: n}\nstatus: {allocatable: {cpu: 8}}\n")
+    Path("slices.json").write_text(json.dumps(slice_("s", device("a", profile="2g.20gb"))))
+    Path("classes.json").write_text(
+        json.dumps(class_("two", "device.driver == 'gpu.example.com'", resource=resource))
+    )
+    files = [part for name in ("slices.json", "classes.json", "nodes.yaml") for part in ("--nodes", name)]
+    code, out, err = tessera("admit", "-f", PODS / "2g.yaml", *files, "-o", "explain")
+    assert (code, err) == (0, "")
+    assert "2g.20gb ×1 (DRA)" in out
+    assert "offered, up to 1 a node, through DRA  ← chosen" in out
+    assert "admitted as it is" in out
+    Path("classes.json").write_text(json.dumps(class_("odd", "device.odd()", resource=resource)))
+    code, _, err = tessera("admit", "-f", PODS / "2g.yaml", *files, "-o", "patch")
+    assert code == 0
+    assert err.startswith("Warning: device class odd: cannot say which devices it selects, so they count: ")
+    Path("slices.json").write_text('{"kind": "ResourceSlice", "metadata": {"name": "s"}}')
+    code, _, err = tessera("admit", "-f", PODS / "2g.yaml", *files)
+    assert (code, err) == (2, "tessera: slices.json: ResourceSlice s: object missing required field spec\n")
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -402,7 +426,7 @@ def test_bad_pods(tessera, text, complaint):
     [
         (["-f", "none.yaml", "--nodes", NODES / "small.yaml"], "tessera: none.yaml: no such file or directory\n"),
         (["-f", PODS / "2g.yaml", "--nodes", "."], "tessera: .: no files that end in .json, .yaml, .yml\n"),
-        (["-f", PODS / "2g.yaml", "--nodes", PODS / "2g.yaml"], f"tessera: {PODS / '2g.yaml'}: kind Pod is neither a Node nor a Namespace nor a ResourceQuota\n"),
+        (["-f", PODS / "2g.yaml", "--nodes", PODS / "2g.yaml"], f"tessera: {PODS / '2g.yaml'}: kind Pod is no Node, Namespace, ResourceQuota, DeviceClass or ResourceSlice\n"),
         (["-f", "-", "--nodes", "-"], "tessera: standard input (-) can be read only once\n"),
         (["--nodes", NODES / "small.yaml"], "tessera admit: say with -f which pods; only -o summary counts those of the cluster by itself (see tessera admit --help)\n"),
         (["-f", PODS / "2g.yaml", "--nodes", NODES / "small.yaml", "--context", "c"], "tessera admit: --nodes reads files: it does not go with --kubeconfig or --context (see tessera admit --help)\n"),

@@ -6,7 +6,10 @@ import json
 import shlex
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -17,14 +20,21 @@ from tessera.cli.common.cluster import ClusterChoice
 from tessera.cli.common.output import Output
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.inventory.following import FollowedInventory
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.report import report_of
 from tessera.kube.object_files import objects_in_documents
+from tessera.kube.watch.resource import Key
 from tessera.protocol import yaml
+from tessera.simulation.control_plane.kinds import KINDS, Kind
+from tessera.simulation.control_plane.store import StatusError
 from tests.build import MIG
 from tests.cli.test_mig import sessions
 from tests.inventory.objects import OBJECTS, pod
+from tests.kube.apiserver import status
+from tests.protocol.dra.samples import class_, device, slice_
 
+RESOURCE_CLAIMS = Kind("resource.k8s.io/v1", "resourceclaims", "ResourceClaim")
 ROOT = Path(__file__).parents[2]
 SAVED = json.dumps({"apiVersion": "v1", "kind": "List", "items": OBJECTS})
 
@@ -490,3 +500,120 @@ def test_by_namespace(command):
     _, out, _ = command("capacity", "--from", "-", "--by=namespace", "-o", "json", stdin=given)
     assert json.loads(out)["namespaces"]["ml"]["nvidia.com/gpu"] == {"asked": "4", "holds": "4", "waits": "0"}
     assert command("capacity", "--by", "namespace", "--pods")[0] == 2
+
+
+def _with_dra():
+    """One node of a device plugin, one of DRA with three devices, of which claims hold two."""
+    guard = "device.driver == 'gpu.example.com' && device.attributes['gpu.example.com'].profile"
+    two, one = MIG + "2g.20gb", MIG + "1g.10gb"
+    holder = {
+        "kind": "Pod",
+        "metadata": {"namespace": "ml", "name": "holder"},
+        "spec": {"nodeName": "dra", "containers": [{"name": "c", "resources": {"limits": {two: 1}}}]},
+    }
+    results = [
+        {"driver": "gpu.example.com", "pool": "dra", "device": name, "adminAccess": admin}
+        for name, admin in (("a", None), ("c", None), ("b", True))
+    ]
+    return [
+        {"kind": "Node", "metadata": {"name": "plugin"}, "status": {"allocatable": {two: 4}}},
+        {"kind": "Node", "metadata": {"name": "dra"}, "status": {"allocatable": {"cpu": 8}}},
+        holder,
+        class_("two", f"{guard} == '2g.20gb'", resource=two),
+        class_("one", f"{guard} == '1g.10gb'", resource=one),
+        slice_(
+            "s",
+            device("a", profile="2g.20gb"),
+            device("b", profile="2g.20gb"),
+            device("c", profile="1g.10gb"),
+            node="dra",
+        ),
+        {
+            "kind": "ResourceClaim",
+            "metadata": {"namespace": "ml", "name": "holder-extended-resources-x"},
+            "status": {"allocation": {"devices": {"results": results}}},
+        },
+    ]
+
+
+DRA = """\
+NODE    PRODUCT  RESOURCE                FROM    ALLOCATABLE  ALLOCATED  AVAILABLE
+dra     -        nvidia.com/mig-1g.10gb  DRA     1            1          0
+dra     -        nvidia.com/mig-2g.20gb  DRA     2            1          1
+plugin  -        nvidia.com/mig-2g.20gb  plugin  4            0          4
+
+TOTAL  RESOURCE                FROM        ALLOCATABLE  ALLOCATED  AVAILABLE  ASKED FOR
+all    nvidia.com/mig-1g.10gb  DRA         1            1          0          0
+all    nvidia.com/mig-2g.20gb  plugin,DRA  6            1          5          0
+"""
+
+
+def test_dra(command):
+    """Devices of DRA are there beside those of device plugins, and what claims hold of them, whichever way it was asked for."""
+    (command.folder / "saved.json").write_text(json.dumps({"kind": "List", "items": _with_dra()}))
+    assert command("capacity", "--from", "saved.json") == (0, DRA, "")
+    _, out, _ = command("capacity", "--from", "saved.json", "-o", "json")
+    resources = {one["name"]: one["resources"] for one in json.loads(out)["nodes"]}
+    assert resources["dra"][MIG + "2g.20gb"] == {
+        "allocatable": "2",
+        "allocated": "1",
+        "available": "1",
+        "from": "dra",
+    }
+    assert "from" not in resources["plugin"][MIG + "2g.20gb"]
+    _, out, _ = command("capacity", "--from", "saved.json", "-o", "csv")
+    assert out.splitlines()[1] == f"dra,,{MIG}1g.10gb,1,1,0,,dra"
+    _, out, _ = command(
+        "capacity", "--from", "saved.json", "--resource", "deviceclass.resource.kubernetes.io/two"
+    )
+    assert "deviceclass.resource.kubernetes.io/two  DRA   2            1          1" in out
+
+
+def test_dra_of_a_cluster(served, command):
+    """A cluster is asked for the same; who may not read claims is told that devices of DRA are missing."""
+    served.server.kinds[RESOURCE_CLAIMS.prefix, RESOURCE_CLAIMS.plural] = RESOURCE_CLAIMS
+    kinds = {kind.kind: kind for kind in (*KINDS, RESOURCE_CLAIMS)}
+    for one in _with_dra():
+        space = one["metadata"].get("namespace", "")
+        served.call(partial(served.server.store.create, kinds[one["kind"]], one, space))
+    assert command("capacity", "--kubeconfig", served.kubeconfig) == (0, DRA, "")
+    forbidden = StatusError(403, "Forbidden", "deviceclasses is forbidden")
+    served.server.intercept = lambda request: status(forbidden) if "deviceclasses" in request.path else None
+    code, out, err = command("capacity", "--kubeconfig", served.kubeconfig)
+    assert (code, "FROM" in out) == (0, False)
+    assert err.startswith("Warning: devices of DRA are not counted: ")
+
+
+def test_dra_followed():
+    """What changes is seen: a class that comes, a claim that holds a device, a slice that goes."""
+    documents = {one["kind"] + one["metadata"]["name"]: one for one in _with_dra()}
+    inventory = Inventory(is_any_gpu)
+    followed = FollowedInventory(inventory)
+    followed.follower = cast(Any, SimpleNamespace(reflectors=[]))
+    sinks = {resource.name: sink for resource, sink in followed.sinks.items()}
+
+    def put(resource, name):
+        sink = sinks[resource]
+        sink.upsert(sink.decode(json.dumps(documents[name]).encode()))
+
+    def row(resource):
+        followed.now()
+        usage = inventory.capacity.usage("dra").get(MIG + resource)
+        return usage and (int(usage.allocatable.value), int(usage.allocated.value))
+
+    put("nodes", "Nodedra")
+    sinks["deviceclasses"].replace(
+        [sinks["deviceclasses"].decode(json.dumps(documents["DeviceClasstwo"]).encode())]
+    )
+    sinks["resourceslices"].replace(
+        [sinks["resourceslices"].decode(json.dumps(documents["ResourceSlices"]).encode())]
+    )
+    assert row("2g.20gb") == (2, 0)
+    put("resourceclaims", "ResourceClaimholder-extended-resources-x")
+    assert row("2g.20gb") == (2, 1)
+    put("deviceclasses", "DeviceClassone")
+    assert row("1g.10gb") == (1, 1)
+    sinks["resourceclaims"].delete(Key("ml", "holder-extended-resources-x"))
+    assert row("2g.20gb") == (2, 0)
+    sinks["resourceslices"].delete(Key("", "s"))
+    assert row("2g.20gb") is None

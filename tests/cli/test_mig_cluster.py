@@ -1,6 +1,7 @@
 """`tessera mig` on a cluster's nodes and pods."""
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ from tessera.core.mig.product import product_named
 from tessera.protocol import yaml
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.mapping import encode_mapping, mapping_of
+from tessera.simulation.control_plane.kinds import DEVICE_CLASSES, RESOURCE_SLICES, Kind
 from tests.build import GPU, MIG
 from tests.inventory.objects import LAYOUT, node, pod
+from tests.protocol.dra.samples import DRIVER, class_, device, slice_
 
 SMALL = LAYOUT.replace("[2g.20gb, 2g.20gb, 3g.30gb]", "[1g.10gb, 1g.10gb]")
 
@@ -115,6 +118,32 @@ def test_devices_in_use_as_kubelets_tell_it(served, command):
     assert [line for line in out.splitlines() if "in use" in line] == [
         "│in use         │               │                       │",
         "│               │in use         │                       │",
+    ]
+
+
+def test_devices_in_use_as_claims_tell_it(served, command):
+    """Where DRA hands devices out, the claims name them: those very ones are drawn as in use, and nothing is assumed."""
+    claims = Kind("resource.k8s.io/v1", "resourceclaims", "ResourceClaim")
+    served.server.kinds[claims.prefix, claims.plural] = claims
+    served.add(gpu_node("gpu-0", LAYOUT))
+    names = ("gpu-0-mig-2g-20gb-0", "gpu-1-mig-3g-30gb-4")
+    devices = [device(name, profile="x") for name in names]
+    results = [{"driver": DRIVER, "pool": "gpu-0", "device": name} for name in names]
+    for kind, document, space in (
+        (DEVICE_CLASSES, class_("all"), ""),
+        (RESOURCE_SLICES, slice_("s", *devices, node="gpu-0"), ""),
+        (
+            claims,
+            {"metadata": {"name": "c"}, "status": {"allocation": {"devices": {"results": results}}}},
+            "ml",
+        ),
+    ):
+        served.call(partial(served.server.store.create, kind, document, space))
+    code, out, err = command("mig", "show", "--cluster", "--kubeconfig", served.kubeconfig)
+    assert (code, err) == (0, "")
+    assert [line for line in out.splitlines() if "in use" in line] == [
+        "│in use         │               │                       │",
+        "│               │               │in use                 │",
     ]
 
 

@@ -7,9 +7,10 @@ import pytest
 
 from tessera.dashboard.admissions import Admission
 from tessera.dashboard.board import Board
-from tessera.dashboard.observed import Denial, see_event
+from tessera.dashboard.observed import Denial, see_event, see_node
 from tessera.kube.watch.resource import Key
 from tests.dashboard.objects import MIG, ids, node, pod
+from tests.protocol.dra.samples import DRIVER, class_, device, raw, slice_
 
 MEDIUM = "2g.20gb=2,3g.30gb=1"
 
@@ -289,3 +290,31 @@ def test_trouble():
     assert news(one)[0] == {"about": {"cluster": "a test", "trouble": "nodes: nothing heard"}}
     one.trouble("nodes: nothing heard")
     assert news(one) == ({}, [])
+
+
+def test_dra():
+    """Devices of DRA and what claims hold of them are in the numbers; the node says where they come from."""
+    one = board()
+    one.dra.follow(one.dra_changed, lambda: None)
+    for name in ("a", "b"):
+        one.put_node(see_node(raw({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "8"}}})))
+    news(one)
+    resource = MIG + "2g.20gb"
+    classes = [raw(class_("two", resource=resource))]
+    slices = [raw(slice_("s", device("x"), device("y"), node="a"))]
+    results = [{"driver": DRIVER, "pool": "a", "device": "x"}]
+    claim = {"metadata": {"name": "c"}, "status": {"allocation": {"devices": {"results": results}}}}
+    one.dra.take(classes, slices, [raw(claim)])
+    changed, _ = news(one)
+    assert sorted(changed) == ["node/a", "totals"]
+    assert changed["node/a"]["resources"] == {"2g.20gb": [2, 1]}
+    assert changed["node/a"]["notes"] == ["devices by DRA"]
+    assert [(row["name"], row["allocatable"], row["available"]) for row in changed["totals"]] == [
+        ("2g.20gb", "2", "1")
+    ]
+    one.dra.take(classes, slices, [])
+    changed, _ = news(one)
+    assert changed["node/a"]["resources"] == {"2g.20gb": [2, 0]}
+    one.dra.take([], [], [])
+    changed, _ = news(one)
+    assert "resources" not in changed["node/a"]

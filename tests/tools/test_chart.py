@@ -116,7 +116,7 @@ def test_pods_run_restricted(name: str):
 
 
 def test_permissions_are_the_least_that_works():
-    """It follows nodes, namespaces and quotas, makes Events, and reads two objects of its own; only the controller changes those."""
+    """It follows nodes, namespaces, quotas and what DRA offers, makes Events, and reads two objects of its own; only the controller changes those."""
     bundle = {
         "apiGroups": ["admissionregistration.k8s.io"],
         "resources": ["mutatingwebhookconfigurations"],
@@ -127,6 +127,11 @@ def test_permissions_are_the_least_that_works():
         {
             "apiGroups": [""],
             "resources": ["nodes", "namespaces", "resourcequotas"],
+            "verbs": ["list", "watch"],
+        },
+        {
+            "apiGroups": ["resource.k8s.io"],
+            "resources": ["deviceclasses", "resourceslices"],
             "verbs": ["list", "watch"],
         },
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},

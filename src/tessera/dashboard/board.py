@@ -7,21 +7,24 @@ is made when a browser asks for it.
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
 from tessera.core.devices.capacity import Capacity, in_order
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.node import Node
 from tessera.core.mig.layout import NodeLayout
 from tessera.dashboard.admissions import Admission, AdmissionLog, admission_of
 from tessera.dashboard.history import History
 from tessera.dashboard.layouts import LayoutHistory, moment
 from tessera.dashboard.mosaic import layout_of, mosaic_of
-from tessera.dashboard.observed import Denial, SeenNode, SeenPod, asks_for_gpus
+from tessera.dashboard.observed import Denial, SeenNode, SeenPod, asks_for_gpus, matters
 from tessera.dashboard.summary import summary_of
 from tessera.dashboard.totals import Totals, resource_rows, short_name
 from tessera.dashboard.usage import NamespaceUse
+from tessera.inventory.dra import DraInventory
 from tessera.kube.watch.resource import Key
 
 _MOST_PENDING: Final = 200
@@ -50,6 +53,8 @@ class Board:
         self._pods: dict[Key, SeenPod] = {}
         self._on: dict[str, dict[Key, SeenPod]] = {}  # pods by node; empty: without one
         self._capacity = Capacity()
+        self.dra = DraInventory()
+        self._dra_is_old = False
         self._totals = Totals()
         self._uncounted: set[str] = set()  # nodes whose numbers may have changed since they were added up
         self._history = History()
@@ -70,7 +75,7 @@ class Board:
         if before == one:
             return
         self._nodes[name] = one
-        self._capacity.put_node(one.node)
+        self._capacity.put_node(self._with_dra(one.node))
         self._unreadable[name] = _readable(one)[1]
         if before is not None and self._layouts.see(before, one):
             self._mark("layouts")
@@ -82,6 +87,26 @@ class Board:
             self._capacity.remove_node(name)
             self._unreadable.pop(name)
             self._mark_node(name)
+
+    def dra_changed(self) -> None:
+        """What DRA serves is different, or what claims hold; it concerns many nodes, and is worked out when it is shown."""
+        self._dra_is_old = True
+        self.version += 1
+
+    def _with_dra(self, node: Node) -> Node:
+        served = {name: number for name, number in self.dra.served(node).items() if matters(name)}
+        return replace(node, dra=served) if served else node
+
+    def _take_dra(self) -> None:
+        if not self._dra_is_old:
+            return
+        self._dra_is_old = False
+        before, self._capacity.claimed = self._capacity.claimed, self.dra.held()
+        for name, one in self._nodes.items():
+            node = self._with_dra(one.node)
+            if node.dra != self._capacity[name].dra or before.get(name) != self._capacity.claimed.get(name):
+                self._capacity.put_node(node)
+                self._mark_node(name)
 
     def put_pod(self, one: SeenPod) -> None:
         """A pod is new or changed."""
@@ -136,6 +161,7 @@ class Board:
 
     def sample(self) -> None:
         """Remember the numbers of this moment; called now and then."""
+        self._take_dra()
         numbers = self._counted().numbers(self._capacity.asked)
         for resource in self._history.see(int(self._clock()), numbers):
             self._mark(f"history/{resource}")
@@ -182,6 +208,7 @@ class Board:
         return changed, gone
 
     def _make_marked(self) -> None:
+        self._take_dra()
         for name in self._marked:
             made = self._make(name)
             if made is None:
@@ -228,7 +255,10 @@ class Board:
         if one is None:
             return None
         pods = self._on.get(name, {}).values()
-        return summary_of(one, self._counted().of(name), pods, self._unreadable[name], self.version)
+        node = self._capacity[name]
+        return summary_of(
+            replace(one, node=node), self._counted().of(name), pods, self._unreadable[name], self.version
+        )
 
     def _mosaic(self, one: SeenNode) -> Any:
         mosaic = mosaic_of(one, _readable(one)[0], self._on.get(one.node.name, {}).values())

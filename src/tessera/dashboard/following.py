@@ -3,15 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 from tessera.dashboard.board import Board
 from tessera.dashboard.observed import Denial, SeenNode, SeenPod, see_event, see_node, see_pod
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.follow import Follower, follow
+from tessera.kube.watch.follow import Follower, relist
 from tessera.kube.watch.resource import (
     FAILED_CREATES,
     NODES,
+    RESOURCE_SLICES,
     UNFINISHED_PODS,
     Key,
     Resource,
@@ -28,10 +30,16 @@ async def following(client: Client, board: Board, *, denials: bool = True) -> As
 
     Events are extra: a client that may not read them sees everything but denials.
     """
-    sinks: dict[Resource, Sink[Any]] = {NODES: _nodes(board), UNFINISHED_PODS: _pods(board)}
+    sinks: dict[Resource, Sink[Any]] = {
+        NODES: _nodes(board),
+        UNFINISHED_PODS: _pods(board),
+        **board.dra.sinks(),
+    }
     if denials:
         sinks[FAILED_CREATES] = _denials(board)
-    async with follow(client, sinks) as follower:
+    follower = Follower(client, sinks)
+    board.dra.follow(board.dra_changed, partial(relist, follower, RESOURCE_SLICES))
+    async with follower.following():
         looking = asyncio.create_task(_look(follower, board))
         try:
             yield

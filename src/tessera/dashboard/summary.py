@@ -59,6 +59,7 @@ def summary_of(
     )
     good = (
         one.cordoned and "cordoned",
+        any(map(one.node.is_served, one.node.dra)) and "devices by DRA",
         gpus.state not in ("", "failed") and f"layout {gpus.state}",
         *(missing if gpus.state == "pending" else ()),
     )

@@ -9,15 +9,16 @@ from typing import Any
 from tessera.core.devices.capacity import PodUse
 from tessera.inventory.inventory import Inventory, InventoryNode
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.follow import Follower, follow
-from tessera.kube.watch.resource import NODES, UNFINISHED_PODS, Key, Resource, Sink
+from tessera.kube.watch.follow import Follower, relist
+from tessera.kube.watch.resource import NODES, RESOURCE_SLICES, UNFINISHED_PODS, Key, Resource, Sink
 
 
 @asynccontextmanager
 async def following(client: Client, inventory: Inventory) -> AsyncIterator["FollowedInventory"]:
     """Follow a cluster: the inventory is complete when this begins, and right until it ends."""
     followed = FollowedInventory(inventory)
-    async with follow(client, followed.sinks) as followed.follower:
+    followed.follower = Follower(client, followed.sinks)
+    async with followed.follower.following():
         yield followed
 
 
@@ -29,13 +30,16 @@ class FollowedInventory:
     def __init__(self, inventory: Inventory) -> None:
         self.changed = asyncio.Event()
         self._inventory = inventory
+        self._dra_is_old = False
         self._pods: dict[Key, PodUse] = {}  # those that use something that is asked about
         self.sinks: dict[Resource, Sink[Any]] = {
             replace(NODES, labels=inventory.selector.text): Sink(
                 inventory.decode_node, self._replace_nodes, self._put_node, self._remove_node
             ),
             UNFINISHED_PODS: Sink(inventory.decode_pod, self._replace_pods, self._put_pod, self._remove_pod),
+            **inventory.dra.sinks(),
         }
+        inventory.dra.follow(self._dra_changed, self._read_slices)
 
     @property
     def trouble(self) -> str:
@@ -43,8 +47,19 @@ class FollowedInventory:
         return self.follower.trouble()
 
     def now(self) -> None:
-        """Bring the inventory's list of pods up to date; its sums are."""
+        """Bring the inventory's list of pods, and what DRA serves, up to date; its sums are."""
+        if self._dra_is_old:
+            self._dra_is_old = False
+            self._inventory.refresh_dra()
         self._inventory.pods[:] = [one for one in self._pods.values() if self._inventory.holds(one)]
+
+    def _dra_changed(self) -> None:
+        self._dra_is_old = True  # it concerns many nodes: worked out when it is looked at
+        self.changed.set()
+
+    def _read_slices(self) -> None:
+        """Classes look at more than the slices were read for."""
+        relist(self.follower, RESOURCE_SLICES)
 
     def _replace_nodes(self, nodes: Iterable[InventoryNode]) -> None:
         self._inventory.begin_nodes()

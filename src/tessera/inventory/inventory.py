@@ -14,6 +14,8 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.inventory.devices import decode_held
+from tessera.inventory.dra import KINDS as DRA_KINDS
+from tessera.inventory.dra import DraInventory
 from tessera.kube.errors import NOT_JSON
 from tessera.kube.object_files import FileObject, called, naming, objects_in
 from tessera.kube.watch.resource import NODES, UNFINISHED_PODS
@@ -52,6 +54,7 @@ class Inventory:
     names: frozenset[str] = frozenset()  # of the nodes that count; without any, all do
     with_devices: bool = False  # whether to read which devices pods hold, where their kubelets write it down
     held: dict[str, set[str]] = field(default_factory=dict)  # node → ids of those devices
+    dra: DraInventory = field(default_factory=DraInventory)
 
     # reading one object
 
@@ -68,11 +71,21 @@ class Inventory:
         """Take a node in, if it is asked about."""
         if self.names and one.node.name not in self.names:
             return
-        self.capacity.put_node(one.node)
+        self.capacity.put_node(self._with_dra(one.node))
         if one.gpus.label or one.gpus.layout is not None or one.gpus.mapping is not None:
             self.gpus[one.node.name] = one.gpus
         else:
             self.gpus.pop(one.node.name, None)
+
+    def _with_dra(self, node: Node) -> Node:
+        served = {name: number for name, number in self.dra.served(node).items() if self.keep(name)}
+        return replace(node, dra=served) if served != node.dra else node
+
+    def refresh_dra(self) -> None:
+        """Take in what DRA serves and what claims hold, as it is now."""
+        for name in list(self.capacity):
+            self.capacity.put_node(self._with_dra(self.capacity[name]))
+        self.capacity.claimed = self.dra.held()
 
     def remove_node(self, name: str) -> None:
         """Forget a node."""
@@ -129,6 +142,8 @@ class Inventory:
                 continue
             with progress(resource.name, await _how_many(client, resource.path)) as so_far:
                 await read_list(client, resource.path, query, partial(_counted, begin, so_far))
+        await self.dra.read(client)
+        self.refresh_dra()
 
     def read_files(self, paths: Sequence[str]) -> None:
         """Read files with objects, as kubectl writes them."""
@@ -138,7 +153,10 @@ class Inventory:
     def take(self, found: Iterable[FileObject]) -> set[str]:
         """Take nodes and pods, each once, and pass over other kinds of objects; which of both there were."""
         seen: set[tuple[str, str, str]] = set()
+        of_dra: dict[str, list[bytes]] = {kind: [] for kind in DRA_KINDS}
         for where, kind, raw in found:
+            if kind in of_dra:
+                of_dra[kind].append(raw)
             if kind not in ("Node", "Pod"):
                 continue
             with naming(where):
@@ -151,6 +169,8 @@ class Inventory:
                     self.read_pod(raw)
                 elif self.selector.matches((one := self.decode_node(raw)).node.labels):
                     self.put(one)
+        self.dra.take(*of_dra.values())
+        self.refresh_dra()
         return {kind for kind, _, _ in seen}
 
 

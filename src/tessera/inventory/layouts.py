@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from tessera.core.dra.naming import slot_name
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import Entry, NodeLayout, Slot, Strategy, entries_of, resolve
@@ -28,11 +29,15 @@ class Source:
     node: GpuNode | None = None
     held: Collection[str] = ()  # the ids of those devices, as far as kubelets write them down
     pending: str = ""  # why a node's cards are not cut as desired yet
+    claimed: Collection[str] = ()  # the names of devices that claims hold, where DRA hands them out
 
     def in_use(self, layout: NodeLayout) -> "InUse | None":
         """Which devices of a layout pods hold; None where pods are not known."""
         if self.used is None:
             return None
+        if self.claimed:
+            every = (slot for slots in layout.slots(self.strategy).values() for slot in slots)
+            return InUse(frozenset(slot for slot in every if slot_name(slot) in self.claimed), certain=True)
         offered = layout.resources(self.strategy)
         numbers = {resource: min(self.used.get(resource, 0), count) for resource, count in offered.items()}
         if self.node is not None and self.held:
@@ -87,6 +92,7 @@ def node_layouts(
 
     What the caller says about the cards goes before what a node says.
     """
+    claimed = inventory.dra.devices_held()
     return [
         _of_node(
             node,
@@ -94,6 +100,7 @@ def node_layouts(
             cards or node.cards,
             inventory.used(name) if with_used else None,
             inventory.held.get(name, ()),
+            claimed.get(name, ()),
         )
         for name, node in inventory.gpus.items()
         if (node.layout is not None or node.mapping is not None) and (not only or name in only)
@@ -106,6 +113,7 @@ def _of_node(
     cards: int | None,
     used: Mapping[str, int] | None,
     held: Collection[str],
+    claimed: Collection[str],
 ) -> Source | Unreadable:
     where = f"node {node.name}"
     if product is None:
@@ -126,4 +134,4 @@ def _of_node(
     except InvalidInput as error:
         return Unreadable(where, str(error))
     pending = (node.reason or "the node gives no reason") if node.state == "pending" else ""
-    return Source(where, document, product, cards, node.strategy, present, used, node, held, pending)
+    return Source(where, document, product, cards, node.strategy, present, used, node, held, pending, claimed)

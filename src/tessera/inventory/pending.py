@@ -1,9 +1,10 @@
 """What a cluster's pods wait for, and which of its cards may be cut for them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from tessera.core.dra.naming import slot_name
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.geometry import Product
@@ -85,6 +86,7 @@ class Pending:
         passed_over = []
         # thousands of nodes are cut and used in a few ways
         known: dict[tuple[tuple[int, ...], Strategy, frozenset[str]], tuple[Card, ...]] = {}
+        claimed = self._inventory.dra.devices_held()
         for name in sorted(self._inventory.gpus):
             node, usages = (
                 self._inventory.gpus[name],
@@ -96,6 +98,8 @@ class Pending:
             held |= self.waiting.given.get(name, frozenset())
             try:
                 layout = node_layout(node)
+                if name in claimed:  # by whatever class: not every claim is for an extended resource
+                    held |= _held_by_claims(layout, node.strategy, claimed[name])
                 key = (tuple(map(id, layout.cards)), node.strategy, held)
                 if key not in known:
                     known[key] = cards_beside(layout, node.strategy, held)
@@ -137,6 +141,15 @@ class Pending:
             ),
             tuple(left for left in rest if left.names),
         )
+
+
+def _held_by_claims(layout: NodeLayout, strategy: Strategy, devices: Collection[str]) -> frozenset[str]:
+    """The resources of devices that claims hold."""
+    return frozenset(
+        resource
+        for resource, slots in layout.slots(strategy).items()
+        if any(slot_name(slot) in devices for slot in slots)
+    )
 
 
 def passed(name: str, reason: str) -> str:

@@ -36,6 +36,16 @@ class Report:
     pods: Sequence[PodUse] | None  # None: not asked for
     namespaces: Mapping[str, Mapping[str, "Share"]] | None = None  # None: not asked for
 
+    @property
+    def with_dra(self) -> bool:
+        """Whether DRA serves any of it: only then is there a question where it comes from."""
+        return any(one.source(resource) == "dra" for one in self.nodes for resource in one.resources)
+
+    def source(self, resource: str) -> str:
+        """Where a resource comes from on all nodes: `plugin`, `dra`, both of them, or empty."""
+        sources = {one.source(resource) for one in self.nodes if one.resources.get(resource)}
+        return ",".join(sorted(sources - {""}, reverse=True))
+
 
 @dataclass(frozen=True, slots=True)
 class Share:

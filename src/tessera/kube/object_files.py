@@ -13,10 +13,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from tessera.core.admission.quota import Quota
+from tessera.core.dra.slices import DeviceClass
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Namespace, Node
 from tessera.kube.errors import NOT_JSON
 from tessera.protocol import yaml
+from tessera.protocol.dra.objects import SliceReader, read_class
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.workloads import title_of
 
@@ -121,18 +123,22 @@ class ClusterObjects:
     nodes: tuple[Node, ...]
     namespaces: tuple[Namespace, ...]
     quotas: tuple[Quota, ...]
+    classes: tuple[DeviceClass, ...] = ()
+    slices: tuple[bytes, ...] = ()  # unread: what matters in them, the classes say
 
 
 def cluster_objects(
     found: Iterable[FileObject], keep: Callable[[str], bool] | None = None, namespace: str = "default"
 ) -> ClusterObjects:
-    """Nodes (with the resources to keep), namespaces and resource quotas; any other kind is refused.
+    """Nodes (with the resources to keep), namespaces, quotas and what DRA has; any other kind is refused.
 
     `namespace` is that of quotas that name none.
     """
     nodes: list[Node] = []
     namespaces: list[Namespace] = []
     quotas: list[Quota] = []
+    classes: list[DeviceClass] = []
+    slices: list[bytes] = []
     for one in found:
         with naming(one.where):
             match one.kind:
@@ -142,11 +148,16 @@ def cluster_objects(
                     namespaces.append(objects.namespace_of(_decoded(objects.decode_namespace, one)))
                 case "ResourceQuota":
                     quotas.append(objects.quota_of(_decoded(objects.decode_quota, one), namespace))
+                case "DeviceClass":
+                    classes.append(_decoded(read_class, one))
+                case "ResourceSlice":
+                    _decoded(SliceReader().read, one)
+                    slices.append(one.raw)
                 case kind:
                     raise InvalidInput(
-                        f"kind {kind or '(none)'} is neither a Node nor a Namespace nor a ResourceQuota"
+                        f"kind {kind or '(none)'} is no Node, Namespace, ResourceQuota, DeviceClass or ResourceSlice"
                     )
-    return ClusterObjects(tuple(nodes), tuple(namespaces), tuple(quotas))
+    return ClusterObjects(tuple(nodes), tuple(namespaces), tuple(quotas), tuple(classes), tuple(slices))
 
 
 def _decoded(decode: Callable[[bytes], T], one: FileObject) -> T:

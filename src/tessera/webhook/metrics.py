@@ -225,6 +225,11 @@ def view_metrics(view: LiveView | FileView) -> Iterable[Family]:
     if isinstance(view, FileView):
         yield counter("gpu_webhook_node_view_file_errors_total", "Node files refused.", view.failures)
         return
+    yield gauge(
+        "gpu_webhook_node_view_unevaluated_classes",
+        "DeviceClasses of which it cannot be said what they select; the devices count as selected.",
+        len(view.dra.troubles),
+    )
     followed = view.reflectors
     yield labelled(
         "gpu_webhook_node_view_age_seconds",

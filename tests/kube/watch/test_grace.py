@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 
 from tessera.core.admission.offers import Offers
+from tessera.core.dra.pools import Pools
+from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import Node
 from tessera.kube.watch.grace import NodesWithGrace
 from tessera.kube.watch.resource import Key
@@ -17,13 +19,26 @@ STATE = "nvidia.com/mig.config.state"
 COUNTED = {STATE: "success", "nvidia.com/gpu.count": "4", TWO + ".count": "8"}
 
 
+class _Served(Pools):
+    """What DRA serves, as a test says it."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda *_: True)
+        self.put_class(DeviceClass("two", resource=TWO))
+        self.now: dict[str, int] = {}
+
+    def served(self, node: Node) -> dict[str, int]:
+        return self.now
+
+
 class Stage:
     """Nodes as the API server tells them, and what is offered then."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.offers = Offers()
-        self.nodes = NodesWithGrace(self.offers, self.clock)
+        self.pools = _Served()
+        self.nodes = NodesWithGrace(self.offers, self.clock, self.pools)
 
     def told(self, *, capacity=None, labels=None, ready=True, **has) -> None:
         """The node says this now; `capacity` is what it has and cannot give."""
@@ -200,3 +215,51 @@ def test_nodes_that_stay_the_same_cost_nothing(stage):
     before, version = stage.offers.nodes["n"], stage.offers.version
     stage.nodes.put(replace(before, ready=False))
     assert (stage.offers.nodes["n"], stage.offers.version) == (before, version)
+
+
+@pytest.fixture
+def dra():
+    """A cluster with a node where DRA serves 3 × 2g.20gb."""
+    made = Stage()
+    made.pools.now = {TWO: 3}
+    made.told()
+    return made
+
+
+def serves(stage, **now):
+    stage.pools.now = {resource(name): number for name, number in now.items()}
+    stage.nodes.refresh({"n"})
+
+
+def test_slices_that_the_kubelet_deletes(dra):
+    """What DRA served last still counts for two minutes, as DRA's; and is as new once the slices are back."""
+    serves(dra)
+    assert dra.later(119) == {TWO: 3}
+    assert dra.offers.nodes["n"].offer.dra == {TWO}
+    serves(dra, **{"2g.20gb": 2})
+    assert dra.later(300) == {TWO: 2}
+    serves(dra)
+    assert dra.later(119) == {TWO: 2}
+    assert dra.later(2) == {}
+    assert dra.later(2) == {}
+
+
+def test_slices_that_are_gone_for_good(dra):
+    """It ends at once where the class is gone, or the node; and a node that is not Ready keeps what it had."""
+    dra.told(ready=False)
+    serves(dra)
+    assert dra.later(1000) == {TWO: 3}
+    dra.pools.remove_class("two")
+    serves(dra)
+    assert dra.later(0) == {}
+    dra.nodes.delete(Key("", "n"))
+    serves(dra, **{"2g.20gb": 2})
+    assert dra.later(0) == {}
+
+
+def test_from_a_plugin_to_dra(stage):
+    """A node that moves from the device plugin to DRA offers what the scheduler takes there."""
+    serves(stage, **{"2g.20gb": 3})
+    assert (stage.later(0), stage.offers.nodes["n"].offer.dra) == ({TWO: 8}, set())
+    stage.told(**{"2g.20gb": 0})
+    assert (stage.later(0), stage.offers.nodes["n"].offer.dra) == ({TWO: 3}, {TWO})

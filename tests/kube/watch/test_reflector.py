@@ -492,3 +492,30 @@ async def test_cancelled():
         server = setup.server
     assert len(asyncio.all_tasks()) == 1
     assert server.watches == 0
+
+
+@both
+async def test_relist(watch_list):
+    """The list is read again when asked to, in another way, and followed from there; nothing is called a failure."""
+    async with following("a", watch_list=watch_list) as one:
+        one.reflector.relist()
+        await one.clock.pass_sleep(0.8)  # the watch was young
+        while len(one.sink.replaced) < 2:
+            await asyncio.sleep(0.001)
+        one.put("b", "2")
+        await one.sink.until(a="", b="2")
+        assert (one.health.lists, one.health.synced, one.health.errors) == (2, True, {})
+
+
+async def test_relist_while_listing():
+    """What was read before it was asked for is read again: the list that is under way is not the last."""
+    async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
+        one = Setup(server, client, watch_list=True)
+        one.put("a")
+        one.reflector.relist()
+        task = asyncio.create_task(one.reflector.run())
+        await one.clock.pass_sleep(0.8)
+        while len(one.sink.replaced) < 2:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        assert one.sink.replaced == [{"a": ""}, {"a": ""}]

@@ -11,9 +11,17 @@ from tessera.kube.rest.client import Client
 from tessera.kube.watch.file_view import FileView
 from tessera.kube.watch.resource import Key
 from tessera.kube.watch.view import LiveView
-from tessera.simulation.control_plane.kinds import NAMESPACES, NODES, PODS, Kind
+from tessera.simulation.control_plane.kinds import (
+    DEVICE_CLASSES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    RESOURCE_SLICES,
+    Kind,
+)
 from tessera.simulation.control_plane.store import StatusError
 from tests.kube.apiserver import MisbehavingApiServer, status
+from tests.protocol.dra.samples import DRIVER, class_, device, slice_
 
 RESOURCE_QUOTAS = Kind("v1", "resourcequotas", "ResourceQuota")
 
@@ -52,8 +60,9 @@ async def until(condition) -> None:
 async def test_live_view():
     """Nodes and namespaces are there as the server has them, and go as they go."""
     async with await MisbehavingApiServer().start() as server, live(server) as view:
-        assert (
-            view.missing() == "nodes not listed yet; namespaces not listed yet; resourcequotas not listed yet"
+        assert view.missing() == (
+            "nodes not listed yet; namespaces not listed yet; resourcequotas not listed yet; "
+            "deviceclasses not listed yet"
         )
         server.store.create(NODES, node("a", gpu="4"))
         server.store.create(NAMESPACES, {"metadata": {"name": "x", "labels": {"gpu-webhook": "disabled"}}})
@@ -195,6 +204,20 @@ def test_files(tmp_path):
     assert view.missing() is None
 
 
+def test_files_with_dra(tmp_path, caplog):
+    """What DRA serves is read from files too; a class that cannot be evaluated is warned of."""
+    file = tmp_path / "all.json"
+    items = [
+        slice_("s", device("a")),
+        {"kind": "Node", **node("n")},
+        class_("two", "device.odd()", resource="nvidia.com/mig-2g.20gb"),
+    ]
+    file.write_text(json.dumps({"kind": "List", "items": items}))
+    assert FileView([file]).offers.anywhere() == {"nvidia.com/mig-2g.20gb": 1}
+    (message,) = caplog.messages
+    assert message.startswith("device class two: ")
+
+
 async def test_files_are_followed(tmp_path):
     """A change is seen, by writing, renaming or a swapped link; a broken file leaves the last good view in use."""
     (tmp_path / "v1").mkdir()
@@ -227,3 +250,45 @@ async def test_files_are_followed(tmp_path):
     write("v2", "c")
     await view.check()
     assert (set(view.offers.nodes), view.last_error, view.reloads) == ({"c"}, "", 2)
+
+
+async def test_dra():
+    """What DRA serves is offered by the nodes, whichever of node, class and slice comes first, and goes with its class."""
+    two, one = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-1g.10gb"
+    a = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}']"
+    async with await MisbehavingApiServer().start() as server:
+        server.store.create(NODES, node("n"))
+        server.store.create(RESOURCE_SLICES, slice_("s", device("a", profile="2g.20gb", model="x")))
+        async with live(server) as view:
+            await view.synced()
+            assert view.offers.nodes == {"n": Node("n")}, "without a class of no interest"
+            server.store.create(DEVICE_CLASSES, class_("two", f"{a}.profile == '2g.20gb'", resource=two))
+            await until(lambda: view.offers.anywhere() == {two: 1})
+            assert view.missing() is None
+            # of this node the name alone was read before; now all of it matters
+            await until(lambda: view.offers.nodes["n"].labels == {"kubernetes.io/hostname": "n"})
+            assert view.offers.nodes["n"].offer.dra == {two}
+            # a class that looks at more than was kept: the slices are read again
+            server.store.create(DEVICE_CLASSES, class_("one", f"{a}.model == 'x'", resource=one))
+            await until(lambda: view.offers.anywhere() == {two: 1, one: 1})
+            server.store.create(
+                RESOURCE_SLICES, slice_("t", device("b", profile="2g.20gb", model="y"), pool="t")
+            )
+            await until(lambda: view.offers.anywhere() == {two: 2, one: 1})
+            server.store.delete(DEVICE_CLASSES, "two")
+            await until(lambda: view.offers.anywhere() == {one: 1})
+        async with live(server) as view:
+            await view.synced()
+            assert view.offers.anywhere() == {one: 1}, "all of it is there when the view is complete"
+
+
+async def test_a_node_that_comes_later():
+    """A node that DRA serves may come after its slices."""
+    two = "nvidia.com/mig-2g.20gb"
+    async with await MisbehavingApiServer().start() as server:
+        server.store.create(DEVICE_CLASSES, class_("two", resource=two))
+        async with live(server) as view:
+            await view.synced()
+            server.store.create(RESOURCE_SLICES, slice_("s", device("a")))
+            server.store.create(NODES, node("n"))
+            await until(lambda: view.offers.anywhere() == {two: 1})

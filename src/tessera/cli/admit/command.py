@@ -10,6 +10,7 @@ import click
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.output import Output, output_option
+from tessera.cli.common.reading import warn_of_classes
 from tessera.cli.common.terminal import Style, read_parsed
 from tessera.core.admission.decision import Policy, Reject
 from tessera.core.admission.offers import Offers
@@ -30,6 +31,7 @@ from tessera.protocol.configuration import webhook as config
 from tessera.webhook.offline import Admitted, admit
 
 if TYPE_CHECKING:
+    from tessera.core.dra.slices import DeviceClass
     from tessera.kube.rest.client import Client
 
 EXIT_REJECTED: Final = 3
@@ -52,8 +54,8 @@ EXIT_REJECTED: Final = 3
     multiple=True,
     metavar="FILE",
     shell_complete=completing.files,
-    help="The cluster's nodes, as `kubectl get nodes -o yaml` prints them; Namespaces and ResourceQuotas count too. "
-    "Repeatable.  [default: the cluster is asked]",
+    help="The cluster's nodes, as `kubectl get nodes -o yaml` prints them; Namespaces, ResourceQuotas, "
+    "DeviceClasses and ResourceSlices count too. Repeatable.  [default: the cluster is asked]",
 )
 @click.option(
     "--config",
@@ -141,6 +143,7 @@ async def _offers_of(client: "Client") -> tuple[Offers, str]:
     from tessera.kube.watch.view import LiveView
 
     async with LiveView(client, keep=None).following() as view:  # explanations tell of all nodes
+        warn_of_classes(view.dra.troubles)
         return view.offers, client.cluster.namespace or "default"
 
 
@@ -182,15 +185,23 @@ def read_policy(file: str | None) -> Policy:
 
 
 def read_offers(files: tuple[str, ...]) -> Offers:
-    """The cluster's nodes, namespaces and quotas, from files; of nodes there must be some."""
+    """The cluster's nodes, namespaces, quotas and what DRA serves, from files; of nodes there must be some."""
     offers = Offers()
+    classes: list[DeviceClass] = []
+    slices: list[bytes] = []
     for file in files_in(files):
         found = cluster_objects(objects_in_text(read_file(file), called(file)))
         if found == ClusterObjects((), (), ()):  # what a kubectl that failed leaves behind
             raise InvalidInput(f"{called(file)}: no nodes")
         _put(offers, found)
+        classes += found.classes
+        slices += found.slices
     if not offers.nodes:
         raise InvalidInput(f"{called(*files)}: no nodes")
+    if classes and slices:
+        from tessera.kube.watch.dra import put_served
+
+        warn_of_classes(put_served(offers, classes, slices).troubles)
     return offers
 
 

@@ -79,7 +79,10 @@ def _nodes(verdicts: list[core.NodeVerdict], style: Style) -> list[str]:
         return ["none at all"]
     groups: dict[tuple[str, str], list[str]] = {}
     for verdict in verdicts:
-        offer = ", ".join(f"{short(resource)} ×{count}" for resource, count in verdict.offer.counts)
+        offer = ", ".join(
+            f"{short(resource)} ×{count}{' (DRA)' if resource in verdict.offer.dra else ''}"
+            for resource, count in verdict.offer.counts
+        )
         groups.setdefault((verdict.excluded or "", offer), []).append(verdict.node.name)
     # first what counts, then what has something and does not count, then what has nothing
     ordered = sorted(groups.items(), key=lambda item: (not item[0][1], bool(item[0][0]), item[0]))

@@ -14,7 +14,7 @@ from tessera.cli.capacity.tables import draw
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options, selector_option
 from tessera.cli.common.output import Output, no_headers_option, output_option
-from tessera.cli.common.reading import files_option, read_inventory
+from tessera.cli.common.reading import files_option, read_inventory, warn_of_dra
 from tessera.cli.common.terminal import Style
 from tessera.core.devices.capacity import PODS, Usage, total
 from tessera.core.errors import InvalidInput
@@ -134,7 +134,8 @@ def command(
     """Show what nodes have, what pods hold of it, what is left, and what waiting pods ask for.
 
     Counted as the scheduler counts: init containers, sidecars, overhead, pod-level requests; pods that have ended hold
-    nothing, pods being deleted hold what they have until they are gone. `-o wide` adds the state of nodes, and how many more
+    nothing, pods being deleted hold what they have until they are gone. Where DRA serves devices, a column says what comes from it
+    and what from device plugins; of DRA's devices those are allocated that claims hold. `-o wide` adds the state of nodes, and how many more
     MIG devices their cards could hold. `-o name` prints the nodes' names, with --pods those of the pods.
 
     \b
@@ -190,6 +191,7 @@ def command(
         cluster.run(lambda client: show_changes(client, inventory, report, output, headers=not no_headers))
         return 0
     read_inventory(inventory, cluster, sources)
+    warn_of_dra(inventory)
     if missing := [name for name in nodes if name not in inventory.capacity]:
         raise InvalidInput(f"{_where(sources)}: no node {', '.join(missing)}")
     found = report()

@@ -21,7 +21,10 @@ def document(report: Report) -> dict[str, Any]:
                 "product": one.product,
                 "state": state_of(one.node),
                 "layoutState": one.node.labels.get(CONFIG_STATE, ""),
-                "resources": _usages(one.resources),
+                "resources": {
+                    resource: {**_usage(usage), **({"from": "dra"} if one.source(resource) == "dra" else {})}
+                    for resource, usage in one.resources.items()
+                },
             }
             for one in report.nodes
         ],
@@ -109,13 +112,15 @@ def _namespace_rows(namespaces: Mapping[str, Mapping[str, Share]]) -> Iterator[t
 
 
 def _node_rows(report: Report) -> Iterator[tuple[str, ...]]:
-    yield ("node", "product", "resource", "allocatable", "allocated", "available", "asked")
+    last = ("from",) if report.with_dra else ()  # where all comes from device plugins there is no such column
+    yield ("node", "product", "resource", "allocatable", "allocated", "available", "asked", *last)
     for node in report.nodes:
         for resource, usage in node.resources.items():
             numbers = [_plain(of.value) for of in (usage.allocatable, usage.allocated, usage.available)]
-            yield (node.node.name, node.product, resource, *numbers, "")
+            source = (node.source(resource),) if last else ()
+            yield (node.node.name, node.product, resource, *numbers, "", *source)
     for resource, asked in report.asked.items():  # by pods that no node has
-        yield ("", "", resource, "", "", "", _plain(asked.value))
+        yield ("", "", resource, "", "", "", _plain(asked.value), *("" for _ in last))
 
 
 def name_lines(report: Report, *, headers: bool = True) -> list[str]:  # noqa: ARG001 # names have no heading

@@ -45,9 +45,21 @@ def _node_table(report: Report, *, wide: bool) -> Table:
                     if wide
                     else ()
                 )
-                rows.append((one.node.name, one.product or "-", resource, *_numbers(usage), *more))
+                source = (_source(one.source(resource)),) if report.with_dra else ()
+                numbers = _numbers(usage)
+                rows.append((one.node.name, one.product or "-", resource, *source, *numbers, *more))
     more = ("USED", "STATE", "LAYOUT") if wide else ()
-    return Table(("NODE", "PRODUCT", "RESOURCE", "ALLOCATABLE", "ALLOCATED", "AVAILABLE", *more), rows, 3)
+    first = ("NODE", "PRODUCT", "RESOURCE", *_from(report))
+    return Table((*first, "ALLOCATABLE", "ALLOCATED", "AVAILABLE", *more), rows, len(first))
+
+
+def _from(report: Report) -> Row:
+    """The column that says where a resource comes from; there is none where all comes from device plugins."""
+    return ("FROM",) if report.with_dra else ()
+
+
+def _source(source: str) -> str:
+    return source.replace("dra", "DRA") or "-"
 
 
 def _total_table(report: Report) -> Table:
@@ -55,15 +67,17 @@ def _total_table(report: Report) -> Table:
     if len(report.products) > 1:
         for product, (_, usages) in report.products.items():
             rows += [
-                (product or "-", resource, *_numbers(usage), "")
+                (product or "-", resource, *("" for _ in _from(report)), *_numbers(usage), "")
                 for resource, usage in usages.items()
                 if usage
             ]
     for resource in in_order({**report.total, **report.asked}):
         usage, asked = report.total.get(resource, Usage()), report.asked.get(resource, ZERO)
         if usage or asked:
-            rows.append(("all", resource, *_numbers(usage), amount(asked)))
-    return Table(("TOTAL", "RESOURCE", "ALLOCATABLE", "ALLOCATED", "AVAILABLE", "ASKED FOR"), rows, keys=2)
+            source = (_source(report.source(resource)),) if report.with_dra else ()
+            rows.append(("all", resource, *source, *_numbers(usage), amount(asked)))
+    first = ("TOTAL", "RESOURCE", *_from(report))
+    return Table((*first, "ALLOCATABLE", "ALLOCATED", "AVAILABLE", "ASKED FOR"), rows, keys=len(first))
 
 
 def _namespace_table(namespaces: Mapping[str, Mapping[str, Share]]) -> Table:

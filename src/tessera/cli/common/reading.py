@@ -1,7 +1,7 @@
 """Reading a cluster, or files, into an `Inventory`: the option for the files, and a progress bar where a person waits."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -26,7 +26,7 @@ def files_option(when: str = "") -> Callable[[F], F]:
         metavar="DIR|FILE",
         shell_complete=completing.files,
         help=f"{when}{'nodes' if when else 'Nodes'} and pods saved with kubectl, instead of a cluster; "
-        "- is standard input. Repeatable.",
+        "- is standard input. DeviceClasses, ResourceSlices and ResourceClaims count too. Repeatable.",
     )
 
 
@@ -39,6 +39,22 @@ def read_inventory(
         return
     progress = _bar if sys.stderr.isatty() else None
     cluster.run(lambda client: inventory.read_cluster(client, pods=pods, progress=progress))
+
+
+def warn_of_dra(inventory: Inventory) -> None:
+    """Say what is not known of DRA's devices."""
+    if inventory.dra.unseen:
+        click.echo(f"Warning: devices of DRA are not counted: {inventory.dra.unseen}", err=True)
+    warn_of_classes(inventory.dra.troubles)
+
+
+def warn_of_classes(troubles: Mapping[str, str]) -> None:
+    """Say of which DeviceClasses it is not known what they select."""
+    for name, why in troubles.items():
+        click.echo(
+            f"Warning: device class {name}: cannot say which devices it selects, so they count: {why}",
+            err=True,
+        )
 
 
 @contextmanager

@@ -96,6 +96,14 @@ class Usable:
         """The profiles among them, smallest first."""
         return _profiles(tuple(self.most))
 
+    def from_plugin(self, resource: str) -> bool:
+        """Whether some node has it allocatable: a device plugin serves it there, or the autoscaler can bring it."""
+        return any(resource not in one.dra for one in self.offers if one.count(resource))
+
+    def from_dra(self, resource: str) -> bool:
+        """Whether some node serves it through DRA."""
+        return any(resource in one.dra for one in self.offers)
+
     def has_cards_below(self, amount: Number) -> bool:
         """Whether some whole GPU is known to have less memory."""
         return self.card_memory_gb is not None and self.card_memory_gb * GIB < amount

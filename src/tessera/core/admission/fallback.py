@@ -222,7 +222,14 @@ class Question:
 
     def _offer(self, resource: str) -> str:
         most = self.usable.most.get(resource, 0)
-        return "offered (autoscaler)" if most == UNLIMITED else f"offered, up to {most} a node"
+        if most == UNLIMITED:
+            return "offered (autoscaler)"
+        through = ""
+        if self.usable.from_dra(resource):
+            through = (
+                ", through a device plugin or DRA" if self.usable.from_plugin(resource) else ", through DRA"
+            )
+        return f"offered, up to {most} a node{through}"
 
     def _lack(self, resource: str, to: str) -> str:
         """Why one replacement alone is not there; empty when it is."""

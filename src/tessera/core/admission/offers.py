@@ -279,7 +279,7 @@ class Offers:
         found = list(find(pod, needs, passing, work or Work()))
         if len(found) < 2:
             return found
-        return sorted(set(found), key=lambda offer: (offer.counts, offer.card_memory_gb or 0, offer.whole))
+        return sorted(set(found), key=_in_order)
 
     def _named(self, pod: Pod, needs: Needs, passing: tuple[str, ...], work: Work) -> Iterator[Offer]:
         """For pods that name nodes, as a DaemonSet's do: those nodes are looked at one by one."""
@@ -371,6 +371,10 @@ class Offers:
         for table in self._tables.values():
             table.add(node.labels, group, by)
         self._shed_tables()  # they grow with the cluster
+
+
+def _in_order(offer: Offer) -> tuple[object, ...]:
+    return offer.counts, offer.card_memory_gb or 0, offer.whole, sorted(offer.dra)
 
 
 def most_of(offers: Iterable[Offer]) -> dict[str, int]:

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node
 from tessera.core.kubernetes.pod import Amounts, Container, Pod, requested
 from tessera.core.kubernetes.quantity import ZERO, Quantity
-from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.kubernetes.resources import is_any_gpu, is_extended
 from tessera.core.mig.profile import MigProfile
 
 _T = TypeVar("_T")
@@ -104,6 +104,12 @@ class NodeUse:
         """What the node calls its GPUs; empty when it does not."""
         return self.node.labels.get(GPU_PRODUCT_LABEL, "")
 
+    def source(self, resource: str) -> str:
+        """Where a resource comes from: `dra`, `plugin`, or empty for what Kubernetes has by itself."""
+        if self.node.is_served(resource):
+            return "dra"
+        return "plugin" if is_extended(resource) else ""
+
 
 class Capacity:
     """The nodes of a cluster and the sums of what pods use."""
@@ -111,6 +117,8 @@ class Capacity:
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._taken: dict[str, dict[str, Quantity]] = {}  # by node; empty: of pods that no node has
+        # by node, of what DRA serves there: whichever way a pod asked, a claim holds the device
+        self.claimed: Mapping[str, Mapping[str, int]] = {}
 
     def put_node(self, node: Node) -> None:
         """Add a node or take its new state."""
@@ -150,6 +158,12 @@ class Capacity:
     def __contains__(self, name: str) -> bool:
         return name in self._nodes
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._nodes)
+
+    def __getitem__(self, name: str) -> Node:
+        return self._nodes[name]
+
     @property
     def asked(self) -> Amounts:
         """What pods ask for that no node has yet."""
@@ -157,10 +171,13 @@ class Capacity:
 
     def usage(self, name: str) -> Usages:
         """The resources of one node: those that it has, and those that pods hold there."""
-        allocatable, taken = self._nodes[name].allocatable, self._taken.get(name, {})
+        node, taken = self._nodes[name], self._taken.get(name, {})
+        allocatable, claimed = node.allocatable, self.claimed.get(name, {})
         return {
-            resource: Usage(allocatable.get(resource, ZERO), taken.get(resource, ZERO))
-            for resource in in_order({**allocatable, **taken})
+            resource: Usage(_number(node.dra[resource]), _number(claimed.get(resource, 0)))
+            if node.is_served(resource)
+            else Usage(allocatable.get(resource, ZERO), taken.get(resource, ZERO))
+            for resource in in_order({**allocatable, **taken, **node.dra})
         }
 
     def nodes(self) -> Iterator[NodeUse]:
@@ -171,6 +188,10 @@ class Capacity:
 
     def _product(self, name: str) -> str:
         return self._nodes[name].labels.get(GPU_PRODUCT_LABEL, "")
+
+
+def _number(count: int) -> Quantity:
+    return Quantity(Fraction(count))
 
 
 def total(usages: Iterable[Usages]) -> Usages:

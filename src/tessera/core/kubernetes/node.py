@@ -22,6 +22,10 @@ _LAYOUT_STATE_LABEL: Final = "nvidia.com/mig.config.state"
 _NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 # Every kubelet states these: a node without them is one that was not measured yet, not one that has none.
 STATED_BY_EVERY_NODE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
+# The scheduler puts all that DRA serves of one pod into one claim, and a claim holds 32 devices at most
+# (resource/v1, AllocationResultsMaxSize).
+MOST_OF_A_CLAIM: Final = 32
+_NO_DEVICES: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,9 @@ class Offer:
     counts: tuple[tuple[str, int], ...]
     card_memory_gb: int | None = None  # of a whole card, when a label tells
     whole: bool = True  # what is called nvidia.com/gpu there is a whole card, not a slice or a share of one
+    # of `counts`, those that DRA serves there: a DeviceClass of that extended resource name, and devices in
+    # ResourceSlices. All others are allocatable: a device plugin serves them.
+    dra: frozenset[str] = frozenset()
 
     def count(self, resource: str) -> int:
         """How many of a resource the node has."""
@@ -51,29 +58,52 @@ class Node:
     # What is allocatable no more and counts all the same: its devices are away for a moment, since their plugin or
     # the kubelet restarts.
     away: Amounts = field(default_factory=lambda: NOTHING)
+    # What DRA serves there, by extended resource name: how many devices of ResourceSlices its DeviceClass selects. The
+    # scheduler asks DRA only where nothing of the resource is allocatable.
+    dra: Mapping[str, int] = field(default_factory=lambda: _NO_DEVICES)
     ready: bool = field(default=True, compare=False)
 
     @property
     def offer(self) -> Offer:
         """What the node offers to pods that ask for GPUs."""
-        counts = [
-            (resource, int(amount.value))
-            for amounts in (self.allocatable, self.away)
+        counts = {
+            resource: int(amount.value)
+            for amounts in (self.away, self.allocatable)
             for resource, amount in amounts.items()
             if is_any_gpu(resource) and amount.value >= 1
-        ]
+        }
+        dra = _NO_NAMES
+        if self.dra:
+            served = {name: count for name, count in self.served().items() if is_any_gpu(name)}
+            counts.update(served)
+            dra = frozenset(served)
         if not counts:
             return _NO_OFFER
         memory = self.labels.get(GPU_MEMORY_LABEL, "")
         return Offer(
-            tuple(sorted(counts)),
+            tuple(sorted(counts.items())),
             # usable memory is a little less than the name on the box (40536 MiB on a 40 GB card): round up
             -(-int(memory) // 1024) if memory.isascii() and memory.isdigit() and len(memory) < 10 else None,
             _offers_whole_cards(self.labels),
+            dra,
         )
+
+    def served(self) -> dict[str, int]:
+        """What the scheduler takes from DRA there: nothing of it is allocatable; at most what one claim can hold."""
+        return {
+            resource: min(count, MOST_OF_A_CLAIM)
+            for resource, count in self.dra.items()
+            if count > 0 and self.is_served(resource)
+        }
+
+    def is_served(self, resource: str) -> bool:
+        """Whether the scheduler takes a resource from DRA there, and not from a device plugin."""
+        return resource in self.dra and not self.allocatable.get(resource)
 
     def amount(self, resource: str) -> Number | None:
         """How much it has of any resource; None where a node that says nothing may have any amount."""
+        if self.is_served(resource):
+            return min(self.dra[resource], MOST_OF_A_CLAIM)
         quantity = self.allocatable.get(resource) or self.away.get(resource)
         if quantity is None:
             known = resource in self.allocatable or resource not in STATED_BY_EVERY_NODE
@@ -97,6 +127,7 @@ class Node:
 
 
 _NO_OFFER: Final = Offer(())
+_NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
 def _offers_whole_cards(labels: Mapping[str, str]) -> bool:
@@ -161,6 +192,8 @@ def others(node: Node) -> Iterator[tuple[str, Number]]:
     for resource, quantity in node.away.items():
         if is_other(resource):
             yield resource, quantity.number
+    if node.dra:
+        yield from ((resource, count) for resource, count in node.served().items() if is_other(resource))
 
 
 def _written(amount: Number) -> str:

@@ -14,6 +14,7 @@ from tessera.core.errors import InvalidInput
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.files import WatchedFiles
 from tessera.kube.object_files import ClusterObjects, cluster_objects, objects_in_text, read_file
+from tessera.kube.watch.dra import put_served
 from tessera.kube.watch.view import Keep, replace_namespaces, replace_quotas
 
 _log: Final = logging.getLogger("tessera.kube")
@@ -21,7 +22,7 @@ _INTERVAL: Final = 2.0  # seconds between two looks
 
 
 class FileView:
-    """Nodes, namespaces and quotas from files; the last good ones when a file is broken."""
+    """Nodes, namespaces, quotas and what DRA serves, from files; the last good ones when a file is broken."""
 
     def __init__(
         self, files: Sequence[Path], *, keep: Keep | None = None, clock: Clock = SYSTEM_CLOCK
@@ -73,3 +74,4 @@ class FileView:
         self.offers.replace(described.nodes)
         replace_namespaces(self.offers, described.namespaces)
         replace_quotas(self.offers, described.quotas)
+        put_served(self.offers, described.classes, described.slices).tell_troubles()

@@ -28,6 +28,7 @@ class Follower:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client = client
+        self._clock = clock
         self.reflectors = [Reflector(client, resource, sink, clock=clock) for resource, sink in sinks.items()]
 
     @asynccontextmanager
@@ -90,6 +91,13 @@ def follow(
 ) -> AbstractAsyncContextManager[Follower]:
     """Follow collections, as `Follower.following` says."""
     return Follower(client, sinks, clock=clock).following(complete=complete)
+
+
+def relist(follower: Follower, resource: Resource) -> None:
+    """Read a collection again, since its objects are to be read in another way."""
+    for one in follower.reflectors:
+        if one.resource == resource:
+            one.relist()
 
 
 def _only(error: BaseException) -> BaseException:

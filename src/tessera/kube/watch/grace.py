@@ -2,8 +2,9 @@
 
 A device plugin that restarts takes its resources to 0 for a second or two, a kubelet for longer. A pod that is created
 just then must not be changed for good. So what a node offered last still counts for a grace period, which runs only
-while the node is Ready; and what its capacity still has, though nothing of it is allocatable, likewise. Both end at
-once where the node was deliberately cut anew, or is deleted.
+while the node is Ready; and what its capacity still has, though nothing of it is allocatable, likewise. The same holds
+for what DRA serves: a kubelet deletes the ResourceSlices of its node whenever it starts. All of it ends at once where
+the node was deliberately cut anew, or is deleted.
 
 Only of nodes with something away is anything kept here.
 """
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 from tessera.core.admission.offers import Offers
+from tessera.core.dra.pools import NOTHING_SERVED, Pools, Served
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.pod import NOTHING, Amounts
 from tessera.core.kubernetes.resources import is_extended
@@ -42,10 +44,13 @@ class _Away:
 class NodesWithGrace:
     """A sink of nodes that hands them on to the offers."""
 
-    def __init__(self, offers: Offers, clock: Clock) -> None:
+    def __init__(self, offers: Offers, clock: Clock, pools: Pools | None = None) -> None:
+        """Fill the offers; `pools` are what DRA serves on the nodes."""
         self._offers = offers
         self._clock = clock
+        self._pools = pools
         self._away: dict[str, _Away] = {}
+        self._unready: set[str] = set()  # which is no part of an offer, so the offers need not know
         self._something = asyncio.Event()  # set while anything is away
 
     async def run(self) -> NoReturn:
@@ -57,17 +62,23 @@ class NodesWithGrace:
 
     def replace(self, objects: Iterable[Node]) -> None:
         """These are all there are."""
-        taken = [self._with_away(one) for one in objects]
+        taken = []
+        self._unready.clear()
+        for one in objects:
+            self._note(one)
+            taken.append(self._with_away(one))
         self._offers.replace(taken)
         self._forget({name for name in self._away if name not in self._offers.nodes})
 
     def put(self, one: Node) -> None:
         """This one is new or changed."""
+        self._note(one)
         self._offers.put(self._with_away(one))
 
     def delete(self, key: Key) -> None:
         """This one is gone, and all that was away from it."""
         self._forget({key.name})
+        self._unready.discard(key.name)
         self._offers.remove(key.name)
 
     def expire(self) -> None:
@@ -75,25 +86,43 @@ class NodesWithGrace:
         for away in list(self._away.values()):
             self._offers.put(self._with_away(away.node))
 
+    def refresh(self, names: Iterable[str] | None = None) -> None:
+        """What DRA serves has changed, on these nodes or on any."""
+        nodes = self._offers.nodes
+        for name in list(nodes if names is None else names):
+            if name in nodes:
+                node = self._away[name].node if name in self._away else nodes[name]
+                if node.ready is (name in self._unready):
+                    node = replace(node, ready=not node.ready)
+                self._offers.put(self._with_away(node))
+
+    def _note(self, node: Node) -> None:
+        if node.ready:
+            self._unready.discard(node.name)
+        else:
+            self._unready.add(node.name)
+
     def _with_away(self, node: Node) -> Node:
         """The node as decisions see it."""
         known = self._offers.nodes.get(node.name)
+        served = NOTHING_SERVED if self._pools is None else self._pools.served(node)
         if not node.away and (
-            known is None or (known.allocatable is node.allocatable and not known.away)
+            known is None
+            or (known.allocatable is node.allocatable and not known.away and known.dra is served)
         ):  # nearly always: amounts are kept once
-            return node
-        missing = self._missing(node, known)
-        if not missing:
+            return _serving(node, served)
+        missing, still = self._missing(node, known, served), self._still(node, known, served)
+        if not missing and not still:
             if node.name in self._away:
                 self._forget({node.name})
-            return replace(node, away=NOTHING) if node.away else node
+            return _serving(replace(node, away=NOTHING) if node.away else node, served)
         now = self._clock.now()
         before = self._away.get(node.name)
         if before is not None:
             before.pass_time(now)
         left = {
             resource: before.left[resource] if before and resource in before.left else self._offers.grace
-            for resource in missing
+            for resource in (*missing, *still)
         }
         self._away[node.name] = _Away(node, left, now)
         self._something.set()
@@ -101,9 +130,27 @@ class NodesWithGrace:
             node = replace(
                 known, allocatable=node.allocatable
             )  # of a node without GPUs the name alone was read
-        return replace(node, away={r: amount for r, amount in missing.items() if left[r] > 0})
+        kept = {r: number for r, number in still.items() if left[r] > 0}
+        return replace(
+            node,
+            away={r: amount for r, amount in missing.items() if left[r] > 0},
+            dra={**served, **kept} if kept else served,
+        )
 
-    def _missing(self, node: Node, known: Node | None) -> Amounts:
+    def _still(self, node: Node, known: Node | None, served: Served) -> Served:
+        """What DRA served last and does not now, though its class is there: its slices may be back in a moment."""
+        if known is None or known.dra is served or self._pools is None:
+            return NOTHING_SERVED
+        return {
+            resource: number
+            for resource, number in known.dra.items()
+            if resource not in served
+            and resource in self._pools.serving
+            and not node.allocatable.get(resource)
+            and not node.is_cut_without(resource, known)
+        }
+
+    def _missing(self, node: Node, known: Node | None, served: Served) -> Amounts:
         """What counts for as long as the grace lasts: what was offered last, and what the capacity still has."""
         candidates = dict(node.away)
         if known is not None:
@@ -116,7 +163,9 @@ class NodesWithGrace:
         return {
             resource: amount
             for resource, amount in candidates.items()
-            if not node.allocatable.get(resource) and not node.is_cut_without(resource, known)
+            if not node.allocatable.get(resource)
+            and resource not in served
+            and not node.is_cut_without(resource, known)
         }
 
     def _forget(self, names: set[str]) -> None:
@@ -124,3 +173,7 @@ class NodesWithGrace:
             self._away.pop(name, None)
         if not self._away:
             self._something.clear()
+
+
+def _serving(node: Node, served: Served) -> Node:
+    return node if node.dra is served or (not node.dra and not served) else replace(node, dra=served)

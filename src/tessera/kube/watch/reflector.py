@@ -8,7 +8,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from typing import Final, Generic, NoReturn
+from typing import TYPE_CHECKING, Final, Generic, NoReturn
 
 from tessera.core.errors import InvalidInput
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
@@ -19,6 +19,9 @@ from tessera.kube.watch.health import INITIAL_SILENCE, SILENCE, Health, SilenceG
 from tessera.kube.watch.listing import PAGE, read_list
 from tessera.kube.watch.remedies import Backoff, Next, WatchFailed, refuses_streamed_list, remedy
 from tessera.kube.watch.resource import Resource, Sink, T
+
+if TYPE_CHECKING:
+    from tessera.kube.rest.connection import Lines
 
 _log: Final = logging.getLogger("tessera.kube")
 
@@ -58,6 +61,8 @@ class Reflector(Generic[T]):
         self._streaming = False  # whether a watch is open
         self._silent_watches = 0
         self._synced = asyncio.Event()
+        self._lines: Lines | None = None  # of the watch that is open
+        self._again = False  # whether the list that is being read must be read once more
 
     @property
     def age(self) -> float | None:
@@ -68,6 +73,15 @@ class Reflector(Generic[T]):
         """Wait until the sink holds a complete list."""
         await self._synced.wait()
 
+    def relist(self) -> None:
+        """Read the whole list again, since its objects are to be read in another way; what was read stays until then."""
+        if self._next is not Next.WATCH:  # a list is under way, and some of it may have been read
+            self._again = True
+            return
+        self._next = Next.LIST
+        if self._lines is not None:
+            self._lines.abort()
+
     async def run(self) -> NoReturn:
         """Follow the collection until cancelled."""
         while True:
@@ -75,6 +89,8 @@ class Reflector(Generic[T]):
                 self._streaming = False
                 if self._next is not Next.WATCH and (self._paged or not self._watch_list):
                     await self._list()
+                    if self._lists_again:
+                        continue
                 began = self._clock.now()
                 await self._watch()
                 wait = 0.0 if self._clock.now() - began >= _SHORT_LIFE else self._backoff.next()
@@ -145,7 +161,7 @@ class Reflector(Generic[T]):
             query["resourceVersion"] = self.health.version
         self.health.watches += 1
         async with self._client.watch(self.resource.path, query) as lines:
-            self._streaming = True
+            self._streaming, self._lines = True, lines
             guard = SilenceGuard(lines, self._clock, self._patience)
             guarding = asyncio.create_task(guard.run())
             heard = False
@@ -157,10 +173,13 @@ class Reflector(Generic[T]):
                     self._heard()
                     guard.heard(self._patience)
             except KubeError as error:
+                if self._initial is None and self._lists_again:
+                    return  # cut off
                 if guard.silent:
                     raise self._silence(guard.patience) from error
                 raise
             finally:
+                self._lines = None
                 guarding.cancel()
         if self._initial is not None:
             raise WatchFailed("incomplete", "the streamed list ended before it was complete")
@@ -168,6 +187,10 @@ class Reflector(Generic[T]):
             self._silent_watches += 1
             if self._silent_watches >= _SILENT_WATCHES:
                 self._next = Next.LIST
+
+    @property
+    def _lists_again(self) -> bool:
+        return self._next is not Next.WATCH
 
     @property
     def _patience(self) -> float:
@@ -220,6 +243,9 @@ class Reflector(Generic[T]):
         self.health.lists += 1
         self._have(objects, version)
         _log.info("%s: %d objects at version %s", self.resource.name, len(objects), version)
+        if self._again:
+            self._again = False
+            self.relist()
 
     def _have(self, objects: list[T], version: str) -> None:
         self._sink.replace(objects)

@@ -43,6 +43,16 @@ NODES: Final = Resource("nodes", path_of("v1", "nodes"))
 NAMESPACES: Final = Resource("namespaces", path_of("v1", "namespaces"))
 # who may not read them (an installation before quotas were respected) goes on without
 RESOURCE_QUOTAS: Final = Resource("resourcequotas", path_of("v1", "resourcequotas"), optional=True)
+# what DRA offers; a cluster may be without it (before 1.34 by default), or we without the right to read it
+DEVICE_CLASSES: Final = Resource(
+    "deviceclasses", path_of("resource.k8s.io/v1", "deviceclasses"), optional=True
+)
+RESOURCE_SLICES: Final = Resource(
+    "resourceslices", path_of("resource.k8s.io/v1", "resourceslices"), optional=True
+)
+RESOURCE_CLAIMS: Final = Resource(
+    "resourceclaims", path_of("resource.k8s.io/v1", "resourceclaims"), optional=True
+)
 # what has ended holds nothing, as for the scheduler and `kubectl describe node`; clusters keep thousands of such pods
 UNFINISHED_PODS: Final = Resource(
     "pods", path_of("v1", "pods"), fields="status.phase!=Succeeded,status.phase!=Failed"

@@ -8,7 +8,7 @@ the view's version alone.
 import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tessera.core.admission.offers import Offers
 from tessera.core.admission.quota import Quota
@@ -17,12 +17,16 @@ from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.follow import Follower
+from tessera.kube.watch.dra import Concerned, DraObjects
+from tessera.kube.watch.follow import Follower, relist
 from tessera.kube.watch.grace import NodesWithGrace
+from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import (
+    DEVICE_CLASSES,
     NAMESPACES,
     NODES,
     RESOURCE_QUOTAS,
+    RESOURCE_SLICES,
     UNFINISHED_PODS,
     Key,
     Resource,
@@ -31,6 +35,9 @@ from tessera.kube.watch.resource import (
 )
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.pod import decode_pod, pod_of
+
+if TYPE_CHECKING:
+    from tessera.core.dra.slices import Slice
 
 Keep = Callable[[str], bool]
 
@@ -49,9 +56,11 @@ class LiveView(Follower):
         """Follow a cluster; `keep` says by which resources a node or a pod matters (None: all do)."""
         self.offers = offers = Offers()
         self.pods: dict[Key, Pod] = {}  # those that have not ended, and ask for something that is kept
-        self._nodes = nodes = NodesWithGrace(offers, clock)
+        self._keep = keep
+        self.dra = dra = DraObjects(self._dra_changed, self._read_slices)
+        self._nodes = nodes = NodesWithGrace(offers, clock, dra.pools)
         sinks: dict[Resource, Sink[Any]] = {
-            NODES: Sink(partial(read_node, keep=keep), nodes.replace, nodes.put, nodes.delete),
+            NODES: Sink(self._read_node, nodes.replace, nodes.put, nodes.delete),
             NAMESPACES: Sink(
                 lambda raw: objects.namespace_of(objects.decode_namespace(raw)),
                 partial(replace_namespaces, offers),
@@ -72,13 +81,53 @@ class LiveView(Follower):
                 self._put_pod,
                 lambda key: self.pods.pop(key, None),
             )
+        sinks[DEVICE_CLASSES] = dra.classes()
         super().__init__(client, sinks, clock=clock)
+        self._slices: Reflector[Slice] | None = None  # while there is no class, slices say nothing
+        self._classes_there = asyncio.Event()
+        self._reading = False  # whether anything but classes is being read
+        self._complete = False
 
     async def run(self) -> None:
-        """Follow the cluster until cancelled."""
+        """Follow the cluster until cancelled.
+
+        Classes come first: by them nodes and slices are read.
+        """
+        *others, classes = self.reflectors
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._nodes.run())
-            tasks.create_task(super().run())
+            tasks.create_task(classes.run())
+            await classes.synced()
+            self._reading = True
+            for one in others:
+                tasks.create_task(one.run())
+            await self._classes_there.wait()
+            if self._slices is not None:
+                tasks.create_task(self._slices.run())
+
+    def missing(self) -> str | None:
+        """What keeps the view from being complete; once it is, the first class that comes later does not make it less."""
+        words = None if self._complete else super().missing()
+        self._complete = words is None
+        return words
+
+    def _read_node(self, raw: bytes) -> Node:
+        """A node; once there are classes, DRA may serve anything on any node, so all of them matter."""
+        return read_node(raw, None if self._slices is not None else self._keep)
+
+    def _read_slices(self) -> None:
+        """Classes look at more than the slices were read for; with the first class, slices are followed."""
+        if self._slices is not None:
+            self._slices.relist()
+            return
+        self._slices = Reflector(self._client, RESOURCE_SLICES, self.dra.slices(), clock=self._clock)
+        self.reflectors.append(self._slices)
+        self._classes_there.set()
+        if self._keep is not None and self._reading:  # of some nodes the name alone was read
+            relist(self, NODES)
+
+    def _dra_changed(self, concerned: Concerned) -> None:
+        self._nodes.refresh(concerned)
 
     def _replace_pods(self, found: "Iterable[FoundPod]") -> None:
         self.pods.clear()

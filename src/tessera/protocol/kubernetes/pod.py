@@ -65,12 +65,12 @@ class _TermIn(msgspec.Struct, gc=False):
     matchFields: list[_RequirementIn] | None = None  # noqa: N815
 
 
-class _NodeSelectorIn(msgspec.Struct, gc=False):
+class NodeSelectorIn(msgspec.Struct, gc=False):
     nodeSelectorTerms: list[_TermIn] | None = None  # noqa: N815
 
 
 class _NodeAffinityIn(msgspec.Struct, gc=False):
-    requiredDuringSchedulingIgnoredDuringExecution: _NodeSelectorIn | None = None  # noqa: N815
+    requiredDuringSchedulingIgnoredDuringExecution: NodeSelectorIn | None = None  # noqa: N815
 
 
 class _PodTermIn(msgspec.Struct, gc=False):
@@ -182,7 +182,7 @@ def _looks_across_namespaces(affinity: _AffinityIn) -> bool:
 
 def _required_terms(affinity: _AffinityIn) -> tuple[NodeSelectorTerm, ...] | None:
     required = affinity.nodeAffinity and affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution
-    return tuple(map(_term, required.nodeSelectorTerms or ())) if required else None
+    return tuple(map(term_of, required.nodeSelectorTerms or ())) if required else None
 
 
 def _tolerations(spec: PodSpecIn) -> tuple[Toleration, ...]:
@@ -210,7 +210,7 @@ def pod_resources_of(spec: PodSpecIn) -> ResourcesIn:
     return _resources_of(spec.resources, "spec.resources")
 
 
-def _term(term: _TermIn) -> NodeSelectorTerm:
+def term_of(term: _TermIn) -> NodeSelectorTerm:
     def requirements(given: list[_RequirementIn] | None) -> tuple[Requirement, ...]:
         return tuple(Requirement(one.key, one.operator, tuple(one.values or ())) for one in given or ())
 

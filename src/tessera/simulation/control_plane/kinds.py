@@ -49,10 +49,11 @@ MUTATING_WEBHOOKS: Final = Kind(
     namespaced=False,
 )
 RESOURCE_SLICES: Final = Kind("resource.k8s.io/v1", "resourceslices", "ResourceSlice", namespaced=False)
+DEVICE_CLASSES: Final = Kind("resource.k8s.io/v1", "deviceclasses", "DeviceClass", namespaced=False)
 
 KINDS: Final = (
     NODES, NAMESPACES, PODS, SECRETS, CONFIG_MAPS, EVENTS, SERVICES,
-    DEPLOYMENTS, JOBS, LEASES, MUTATING_WEBHOOKS, RESOURCE_SLICES,
+    DEPLOYMENTS, JOBS, LEASES, MUTATING_WEBHOOKS, RESOURCE_SLICES, DEVICE_CLASSES,
 )  # fmt: skip
 
 

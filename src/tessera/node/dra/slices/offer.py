@@ -1,7 +1,6 @@
 """The names under which devices are offered, and their order, which is a policy: the scheduler takes the first that fits."""
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,8 +8,8 @@ from typing import Final
 
 from tessera.core.devices.device import Device, DeviceType
 from tessera.core.devices.preference import least_harmful
+from tessera.core.dra.naming import MOST_NAME, card_name, label, slice_name
 
-_MOST_NAME: Final = 63  # characters: a DNS label
 _TYPES: Final = tuple(reversed(DeviceType))  # whole cards last: handing one out does the most harm
 
 
@@ -37,19 +36,15 @@ def _plain_name(device: Device) -> str:
     """`gpu-0`, `gpu-0-mig-2g-20gb-4`, or the id: the same over restarts and layouts."""
     place, model = device.place, device.model
     if place is None or model.type is DeviceType.DEVICE:
-        return _label(device.id)
+        return label(device.id)
     if model.type is DeviceType.GPU:
-        return f"gpu-{place.card.index}"
-    return _label(f"gpu-{place.card.index}-mig-{model.profile}-{place.span.start}")
-
-
-def _label(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower())[:_MOST_NAME].strip("-") or "device"
+        return card_name(place.card.index)
+    return slice_name(place.card.index, model.profile, place.span.start)
 
 
 def _told_apart(name: str, device: Device) -> str:
     digest = hashlib.sha256(f"{device.resource}\0{device.cdi_name}".encode()).hexdigest()[:10]
-    return f"{name[: _MOST_NAME - len(digest) - 1]}-{digest}"
+    return f"{name[: MOST_NAME - len(digest) - 1]}-{digest}"
 
 
 def _ordered(devices: Iterable[Device]) -> list[Device]:

@@ -1,0 +1,29 @@
+"""How the driver calls its devices: `gpu-0`, `gpu-0-mig-2g-20gb-4`. The same over restarts and layouts."""
+
+import re
+from typing import Final
+
+from tessera.core.mig.layout import Slot
+
+MOST_NAME: Final = 63  # a DNS label, as Kubernetes wants it
+
+
+def label(text: str) -> str:
+    """A text as a DNS label."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower())[:MOST_NAME].strip("-") or "device"
+
+
+def card_name(card: int) -> str:
+    """A whole card."""
+    return f"gpu-{card}"
+
+
+def slice_name(card: int, profile: object, start: int) -> str:
+    """A MIG device by its card, its profile and its first memory slice."""
+    return label(f"gpu-{card}-mig-{profile}-{start}")
+
+
+def slot_name(slot: Slot) -> str:
+    """What a layout makes of a card."""
+    one = slot.instance
+    return card_name(slot.card) if one is None else slice_name(slot.card, one.profile, one.position)

@@ -1,0 +1,258 @@
+"""Which node offers which extended resource through DRA, and how many.
+
+Pools are taken as the scheduler takes them (k8s.io/dynamic-resource-allocation, GatherPools): of the slices that are
+for a node those of the highest generation; none at all while slices of it are missing, or a newer generation is being
+written. One rule is left out: that no two slices of a pool name a device alike, which no driver does for long.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from tessera.core.dra import counting
+from tessera.core.dra.slices import Contents, DeviceClass, Group, Kind, PoolId, Slice, is_at, serving
+from tessera.core.kubernetes.node import Node
+
+# Whether a class selects a kind of devices; None when that cannot be said
+Selects = Callable[[DeviceClass, Kind], bool | None]
+Served = Mapping[str, int]  # extended resource → devices
+NOTHING_SERVED: Final[Served] = MappingProxyType({})
+_Verdicts = WeakKeyDictionary[Kind, bool | None]
+
+
+class Pools:
+    """The ResourceSlices and DeviceClasses of a cluster, kept as they come and go."""
+
+    def __init__(self, selects: Selects) -> None:
+        self._selects = selects
+        self._slices: dict[str, Slice] = {}
+        self._pools: dict[PoolId, dict[str, Slice]] = {}
+        self._of_node: dict[
+            str, dict[PoolId, int]
+        ] = {}  # node → pools with slices that name it, and how many
+        self._floating: dict[PoolId, int] = {}  # pools with slices for nodes by rule, and how many of them
+        self._classes: dict[str, DeviceClass] = {}
+        self._serving: dict[str, DeviceClass] = {}
+        self._verdicts: dict[tuple[str, ...], _Verdicts] = {}  # by a class's selectors
+        self._users: dict[Contents, int] = {}  # how many slices have the same
+        self._counts: dict[tuple[Contents, ...], dict[str, int]] = {}  # of equal pools, by class
+        self._shared: dict[tuple[tuple[str, int], ...], Served] = {}  # equal answers are one object
+
+    @property
+    def classes(self) -> Mapping[str, DeviceClass]:
+        """The classes by name."""
+        return self._classes
+
+    @property
+    def serving(self) -> Mapping[str, DeviceClass]:
+        """The class that serves each extended resource."""
+        return self._serving
+
+    @property
+    def slices(self) -> Mapping[str, Slice]:
+        """The slices by name."""
+        return self._slices
+
+    def doubtful(self) -> list[str]:
+        """The classes of which it could not be said for some kind of devices whether they select it."""
+        return [
+            one.name
+            for one in self._classes.values()
+            if any(verdict is None for verdict in self._verdicts.get(one.selectors, _NONE).values())
+        ]
+
+    # what changes
+
+    def put_class(self, one: DeviceClass) -> bool:
+        """Add a class or take its new state; False when nothing changed."""
+        if self._classes.get(one.name) == one:
+            return False
+        self._classes[one.name] = one
+        self._classes_changed()
+        return True
+
+    def remove_class(self, name: str) -> bool:
+        """Forget a class."""
+        if self._classes.pop(name, None) is None:
+            return False
+        self._classes_changed()
+        return True
+
+    def replace_classes(self, classes: Iterable[DeviceClass]) -> bool:
+        """Take a whole new list of classes."""
+        fresh = {one.name: one for one in classes}
+        if fresh == self._classes:
+            return False
+        self._classes = fresh
+        self._classes_changed()
+        return True
+
+    def put_slice(self, one: Slice) -> set[str] | None:
+        """Add a slice or take its new state; the nodes that it may concern, None for any."""
+        known = self._slices.get(one.name)
+        if known == one:
+            return set()
+        concerned = self.remove_slice(one.name)
+        self._slices[one.name] = one
+        self._pools.setdefault(one.pool, {})[one.name] = one
+        index = self._index(one)
+        index[one.pool] = index.get(one.pool, 0) + 1
+        self._users[one.contents] = self._users.get(one.contents, 0) + 1
+        return _both(concerned, self._concerns(one))
+
+    def remove_slice(self, name: str) -> set[str] | None:
+        """Forget a slice; the nodes that it may concern, None for any."""
+        one = self._slices.pop(name, None)
+        if one is None:
+            return set()
+        concerned = self._concerns(one)
+        pool = self._pools[one.pool]
+        del pool[name]
+        if not pool:
+            del self._pools[one.pool]
+        index = self._index(one)
+        index[one.pool] -= 1
+        if not index[one.pool]:
+            del index[one.pool]
+        if isinstance(one.where, str) and not index:
+            del self._of_node[one.where]
+        self._users[one.contents] -= 1
+        if not self._users[one.contents]:
+            del self._users[one.contents]
+            self._counts.clear()  # some are of what is no more
+        return concerned
+
+    def replace_slices(self, slices: Iterable[Slice]) -> None:
+        """Take a whole new list of slices; it may concern every node, and every kind of devices is asked about anew."""
+        self._verdicts.clear()
+        self._counts.clear()
+        fresh = {one.name: one for one in slices}
+        for name in [name for name in self._slices if name not in fresh]:
+            self.remove_slice(name)
+        for one in fresh.values():
+            self.put_slice(one)
+
+    # what is offered
+
+    def served(self, node: Node) -> Served:
+        """How many devices DRA serves on a node, by extended resource name."""
+        if not self._slices or not self._classes:
+            return NOTHING_SERVED
+        total: dict[str, int] = {}
+        for pool in self._usable(node):
+            for name, number in pool.items():
+                total[name] = total.get(name, 0) + number
+        found = tuple(
+            (resource, total[one.name]) for resource, one in self._serving.items() if total.get(one.name)
+        )
+        if not found:
+            return NOTHING_SERVED
+        known = self._shared.get(found)
+        if known is None:
+            known = self._shared[found] = MappingProxyType(dict(found))
+        return known
+
+    def kind_of(self, pool: PoolId, device: str) -> Kind | None:
+        """What a device is, where slices were read with their devices' names."""
+        for one in self._pools.get(pool, {}).values():
+            for name, kind in one.contents.devices:
+                if name == device:
+                    return kind
+        return None
+
+    def node_of(self, pool: PoolId) -> str:
+        """The node that a pool's slices name; empty where they name none."""
+        slices = self._pools.get(pool, {}).values()
+        return next((one.where for one in slices if isinstance(one.where, str)), "")
+
+    def resources_of(self, kind: Kind) -> list[str]:
+        """The extended resources whose classes select a kind of devices."""
+        return [resource for resource, one in self._serving.items() if self._may_select(one, kind)]
+
+    def _usable(self, node: Node) -> Iterator[Mapping[str, int]]:
+        """The devices of each pool that a node can use, by class."""
+        for pool in {**self._of_node.get(node.name, {}), **self._floating}:
+            usable = self._usable_slices(self._pools[pool], node)
+            if usable:
+                yield self._count(usable, node)
+
+    def _usable_slices(self, pool: Mapping[str, Slice], node: Node) -> list[Slice]:
+        """The slices of a pool that the scheduler allocates from for a node; none while the pool is not whole."""
+        for_node = [one for one in pool.values() if one.is_for(node.name, node.labels)]
+        if not for_node:
+            return []
+        generation = max(one.generation for one in for_node)
+        for_node = [one for one in for_node if one.generation == generation]
+        total = for_node[0].total
+        if len(for_node) != total:
+            if any(one.generation > generation for one in pool.values()):
+                return []
+            if sum(one.generation == generation for one in pool.values()) != total:
+                return []
+        return for_node
+
+    def _count(self, slices: list[Slice], node: Node) -> Mapping[str, int]:
+        """The devices of a pool by class; pools with the same contents have the same."""
+        if any(one.per_device for one in slices):
+            groups = [
+                group
+                for one in slices
+                for group in one.contents.groups
+                if not one.per_device or is_at(group.where, node.name, node.labels)
+            ]
+            return self._counted(groups, slices)
+        key = tuple(sorted((one.contents for one in slices), key=id))
+        known = self._counts.get(key)
+        if known is None:
+            groups = [group for one in slices for group in one.contents.groups]
+            known = self._counts[key] = self._counted(groups, slices)
+        return known
+
+    def _counted(self, groups: list[Group], slices: list[Slice]) -> dict[str, int]:
+        sets = {name: dict(counters) for one in slices for name, counters in one.contents.counter_sets}
+        if not counting.are_valid(groups, sets):
+            return {}
+        found: dict[str, int] = {}
+        for one in self._classes.values():
+            if number := counting.count(groups, sets, partial(self._may_select, one)):
+                found[one.name] = number
+        return found
+
+    def _may_select(self, one: DeviceClass, kind: Kind) -> bool:
+        """Whether a class selects a kind; what cannot be said counts as if it did."""
+        verdicts = self._verdicts.get(one.selectors)
+        if verdicts is None:
+            verdicts = self._verdicts[one.selectors] = WeakKeyDictionary()
+        if kind not in verdicts:
+            verdicts[kind] = self._selects(one, kind)
+        return verdicts[kind] is not False
+
+    # the indexes
+
+    def _index(self, one: Slice) -> dict[PoolId, int]:
+        return self._of_node.setdefault(one.where, {}) if isinstance(one.where, str) else self._floating
+
+    def _concerns(self, one: Slice) -> set[str] | None:
+        """Which nodes a slice may concern: its pool's, since a pool is whole or none."""
+        if one.pool in self._floating or not isinstance(one.where, str):
+            return None
+        return {
+            each.where for each in self._pools.get(one.pool, {}).values() if isinstance(each.where, str)
+        } | {one.where}
+
+    def _classes_changed(self) -> None:
+        self._serving = serving(self._classes)
+        self._shared.clear()
+        self._counts.clear()
+        used = {one.selectors for one in self._classes.values()}
+        for selectors in [one for one in self._verdicts if one not in used]:
+            del self._verdicts[selectors]
+
+
+_NONE: Final[Mapping[Kind, bool | None]] = {}
+
+
+def _both(one: set[str] | None, other: set[str] | None) -> set[str] | None:
+    return None if one is None or other is None else one | other

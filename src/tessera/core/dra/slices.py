@@ -1,0 +1,142 @@
+"""ResourceSlices and DeviceClasses, as little of them as tells what a node offers.
+
+Thousands of nodes have the same few kinds of devices. So a device is a count of its kind here, and nodes that have the
+same share the same `Contents`: kinds and contents are made once by what reads the slices, and compared by identity.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from tessera.core.kubernetes.quantity import Number
+from tessera.core.kubernetes.scheduling import NodeSelectorTerm
+
+# Every class has this name for its devices, beside the one that its spec may give it (resource/v1,
+# ResourceDeviceClassPrefix).
+IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
+
+
+class Attribute(NamedTuple):
+    """An attribute or a capacity of a device: `("gpu.example.com", "index", "int", 3)`."""
+
+    domain: str
+    name: str
+    type: str  # int, bool, string, version, quantity; "other" where this release knows no such type
+    value: object
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Kind:
+    """All that a selector can see of a device, as far as some class looks at it."""
+
+    driver: str
+    attributes: tuple[Attribute, ...] = ()
+    capacity: tuple[Attribute, ...] = ()
+    multiple: bool = False  # allowMultipleAllocations: several claims may hold the device at a time
+    known: bool = True  # False: it was not kept what the device is, since there are too many kinds
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Nodes by rule: all of them, or those that a selector's terms match."""
+
+    everywhere: bool = False
+    terms: tuple[NodeSelectorTerm, ...] = ()
+
+    def holds(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether a node is one of them."""
+        return self.everywhere or any(term.matches(name, labels) for term in self.terms)
+
+
+Where = (
+    str | Place | None
+)  # one node's name; a rule; None: some way that this release does not know, so nowhere
+
+
+def is_at(where: Where, name: str, labels: Mapping[str, str]) -> bool:
+    """Whether a node is meant."""
+    if isinstance(where, str):
+        return where == name
+    return where is not None and where.holds(name, labels)
+
+
+Counters = tuple[tuple[str, Number], ...]
+
+
+class Group(NamedTuple):
+    """Devices of a slice that are one to every decision. Those with a taint that keeps claims away are in none."""
+
+    kind: Kind
+    number: int
+    consumes: tuple[tuple[str, Counters], ...] = ()  # counter set → what each device takes from it
+    where: Where = None  # where the slice leaves that to each device
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Contents:
+    """What is in a slice: devices, or counters."""
+
+    groups: tuple[Group, ...] = ()
+    counter_sets: tuple[tuple[str, Counters], ...] = ()
+    devices: tuple[
+        tuple[str, Kind], ...
+    ] = ()  # all of them by name, where that is asked for, tainted ones too
+
+
+class PoolId(NamedTuple):
+    """What is consistent together."""
+
+    driver: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A ResourceSlice."""
+
+    name: str
+    pool: PoolId
+    generation: int
+    total: int  # slices that the pool has in this generation
+    where: Where
+    contents: Contents
+    per_device: bool = False  # where each device is, its group says
+
+    def is_for(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether the scheduler looks at it for a node; at counters it always does."""
+        if self.contents.counter_sets:
+            return True
+        if self.per_device:
+            return any(is_at(group.where, name, labels) for group in self.contents.groups)
+        return is_at(self.where, name, labels)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClass:
+    """A DeviceClass: which devices, and as which extended resource."""
+
+    name: str
+    selectors: tuple[str, ...] = ()  # CEL expressions, all of which must hold
+    resource: str = ""  # spec.extendedResourceName
+    created: str = ""  # RFC 3339 in UTC, as the API server writes it: later ones sort behind
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """The extended resources that it may serve."""
+        implicit = IMPLICIT_PREFIX + self.name
+        return (self.resource, implicit) if self.resource else (implicit,)
+
+
+def serving(classes: Mapping[str, DeviceClass]) -> dict[str, DeviceClass]:
+    """Which class serves an extended resource.
+
+    Of several with one name the younger does, of equally old ones that whose name sorts first (k8s.io/
+    dynamic-resource-allocation, extendedresourcecache).
+    """
+    found: dict[str, DeviceClass] = {}
+    for one in sorted(classes.values(), key=lambda one: one.name, reverse=True):
+        for resource in one.resources:
+            other = found.get(resource)
+            if other is None or one.created >= other.created:
+                found[resource] = one
+    return found

@@ -1,0 +1,131 @@
+"""DeviceClasses and ResourceSlices on their way into the offers.
+
+Everything is worked out when an object changes, so that an admission meets finished numbers: which kinds of devices a
+class selects is asked once for each kind, and the nodes that a change concerns are put into the offers anew.
+
+Of a device only what some class looks at is kept. When a class comes that looks at more, the slices are read again; and
+where no class is, no slice is read at all.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final
+
+from tessera.core.admission.offers import Offers
+from tessera.core.dra.pools import Pools
+from tessera.core.dra.slices import DeviceClass, Slice
+from tessera.kube.watch.resource import Key, Sink
+from tessera.protocol.dra.objects import SliceReader, read_class
+from tessera.protocol.dra.selectors import Selectors
+
+_log: Final = logging.getLogger("tessera.kube")
+Concerned = set[str] | None  # nodes; None for any
+
+
+class DraObjects:
+    """What DRA serves in a cluster, as its objects come and go."""
+
+    def __init__(
+        self,
+        changed: Callable[[Concerned], object] = lambda _: None,
+        reread: Callable[[], object] = lambda: None,
+        *,
+        with_devices: bool = False,
+    ) -> None:
+        """Tell `changed` which nodes are concerned, and `reread` when slices must be read again.
+
+        `with_devices`, it is kept what each device is by its name (`Pools.kind_of`).
+        """
+        self._selectors: Final = Selectors()
+        self._reader: Final = SliceReader(with_devices=with_devices)
+        self.pools = Pools(self._selectors.selects)
+        self._classes: dict[str, DeviceClass] = {}
+        self._waiting = (
+            False  # for slices to be read as the classes need it; until then the classes before serve
+        )
+        self._told: dict[str, str] = {}
+        self._changed = changed
+        self._reread = reread
+
+    @property
+    def troubles(self) -> dict[str, str]:
+        """The classes whose devices could not be told, and why."""
+        return {one.name: why for one, why in self._selectors.troubles.items()}
+
+    def classes(self) -> Sink[DeviceClass]:
+        """Where DeviceClasses go."""
+        return Sink(read_class, self.replace_classes, self._put_class, self._remove_class)
+
+    def slices(self) -> Sink[Slice]:
+        """Where ResourceSlices go."""
+        return Sink(self._reader.read, self.replace_slices, self._put_slice, self._remove_slice)
+
+    def read_slice(self, raw: bytes) -> Slice:
+        """A ResourceSlice, with what the classes look at."""
+        return self._reader.read(raw)
+
+    def replace_classes(self, classes: Iterable[DeviceClass]) -> None:
+        """These are all there are."""
+        self._classes = {one.name: one for one in classes}
+        self._use()
+
+    def replace_slices(self, slices: Iterable[Slice]) -> None:
+        """These are all there are."""
+        self._selectors.troubles.clear()  # told anew, if they are still there
+        self.pools.replace_slices(slices)
+        self._waiting = False
+        self.pools.replace_classes(self._classes.values())
+        self._tell(None)
+
+    def _put_class(self, one: DeviceClass) -> None:
+        self._classes[one.name] = one
+        self._use()
+
+    def _remove_class(self, key: Key) -> None:
+        self._classes.pop(key.name, None)
+        self._use()
+
+    def _put_slice(self, one: Slice) -> None:
+        self._tell(self.pools.put_slice(one))
+
+    def _remove_slice(self, key: Key) -> None:
+        self._tell(self.pools.remove_slice(key.name))
+
+    def _use(self) -> None:
+        """Follow the classes: at once where the slices were read for them, else as soon as they are."""
+        names = self._selectors.use(self._classes.values())
+        if self._classes and (self._reader.names is None or not self._reader.names.covers(names)):
+            self._reader.names = names if self._reader.names is None else self._reader.names | names
+            self._waiting = True
+            self._reread()
+        if not self._waiting and self.pools.replace_classes(self._classes.values()):
+            self._tell(None)
+
+    def _tell(self, concerned: Concerned) -> None:
+        """Have it worked out what the concerned nodes are served."""
+        self._changed(concerned)
+        self.tell_troubles()
+
+    def tell_troubles(self) -> None:
+        """Warn of classes that could not be evaluated, once for each."""
+        for one, why in self._selectors.troubles.items():
+            if self._told.get(one.name) != why:
+                self._told[one.name] = why
+                _log.warning(
+                    "device class %s: it cannot be said which devices it selects, so these count as selected: %s",
+                    one.name,
+                    why,
+                )
+
+
+def put_served(offers: Offers, classes: Iterable[DeviceClass], slices: Iterable[bytes]) -> DraObjects:
+    """Put what these classes and slices serve into offers whose nodes are there: for objects from files."""
+    found = DraObjects()
+    found.replace_classes(classes)
+    found.replace_slices([found.read_slice(raw) for raw in slices])
+    for node in list(offers.nodes.values()):
+        served = found.pools.served(node)
+        if served != node.dra:
+            offers.put(replace(node, dra=served))
+    return found

@@ -1,0 +1,249 @@
+"""What DRA serves on a node, from ResourceSlices and DeviceClasses to numbers."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tessera.core.kubernetes.node import Node
+from tessera.kube.watch.dra import DraObjects
+from tessera.protocol.dra import objects
+from tessera.protocol.dra.names import EVERY_NAME
+from tessera.protocol.dra.objects import read_class
+from tests.protocol.dra.samples import DRIVER, class_, device, raw, slice_
+
+TWO, ONE = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-1g.10gb"
+A = f"device.attributes['{DRIVER}']"
+CLASSES = (
+    class_("two", f"device.driver == '{DRIVER}' && {A}.profile == '2g.20gb'", resource=TWO),
+    class_("one", f"device.driver == '{DRIVER}' && {A}.profile == '1g.10gb'", resource=ONE),
+)
+
+
+def served(slices, classes=CLASSES, node="n", names=None, **labels):
+    """What DRA serves on a node, without the names that every class has."""
+    found = DraObjects()
+    found.replace_classes(read_class(raw(one)) for one in classes)
+    if names is not None:
+        found._reader.names = names
+    found.replace_slices([found.read_slice(raw(one)) for one in slices])
+    every = found.pools.served(Node(node, labels))
+    implicit = {f"deviceclass.resource.kubernetes.io/{one['metadata']['name']}" for one in classes}
+    return {name: number for name, number in every.items() if name not in implicit}
+
+
+def of(profile, *names, **more):
+    return [device(name, profile=profile, **more) for name in names]
+
+
+def test_devices_of_a_class():
+    """As many as the class selects; and each class by its own name too."""
+    slices = [slice_("s", *of("2g.20gb", "a", "b"), *of("1g.10gb", "c"), *of("3g.40gb", "d"))]
+    assert served(slices) == {TWO: 2, ONE: 1}
+    assert served(slices, node="elsewhere") == {}
+    assert served(slices, classes=()) == {}
+    found = DraObjects()
+    found.replace_classes([read_class(raw(class_("all")))])
+    found.replace_slices([found.read_slice(raw(slices[0]))])
+    assert found.pools.served(Node("n")) == {"deviceclass.resource.kubernetes.io/all": 4}
+
+
+@pytest.mark.parametrize(
+    ("where", "nodes"),
+    [
+        ({"allNodes": True}, {"n", "m"}),
+        (
+            {
+                "nodeSelector": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "rack", "operator": "In", "values": ["a"]}]}
+                    ]
+                }
+            },
+            {"n"},
+        ),
+        ({"someDay": True}, set()),  # a way that this release does not know
+    ],
+)
+def test_where_a_slice_is(where, nodes):
+    """By rule, for the whole slice or for each device."""
+    racks = {"n": "a", "m": "b"}
+    whole = slice_("s", *of("2g.20gb", "a"), node=None, **where)
+    each = slice_("s", *of("2g.20gb", "a", where=where), node=None, perDeviceNodeSelection=True)
+    for one in (whole, each):
+        assert {name for name, rack in racks.items() if served([one], node=name, rack=rack)} == nodes
+
+
+def test_each_device_on_its_node():
+    """Devices of one slice may be on different nodes."""
+    devices = [
+        *of("2g.20gb", "a", "b", where={"nodeName": "n"}),
+        *of("2g.20gb", "c", where={"nodeName": "m"}),
+    ]
+    one = slice_("s", *devices, node=None, perDeviceNodeSelection=True)
+    assert [served([one], node=name) for name in ("n", "m", "x")] == [{TWO: 2}, {TWO: 1}, {}]
+
+
+@pytest.mark.parametrize(
+    ("effect", "number"), [("NoSchedule", 1), ("NoExecute", 1), ("None", 2), ("Someday", 2)]
+)
+def test_tainted_devices(effect, number):
+    """Claims for extended resources tolerate nothing; effects that the scheduler does not know are ignored there too."""
+    devices = [*of("2g.20gb", "well"), *of("2g.20gb", "ill", taint=effect)]
+    assert served([slice_("s", *devices)]) == {TWO: number}
+
+
+@pytest.mark.parametrize(
+    ("slices", "number"),
+    [
+        # (generation, slices in the pool, devices) of each slice
+        ([(1, 1, 2)], 2),
+        ([(1, 2, 2)], 0),  # one is missing
+        ([(1, 2, 2), (1, 2, 3)], 5),
+        ([(1, 1, 2), (2, 1, 3)], 3),  # the old one is out of date
+        ([(1, 2, 2), (1, 2, 2), (2, 2, 3)], 0),  # a new one is being written
+    ],
+)
+def test_pools(slices, number):
+    """Only whole pools of the newest generation."""
+    written = [
+        slice_(
+            str(at), *of("2g.20gb", *(f"{at}-{n}" for n in range(count))), generation=generation, total=total
+        )
+        for at, (generation, total, count) in enumerate(slices)
+    ]
+    assert served(written) == ({TWO: number} if number else {})
+    assert served(written[::-1]) == ({TWO: number} if number else {})
+
+
+def test_a_newer_generation_elsewhere():
+    """While the rest of a pool is being replaced on other nodes, what is there for this node is out of date."""
+    here = slice_("here", *of("2g.20gb", "a"), pool="p", generation=1, total=2)
+    there = slice_("there", *of("2g.20gb", "b"), pool="p", node="m", generation=1, total=2)
+    newer = slice_("newer", *of("2g.20gb", "b"), pool="p", node="m", generation=2, total=2)
+    assert served([here, there]) == {TWO: 1}
+    assert served([here, there, newer]) == {}
+
+
+def counters(**amounts):
+    return {name: {"value": amount} for name, amount in amounts.items()}
+
+
+def card(profile, *starts, size, compute):
+    """Every place of a profile on a card of eight memory slices."""
+    return [
+        device(
+            f"{profile.replace('.', '-')}-{start}",
+            profile=profile,
+            consumes=[
+                {
+                    "counterSet": "card",
+                    "counters": counters(
+                        compute=str(compute), **{f"slice{at}": "1" for at in range(start, start + size)}
+                    ),
+                }
+            ],
+        )
+        for start in starts
+    ]
+
+
+def test_cards_that_may_be_cut():
+    """Not all places can be cut together: the scarcest counter says how many."""
+    sets = [{"name": "card", "counters": counters(compute="7", **{f"slice{at}": "1" for at in range(8)})}]
+    devices = [
+        *card("1g.10gb", *range(7), size=1, compute=1),
+        *card("2g.20gb", 0, 2, 4, 6, size=2, compute=2),
+    ]
+    both = [slice_("d", *devices, total=2), slice_("c", total=2, sharedCounters=sets)]
+    assert served(both) == {ONE: 7, TWO: 3}
+    # without its counters a pool is not whole; with others it is invalid
+    assert served(both[:1]) == {}
+    sets[0]["name"] = "another"
+    assert served([both[0], slice_("c", total=2, sharedCounters=sets)]) == {}
+
+
+def test_devices_for_many():
+    """A device that several claims may hold at a time is never too few."""
+    one = device("a", profile="2g.20gb")
+    assert served([slice_("s", {**one, "allowMultipleAllocations": True})])[TWO] >= 32
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "serves"),
+    [
+        ({"created": "2026-01-01T00:00:00Z"}, {"created": "2026-02-01T00:00:00Z"}, "b"),
+        ({"created": "2026-02-01T00:00:00Z"}, {"created": "2026-01-01T00:00:00Z"}, "a"),
+        ({"created": "2026-01-01T00:00:00Z"}, {"created": "2026-01-01T00:00:00Z"}, "a"),
+        ({}, {}, "a"),
+    ],
+)
+def test_two_classes_with_one_name(first, second, serves):
+    """The younger serves it; of equally old ones that whose name sorts first."""
+    classes = [
+        class_("a", f"{A}.profile == '2g.20gb'", resource=TWO, **first),
+        class_("b", f"{A}.profile == '1g.10gb'", resource=TWO, **second),
+    ]
+    slices = [slice_("s", *of("2g.20gb", "x"), *of("1g.10gb", "y", "z"))]
+    for order in (classes, classes[::-1]):
+        assert served(slices, order) == {TWO: {"a": 1, "b": 2}[serves]}
+
+
+def test_what_cannot_be_evaluated_counts(caplog):
+    """Its devices count as selected, and a warning says which class and why; once."""
+    found = DraObjects()
+    found.replace_classes([read_class(raw(class_("odd", f"{A}.nothing == 1", resource=TWO)))])
+    slices = [found.read_slice(raw(slice_(name, *of("2g.20gb", "a"), pool=name))) for name in ("s", "t")]
+    nodes = []
+    found = DraObjects(lambda _: nodes.append(found.pools.served(Node("n")).get(TWO, 0)))
+    found.replace_classes([read_class(raw(class_("odd", f"{A}.nothing == 1", resource=TWO)))])
+    found.replace_slices(slices)
+    found.replace_slices(slices)
+    assert nodes == [2, 2]
+    (message,) = caplog.messages
+    assert message.startswith("device class odd: it cannot be said which devices it selects")
+    assert list(found.troubles) == ["odd"]
+
+
+def test_too_many_kinds(monkeypatch):
+    """Beyond a limit devices are not told apart: they count for every class, and memory stays bounded."""
+    monkeypatch.setattr(objects, "MOST_KINDS", 3)
+    classes = [class_("mine", f"{A}.uuid == '1'", resource=TWO)]
+    slices = [slice_("s", *(device(f"d{n}", uuid=str(n)) for n in range(9)))]
+    assert served(slices, classes) == {TWO: 7}, "the one, and six that are unknown"
+
+
+EXPRESSIONS = (
+    f"{A}.profile == '2g.20gb'",
+    f"'index' in {A} && {A}.index < 3",
+    f"{A}.?index.orValue(0) > 1 || {A}.profile.startsWith('1g')",
+    f"has({A}.healthy) && {A}.healthy",
+    f"device.capacity['{DRIVER}'].memory.isGreaterThan(quantity('15Gi'))",
+    f"{A}.nothing == 'x'",
+    "device.attributes.exists(d, d == 'other')",
+)
+DEVICES = st.builds(
+    lambda more, memory: device("d", **more, **({"memory": memory} if memory else {})),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "profile": st.sampled_from(["1g.10gb", "2g.20gb"]),
+            "index": st.integers(0, 4),
+            "healthy": st.booleans(),
+            "uuid": st.text("ab", max_size=3),
+        },
+    ),
+    st.sampled_from(["", "10Gi", "20Gi"]),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(DEVICES, max_size=8), st.lists(st.sampled_from(EXPRESSIONS), max_size=3, unique=True))
+def test_by_kind_is_as_by_device(devices, expressions):
+    """Asked once for each kind, a class selects as many devices as if each were asked about by itself, with all it has."""
+    classes = [class_(f"c{at}", text, resource=f"example.com/{at}") for at, text in enumerate(expressions)]
+    together = served([slice_("s", *devices)], classes)
+    alone: dict[str, int] = {}
+    for one in devices:
+        for name, number in served([slice_("s", one)], classes, names=EVERY_NAME).items():
+            alone[name] = alone.get(name, 0) + number
+    assert together == alone

@@ -1,0 +1,44 @@
+"""ResourceSlices, read: what many have alike is one object."""
+
+import pytest
+
+from tessera.protocol.dra.names import EVERY_NAME, Names
+from tessera.protocol.dra.objects import SliceReader
+from tessera.protocol.kubernetes.objects import InvalidObject
+from tests.protocol.dra.samples import device, raw, slice_
+
+
+def test_shared():
+    """Devices that differ only in what no class looks at are one kind, and nodes with the same share it."""
+    reader = SliceReader()
+    reader.names = Names(frozenset({"profile"}))
+    one, other = (
+        reader.read(
+            raw(slice_(name, *(device(f"d{n}", profile="2g.20gb", uuid=f"{name}-{n}") for n in range(9))))
+        )
+        for name in ("s", "t")
+    )
+    assert one.contents is other.contents
+    (group,) = one.contents.groups
+    assert group.number == 9
+    reader.names = EVERY_NAME
+    assert (
+        len(reader.read(raw(slice_("s", *(device(str(n), uuid=str(n)) for n in range(9))))).contents.groups)
+        == 9
+    )
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"spec": {}},
+        slice_("s", {"capacity": {"memory": {"value": "many"}}}),
+        slice_("s", {"attributes": {"x": {"int": "1"}}}),
+    ],
+)
+def test_broken(broken):
+    """A slice that the API server would not accept is left out, with a word."""
+    reader = SliceReader()
+    reader.names = EVERY_NAME
+    with pytest.raises(InvalidObject):
+        reader.read(raw({"metadata": {"name": "s"}, **broken}))
