@@ -78,7 +78,7 @@ def run(stage: Stage, results: Results) -> None:
         results.add(RUN, *quantity, [one[quantity] for one in rounds])
     results.note(
         f"{RUN}: kubelet and API server are stand-ins; the driver's state is on the disk of /var/tmp, every file written "
-        "through (fsync)"
+        f"through (fsync); load average {os.getloadavg()[0]:.1f} at the end"
     )
 
 

@@ -60,7 +60,8 @@ def run(stage: Stage, results: Results) -> None:
                     RUN, f"{count} nodes, {_CARDS} cards × 26 devices", RATE, f"{release}, {kind}", [rate]
                 )
     results.note(
-        f"{RUN}: {_PODS} pods with one claim each, created at once; what is bound within {_PATIENCE:g} s counts; nodes are objects"
+        f"{RUN}: {_PODS} pods with one claim each, created at once; what is bound within {_PATIENCE:g} s counts; nodes are objects; "
+        f"load average {os.getloadavg()[0]:.1f} at the end"
     )
 
 

@@ -14,7 +14,9 @@ import pytest
 
 from tessera.kube.rest.client import Client
 from tessera.node.assembly import Settings
+from tessera.node.dra import driver
 from tessera.node.dra.process import NodeDriver
+from tessera.node.dra.slices.documents import Offer, specs
 from tessera.node.rpc import call
 from tessera.protocol.configuration import devices as device_config
 from tessera.protocol.kubelet import dra_messages as messages
@@ -141,6 +143,30 @@ def test_devices_are_offered() -> None:
             assert not found.driver.ready
             await found.registered()
             await found.until(lambda: found.driver.ready and found.driver.alive)
+
+    run(story)
+
+
+def test_documents_are_made_only_when_devices_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Making them takes milliseconds in which no claim is answered: a look that finds nothing new makes none."""
+    made = []
+
+    def counted(wanted: Offer) -> Any:
+        made.append(wanted)
+        return specs(wanted)
+
+    monkeypatch.setattr(driver, "specs", counted)
+
+    async def story(root: Path) -> None:
+        async with cluster(root) as found:
+            await found.registered()
+            await found.until(lambda: found.driver.ready)
+            before, beat = len(made), found.driver.driver.beat
+            await found.until(lambda: found.driver.driver.beat > beat + 5 * TICK)
+            assert len(made) == before
+            (root / "faults").write_text("card 0: XID 79\n")
+            await found.until(lambda: found.taints)
+            assert len(made) == before + 1
 
     run(story)
 
