@@ -101,6 +101,7 @@ def test_tainted_devices(effect, number):
         ([(1, 2, 2), (1, 2, 3)], 5),
         ([(1, 1, 2), (2, 1, 3)], 3),  # the old one is out of date
         ([(1, 2, 2), (1, 2, 2), (2, 2, 3)], 0),  # a new one is being written
+        ([(1, 2, 2), (1, 3, 3)], 5),  # they do not agree, and one is right
     ],
 )
 def test_pools(slices, number):

@@ -46,6 +46,10 @@ def _semver(text: str, normalize: bool = False) -> Value:  # CEL passes argument
     if normalize:  # v1.02 is 1.2.0
         text, mark, more = text.removeprefix("v").partition("-")
         numbers = [part.lstrip("0") or "0" for part in text.split(".")]
+        if len(numbers) < 3 and (more or "+" in text):
+            raise InvalidInput(
+                "short version cannot contain PreRelease/Build meta data"
+            )  # as blang/semver says it
         text = ".".join(numbers + ["0"] * (3 - len(numbers))) + mark + more
     return version_value(text)
 
@@ -139,7 +143,7 @@ FUNCTIONS: Final[Mapping[str, tuple[Overload, ...]]] = {
     "isLessThan": (Overload((_ANY, _ANY), "bool", lambda one, other: _compared(one, other) < 0),),
     "add": (Overload((_ANY, _ANY), _ANY, _sum),),
     "sub": (Overload((_ANY, _ANY), _ANY, _difference),),
-    "sign": (Overload((_ANY,), "int", _sign),),
+    "sign": (Overload((_ANY,), "int", _sign, member=False),),
     "isInteger": (Overload((_ANY,), "bool", _is_integer),),
     "asInteger": (Overload((_ANY,), "int", _as_integer),),
     "asApproximateFloat": (Overload((_ANY,), "double", lambda one: float(_number(one))),),
