@@ -297,7 +297,7 @@ def test_the_page_is_not_open(helm: Helm) -> None:
         # what DRA offers, what claims hold, and why a pod waits
         {
             "apiGroups": ["resource.k8s.io"],
-            "resources": ["deviceclasses", "resourceslices", "resourceclaims"],
+            "resources": ["deviceclasses", "resourceslices"],
             "verbs": ["list", "watch"],
         },
         {

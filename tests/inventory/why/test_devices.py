@@ -32,7 +32,15 @@ def devices(*profiles: str, driver: str = DRIVER) -> dict[str, Any]:
         }
         for number, profile in enumerate(profiles)
     ]
-    return {"metadata": {"name": "a"}, "spec": {"driver": driver, "nodeName": "a", "devices": found}}
+    return {
+        "metadata": {"name": "a"},
+        "spec": {
+            "driver": driver,
+            "nodeName": "a",
+            "pool": {"name": "a", "generation": 1, "resourceSliceCount": 1},
+            "devices": found,
+        },
+    }
 
 
 def claim(*classes: str, **status: Any) -> dict[str, Any]:
@@ -79,7 +87,7 @@ WAITS = "node a has room for it, and the scheduler says: 0/1 nodes are available
         ([device_class()], [], [claim(TWO, allocation={})], "room", WAITS),
         ([device_class("y", "device.driver == 'other' || true")], [devices("1g.10gb")], [claim("y")], "room", WAITS),
         ([device_class("y", "!(true && device.driver == 'other' && true)")], [devices("1g.10gb")], [claim("y")], "room", WAITS),
-        ([device_class("y", "device.driver.startsWith('o')")], [devices("1g.10gb")], [claim("y")], "room", WAITS),
+        ([device_class("y", "device.newer() == 'x'")], [devices("1g.10gb")], [claim("y")], "room", WAITS),
     ],
     ids=["no claim", "no class", "no second class", "no slice", "no such device", "device", "allocated", "or", "not", "more"],
 )  # fmt: skip
@@ -126,29 +134,39 @@ async def test_claims_from_templates():
     assert found.answer == "pod team/p waits: its resource claim gpu is not there"
 
 
+SERVING = device_class(stands_for=MIG + "2g.20gb")
+TAINTED = devices("2g.20gb")
+TAINTED["spec"]["devices"][0]["taints"] = [{"key": "gpu.tessera.dev/unhealthy", "effect": "NoSchedule"}]
+HELD = {
+    "metadata": {"name": "of-another"},
+    "spec": {"devices": {}},
+    "status": {"allocation": {"devices": {"results": [{"driver": DRIVER, "pool": "a", "device": "d0", "request": "r"}]}}},
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("classes", "slices", "more"),
+    ("classes", "slices", "claims", "answer"),
     [
-        ([], [], ""),
-        ([], [devices("2g.20gb")], f"; ResourceSlices have such devices, but no device class has extendedResourceName: {MIG}2g.20gb"),
-        ([device_class(stands_for=MIG + "2g.20gb")], [], f"; no ResourceSlice has a device of class {TWO}, which stands for it"),
-        (
-            [device_class(stands_for=MIG + "2g.20gb")],
-            [devices("2g.20gb")],
-            f"; device class {TWO} stands for it, of whose devices the scheduler found none for this pod",
-        ),
+        ([], [], [], "no node offers 1 × 2g.20gb"),
+        ([], [devices("2g.20gb")], [], f"no node offers 1 × 2g.20gb; ResourceSlices have such devices, but no device class has extendedResourceName: {MIG}2g.20gb"),
+        ([SERVING], [], [], f"no node offers 1 × 2g.20gb; no ResourceSlice has a device of class {TWO}, which stands for it"),
+        ([SERVING], [TAINTED], [], f"no node offers 1 × 2g.20gb; device class {TWO} stands for it, of whose devices the scheduler found none for this pod"),
+        ([SERVING], [devices("2g.20gb")], [HELD], "1 × 2g.20gb is taken on node a (2g.20gb: 1 of 1 in use)"),
+        ([SERVING], [devices("2g.20gb")], [], WAITS),
     ],
+    ids=["nothing", "no class", "no device", "tainted", "held", "room"],
 )  # fmt: skip
-async def test_extended_resources(classes: Any, slices: Any, more: str):
-    """What no device plugin offers may come through a class: which one, or that there is none."""
+async def test_extended_resources(classes: Any, slices: Any, claims: Any, answer: str):
+    """What no device plugin offers may come through a class: which one, or that there is none; who holds it counts."""
     objects = {
         kinds.NODES: [node("a", {})],
         kinds.PODS: [pod("p", {"2g.20gb": 1})],
         CLASSES: classes,
         kinds.RESOURCE_SLICES: slices,
+        CLAIMS: claims,
     }
     found = await why("p", objects)
-    assert found.answer == f"pod team/p waits: no node offers 1 × 2g.20gb{more}"
+    assert found.answer == f"pod team/p waits: {answer}"
 
 
 async def test_what_may_not_be_read():

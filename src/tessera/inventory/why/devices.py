@@ -1,32 +1,30 @@
 """Devices by DRA: the claims of a pod that waits, their classes, and whether any ResourceSlice has such devices.
 
-A class's expression is only tried where it is made of plain comparisons, as those of Tessera's chart are. Whether a device is free is
-the scheduler's to know: its words are told.
+Whether a device is free is the scheduler's to know: its words are told. A class whose expressions cannot be evaluated may have
+any device.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
+from tessera.core.dra.slices import DeviceClass, serving
 from tessera.core.text import first_of
-from tessera.inventory.why.wire import In, Meta
+from tessera.inventory.why.wire import In
+from tessera.protocol.dra.objects import SliceReader, read_class
+from tessera.protocol.dra.selectors import Selectors
 from tessera.protocol.kubernetes.objects import decoder
 
 _MOST_NAMED: Final = 3
-_SAYS_RESOURCE: Final = (
-    "gpu.tessera.dev/resource"  # what a device plugin would call it: our driver's attribute
-)
-_NOT_PLAIN: Final = re.compile(r"[|?()]")  # more than comparisons joined by &&
-_DRIVER: Final = re.compile(r"""device\.driver\s*==\s*(['"])(?P<value>[^'"]*)\1""")
-_ATTRIBUTE: Final = re.compile(
-    r"""device\.attributes\[(['"])(?P<domain>[^'"]*)\1\]\.(?P<name>\w+)\s*==\s*(['"])(?P<value>[^'"]*)\4"""
+# what a device plugin would call a device: an attribute of our driver's
+_CALLED: Final = (
+    "device.driver == 'gpu.tessera.dev' && device.attributes['gpu.tessera.dev'].resource == '{resource}'"
 )
 
 
-# On the wire
+# Claims on the wire
 
 
 class _Cel(In):
@@ -65,37 +63,7 @@ class _Claim(In):
     status: _ClaimStatus = msgspec.field(default_factory=_ClaimStatus)
 
 
-class _ClassSpec(In):
-    selectors: list[_Selector] | None = None
-    extended_resource_name: str = ""
-
-
-class _Class(In):
-    metadata: Meta = msgspec.field(default_factory=Meta)
-    spec: _ClassSpec = msgspec.field(default_factory=_ClassSpec)
-
-
-class _Attribute(In):
-    string: str | None = None
-
-
-class _Device(In):
-    name: str = ""
-    attributes: dict[str, _Attribute] | None = None
-
-
-class _SliceSpec(In):
-    driver: str = ""
-    devices: list[_Device] | None = None
-
-
-class _Slice(In):
-    spec: _SliceSpec = msgspec.field(default_factory=_SliceSpec)
-
-
 _decode_claim: Final = decoder(_Claim)
-_decode_class: Final = decoder(_Class)
-_decode_slice: Final = decoder(_Slice)
 
 
 # As the diagnosis sees it
@@ -120,29 +88,16 @@ class SeenClaim:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceClass:
-    """A class: the expressions that all hold for its devices, and the extended resource that it stands for."""
-
-    name: str
-    expressions: tuple[str, ...] = ()
-    stands_for: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class OfferedDevice:
-    """A device of a slice; its attributes by their full names, texts alone."""
-
-    driver: str
-    attributes: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class SeenDevices:
-    """What DRA has for a pod; what could not be read is None."""
+    """What DRA has for a pod."""
 
     claims: tuple[SeenClaim, ...] = ()
-    classes: Mapping[str, DeviceClass] | None = None
-    offered: tuple[OfferedDevice, ...] | None = None
+    classes: tuple[str, ...] | None = None  # None: they could not be read
+    none_of: frozenset[Wanted] = frozenset()  # of what is wanted, that of which surely no slice has a device
+    serving: Mapping[str, str] = field(
+        default_factory=dict
+    )  # extended resource that is asked for → its class
+    unserved: frozenset[str] = frozenset()  # those that slices have devices of, and no class stands for
 
 
 def claim_of(name: str, raw: bytes) -> SeenClaim:
@@ -152,37 +107,60 @@ def claim_of(name: str, raw: bytes) -> SeenClaim:
     for one in found.spec.devices.requests or ():
         wanted = [one.exactly] if one.exactly else one.first_available or []
         requests[one.name] = tuple(
-            Wanted(each.device_class_name, _expressions(each.selectors)) for each in wanted
+            Wanted(each.device_class_name, tuple(each.cel.expression for each in each.selectors or ()))
+            for each in wanted
         )
     return SeenClaim(name, allocated=found.status.allocation is not None, requests=requests)
 
 
-def class_of(raw: bytes) -> DeviceClass:
-    """A class as the API server has it."""
-    found = _decode_class(raw)
-    return DeviceClass(
-        found.metadata.name, _expressions(found.spec.selectors), found.spec.extended_resource_name
+def devices_for(
+    claims: Sequence[SeenClaim],
+    resources: Sequence[str],
+    classes: Sequence[bytes] | None,
+    slices: Sequence[bytes] | None,
+) -> SeenDevices:
+    """What these classes and slices have for claims and for extended resources; None: they could not be read."""
+    if classes is None:
+        return SeenDevices(tuple(claims))
+    known = {one.name: one for one in map(read_class, classes)}
+    by_resource = serving(known)
+    serves = {name: by_resource[name].name for name in resources if name in by_resource}
+    wanted = {one for claim in claims for some in claim.requests.values() for one in some}
+    wanted |= {Wanted(name) for name in serves.values()}
+    tried: dict[Wanted | str, DeviceClass] = {
+        one: DeviceClass(one.device_class, known[one.device_class].selectors + one.expressions)
+        for one in wanted
+        if one.device_class in known
+    }
+    tried |= {
+        name: DeviceClass(name, (_CALLED.format(resource=name),)) for name in resources if name not in serves
+    }
+    found = _selected(tried, slices or ())
+    return SeenDevices(
+        tuple(claims),
+        tuple(sorted(known)),
+        frozenset(
+            one
+            for one, some in found.items()
+            if isinstance(one, Wanted) and some is False and slices is not None
+        ),
+        serves,
+        frozenset(one for one, some in found.items() if isinstance(one, str) and some is True),
     )
 
 
-def _expressions(selectors: Sequence[_Selector] | None) -> tuple[str, ...]:
-    return tuple(one.cel.expression for one in selectors or ())
-
-
-def offered_of(raw: bytes) -> list[OfferedDevice]:
-    """The devices of a slice."""
-    spec = _decode_slice(raw).spec
-    return [
-        OfferedDevice(
-            spec.driver,
-            {
-                name if "/" in name else f"{spec.driver}/{name}": value.string
-                for name, value in (one.attributes or {}).items()
-                if value.string is not None
-            },
-        )
-        for one in spec.devices or ()
-    ]
+def _selected(
+    tried: Mapping[Wanted | str, DeviceClass], slices: Sequence[bytes]
+) -> dict[Wanted | str, bool | None]:
+    """Whether some device is selected by each; None where that cannot be said."""
+    selectors, reader = Selectors(), SliceReader(with_devices=True)
+    reader.names = selectors.use(list(tried.values()))
+    kinds = {kind for raw in slices for _, kind in reader.read(raw).contents.devices}
+    found: dict[Wanted | str, bool | None] = {}
+    for what, one in tried.items():
+        verdicts = {selectors.selects(one, kind) for kind in kinds}
+        found[what] = True if True in verdicts else None if None in verdicts else False
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +184,11 @@ def obstacle(seen: SeenDevices) -> Obstacle | None:
             where = f"claim {claim.name}, request {request}"
             for one in wanted:
                 if seen.classes is not None and one.device_class not in seen.classes:
-                    there = first_of(sorted(seen.classes), _MOST_NAMED) or "there is none"
+                    there = first_of(seen.classes, _MOST_NAMED) or "there is none"
                     answer = f"device class {one.device_class} is not there ({where})"
                     mended = f"the class is made, or the claim names another one ({there})"
                     return Obstacle("class-missing", answer, mended, "kubectl get deviceclasses")
-            if wanted and all(_has_none(seen, one) for one in wanted):
+            if wanted and seen.none_of.issuperset(wanted):
                 names = first_of([one.device_class for one in wanted], _MOST_NAMED)
                 answer = f"no ResourceSlice has a device that would do, of class {names} ({where})"
                 mended = "the DRA driver of a node offers such a device"
@@ -219,34 +197,12 @@ def obstacle(seen: SeenDevices) -> Obstacle | None:
 
 
 def standing_for(seen: SeenDevices, resource: str) -> str:
-    """What DRA has to do with an extended resource that no device plugin offers; empty where nothing."""
-    name = next((one.name for one in (seen.classes or {}).values() if one.stands_for == resource), "")
-    if name and _has_none(seen, Wanted(name)):
+    """What DRA has to do with an extended resource that no node offers; empty where nothing."""
+    name = seen.serving.get(resource, "")
+    if name and Wanted(name) in seen.none_of:
         return f"no ResourceSlice has a device of class {name}, which stands for it"
     if name:
         return f"device class {name} stands for it, of whose devices the scheduler found none for this pod"
-    offered = seen.classes is not None and any(
-        one.attributes.get(_SAYS_RESOURCE) == resource for one in seen.offered or ()
-    )
-    if offered:
+    if resource in seen.unserved:
         return f"ResourceSlices have such devices, but no device class has extendedResourceName: {resource}"
     return ""
-
-
-def _has_none(seen: SeenDevices, wanted: Wanted) -> bool:
-    """Whether surely no slice has such a device."""
-    if seen.classes is None or seen.offered is None or wanted.device_class not in seen.classes:
-        return False
-    expressions = (*seen.classes[wanted.device_class].expressions, *wanted.expressions)
-    conditions = [
-        part.strip() for one in expressions if not _NOT_PLAIN.search(one) for part in one.split("&&")
-    ]
-    return not any(all(_may_hold(one, device) for one in conditions) for device in seen.offered)
-
-
-def _may_hold(condition: str, device: OfferedDevice) -> bool:
-    if found := _DRIVER.fullmatch(condition):
-        return device.driver == found["value"]
-    if found := _ATTRIBUTE.fullmatch(condition):
-        return device.attributes.get(f"{found['domain']}/{found['name']}") == found["value"]
-    return True

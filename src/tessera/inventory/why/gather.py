@@ -1,8 +1,8 @@
 """Looking at one pod or workload and the cluster around it: reads only, each thing once. What may not be read is remembered as unseen."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -11,7 +11,7 @@ from tessera.core.admission.offers import Offers
 from tessera.core.admission.quota import Quota
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.core.kubernetes.resources import is_any_gpu
-from tessera.inventory.why.devices import SeenClaim, SeenDevices, claim_of, class_of, offered_of
+from tessera.inventory.why.devices import SeenClaim, SeenDevices, claim_of, devices_for
 from tessera.inventory.why.evidence import Evidence, SeenPod, SeenWorkload, WhyInventory, why_inventory
 from tessera.inventory.why.wire import (
     Event,
@@ -53,7 +53,6 @@ _OBJECT: Final = {"deployment": "Deployment", "replicaset": "ReplicaSet", "state
                   "daemonset": "DaemonSet", "replicationcontroller": "ReplicationController", "job": "Job"}  # fmt: skip
 _PLUGINS: Final = "app.kubernetes.io/component=device-plugin"  # the chart's label
 _MOST_EVENTS: Final = 500
-_T = TypeVar("_T")
 
 _whole: Final = objects.decoder(dict[str, Any])
 
@@ -232,13 +231,10 @@ class Gatherer:
         claims = pod.state.claims
         if not claims and not any(map(is_any_gpu, pod.use.amounts)):
             return SeenDevices()
-        classes = await self._listed("deviceclasses", class_of, told=bool(claims))
-        offered = await self._listed("resourceslices", offered_of, told=bool(claims))
-        return SeenDevices(
-            tuple([one for own, name in claims.items() if (one := await self._claim(own, name))]),
-            None if classes is None else {one.name: one for one in classes},
-            None if offered is None else tuple(device for some in offered for device in some),
-        )
+        classes = await self._listed("deviceclasses", told=bool(claims))
+        slices = await self._listed("resourceslices", told=bool(claims))
+        named = [one for own, name in claims.items() if (one := await self._claim(own, name))]
+        return devices_for(named, tuple(filter(is_any_gpu, pod.use.amounts)), classes, slices)
 
     async def _claim(self, own: str, name: str | None) -> SeenClaim | None:
         """A claim; None where it may not be read."""
@@ -255,11 +251,11 @@ class Gatherer:
                 found = SeenClaim(name, there=False)
         return found
 
-    async def _listed(self, plural: str, decode: Callable[[bytes], _T], *, told: bool) -> list[_T] | None:
+    async def _listed(self, plural: str, *, told: bool) -> list[bytes] | None:
         """Everything of a kind of DRA; None where it may not be read, and where the API server does not have it."""
-        found: list[_T] | None = None
+        found: list[bytes] | None = None
         with self._looking(plural):
-            found = await list_all(self._client, path_of(_DRA, plural), {}, decode)
+            found = await list_all(self._client, path_of(_DRA, plural), {}, bytes)
         if not told:  # the pod does not name it: without DRA all else still stands
             self._unseen.pop(plural, None)
         return found

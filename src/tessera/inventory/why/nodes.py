@@ -186,6 +186,8 @@ def _closed_now(pod: Pod, node: Node) -> str | None:
 
 
 def _whole(node: Node, resource: str) -> int:
+    if node.is_served(resource):
+        return node.dra[resource]
     amount_ = node.allocatable.get(resource)
     return int(amount_.value) if amount_ else 0
 
