@@ -273,7 +273,7 @@ def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_cancelled_call_does_not_stop_half_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kubelet gives up while a claim is begun: it is finished, and the next call finds it done."""
+    """The kubelet gives up while a claim is begun: it is not called completed, and the next call goes on from there."""
 
     async def story() -> None:
         node = Node(tmp_path)
@@ -290,8 +290,11 @@ def test_a_cancelled_call_does_not_stop_half_way(tmp_path: Path, monkeypatch: py
         with pytest.raises(asyncio.CancelledError):
             await call
         await node.claims.drained()
-        assert [one.phase for one in node.store.all()] == [Phase.COMPLETED]
+        assert [one.phase for one in node.store.all()] == [Phase.STARTED]
         assert len(node.specs) == 1
+        monkeypatch.setattr(preparing, "reached", lambda step: None)
+        assert len(await node.claims.prepare(claim)) == 1
+        assert [one.phase for one in node.store.all()] == [Phase.COMPLETED]
 
     run(story)
 

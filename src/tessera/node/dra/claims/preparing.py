@@ -90,7 +90,7 @@ class Claims:
         if not given:  # other drivers have devices in it, and we have none
             return []
         while True:
-            result = await self._to_the_end(self._attempt(claim, given))
+            result = await self._attempted(claim, given)
             if not isinstance(result, _Blocked):
                 self._metrics.prepared("prepared", self._clock() - began)
                 return [PreparedDevice(one.request, self._pool, one.device, one.cdi_names) for one in result]
@@ -134,7 +134,18 @@ class Claims:
                     raise
             await asyncio.sleep(_LOOK)
 
-    async def _attempt(self, claim: ClaimName, given: Sequence[Given]) -> tuple[HeldDevice, ...] | _Blocked:
+    async def _attempted(self, claim: ClaimName, given: Sequence[Given]) -> tuple[HeldDevice, ...] | _Blocked:
+        """An attempt that goes on to its end, and knows when no caller waits for the answer any more."""
+        abandoned = asyncio.Event()
+        try:
+            return await self._to_the_end(self._attempt(claim, given, abandoned))
+        except asyncio.CancelledError:
+            abandoned.set()
+            raise
+
+    async def _attempt(
+        self, claim: ClaimName, given: Sequence[Given], abandoned: asyncio.Event
+    ) -> tuple[HeldDevice, ...] | _Blocked:
         reached("prepare: claim read")
         offered = self._offered()
         keys = {_held(one, offered[one.device], claim).card for one in given if one.device in offered}
@@ -152,6 +163,10 @@ class Claims:
                 files = [(one.request, one.device, devices[one.device]) for one in begun.devices]
                 await asyncio.to_thread(self._files.write, claim.uid, files)
                 reached("prepare: CDI spec is on disk")
+                if abandoned.is_set():
+                    # The kubelet was not answered, so no container has it. Another process of ours may have ended the claim
+                    # meanwhile: only what is not completed is cleaned up then.
+                    return begun.devices
                 await asyncio.to_thread(self._complete, begun)
                 reached("prepare: completed is on disk")
         except OSError as error:
