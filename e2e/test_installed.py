@@ -358,20 +358,24 @@ def test_monitoring_story(installed: Installation, monitoring_programs: None, tm
 
 def test_the_page_behind_a_port_forward(installed: Installation) -> None:
     """`kubectl port-forward` brings the page, by the names of this machine; a request for another name is refused."""
-    values = {"image": _IMAGE_VALUES, "webhook": {"enabled": False}, "dashboard": {"enabled": True}}
-    helm, cluster = installed.helm, installed.cluster
-    helm("install", "page", CHART, f"-n={NAMESPACE}", "--wait", "--timeout=90s", values=values)
+    cluster, values = installed.cluster, installed.values()
+    upgrade = ("upgrade", "tessera", CHART, f"-n={NAMESPACE}", "--wait", "--timeout=90s")
+    installed.helm(*upgrade, values={**values, "dashboard": {"enabled": True}})
     try:
         with cluster.forwarded("service/tessera-dashboard", 80, namespace=NAMESPACE) as port:
-            answers = []
-            for host in (f"127.0.0.1:{port}", f"localhost:{port}", "page.example"):
+
+            def answer(host: str) -> tuple[int, bool]:
                 with contextlib.closing(HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
                     connection.request("GET", "/state", headers={"Host": host})
-                    answer = connection.getresponse()
-                    answers.append((answer.status, f'"node/{cluster.node_name}"'.encode() in answer.read()))
-            assert answers == [(200, True), (200, True), (403, False)]
+                    found = connection.getresponse()
+                    return found.status, f'"node/{cluster.node_name}"'.encode() in found.read()
+
+            here = f"127.0.0.1:{port}"
+            cluster.wait(lambda: answer(here) == (200, True), what="the page knows the node")
+            assert answer(f"localhost:{port}") == (200, True)
+            assert answer("page.example") == (403, False)
     finally:
-        helm("uninstall", "page", f"-n={NAMESPACE}", "--wait")
+        installed.helm(*upgrade, values=values)
 
 
 @contextlib.contextmanager
