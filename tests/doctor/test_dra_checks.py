@@ -20,6 +20,7 @@ from tests.doctor.clusters import (
     DAEMON_SETS,
     DEVICE_CLASSES,
     examined,
+    gpu_pod,
     healthy,
     node,
     object_of,
@@ -318,6 +319,18 @@ async def test_a_node_that_dra_serves_offers_its_gpus() -> None:
     assert (
         "allocatable has 1 × nvidia.com/mig-2g.20gb" in (await examined(objects, now=NOW)).one("layouts").text
     )
+
+
+async def test_a_pod_that_waits_for_what_dra_serves() -> None:
+    """What a class serves from a node's slices is offered: the pod waits for its turn, and nothing is wrong."""
+    objects = healthy(authority())
+    three = "nvidia.com/mig-3g.40gb"
+    objects[kinds.PODS].append(gpu_pod("waits", {three: "1"}))
+    assert (await examined(objects, now=NOW)).findings == [("offers", "problem")]
+    objects[kinds.NODES].append(node("cut", {}))
+    objects[kinds.RESOURCE_SLICES] = [slice_document("0", "cut", devices=[{"name": "a"}])]
+    objects[DEVICE_CLASSES] = [object_of("all", spec={"extendedResourceName": three})]
+    assert (await examined(objects, now=NOW)).findings == [("pending", "warning")]
 
 
 def test_what_to_type_about_two_classes() -> None:

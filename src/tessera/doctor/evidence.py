@@ -103,6 +103,9 @@ class DynamicAllocation:
     driver_pods: tuple[wire.PodState, ...] = ()
     alternatives: tuple[str, ...] = ()  # claims, and templates of claims, that ask for "this, else that"
     schedulers: tuple[Scheduler, ...] = ()
+    served: Mapping[str, Mapping[str, int]] = field(
+        default_factory=dict
+    )  # node → extended resource → devices
 
     def nodes(self) -> set[str]:
         """The nodes that slices are for."""

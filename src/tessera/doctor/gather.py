@@ -75,6 +75,7 @@ class Gatherer:
                 "plugin_pods", wire.PodState, path_of("v1", "pods"), _PLUGINS
             )
         namespaces = await self._reader.all("namespaces", objects.NamespaceIn, path_of("v1", "namespaces"))
+        nodes = await self._reader.each("nodes", path_of("v1", "nodes"), {}, _node)
         return Evidence(
             names=names,
             now=self._clock.wall(),
@@ -93,14 +94,14 @@ class Gatherer:
             served=await self._served(deployment, webhook_pods),
             config=await self._config(deployment),
             trial=await self._try(),
-            nodes=await self._reader.each("nodes", path_of("v1", "nodes"), {}, _node),
+            nodes=nodes,
             namespaces=tuple(objects.namespace_of(one) for one in namespaces),
             pods=await self._pods(),
             refusals=await self._refusals(),
             plugins=plugins,
             plugin_pods=plugin_pods,
             plugin_configs=await self._plugin_configs(plugins),
-            dra=await gather_dra(self._reader),
+            dra=await gather_dra(self._reader, nodes),
             unseen=dict(self._reader.unseen),
             odd={field: tuple(odd) for field, odd in self._reader.odd.items()},
         )

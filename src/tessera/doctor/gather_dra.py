@@ -1,11 +1,14 @@
 """Looking at dynamic resource allocation: who offers devices, in which classes, and how the scheduler chooses among nodes."""
 
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tessera.doctor import wire
 from tessera.doctor.evidence import DynamicAllocation, Scheduler
 from tessera.doctor.reading import Reader
+from tessera.inventory.dra import DraInventory
 from tessera.kube.rest.paths import path_of
+from tessera.protocol.kubernetes.objects import NodeIn, node_of
 
 _API: Final = "resource.k8s.io/v1"
 _DRIVERS: Final = "app.kubernetes.io/component=dra-driver"  # the chart's label
@@ -13,7 +16,7 @@ _SYSTEM: Final = "kube-system"
 _SCHEDULERS: Final = "component=kube-scheduler"  # as kubeadm labels its static pods
 
 
-async def gather_dra(reader: Reader) -> DynamicAllocation:
+async def gather_dra(reader: Reader, nodes: Iterable[NodeIn] = ()) -> DynamicAllocation:
     """Everything of it; an API server that does not have it has none."""
     slices = await reader.all("slices", wire.ResourceSlice, path_of(_API, "resourceslices"))
     drivers = await reader.all("drivers", wire.Workload, path_of("apps/v1", "daemonsets"), _DRIVERS)
@@ -32,7 +35,16 @@ async def gather_dra(reader: Reader) -> DynamicAllocation:
         driver_pods=driver_pods,
         alternatives=tuple(f"{meta.namespace}/{meta.name}" for meta, spec in choosy if spec.has_alternatives),
         schedulers=await _schedulers(reader) if slices else (),
+        served=await _served(reader, nodes) if slices else {},
     )
+
+
+async def _served(reader: Reader, nodes: Iterable[NodeIn]) -> Mapping[str, Mapping[str, int]]:
+    """What classes serve on nodes as extended resources: counted as the webhook counts it."""
+    found = DraInventory()
+    with reader.looking("served_by_dra"):
+        await found.read(reader.client)
+    return {node.metadata.name: found.served(node_of(node)) for node in nodes}
 
 
 async def _schedulers(reader: Reader) -> tuple[Scheduler, ...]:

@@ -3,6 +3,7 @@
 import difflib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
@@ -182,7 +183,8 @@ def _gpus(pod: Pod) -> dict[str, int]:
 def _most(seen: Evidence) -> dict[str, int]:
     most: dict[str, int] = {}
     for node in seen.nodes:
-        for resource, count in node_of(node).offer.counts:
+        served = seen.dra.served.get(node.metadata.name, {})
+        for resource, count in replace(node_of(node), dra=served).offer.counts:
             most[resource] = max(count, most.get(resource, 0))
     return most
 
