@@ -64,7 +64,7 @@ format: $(READY) ## Format the code and mend what the linter can mend
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-soak: $(READY) ## 200,000 reviews over TLS while nodes change, every answer checked; then every kind of attack
+soak: $(READY) ## 200,000 reviews over TLS while nodes change, every answer checked; then every kind of attack, also with 256 MiB (10 minutes)
 	@$(BIN)/python -m stress.soak
 	@$(BIN)/python -m stress.hostile
 	@$(BIN)/python -m stress.attack
