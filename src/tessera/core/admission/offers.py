@@ -9,6 +9,7 @@ one thread, so a decision sees one consistent state.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from sys import getsizeof
 from typing import Final
 
@@ -38,6 +39,14 @@ _Values = tuple[str | None, ...]
 # a term: the steps that one look at it takes, and for each condition where its key stands and what it wants there
 _Conditions = tuple[int, tuple[tuple[int, Callable[[str | None], bool]], ...]]
 _NOTHING: Final[Needs] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ServingClass:
+    """A DeviceClass: its name, and what selects its devices. All of it must hold."""
+
+    name: str
+    expressions: tuple[str, ...] = ()
 
 
 class _Table:
@@ -166,6 +175,12 @@ class Offers:
         # Of the namespaces that have any, by name. They change with every pod there, so they are no part of `version`:
         # decisions that are kept are kept with the very tuple that they were made by.
         self.quotas: dict[str, tuple[Quota, ...]] = {}
+        # Whether tessera controller is at work, which makes the templates of claims; a view without a clock takes that for
+        # granted.
+        self.controller = True
+        # The DeviceClass that serves an extended resource, as the scheduler chooses it; and the names of all classes.
+        self.classes: Mapping[str, ServingClass] = {}
+        self.class_names: frozenset[str] = frozenset()
         self._nodes: dict[str, Node] = {}
         self._groups: dict[str, _Group] = {}  # of the nodes that offer anything
         self._kinds: dict[tuple[tuple[Taint, ...], Offer], _Group] = {}
