@@ -326,10 +326,10 @@ def test_bridge(document, cluster, rules, general):
     assert result.claims == (alternatives.template_name(text),)
     lasting = [c for c in before.all_containers() if c.restartable or c in before.containers]
     asked = [
-        (r, c.asked(r).value)
+        (r, amount.value)
         for c in lasting
         for r in c.resources()
-        if MigProfile.of_resource(r) and c.asked(r)
+        if MigProfile.of_resource(r) and (amount := c.asked(r))
     ]
     assert sorted((one.asked, one.count) for one in found.requests) == sorted(asked)
     assert not [

@@ -1,11 +1,13 @@
 """The bridge: whose request becomes a claim, and which."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from tessera.core.admission import decision as decisions
 from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, own_expression, parse, template_name
-from tessera.core.admission.decision import Admit, Reject, Rewrite, decide
+from tessera.core.admission.decision import Admit, Reject, Rewrite
 from tessera.core.admission.edits import ClaimRequest, DropAmount, SetAnnotation, SetClaims, SetPodClaims
 from tessera.core.admission.offers import Offers, ServingClass
 from tessera.core.admission.quota import Quota
@@ -15,6 +17,11 @@ from tests.build import MIG, container, node, pod, policy, resource
 FIRST = "fallback: {dra: first-available}"
 GENERAL = "gpu.tessera.dev"
 LAYOUT = {"2g.20gb": 1, "1g.10gb": 2}
+
+
+def decide(*args: Any) -> Any:
+    """A decision of any kind: the tests say which they expect."""
+    return decisions.decide(*args)
 
 
 def dra_node(name="d", labels=None, **has):

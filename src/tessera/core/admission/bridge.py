@@ -232,7 +232,7 @@ def _classes(lists: Mapping[str, Sequence[Candidate]], offers: Offers, *, per_ty
     every = dict.fromkeys(one.resource for found in lists.values() for one in found)
     own = {resource: offers.classes[resource] for resource in every}
     general = GENERAL_CLASS in offers.class_names and all(
-        one.expressions == (own_expression(resource),) for resource, one in own.items()
+        one.selectors == (own_expression(resource),) for resource, one in own.items()
     )
     if general and not per_type:
         return dict.fromkeys(every, GENERAL_CLASS)

@@ -43,10 +43,10 @@ _NOTHING: Final[Needs] = {}
 
 @dataclass(frozen=True, slots=True)
 class ServingClass:
-    """A DeviceClass: its name, and what selects its devices. All of it must hold."""
+    """A DeviceClass: its name, and what selects its devices."""
 
     name: str
-    expressions: tuple[str, ...] = ()
+    selectors: tuple[str, ...] = ()  # CEL expressions, all of which must hold
 
 
 class _Table:
@@ -249,6 +249,12 @@ class Offers:
             return False
         self.version += 1
         return True
+
+    def put_controller(self, at_work: bool) -> None:  # what its Lease says
+        """Whether the controller is at work."""
+        if self.controller != at_work:
+            self.controller = at_work
+            self.version += 1
 
     def put_quota(self, quota: Quota) -> None:
         """Add a quota or take its new state; one that names no GPU resource is none."""
