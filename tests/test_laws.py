@@ -17,8 +17,9 @@ from tessera.core.admission import alternatives
 from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, own_expression
 from tessera.core.admission.candidates import FallbackPolicy
 from tessera.core.admission.decision import Policy
-from tessera.core.admission.offers import Offers, ServingClass
+from tessera.core.admission.offers import Offers
 from tessera.core.admission.wishes import Dra
+from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import Node, why_excluded
 from tessera.core.kubernetes.pod import requested
 from tessera.core.kubernetes.quantity import Quantity
@@ -306,7 +307,7 @@ def test_bridge(document, cluster, rules, general):
         (one.get("resources") or {}).pop("claims", None)  # of no claim of the pod: the API server refuses it
     offers = Offers(cluster)
     offers.classes = {
-        resource(name): ServingClass(f"c-{name}", (own_expression(resource(name)),)) for name in GPUS
+        resource(name): DeviceClass(f"c-{name}", (own_expression(resource(name)),)) for name in GPUS
     }
     offers.class_names = frozenset({"gpu.tessera.dev"} if general else ())
     rules = replace(rules, fallback=replace(rules.fallback, dra=Dra.FIRST_AVAILABLE, autoscaled=frozenset()))
@@ -326,7 +327,7 @@ def test_bridge(document, cluster, rules, general):
     assert result.claims == (alternatives.template_name(text),)
     lasting = [c for c in before.all_containers() if c.restartable or c in before.containers]
     asked = [
-        (r, amount.value)
+        (r, int(amount.value))
         for c in lasting
         for r in c.resources()
         if MigProfile.of_resource(r) and (amount := c.asked(r))

@@ -9,8 +9,9 @@ from tessera.core.admission import decision as decisions
 from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, own_expression, parse, template_name
 from tessera.core.admission.decision import Admit, Reject, Rewrite
 from tessera.core.admission.edits import ClaimRequest, DropAmount, SetAnnotation, SetClaims, SetPodClaims
-from tessera.core.admission.offers import Offers, ServingClass
+from tessera.core.admission.offers import Offers
 from tessera.core.admission.quota import Quota
+from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import Namespace, Node
 from tests.build import MIG, container, node, pod, policy, resource
 
@@ -34,7 +35,7 @@ def cluster(*nodes, quotas=(), namespaces=(), general=True):
     offers = Offers(nodes or (dra_node(**LAYOUT),), namespaces)
     types = {name for one in offers.nodes.values() for name in one.dra}
     offers.classes = {
-        name: ServingClass(f"{name.removeprefix('nvidia.com/')}.{GENERAL}", (own_expression(name),))
+        name: DeviceClass(f"{name.removeprefix('nvidia.com/')}.{GENERAL}", (own_expression(name),))
         for name in types
     }
     offers.class_names = frozenset(
@@ -345,7 +346,7 @@ def test_classes_of_others(foreign):
     if foreign:
         offers.classes = {
             **offers.classes,
-            MIG + "1g.10gb": ServingClass("nvidia-1g", ("device.driver == 'x'",)),
+            MIG + "1g.10gb": DeviceClass("nvidia-1g", ("device.driver == 'x'",)),
         }
     text = alternatives_of(decide(pod(container(**{"2g.20gb": 1})), offers, policy(FIRST)))
     name = "nvidia-1g" if foreign else "mig-1g.10gb.gpu.tessera.dev"

@@ -9,12 +9,12 @@ one thread, so a decision sees one consistent state.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from sys import getsizeof
 from typing import Final
 
 from tessera.core.admission.limits import Work, weight
 from tessera.core.admission.quota import Quota
+from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import (
     STATED_BY_EVERY_NODE,
     Namespace,
@@ -39,14 +39,6 @@ _Values = tuple[str | None, ...]
 # a term: the steps that one look at it takes, and for each condition where its key stands and what it wants there
 _Conditions = tuple[int, tuple[tuple[int, Callable[[str | None], bool]], ...]]
 _NOTHING: Final[Needs] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class ServingClass:
-    """A DeviceClass: its name, and what selects its devices."""
-
-    name: str
-    selectors: tuple[str, ...] = ()  # CEL expressions, all of which must hold
 
 
 class _Table:
@@ -179,7 +171,7 @@ class Offers:
         # granted.
         self.controller = True
         # The DeviceClass that serves an extended resource, as the scheduler chooses it; and the names of all classes.
-        self.classes: Mapping[str, ServingClass] = {}
+        self.classes: Mapping[str, DeviceClass] = {}
         self.class_names: frozenset[str] = frozenset()
         self._nodes: dict[str, Node] = {}
         self._groups: dict[str, _Group] = {}  # of the nodes that offer anything
@@ -249,6 +241,13 @@ class Offers:
             return False
         self.version += 1
         return True
+
+    def put_classes(self, serving: Mapping[str, DeviceClass], names: Iterable[str]) -> None:
+        """Take the classes that there are now."""
+        known = frozenset(names)
+        if (self.classes, self.class_names) != (serving, known):
+            self.classes, self.class_names = dict(serving), known
+            self.version += 1
 
     def put_controller(self, at_work: bool) -> None:  # what its Lease says
         """Whether the controller is at work."""
