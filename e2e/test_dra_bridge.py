@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from e2e import dra
+from e2e.chart import Helm
 from e2e.cluster import ApiError, Client, ClusterWithNode, pods_path
 from e2e.cluster.api import Object
 from e2e.cluster.client import condition_of
-from e2e.command import Running
+from e2e.command import Running, account_kubeconfig
 from e2e.webhook import Webhook, registered
 from tessera.core.admission.alternatives import own_expression
 
@@ -20,6 +21,16 @@ MIG = "nvidia.com/mig-"
 RECORD = "gpu-webhook.k8s.io/fallback"
 DRA = "gpu-webhook.k8s.io/dra"
 FIRST_AVAILABLE = "fallback: {dra: first-available}"
+NAMESPACE = "default"  # of the Lease, and of the controller's account
+RIGHTS = {
+    "ServiceAccount": "serviceaccounts",
+    "ClusterRole": "clusterroles",
+    "ClusterRoleBinding": "clusterrolebindings",
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+}
 TYPES = ("1g.10gb", "2g.20gb", "3g.30gb")
 
 
@@ -38,9 +49,32 @@ class Bridge:
 
 
 def start_controller(cluster: Client, folder: Path) -> Running:
-    """`tessera controller`; its Lease is in namespace default, where the webhook looks."""
-    options = (f"--kubeconfig={cluster.kubeconfig}", "--namespace=default", "--log-format=text")
+    """`tessera controller` with the rights that the chart gives it; its Lease is where the webhook looks."""
+    config = folder / "kubeconfig-of-the-controller"
+    options = (f"--kubeconfig={config}", f"--namespace={NAMESPACE}", "--log-format=text")
     return Running("controller", *options, log=folder / "controller.log")
+
+
+@contextmanager
+def rights(cluster: Client, folder: Path) -> Iterator[None]:
+    """The chart's account for the controller, with its roles and the policy that keeps it to one annotation."""
+    values = {"webhook": {"enabled": False}, "controller": {"enabled": True}}
+    made = []
+    try:
+        for one in Helm(folder).render(values, namespace=NAMESPACE):
+            if one["kind"] in RIGHTS:
+                version = one["apiVersion"]
+                space = f"namespaces/{NAMESPACE}/" if "namespace" in one["metadata"] else ""
+                path = f"/{'apis' if '/' in version else 'api'}/{version}/{space}{RIGHTS[one['kind']]}"
+                cluster.api.create(path, one)
+                made.append(f"{path}/{one['metadata']['name']}")
+        account_kubeconfig(cluster, NAMESPACE, folder, "tessera-controller").rename(
+            folder / "kubeconfig-of-the-controller"
+        )
+        yield
+    finally:
+        for path in made:
+            cluster.api.delete(path)
 
 
 @contextmanager
@@ -68,7 +102,8 @@ def bridge(cluster: Client, namespace: str, folder: Path, config: str = FIRST_AV
     """Everything at work: a pod that asks for 2g.20gb becomes one with a claim."""
     with (
         classes(cluster),
-        Webhook(cluster, folder / "webhook", "--namespace=default", config=config) as webhook,
+        rights(cluster, folder),
+        Webhook(cluster, folder / "webhook", f"--namespace={NAMESPACE}", config=config) as webhook,
         registered(cluster, webhook, failurePolicy="Fail"),
     ):
         work = Bridge(cluster, webhook, folder, start_controller(cluster, folder))
