@@ -113,9 +113,11 @@ def bridge(cluster: Client, namespace: str, folder: Path, config: str = FIRST_AV
                 lambda: is_bridged(admitted(cluster, namespace)) or None, what="requests become claims"
             )
             yield work
+        except BaseException:
+            print(work.controller.log.read_text()[-4000:])  # pytest shows it with the failure
+            raise
         finally:
-            with work.controller:
-                pass
+            work.controller.stop()
 
 
 def asks(name: str, *profiles: str, annotations: Mapping[str, str] | None = None) -> Object:

@@ -17,7 +17,7 @@ from tests.controller.claims.objects import RECORD, TEMPLATE, TEXT
 
 NOW = 1_800_000_000.0
 KEY = Key("a", TEMPLATE)
-THERE = Template(KEY, "t", "1", template_spec(parse(TEXT)))
+THERE = Template(KEY, "t", "1")
 
 
 def pods(*documents):
@@ -72,14 +72,6 @@ def test_pods_that_are_not_bridged():
     assert read_pod(json.dumps(claimless).encode()).pod is None
 
 
-def test_another_content():
-    """A template with the name and the label, and another content, is removed; the right one is made after that."""
-    forged = replace(THERE, spec={"spec": {"devices": {"requests": []}}})
-    some = pods(objects.pod())
-    assert planned(some, [forged]) == [Remove(forged)]
-    assert planned(some) == [Make(KEY, parse(TEXT), some[Key("a", "p")])]
-
-
 def test_unused_templates():
     """Marked when no pod names it, removed a day later, unmarked when one does again; a mark from the future begins anew."""
     assert planned({}, [THERE]) == [Mark(THERE, NOW)]
@@ -125,7 +117,7 @@ def test_reading_templates():
     metadata = {"name": "t", "namespace": "a", "uid": "u", "resourceVersion": "3"}
     marked = {**metadata, "annotations": {"gpu-webhook.k8s.io/unused-since": "2027-01-15T08:00:00Z"}}
     one = read_template(json.dumps({"metadata": marked, "spec": {}}).encode())
-    assert one == Template(Key("a", "t"), "u", "3", {}, NOW)
+    assert one == Template(Key("a", "t"), "u", "3", NOW)
     junk = {**metadata, "annotations": {"gpu-webhook.k8s.io/unused-since": "yesterday"}}
     assert read_template(json.dumps({"metadata": junk}).encode()).unused_since is None
 
@@ -188,8 +180,8 @@ def test_settled(world, since):
         actions = plan(some, templates, allocated, NOW)
         for action in actions:
             match action:
-                case Make(key, alternatives, _):
-                    templates[key] = Template(key, "new", "1", template_spec(alternatives))
+                case Make(key, _, _):
+                    templates[key] = Template(key, "new", "1")
                 case Mark(template, marked):
                     templates[template.key] = replace(template, unused_since=marked)
                 case Remove(template):

@@ -54,8 +54,7 @@ class _NamedIn(msgspec.Struct, gc=False):
 
 
 class _TemplateIn(msgspec.Struct, gc=False):
-    metadata: _MetaIn
-    spec: Any = None
+    spec: dict[str, Any] | None = None
 
 
 _pod: Final = decoder(_PodIn)
@@ -90,7 +89,6 @@ class Template:
     key: Key
     uid: str
     version: str
-    spec: Any
     unused_since: float | None = None  # Unix time
 
 
@@ -135,12 +133,15 @@ def _alternatives(text: str, template: str) -> Alternatives | None:
 
 def read_template(raw: bytes) -> Template:
     """A template."""
-    one = _template(raw)
-    metadata = one.metadata
+    metadata = _named(raw).metadata
     since = (metadata.annotations or {}).get(UNUSED_ANNOTATION)
-    return Template(
-        Key(metadata.namespace, metadata.name), metadata.uid, metadata.resourceVersion, one.spec, _time(since)
-    )
+    key = Key(metadata.namespace, metadata.name)
+    return Template(key, metadata.uid, metadata.resourceVersion, _time(since))
+
+
+def claim_spec_in(raw: bytes) -> object:
+    """What claims of a template ask for."""
+    return (_template(raw).spec or {}).get("spec")
 
 
 def _time(text: str | None) -> float | None:

@@ -9,7 +9,6 @@ from tessera.core.admission.alternatives import Alternatives
 from tessera.core.admission.decision import recorded
 from tessera.core.kubernetes.resources import short
 from tessera.kube.watch.resource import Key
-from tessera.protocol.kubernetes.claims import template_spec
 
 UNUSED_FOR: Final = (
     24 * 3600.0
@@ -35,7 +34,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Remove a template: unused for a day, or with another content than its name says."""
+    """Remove a template that was unused for a day."""
 
     template: Template
 
@@ -59,19 +58,14 @@ def plan(
     return [*_missing(pods, templates), *_records(pods, claims), *_tidy(pods, templates, now)]
 
 
-def _missing(pods: Mapping[Key, BridgedPod], templates: Mapping[Key, Template]) -> Iterator[Action]:
-    """Templates that pods wait for. One with the name and another content goes first; it is made at the next look."""
+def _missing(pods: Mapping[Key, BridgedPod], templates: Mapping[Key, Template]) -> Iterator[Make]:
+    """Templates that pods wait for. Those that are there are right: the API server lets nobody change them."""
     seen: set[Key] = set()
     for pod in pods.values():
         key = Key(pod.key.namespace, pod.template)
-        if pod.alternatives is None or not pod.waits or key in seen:
-            continue
-        seen.add(key)
-        known = templates.get(key)
-        if known is None:
+        if pod.alternatives is not None and pod.waits and key not in seen and key not in templates:
+            seen.add(key)
             yield Make(key, pod.alternatives, pod)
-        elif known.spec != template_spec(pod.alternatives):
-            yield Remove(known)
 
 
 def _records(pods: Mapping[Key, BridgedPod], claims: Iterable[Claim]) -> Iterator[Record]:

@@ -15,6 +15,7 @@ from tessera.controller.claims.objects import (
     Claim,
     FoundPod,
     Template,
+    claim_spec_in,
     read_claim,
     read_pod,
     read_template,
@@ -157,7 +158,7 @@ class ClaimReconciler:
             path_of(API_VERSION, "resourceclaimtemplates", namespace=namespace, name=name)
         )
         self._foreign[make.key] = self._clock.now() + _FOREIGN_SECONDS
-        if read_template(raw).spec == template_spec(make.alternatives):
+        if claim_spec_in(raw) == template_spec(make.alternatives)["spec"]:
             return
         log.warning("template %s/%s is not the controller's and says something else", namespace, name)
         message = (
@@ -196,7 +197,6 @@ class ClaimReconciler:
                 raise
             return
         self.templates.pop(template.key, None)
-        self._changed.set()  # pods may wait for it in its right form
         self._metrics.written("remove")
         log.info("template %s/%s removed", *template.key)
 
