@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from e2e import dra
 from e2e.chart import Helm
 from e2e.cluster import ApiError, Client, ClusterWithNode, pods_path
@@ -337,6 +339,35 @@ def test_controllers_of_pods(control_plane: Client, namespace: str, tmp_path: Pa
             cluster.api.create(pods_path(other), asks("p", "2g.20gb"))
             pod = cluster.api.get(f"{pods_path(other)}/p")
             assert pod["spec"]["containers"][0]["resources"]["limits"] == {f"{MIG}2g.20gb": "1"}
+
+
+def test_quota(control_plane: Client, namespace: str, tmp_path: Path) -> None:
+    """A claim is charged for each of its alternatives; without room for them the request stays; beyond it, it is refused."""
+    cluster = control_plane
+    path = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    hard = {f"requests.{MIG}2g.20gb": "2", f"requests.{MIG}1g.10gb": "1"}
+    with dra_node(cluster, "counted", **{"2g.20gb": 4, "1g.10gb": 4}), bridge(cluster, namespace, tmp_path):
+        cluster.api.create(path, {"metadata": {"name": "gpus"}, "spec": {"hard": hard}})
+
+        def used(two: str, one: str) -> None:
+            expected = dict(zip(hard, (two, one), strict=True))
+            cluster.wait_for(path, "gpus", lambda quota: quota.get("status", {}).get("used") == expected)
+
+        used("0", "0")
+        cluster.wait(
+            lambda: "bridge-2g.20gb" in str((admitted(cluster, namespace) or {}).get("metadata")) or None,
+            what="each type claimed by its own class",
+        )
+        run(cluster, namespace, asks("first", "2g.20gb"))
+        used("1", "1")
+        cluster.wait(
+            lambda: not is_bridged(admitted(cluster, namespace)) or None, what="no room for alternatives"
+        )
+        run(cluster, namespace, asks("second", "2g.20gb"))
+        used("2", "1")
+        with pytest.raises(ApiError, match="exceeded quota"):
+            cluster.api.create(pods_path(namespace), asks("third", "2g.20gb"))
+        assert sorted(bound(cluster, namespace)) == ["first", "second"]
 
 
 def test_faults(control_plane: Client, namespace: str, tmp_path: Path) -> None:

@@ -375,6 +375,17 @@ def test_injection_goes_by_what_was_asked():
     assert any(getattr(one, "resource", "") == "cpu" for one in decision.edits)
 
 
+def test_templates_keep_their_request():
+    """A workload's template is never given a claim; its pods, which were decided about with it, neither."""
+    template = pod(container(**{"2g.20gb": 1}))
+    sealed = decisions.decide_template(template, cluster(), policy(FIRST))
+    assert sealed == Rewrite(
+        (SetAnnotation("gpu-webhook.k8s.io/decided", "template"),), "what it asks for is offered"
+    )
+    made = replace(template, annotations={"gpu-webhook.k8s.io/decided": "template"})
+    assert decide(made, cluster(), policy(FIRST)).way == "never"
+
+
 def test_the_bridges_own_work_passes():
     """A bridged pod that comes again is left alone; one that asks for more is looked at."""
     text = "1*2g.20gb=2g.20gb/gpu.tessera.dev,1g.10gb/gpu.tessera.dev"

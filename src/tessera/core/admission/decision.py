@@ -129,8 +129,8 @@ class _Stage:
     bridge: Bridged | Kept | None = None  # what became of its request where it could be a claim
 
 
-def decide(pod: Pod, offers: Offers, policy: Policy) -> Decision:
-    """Decide about one pod that is about to be created."""
+def decide(pod: Pod, offers: Offers, policy: Policy, *, may_claim: bool = True) -> Decision:
+    """Decide about one pod that is about to be created; `may_claim`: its request can become a claim."""
     exempt = why_exempt(pod, offers)
     if exempt is not None:
         return Admit(exempt)
@@ -142,7 +142,7 @@ def decide(pod: Pod, offers: Offers, policy: Policy) -> Decision:
         spared = _spared(Reject("bad_quantity", bad), pod)
         return spared if isinstance(spared, Reject) else _decided(pod, (spared,))
     complete = _complete(pod, policy)
-    fallen = _spared(_fall_back(complete.pod, offers, policy), complete.pod)
+    fallen = _spared(_fall_back(complete.pod, offers, policy, may_claim=may_claim), complete.pod)
     if isinstance(fallen, Reject):
         return fallen
     injected = _spared(_inject(fallen.pod, offers, policy), fallen.pod)
@@ -152,8 +152,11 @@ def decide(pod: Pod, offers: Offers, policy: Policy) -> Decision:
 
 
 def decide_template(template: Pod, offers: Offers, policy: Policy) -> Decision:
-    """Decide about a workload's pod template for all the pods that will be made from it: they keep the decision."""
-    decision = decide(template, offers, policy)
+    """Decide about a workload's pod template for all the pods that will be made from it: they keep the decision.
+
+    Its request stays what it is: who reads templates, such as Kueue, counts extended resources and no alternatives.
+    """
+    decision = decide(template, offers, policy, may_claim=False)
     if (
         isinstance(decision, Reject)
         or DECIDED_ANNOTATION in template.annotations
@@ -239,7 +242,7 @@ def _is_gpu(resource: str) -> bool:
 # Fallback
 
 
-def _fall_back(pod: Pod, offers: Offers, policy: Policy) -> _Stage | Reject:
+def _fall_back(pod: Pod, offers: Offers, policy: Policy, *, may_claim: bool) -> _Stage | Reject:
     asked = fallback.asked_profiles(pod)
     if not policy.fallback.enabled:
         return _Stage(pod, "fallback is switched off" if asked else "")
@@ -247,7 +250,7 @@ def _fall_back(pod: Pod, offers: Offers, policy: Policy) -> _Stage | Reject:
         return _Stage(pod, warnings=tuple(_too_many_whole_gpus(pod, offers, policy)))
     try:
         question = ask(pod, asked, offers, policy)
-        crossing = _bridge(pod, question, offers, policy)
+        crossing = _bridge(pod, question, offers, policy) if may_claim else None
     except InvalidInput as error:
         return Reject("bad_annotation", str(error))
     if isinstance(crossing, Bridged):
