@@ -211,9 +211,12 @@ def test_the_scheduler_falls_back(
 
         expected = dict.fromkeys(["p1", "p2"], "2g.20gb->1g.10gb")
         cluster.wait(lambda: records() == expected or None, what="the record of what two of them got")
-        events = cluster.api.get(f"/api/v1/namespaces/{namespace}/events")["items"]
-        told = {one["involvedObject"]["name"] for one in events if one["reason"] == "GPUFallback"}
-        assert told == {"p1", "p2"}
+
+        def told() -> set[str]:
+            events = cluster.api.get(f"/api/v1/namespaces/{namespace}/events")["items"]
+            return {one["involvedObject"]["name"] for one in events if one["reason"] == "GPUFallback"}
+
+        cluster.wait(lambda: told() == {"p1", "p2"} or None, what="an event on both")
         assert work.webhook.metric('gpu_webhook_bridge_total{way="claim"}') >= 4
 
         cluster.kubectl("delete", "pod", "p0", "-n", namespace, "--grace-period=0", "--force")
