@@ -129,6 +129,8 @@ class Leader:
                     raise LeadershipLost("the Lease was taken away")
                 await self._write(current.held(self.identity, self._timing.duration, self._clock.wall()))
         except (KubeError, TimeoutError) as error:
+            if isinstance(error, ApiError) and error.is_conflict:
+                return False  # another was faster; the next look says which
             text = str(error) or "the API server did not answer in time"
             if text != self._complaint:
                 log.warning("the Lease could not be written: %s", text)
