@@ -84,7 +84,7 @@ def classes(cluster: Client) -> Iterator[None]:
     """A class for each type with its extended resource name, and the general one; they go at the end."""
     made = []
     wanted = {f"bridge-{name}": (own_expression(MIG + name), MIG + name) for name in TYPES}
-    wanted[dra.DRIVER] = (f"device.driver == '{dra.DRIVER}'", "")
+    wanted["tessera-any"] = (f"device.driver == '{dra.DRIVER}'", "")
     try:
         for name, (expression, extended) in wanted.items():
             spec: Object = {"selectors": [{"cel": {"expression": expression}}]}

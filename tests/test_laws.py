@@ -309,7 +309,7 @@ def test_bridge(document, cluster, rules, general):
     offers.classes = {
         resource(name): DeviceClass(f"c-{name}", (own_expression(resource(name)),)) for name in GPUS
     }
-    offers.class_names = frozenset({"gpu.tessera.dev"} if general else ())
+    offers.class_names = frozenset({"tessera-any"} if general else ())
     rules = replace(rules, fallback=replace(rules.fallback, dra=Dra.FIRST_AVAILABLE, autoscaled=frozenset()))
     response = respond(review(document), offers, rules)
     if not response["allowed"]:
@@ -338,7 +338,7 @@ def test_bridge(document, cluster, rules, general):
     ]
     assert any(len(one.alternatives) > 1 for one in found.requests), "or the claim would be of no use"
     names = {one.device_class for request in found.requests for one in request.alternatives}
-    assert (names == {"gpu.tessera.dev"}) == general
+    assert (names == {"tessera-any"}) == general
 
 
 def assert_counts_stay(before, after):

@@ -16,7 +16,7 @@ from tests.core.admission.test_bridge import FIRST, cluster
 from tests.webhook.test_metrics import scrape
 
 ASKS = {"requests": {MIG + "2g.20gb": "1"}, "limits": {MIG + "2g.20gb": "1"}}
-TEXT = "1*2g.20gb=2g.20gb/gpu.tessera.dev,1g.10gb/gpu.tessera.dev"
+TEXT = "1*2g.20gb=2g.20gb/tessera-any,1g.10gb/tessera-any"
 
 
 def is_claim(admission, document):

@@ -4,7 +4,7 @@ from typing import Any
 
 from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, template_name
 
-TEXT = "1*2g.20gb=2g.20gb/gpu.tessera.dev,1g.10gb/gpu.tessera.dev"
+TEXT = "1*2g.20gb=2g.20gb/tessera-any,1g.10gb/tessera-any"
 TEMPLATE = template_name(TEXT)
 RECORD = "gpu-webhook.k8s.io/fallback"
 

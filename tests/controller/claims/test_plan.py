@@ -51,7 +51,7 @@ def test_a_template_that_is_not_there():
     ("text", "template"),
     [
         (TEXT, "tessera-0"),
-        (TEXT + ",gpu/gpu.tessera.dev", TEMPLATE),
+        (TEXT + ",gpu/tessera-any", TEMPLATE),
         ("junk", None),
         ("1*2g.20gb=2g.20gb/c", TEMPLATE),
     ],
@@ -124,7 +124,7 @@ def test_reading_templates():
 
 def test_the_template():
     """The whole content, word for word: a request for each, and what the API server would fill in is there."""
-    assert template_spec(parse("2*2g.20gb=2g.20gb/gpu.tessera.dev,1g.10gb/own")) == {
+    assert template_spec(parse("2*2g.20gb=2g.20gb/tessera-any,1g.10gb/own")) == {
         "spec": {
             "devices": {
                 "requests": [
@@ -133,7 +133,7 @@ def test_the_template():
                         "firstAvailable": [
                             {
                                 "name": "2g-20gb",
-                                "deviceClassName": "gpu.tessera.dev",
+                                "deviceClassName": "tessera-any",
                                 "allocationMode": "ExactCount",
                                 "count": 2,
                                 "selectors": [

@@ -13,10 +13,11 @@ from tessera.core.admission.offers import Offers
 from tessera.core.admission.quota import Quota
 from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import Namespace, Node
+from tessera.core.kubernetes.resources import short
 from tests.build import MIG, container, node, pod, policy, resource
 
 FIRST = "fallback: {dra: first-available}"
-GENERAL = "gpu.tessera.dev"
+GENERAL = "tessera-any"
 LAYOUT = {"2g.20gb": 1, "1g.10gb": 2}
 
 
@@ -35,7 +36,7 @@ def cluster(*nodes, quotas=(), namespaces=(), general=True):
     offers = Offers(nodes or (dra_node(**LAYOUT),), namespaces)
     types = {name for one in offers.nodes.values() for name in one.dra}
     offers.classes = {
-        name: DeviceClass(f"{name.removeprefix('nvidia.com/')}.{GENERAL}", (own_expression(name),))
+        name: DeviceClass(f"tessera-{short(name).replace('.', '-')}", (own_expression(name),))
         for name in types
     }
     offers.class_names = frozenset(
@@ -56,7 +57,7 @@ def alternatives_of(decision):
 def test_a_request_becomes_a_claim():
     """The resource goes from requests and limits; the claim, its template and the text of alternatives come."""
     decision = decide(pod(container(**{"2g.20gb": 1, "cpu": 4})), cluster(), policy(FIRST))
-    text = "1*2g.20gb=2g.20gb/gpu.tessera.dev,1g.10gb/gpu.tessera.dev"
+    text = "1*2g.20gb=2g.20gb/tessera-any,1g.10gb/tessera-any"
     assert decision == Rewrite(
         edits=(
             DropAmount("containers", 0, "requests", MIG + "2g.20gb"),
@@ -298,7 +299,7 @@ def quota(**hard):
     ("hard", "text"),
     [
         # the classes of the types, which are charged to requests.nvidia.com/…
-        ({"2g.20gb": (0, 1), "1g.10gb": (0, 1)}, "1*2g.20gb=2g.20gb/mig-2g.20gb.gpu.tessera.dev,1g.10gb/mig-1g.10gb.gpu.tessera.dev"),
+        ({"2g.20gb": (0, 1), "1g.10gb": (0, 1)}, "1*2g.20gb=2g.20gb/tessera-2g-20gb,1g.10gb/tessera-1g-10gb"),
     ],
 )  # fmt: skip
 def test_a_class_for_each_type_where_a_quota_counts_gpus(hard, text):
@@ -349,8 +350,8 @@ def test_classes_of_others(foreign):
             MIG + "1g.10gb": DeviceClass("nvidia-1g", ("device.driver == 'x'",)),
         }
     text = alternatives_of(decide(pod(container(**{"2g.20gb": 1})), offers, policy(FIRST)))
-    name = "nvidia-1g" if foreign else "mig-1g.10gb.gpu.tessera.dev"
-    assert text == f"1*2g.20gb=2g.20gb/mig-2g.20gb.gpu.tessera.dev,1g.10gb/{name}"
+    name = "nvidia-1g" if foreign else "tessera-1g-10gb"
+    assert text == f"1*2g.20gb=2g.20gb/tessera-2g-20gb,1g.10gb/{name}"
 
 
 def test_a_type_without_a_class():
@@ -388,7 +389,7 @@ def test_templates_keep_their_request():
 
 def test_the_bridges_own_work_passes():
     """A bridged pod that comes again is left alone; one that asks for more is looked at."""
-    text = "1*2g.20gb=2g.20gb/gpu.tessera.dev,1g.10gb/gpu.tessera.dev"
+    text = "1*2g.20gb=2g.20gb/tessera-any,1g.10gb/tessera-any"
     again = pod(container(cpu=1), annotations={ALTERNATIVES_ANNOTATION: text}, claims=(template_name(text),))
     assert decide(again, cluster(), policy(FIRST)) == Admit("its request is a claim already")
     more = replace(again, containers=(container(**{"1g.10gb": 1}),))

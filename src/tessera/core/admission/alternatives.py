@@ -4,7 +4,7 @@ The webhook writes the text into the pod and names a ResourceClaimTemplate by it
 checks the hash, and makes exactly that template. So the two need no other word between them, and neither a person nor
 another controller can make the controller write anything but a claim for devices.
 
-    1*2g.20gb=2g.20gb/gpu.tessera.dev,1g.10gb/gpu.tessera.dev;2*3g.30gb=…
+    1*2g.20gb=2g.20gb/tessera-any,1g.10gb/tessera-any;2*3g.30gb=…
 
 A request for each container and profile: how many, what was asked, then the alternatives, best first, each with its
 DeviceClass.
@@ -29,7 +29,9 @@ MOST_REQUESTS: Final = 32  # DeviceRequestsMaxSize
 MOST_DEVICES: Final = 32  # AllocationResultsMaxSize: of one claim
 
 DRIVER: Final = "gpu.tessera.dev"
-GENERAL_CLASS: Final = DRIVER  # every device of the driver; a request that names it says which it wants
+GENERAL_CLASS: Final = (
+    "tessera-any"  # of the chart: every device of the driver; a request that names it says which it wants
+)
 
 _LONGEST: Final = 16 * 1024  # bytes; 32 requests with 8 alternatives and ordinary names have 10 KiB
 _CLASS: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)  # a DNS subdomain
