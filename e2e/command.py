@@ -30,9 +30,9 @@ def tessera(
     )
 
 
-def account_kubeconfig(cluster: Client, namespace: str, folder: Path) -> Path:
+def account_kubeconfig(cluster: Client, namespace: str, folder: Path, account: str = "default") -> Path:
     """A kubeconfig of a namespace's service account."""
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
     token = cluster.api.create(path, {"spec": {"expirationSeconds": 3600}})["status"]["token"]
     document = yaml.load(cluster.kubeconfig.read_bytes(), "kubeconfig")
     for user in document["users"]:

@@ -170,7 +170,7 @@ def make_class(cluster: Client, name: str, condition: str, extended: str = "") -
 
 def profile_class(cluster: Client, profile: str, extended: str = "") -> str:
     """The class of a profile; its name."""
-    name = f"mig-{profile.replace('+', '.')}.{DRIVER}"
+    name = f"tessera-{profile.replace('.', '-').replace('+', '-')}"
     make_class(cluster, name, f"device.attributes['{DRIVER}'].profile == '{profile}'", extended)
     return name
 

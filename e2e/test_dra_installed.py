@@ -21,7 +21,7 @@ from e2e.cluster import ClusterWithNode, Object, Unavailable, pods_path
 IMAGE = "localhost/tessera:e2e-dra"
 NAMESPACE = "tessera-dra"
 TWO = "nvidia.com/mig-2g.20gb"
-PLUGIN, DRIVER = "app=tessera-device-plugin", "app=tessera-dra-driver"
+PLUGIN, DRIVER, CONTROLLER = (f"app=tessera-{name}" for name in ("device-plugin", "dra-driver", "controller"))
 
 
 @pytest.fixture
@@ -41,6 +41,7 @@ def installed(
     values = {
         "image": {"repository": IMAGE.rpartition(":")[0], "tag": "e2e-dra", "pullPolicy": "Never"},
         "webhook": {"enabled": False},
+        "controller": {"enabled": True, "replicaCount": 1},
         "devicePlugin": {"enabled": True, "config": {"simulated": simulated}},
         "draDriver": {
             "enabled": True,
@@ -90,6 +91,11 @@ def test_a_node_moves_from_plugin_to_dra(installed: ClusterWithNode, node_namesp
     cluster = installed
     cluster.wait(lambda: _ready(cluster, PLUGIN), what="the device plugin is ready")
     cluster.wait_for_node(cluster.node_name, lambda node: node["status"]["allocatable"].get(TWO) == "2")
+    leader = cluster.wait(lambda: _ready(cluster, CONTROLLER), what="the controller is ready")
+    lease = cluster.api.get(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/tessera-controller")
+    assert lease["spec"]["holderIdentity"].startswith(leader["metadata"]["name"]), (
+        "it leads, with its own rights"
+    )
     assert _pods(cluster, DRIVER) == [], "no label: the device plugin's"
     dra.run(cluster, node_namespace, [dra.pod("before", limits={TWO: 1})])
 

@@ -10,6 +10,8 @@ import yaml
 
 from tessera.cli import app
 from tessera.cli.app import COMMANDS
+from tessera.controller.metrics import ControllerMetrics
+from tessera.core.admission.bridge import WAYS
 from tessera.node.metrics import Metrics
 from tessera.protocol.configuration.devices import parse
 
@@ -124,6 +126,20 @@ def test_every_metric_of_the_plugin_is_documented():
     text = (ROOT / "docs/device-plugin-configuration.md").read_text()
     documented = set(re.findall(r"^\| `(tessera_device_plugin_\w+)", text, re.MULTILINE))
     assert documented == {family.name for family in Metrics().families()}
+
+
+def test_every_metric_of_the_controller_is_documented():
+    """The page of the bridge names each of the controller's metrics, and what its counter of ways can say."""
+    text = (ROOT / "docs/bridge.md").read_text()
+    cells = "".join(re.findall(r"^\| (`(?:tessera_controller|…)_.*?) \|", text, re.MULTILINE))
+    documented = {re.sub("^…", "tessera_controller", name) for name in re.findall(r"`([\w…]+)", cells)}
+    assert documented == {
+        one.name for one in ControllerMetrics().families() if one.name.startswith("tessera_controller")
+    }
+    ways = re.findall(
+        r"^\| (`\w+`(?:, `\w+`)*) \| ", text.partition("| `way` |")[2].partition("\n\n")[0], re.MULTILINE
+    )
+    assert {name for cell in ways for name in re.findall(r"`(\w+)`", cell)} == set(WAYS)
 
 
 def test_the_readme_tests_as_the_gate_does():

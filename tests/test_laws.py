@@ -13,9 +13,13 @@ import jsonpatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tessera.core.admission import alternatives
+from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, own_expression
 from tessera.core.admission.candidates import FallbackPolicy
 from tessera.core.admission.decision import Policy
 from tessera.core.admission.offers import Offers
+from tessera.core.admission.wishes import Dra
+from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import Node, why_excluded
 from tessera.core.kubernetes.pod import requested
 from tessera.core.kubernetes.quantity import Quantity
@@ -285,6 +289,56 @@ def test_memory_changes_no_answer(documents, cluster, rules):
             annotations["example.com/run"] = "its own"
         for body in (review(document), review(twin)):
             assert admission.answer(body) == Admission(offers, rules).answer(body)
+
+
+dra_nodes = st.lists(
+    st.dictionaries(st.sampled_from(GPUS).map(resource), st.integers(1, 8), min_size=2, max_size=5), min_size=1, max_size=3
+).map(lambda some: [Node(f"n{i}", {"zone": "a"}, dra=dra) for i, dra in enumerate(some)])  # fmt: skip
+profile_pods = pods(names=st.sampled_from(PROFILES).map(resource), numbers=st.integers(0, 2))
+
+
+@given(profile_pods, dra_nodes, policies, st.booleans())
+@settings(max_examples=500)
+def test_bridge(document, cluster, rules, general):
+    """A claim takes the place of what was asked, all of it; its text is the claim; admitted again, nothing changes."""
+    for field in ("schedulerName", "nodeName", "nodeSelector"):
+        document["spec"].pop(field, None)
+    for one in (*document["spec"]["containers"], *document["spec"].get("initContainers", ())):
+        (one.get("resources") or {}).pop("claims", None)  # of no claim of the pod: the API server refuses it
+    offers = Offers(cluster)
+    offers.classes = {
+        resource(name): DeviceClass(f"c-{name}", (own_expression(resource(name)),)) for name in GPUS
+    }
+    offers.class_names = frozenset({"tessera-any"} if general else ())
+    rules = replace(rules, fallback=replace(rules.fallback, dra=Dra.FIRST_AVAILABLE, autoscaled=frozenset()))
+    response = respond(review(document), offers, rules)
+    if not response["allowed"]:
+        return
+    after = jsonpatch.JsonPatch(response.get("patch", [])).apply(document)
+    assert patch.apply(document, response.get("patch", [])) == after
+    again = respond(review(after), offers, rules)
+    assert again["allowed"]
+    assert again.get("patch", []) == [], "admitting the result again changes nothing"
+    if "resourceClaims" not in after["spec"]:
+        return
+    before, result = (reviews.decode(review(one)).read() for one in (document, after))
+    text = result.annotations[ALTERNATIVES_ANNOTATION]
+    found = alternatives.parse(text)
+    assert result.claims == (alternatives.template_name(text),)
+    lasting = [c for c in before.all_containers() if c.restartable or c in before.containers]
+    asked = [
+        (r, int(amount.value))
+        for c in lasting
+        for r in c.resources()
+        if MigProfile.of_resource(r) and (amount := c.asked(r))
+    ]
+    assert sorted((one.asked, one.count) for one in found.requests) == sorted(asked)
+    assert not [
+        r for c in result.all_containers() for r in c.resources() if MigProfile.of_resource(r) and c.asked(r)
+    ]
+    assert any(len(one.alternatives) > 1 for one in found.requests), "or the claim would be of no use"
+    names = {one.device_class for request in found.requests for one in request.alternatives}
+    assert (names == {"tessera-any"}) == general
 
 
 def assert_counts_stay(before, after):

@@ -42,11 +42,16 @@ _ON_A_NODE = (
 )  # fmt: skip
 PLUGIN = Part(("device-plugin", *_ON_A_NODE), 0)
 DRIVER = Part(("dra-driver", *_ON_A_NODE), 0)
+CONTROLLER = Part(
+    ("controller", "--metrics-listen={address}", "--kubeconfig={config}", "--namespace=default"),
+    0,
+    probed=True,
+)
 DASHBOARD = Part(("dashboard", "--port={port}", "--kubeconfig={config}"), 143, _FOLLOWED)
 DEMO = Part(("demo", "--serve", "--port={port}", "--nodes={nodes}"), 143, _FOLLOWED)
 NAMES = {
     WEBHOOK: "webhook", CERTIFICATES: "certs run", PLUGIN: "device-plugin", DRIVER: "dra-driver", DASHBOARD: "dashboard",
-    DEMO: "demo --serve",
+    DEMO: "demo --serve", CONTROLLER: "controller",
 }  # fmt: skip
 
 

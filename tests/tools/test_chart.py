@@ -116,7 +116,7 @@ def test_pods_run_restricted(name: str):
 
 
 def test_permissions_are_the_least_that_works():
-    """It follows nodes, namespaces, quotas and what DRA offers, makes Events, and reads two objects of its own; only the controller changes those."""
+    """It follows nodes, namespaces, quotas and what DRA offers, makes Events, follows the controller's Lease, and reads two objects of its own; only the controller changes those."""
     bundle = {
         "apiGroups": ["admissionregistration.k8s.io"],
         "resources": ["mutatingwebhookconfigurations"],
@@ -137,7 +137,12 @@ def test_permissions_are_the_least_that_works():
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
         {**bundle, "verbs": ["get"]},
     ]
-    assert _one("Role")["rules"] == [{**secret, "verbs": ["get"]}]
+    lease = {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "resourceNames": ["tessera-controller"],
+    }
+    assert _one("Role")["rules"] == [{**lease, "verbs": ["list", "watch"]}, {**secret, "verbs": ["get"]}]
     assert _one("ClusterRole", CONTROLLER)["rules"] == [{**bundle, "verbs": ["get", "patch"]}]
     assert _one("Role", CONTROLLER)["rules"] == [{**secret, "verbs": ["get", "patch"]}]
     for kind in ("ClusterRoleBinding", "RoleBinding"):

@@ -132,6 +132,27 @@ def test_a_pod_of_a_decided_template():
     assert found["spec"]["containers"] == given["spec"]["containers"]
 
 
+def test_a_bridged_pod_as_it_was_created():
+    """Its request is back in place of the claim, and what the scheduler chose is forgotten; another claim stays."""
+    text = "2*2g.20gb=2g.20gb/c,1g.10gb/c"
+    given = running("2g.20gb->1g.10gb", {"requests": {"cpu": "1"}, "claims": [
+        {"name": "tessera-gpu", "request": "gpu-0"}, {"name": "own"},
+    ]})  # fmt: skip
+    given["metadata"]["annotations"]["gpu-webhook.k8s.io/alternatives"] = text
+    given["spec"]["resourceClaims"] = [
+        {"name": "tessera-gpu", "resourceClaimTemplateName": "t"},
+        {"name": "own"},
+    ]
+    found = as_created(given)
+    assert found["metadata"]["annotations"] == {"other": "x"}
+    assert found["spec"]["resourceClaims"] == [{"name": "own"}]
+    assert found["spec"]["containers"][0]["resources"] == {
+        "requests": {"cpu": "1"},
+        "limits": {MIG + "2g.20gb": "2"},
+        "claims": [{"name": "own"}],
+    }
+
+
 def test_a_pods_own_use_is_not_held_against_it():
     """A quota that is full of the pod itself lets it be created again; the offers are as before."""
     cluster = offers(node("small", **{"1g.10gb": 4}))

@@ -202,6 +202,26 @@ app.kubernetes.io/component: dra-driver
 {{ include "tessera.commonLabels" . }}
 {{- end -}}
 
+{{/* `tessera controller`; not to be taken for the controller of certificates. */}}
+{{- define "tessera.mainControllerServiceAccountName" -}}
+{{- if .Values.controller.serviceAccount.create -}}
+{{- default .Values.controller.name .Values.controller.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.controller.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "tessera.mainControllerSelectorLabels" -}}
+app: {{ .Values.controller.name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "tessera.mainControllerLabels" -}}
+{{ include "tessera.mainControllerSelectorLabels" . }}
+app.kubernetes.io/component: controller
+{{ include "tessera.commonLabels" . }}
+{{- end -}}
+
 {{/* Something that exists only while `helm test` runs. */}}
 {{- define "tessera.testHook" -}}
 helm.sh/hook: test

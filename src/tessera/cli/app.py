@@ -39,6 +39,10 @@ COMMANDS: Final[Table] = {
         "tessera.cli.dra_driver",
         "Offer a node's devices to the scheduler, prepare claims for the kubelet.",
     ),
+    "controller": (
+        "tessera.cli.controller",
+        "Make the templates of claims that the webhook has put into pods; one of several leads.",
+    ),
     "dashboard": ("tessera.cli.dashboard", "Show a cluster's GPUs on a page, live."),
     "demo": ("tessera.cli.demo.command", "See what Tessera does, story by story."),
     "config": ("tessera.cli.config", "Check the configuration file, print an example or its schema."),

@@ -75,8 +75,8 @@ def _list(configuration: "DeviceConfiguration", settings: "Settings") -> int:
 
 
 async def _serve(node: NodeChoice, configuration: "DeviceConfiguration") -> None:
-    from tessera.node.health_server import health_server
     from tessera.node.process import NodePlugin
+    from tessera.serving.health_server import health_server
 
     follows = configuration.simulated is not None and node.settings.layout_file is None
     cluster = _cluster(node.cluster, node.settings.node) if follows or _is_meant(node.cluster) else None

@@ -65,7 +65,7 @@ def _list(configuration: "DeviceConfiguration", settings: "Settings") -> int:
 async def _serve(node: NodeChoice, configuration: "DeviceConfiguration") -> None:
     from tessera.kube.rest.client import Client
     from tessera.node.dra.process import NodeDriver
-    from tessera.node.health_server import health_server
+    from tessera.serving.health_server import health_server
 
     cluster = node.cluster.find()
     logging.getLogger("tessera.node").info(

@@ -54,6 +54,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     rejected: str | None = None  # why, as the counter names it
     observed: bool = False  # all of this would be, and is not
     quotas: tuple[Quota, ...] | None = None  # of the namespace, by which it was decided
+    way: str = ""  # what became of a request that could be a claim
 
     @property
     def size(self) -> int:
@@ -83,7 +84,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
             return cls(tail, outcome, "warning", record, rejected=code, observed=is_observed, quotas=quotas)
         if not isinstance(decision, Rewrite):
             record = Record(decision=word, workload=workload, mode=mode, reason=decision.reason)
-            return cls(tail, outcome, "info", record, observed=is_observed, quotas=quotas)
+            way = decision.way
+            return cls(tail, outcome, "info", record, observed=is_observed, quotas=quotas, way=way)
         replaced, gpu_type = decision.replaced, decision.gpu_type
         asked, chosen = map(",".join, zip(*replaced, strict=True)) if replaced else (None, None)
         record = Record(
@@ -96,7 +98,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
             gpu_type=gpu_type,
         )
         counted = tuple((old if is_known(old) else "other", new) for old, new in replaced)
-        return cls(tail, outcome, "info", record, counted, gpu_type is not None, None, is_observed, quotas)
+        injected = gpu_type is not None
+        return cls(tail, outcome, "info", record, counted, injected, None, is_observed, quotas, decision.way)
 
 
 class Memory:
@@ -262,6 +265,8 @@ class Endpoint:
         for asked, given in verdict.replaced:
             tally.fallbacks.add(asked, given)
         tally.injected += verdict.injected
+        if verdict.way:
+            tally.ways.add(verdict.way)
         if verdict.rejected is not None:
             tally.rejections.add(verdict.rejected)
         if self._tell is not None and (verdict.replaced or verdict.rejected is not None):

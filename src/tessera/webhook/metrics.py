@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from tessera.core.admission.bridge import WAYS
 from tessera.core.admission.decision import REJECTIONS, Decision, Reject, Rewrite
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.watch.file_view import FileView
@@ -61,6 +62,7 @@ class Tally:
         self.fallbacks = Counts("from", "to")
         self.rejections = Counts("reason", known=((code,) for code in REJECTIONS))
         self.injected = 0
+        self.ways = Counts("way", known=((way,) for way in WAYS))
 
 
 class Metrics:
@@ -125,6 +127,11 @@ class Metrics:
             "gpu_webhook_rejections_total",
             "Pods rejected, by reason.",
             lambda tally: tally.rejections.samples(),
+        )
+        yield self._family(
+            "gpu_webhook_bridge_total",
+            "Pods whose GPU request could be a claim (fallback.dra: first-available): it is one, or why it is not.",
+            lambda tally: tally.ways.samples(),
         )
         yield self._family(
             "gpu_webhook_injected_pods_total",

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from tessera.core.admission import alternatives
+from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, DeviceRequest
 from tessera.core.admission.decision import RECORD_ANNOTATION, Policy, Reject, recorded
 from tessera.core.admission.limits import BeyondLimits
 from tessera.core.admission.offers import Offers
@@ -83,14 +85,18 @@ def admit_again(pod: dict[str, Any], offers: Offers, policy: Policy) -> Admitted
 def as_created(pod: dict[str, Any]) -> dict[str, Any]:
     """A pod of a cluster as its creator sent it, as far as that is known.
 
-    Without the node that the scheduler chose, and with a recorded fallback undone, unless it was made from a template that was
-    decided about. Of a record in which several profiles became the same one, the last is taken.
+    Without the node that the scheduler chose, and with a claim of the bridge or a recorded fallback undone, unless it was made
+    from a template that was decided about. Of a record in which several profiles became the same one, the last is taken.
     """
     metadata, spec = dict(pod.get("metadata") or {}), dict(pod.get("spec") or {})
     spec.pop("nodeName", None)
     annotations = dict(metadata.get("annotations") or {})
     if DECIDED_ANNOTATION in annotations:
         return {**pod, "spec": spec}
+    if (text := annotations.pop(ALTERNATIVES_ANNOTATION, None)) is not None:
+        annotations.pop(RECORD_ANNOTATION, None)  # of what the scheduler chose
+        metadata["annotations"] = annotations
+        _undo_claim(spec, text)
     if (record := annotations.pop(RECORD_ANNOTATION, None)) is not None:
         metadata["annotations"] = annotations
         for old, new in reversed(list(recorded(record))):
@@ -98,6 +104,33 @@ def as_created(pod: dict[str, Any]) -> dict[str, Any]:
                 if field in spec:
                     spec[field] = [_renamed(one, new, old) for one in spec[field] or ()]
     return {**pod, "metadata": metadata, "spec": spec}
+
+
+def _undo_claim(spec: dict[str, Any], text: str) -> None:
+    """Give the containers their requests back, and take the claim away."""
+    try:
+        requests = alternatives.parse(text).requests
+    except InvalidInput:  # not the webhook's words
+        return
+    asked = {alternatives.request_name(number): one for number, one in enumerate(requests)}
+    spec["resourceClaims"] = [
+        one for one in spec.get("resourceClaims") or () if one.get("name") != alternatives.CLAIM
+    ]
+    for field in ("initContainers", "containers"):
+        if field in spec:
+            spec[field] = [_asking(one, asked) for one in spec[field] or ()]
+
+
+def _asking(container: dict[str, Any], asked: Mapping[str, DeviceRequest]) -> dict[str, Any]:
+    """A container that asks for what its claim was made of."""
+    resources = dict(container.get("resources") or {})
+    claims = resources.pop("claims", None) or []
+    own = [one for one in claims if one.get("name") != alternatives.CLAIM]
+    found = [asked[one["request"]] for one in claims if one.get("request") in asked]
+    if not found:
+        return container
+    limits = {**(resources.get("limits") or {}), **{one.asked: str(one.count) for one in found}}
+    return {**container, "resources": {**resources, "limits": limits, **({"claims": own} if own else {})}}
 
 
 def _renamed(container: dict[str, Any], resource: str, to: str) -> dict[str, Any]:

@@ -13,13 +13,15 @@ from typing import Any, Final
 
 from tessera import __version__
 from tessera.core.admission.decision import Policy
+from tessera.core.admission.offers import Offers
 from tessera.core.errors import InvalidInput
-from tessera.kube.access.choice import find_cluster
+from tessera.kube.access.choice import find_cluster, own_namespace
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import InvalidKubeconfig
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.file_view import FileView
+from tessera.kube.watch.lease import CONTROLLER, LeaseFollower
 from tessera.kube.watch.view import LiveView
 from tessera.protocol.admission.review import Request
 from tessera.protocol.configuration import webhook as config
@@ -113,6 +115,7 @@ class Webhook:
             self._metrics.add_source(lambda: log_metrics(self._log))
             self._certificates(client)
             self._start(view.run())
+            self._follow_controller(client, view.offers)
             self._start(_freeze_when_complete(view))
             https = self._listeners(endpoint.route(), parts)
             self._metrics.add_source(
@@ -151,6 +154,13 @@ class Webhook:
         if self._settings.nodes or client is None:
             return FileView(self._settings.nodes)
         return LiveView(client)
+
+    def _follow_controller(self, client: Client | None, offers: Offers) -> None:
+        """Requests become claims only while there is a process that makes the claims' templates."""
+        offers.put_controller(at_work=False)
+        if client is not None:
+            namespace = self._settings.namespace or own_namespace(client.cluster)
+            self._start(LeaseFollower(client, namespace, CONTROLLER, offers.put_controller).run())
 
     def _events(self, client: Client | None) -> Callable[[Request, Verdict], None] | None:
         """Who tells a pod's owner what became of the pod; without a cluster there is no owner to tell."""

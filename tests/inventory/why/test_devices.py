@@ -9,7 +9,7 @@ from tests.build import MIG
 from tests.inventory.why.clusters import CLAIMS, CLASSES, node, pod, why
 
 DRIVER = "gpu.tessera.dev"
-TWO = "mig-2g.20gb.gpu.tessera.dev"
+TWO = "tessera-2g-20gb"
 
 
 def device_class(

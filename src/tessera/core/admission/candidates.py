@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from tessera.core.admission.offers import GRACE, most_of
-from tessera.core.admission.wishes import Floor, Wishes
+from tessera.core.admission.wishes import Dra, Floor, Wishes
 from tessera.core.kubernetes.node import Offer
 from tessera.core.kubernetes.quantity import Format, Number, Quantity
 from tessera.core.kubernetes.resources import WHOLE_GPU
@@ -52,6 +52,7 @@ class FallbackPolicy:
     grace: float = GRACE  # seconds for which what is gone from a node still counts
     passing_taints: tuple[str, ...] = ()  # beside those of Kubernetes, autoscalers and GPU vendors
     respects_quota: bool = True  # a replacement stays within the namespace's ResourceQuotas
+    dra: Dra = Dra.EXTENDED_RESOURCES  # in namespaces that do not say it themselves
 
     def floors(self, profile: MigProfile) -> Iterator[Floor]:
         """The least memory of what stands for a profile."""

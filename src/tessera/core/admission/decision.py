@@ -10,10 +10,12 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, Literal, get_args
 
-from tessera.core.admission import fallback, injection, limits
+from tessera.core.admission import bridge, fallback, injection, limits
+from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, MOST_ALTERNATIVES
+from tessera.core.admission.bridge import Bridged, Kept
 from tessera.core.admission.candidates import FallbackPolicy
 from tessera.core.admission.edits import Edit, SetAnnotation, difference
-from tessera.core.admission.fallback import AsAsked, Question, Unmatched
+from tessera.core.admission.fallback import AsAsked, Outcome, Question, Unmatched
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION, InjectionPolicy, Refusal
 from tessera.core.admission.offers import Needs, Offers
 from tessera.core.admission.quota import Allowance
@@ -21,6 +23,8 @@ from tessera.core.admission.wishes import (
     DECIDED_ANNOTATION,
     MIN_MEMORY_ANNOTATION,
     POLICY_ANNOTATION,
+    Dra,
+    dra_in,
     wishes_of,
 )
 from tessera.core.errors import InvalidInput
@@ -40,6 +44,7 @@ OWN_ANNOTATIONS: Final = (
     MIN_MEMORY_ANNOTATION,
     DECIDED_ANNOTATION,
     RECORD_ANNOTATION,
+    ALTERNATIVES_ANNOTATION,
     MIRROR_ANNOTATION,
 )
 MOST_GPUS: Final = 999_999  # of one resource in one container: no node has a million devices
@@ -79,6 +84,7 @@ class Admit:
     reason: str
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
+    way: str = ""  # why its request did not become a claim, where it could have
 
 
 @value
@@ -91,6 +97,7 @@ class Rewrite:
     gpu_type: str | None = None  # of the injection rule, when one was followed
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
+    way: str = ""  # `claim`: its request became one; or why not, where it could have
 
 
 Code = Literal["not_offered", "too_many_profiles", "bad_annotation", "bad_quantity", Refusal]
@@ -119,31 +126,37 @@ class _Stage:
     warnings: tuple[str, ...] = ()
     replaced: tuple[tuple[str, str], ...] = ()
     gpu_type: str | None = None
+    bridge: Bridged | Kept | None = None  # what became of its request where it could be a claim
 
 
-def decide(pod: Pod, offers: Offers, policy: Policy) -> Decision:
-    """Decide about one pod that is about to be created."""
+def decide(pod: Pod, offers: Offers, policy: Policy, *, may_claim: bool = True) -> Decision:
+    """Decide about one pod that is about to be created; `may_claim`: its request can become a claim."""
     exempt = why_exempt(pod, offers)
     if exempt is not None:
         return Admit(exempt)
+    if bridge.is_bridged(pod):
+        return Admit("its request is a claim already")
     limits.check(pod)
     bad = _bad_count(pod, policy.gpu_resources)
     if bad is not None:  # nothing can be computed with it, bound or not
         spared = _spared(Reject("bad_quantity", bad), pod)
         return spared if isinstance(spared, Reject) else _decided(pod, (spared,))
     complete = _complete(pod, policy)
-    fallen = _spared(_fall_back(complete.pod, offers, policy), complete.pod)
+    fallen = _spared(_fall_back(complete.pod, offers, policy, may_claim=may_claim), complete.pod)
     if isinstance(fallen, Reject):
         return fallen
     injected = _spared(_inject(fallen.pod, offers, policy), fallen.pod)
     if isinstance(injected, Reject):
         return injected
-    return _decided(pod, (fallen, complete, injected))
+    return _decided(pod, (fallen, complete, _claim(injected, fallen.bridge)))
 
 
 def decide_template(template: Pod, offers: Offers, policy: Policy) -> Decision:
-    """Decide about a workload's pod template for all the pods that will be made from it: they keep the decision."""
-    decision = decide(template, offers, policy)
+    """Decide about a workload's pod template for all the pods that will be made from it: they keep the decision.
+
+    Its request stays what it is: who reads templates, such as Kueue, counts extended resources and no alternatives.
+    """
+    decision = decide(template, offers, policy, may_claim=False)
     if (
         isinstance(decision, Reject)
         or DECIDED_ANNOTATION in template.annotations
@@ -183,9 +196,16 @@ def _decided(pod: Pod, stages: Sequence[_Stage]) -> Decision:
     told = tuple(map(fitting, (*(words for one in stages for words in one.warnings), *_misspelt(pod))))
     audit = _audit(replaced, last.gpu_type)
     edits = tuple(difference(pod, last.pod))
+    way = ""
+    match next((one.bridge for one in stages if one.bridge is not None), None):
+        case Bridged() as bridged:
+            edits, way = (*edits, *bridged.edits()), "claim"
+            audit["claim"] = str(bridged.alternatives)
+        case Kept() as kept:
+            way = kept.way
     if not edits:
-        return Admit(reason, told, audit)
-    return Rewrite(edits, reason, replaced, last.gpu_type, told, audit)
+        return Admit(reason, told, audit, way)
+    return Rewrite(edits, reason, replaced, last.gpu_type, told, audit, way)
 
 
 # Missing limits
@@ -222,7 +242,7 @@ def _is_gpu(resource: str) -> bool:
 # Fallback
 
 
-def _fall_back(pod: Pod, offers: Offers, policy: Policy) -> _Stage | Reject:
+def _fall_back(pod: Pod, offers: Offers, policy: Policy, *, may_claim: bool) -> _Stage | Reject:
     asked = fallback.asked_profiles(pod)
     if not policy.fallback.enabled:
         return _Stage(pod, "fallback is switched off" if asked else "")
@@ -230,9 +250,19 @@ def _fall_back(pod: Pod, offers: Offers, policy: Policy) -> _Stage | Reject:
         return _Stage(pod, warnings=tuple(_too_many_whole_gpus(pod, offers, policy)))
     try:
         question = ask(pod, asked, offers, policy)
+        crossing = _bridge(pod, question, offers, policy) if may_claim else None
     except InvalidInput as error:
         return Reject("bad_annotation", str(error))
-    outcome = question.choose()
+    if isinstance(crossing, Bridged):
+        return _bridged(pod, crossing)
+    stage = _chosen(pod, question.choose(), policy)
+    if crossing is None or isinstance(stage, Reject):
+        return stage
+    return replace(stage, reason=f"{stage.reason}; no claim: {crossing.why}", bridge=crossing)
+
+
+def _chosen(pod: Pod, outcome: Outcome, policy: Policy) -> _Stage | Reject:
+    """The pod with what was chosen for it at admission."""
     if isinstance(outcome, Unmatched):
         return _unmatched(pod, outcome, policy.fallback)
     if isinstance(outcome, AsAsked):
@@ -248,6 +278,37 @@ def _fall_back(pod: Pod, offers: Offers, policy: Policy) -> _Stage | Reject:
         ),
         replaced,
     )
+
+
+def _bridge(pod: Pod, question: Question, offers: Offers, policy: Policy) -> Bridged | Kept | None:
+    """What the bridge says about a pod; None where there is none."""
+    dra = dra_in(offers.namespaces.get(pod.namespace), policy.fallback.dra)
+    if dra is not Dra.FIRST_AVAILABLE:
+        return None
+    if any(new in question.asked for _, new in recorded(pod.annotations.get(RECORD_ANNOTATION, ""))):
+        return Kept("replaced", "what it asks for was chosen at an earlier admission")
+    return bridge.bridge(pod, question, offers, policy.fallback)
+
+
+def _bridged(pod: Pod, crossing: Bridged) -> _Stage:
+    """The pod as it came, since injection goes by what was asked, and the claim that its request will be."""
+    words = {short(one.asked): one.words for one in crossing.alternatives.requests}
+    warnings = [
+        f"GPU request {asked} is a claim: {few}, the first that is free" for asked, few in words.items()
+    ]
+    warnings += [
+        f"GPU request {short(asked)}: a claim takes {MOST_ALTERNATIVES} alternatives, so not {', '.join(map(short, beyond))}"
+        for asked, beyond in crossing.cut
+    ]
+    reason = "; ".join(f"{asked} becomes a claim for {few}" for asked, few in words.items())
+    return _Stage(pod, reason, tuple(warnings), bridge=crossing)
+
+
+def _claim(stage: _Stage, crossing: Bridged | Kept | None) -> _Stage:
+    """The pod with its claim in place of what it asked for."""
+    if not isinstance(crossing, Bridged):
+        return stage
+    return replace(stage, pod=bridge.without_amounts(stage.pod, crossing))
 
 
 def ask(pod: Pod, asked: Mapping[str, MigProfile], offers: Offers, policy: Policy) -> Question:
@@ -398,7 +459,7 @@ def recorded(record: str) -> Iterator[tuple[str, str]]:
             yield pair
 
 
-def _audit(replaced: tuple[tuple[str, str], ...], gpu_type: str | None) -> Mapping[str, str]:
+def _audit(replaced: tuple[tuple[str, str], ...], gpu_type: str | None) -> dict[str, str]:
     audit = {}
     if replaced:
         audit["fallback"] = ",".join(f"{old}->{new}" for old, new in replaced)

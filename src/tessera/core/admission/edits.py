@@ -40,7 +40,32 @@ class SetAnnotation:
     value: str
 
 
-Edit = SetAmount | DropAmount | SetAnnotation
+@value
+class ClaimRequest:
+    """One request of one of the pod's claims."""
+
+    claim: str
+    request: str
+
+
+@value
+class SetClaims:
+    """Write which claims a container uses; it has none before."""
+
+    containers: ContainerList
+    index: int
+    claims: tuple[ClaimRequest, ...]
+
+
+@value
+class SetPodClaims:
+    """Write the pod's one claim, and the template that it is made from; it has none before."""
+
+    claim: str
+    template: str
+
+
+Edit = SetAmount | DropAmount | SetAnnotation | SetClaims | SetPodClaims
 
 
 def difference(before: Pod, after: Pod) -> Iterator[Edit]:

@@ -8,7 +8,7 @@ from tessera.core.admission.candidates import FallbackPolicy
 from tessera.core.admission.decision import Policy, complete_limits, why_exempt
 from tessera.core.admission.fallback import Replace, Trial, Unmatched, asked_profiles
 from tessera.core.admission.offers import Offers
-from tessera.core.admission.wishes import wishes_of
+from tessera.core.admission.wishes import DRA_ANNOTATION, Dra, dra_in, wishes_of
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node, Offer, is_other, why_excluded, why_too_small
 from tessera.core.kubernetes.pod import Pod, needs
@@ -75,6 +75,7 @@ def rules(pod: Pod, offers: Offers, policy: Policy) -> Iterator[str]:
         yield f"at most {given.max_whole_gpus} whole GPUs (fallback.maxWholeGPUs)"
     try:
         wishes = wishes_of(pod, offers.namespaces.get(pod.namespace))
+        dra_in(offers.namespaces.get(pod.namespace), given.dra)
     except InvalidInput:
         return
     yield from (said for said in (wishes.never, wishes.no_smaller, wishes.no_larger) if said)
@@ -84,6 +85,7 @@ def rules(pod: Pod, offers: Offers, policy: Policy) -> Iterator[str]:
     if wishes.floor is not None:
         yield f"at least {wishes.floor}"
     yield from _quotas(pod, offers, given)
+    yield from _claims(pod, offers, given)
     for resource in asked_profiles(pod):
         if resource in given.chains:
             names = ", ".join(map(short, given.chains[resource])) or "nothing"
@@ -94,6 +96,17 @@ def rules(pod: Pod, offers: Offers, policy: Policy) -> Iterator[str]:
         yield "unmatched pods are let through (fallback.unmatched: admit)"
     if pod.bound_to:
         yield f"bound to node {pod.bound_to}: never rejected"
+
+
+def _claims(pod: Pod, offers: Offers, policy: FallbackPolicy) -> Iterator[str]:
+    namespace = offers.namespaces.get(pod.namespace)
+    dra = dra_in(namespace, policy.dra)
+    own = namespace is not None and DRA_ANNOTATION in namespace.annotations
+    who = f"namespace {pod.namespace}'s dra {dra.value}" if own else f"fallback.dra: {dra.value}"
+    if dra is Dra.FIRST_AVAILABLE:
+        yield f"requests become claims, and the scheduler falls back ({who})"
+    elif dra is Dra.OFF:
+        yield f"what DRA offers does not count ({who})"
 
 
 def _quotas(pod: Pod, offers: Offers, policy: FallbackPolicy) -> Iterator[str]:

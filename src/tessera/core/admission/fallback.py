@@ -14,7 +14,7 @@ from tessera.core.admission.candidates import Candidate, FallbackPolicy, Step, U
 from tessera.core.admission.limits import BeyondLimits, Work
 from tessera.core.admission.offers import Needs, Offers
 from tessera.core.admission.quota import Allowance
-from tessera.core.admission.wishes import Wishes
+from tessera.core.admission.wishes import DRA_ANNOTATION, Dra, Wishes
 from tessera.core.kubernetes.node import Offer, is_other
 from tessera.core.kubernetes.pod import Container, Pod, moments, needs
 from tessera.core.kubernetes.quantity import Number, Quantity
@@ -192,6 +192,15 @@ class Question:
             return self._unmatched()
         return Replace(MappingProxyType({old: new for old, new in chosen.items() if old != new}))
 
+    @property
+    def never(self) -> str:
+        """Who wants the pod to stay as it is."""
+        return self._wishes.never
+
+    def alternatives(self, resource: str) -> list[Candidate]:
+        """All that may stand for a profile and is offered, best first: from these a scheduler can choose by what is free."""
+        return [one for one in self._candidates(resource) if not one.obstacle and self._fits(resource, one)]
+
     def trials(self, chosen: Mapping[str, str] | None) -> Iterator[Trial]:
         """Every candidate in the order in which it is considered, and what speaks against it.
 
@@ -296,7 +305,8 @@ class Question:
 
     def _fits(self, asked: str, one: Candidate) -> bool:
         fitting = self._with_room(self._with_beside, one.resource, (asked,))
-        return bool(fitting) and (self._accepts is None or self._accepts({asked: one.resource}, fitting))
+        by = {} if one.resource == asked else {asked: one.resource}
+        return bool(fitting) and (self._accepts is None or self._accepts(by, fitting))
 
     def _combinations(
         self,
@@ -364,10 +374,19 @@ def usable_offers(
 ) -> list[Offer]:
     """What the nodes offer that the pod could be placed on, now or once the autoscaler brings them."""
     usable = offers.for_pod(pod, wanted, policy.passing_taints, work)
+    if any(one.dra for one in usable) and not _counts_dra(pod, offers, policy):
+        usable = [one.without_dra() for one in usable]
     if policy.autoscaled and not pod.bound_to:
         # a node that could come has any number of what the autoscaler can bring
         usable.append(Offer(tuple((resource, UNLIMITED) for resource in sorted(policy.autoscaled))))
     return usable
+
+
+def _counts_dra(pod: Pod, offers: Offers, policy: FallbackPolicy) -> bool:
+    """Whether what DRA offers counts in the pod's namespace; an annotation without a meaning is complained of elsewhere."""
+    namespace = offers.namespaces.get(pod.namespace)
+    said = namespace.annotations.get(DRA_ANNOTATION) if namespace is not None else None
+    return (said or policy.dra.value) != Dra.OFF.value
 
 
 def apply(pod: Pod, by: Mapping[str, str], annotations: Mapping[str, str] | None = None) -> Pod:

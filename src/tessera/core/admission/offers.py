@@ -14,6 +14,7 @@ from typing import Final
 
 from tessera.core.admission.limits import Work, weight
 from tessera.core.admission.quota import Quota
+from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import (
     STATED_BY_EVERY_NODE,
     Namespace,
@@ -166,6 +167,12 @@ class Offers:
         # Of the namespaces that have any, by name. They change with every pod there, so they are no part of `version`:
         # decisions that are kept are kept with the very tuple that they were made by.
         self.quotas: dict[str, tuple[Quota, ...]] = {}
+        # Whether tessera controller is at work, which makes the templates of claims; a view without a clock takes that for
+        # granted.
+        self.controller = True
+        # The DeviceClass that serves an extended resource, as the scheduler chooses it; and the names of all classes.
+        self.classes: Mapping[str, DeviceClass] = {}
+        self.class_names: frozenset[str] = frozenset()
         self._nodes: dict[str, Node] = {}
         self._groups: dict[str, _Group] = {}  # of the nodes that offer anything
         self._kinds: dict[tuple[tuple[Taint, ...], Offer], _Group] = {}
@@ -234,6 +241,19 @@ class Offers:
             return False
         self.version += 1
         return True
+
+    def put_classes(self, serving: Mapping[str, DeviceClass], names: Iterable[str]) -> None:
+        """Take the classes that there are now."""
+        known = frozenset(names)
+        if (self.classes, self.class_names) != (serving, known):
+            self.classes, self.class_names = dict(serving), known
+            self.version += 1
+
+    def put_controller(self, at_work: bool) -> None:  # what its Lease says
+        """Whether the controller is at work."""
+        if self.controller != at_work:
+            self.controller = at_work
+            self.version += 1
 
     def put_quota(self, quota: Quota) -> None:
         """Add a quota or take its new state; one that names no GPU resource is none."""

@@ -62,6 +62,10 @@ class Allowance:
         """Why so many of a resource may not be had, in words; empty when they may."""
         if resource not in self._named:
             return f"over the quota: {self._names} does not name {short(resource)}"
+        return self.is_full(resource, need)
+
+    def is_full(self, resource: str, need: Number) -> str:
+        """Which quota has no room for so many of a resource, in words; empty when all have, or none counts it."""
         for one in self._counting:
             hard = one.hard.get(resource)
             if hard is not None and (used := one.used.get(resource, 0)) + need > hard:

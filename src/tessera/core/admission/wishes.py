@@ -24,6 +24,17 @@ DECIDED_ANNOTATION: Final = "gpu-webhook.k8s.io/decided"
 LEAST_MEMORY: Final = Quantity.parse("1Gi")
 
 
+DRA_ANNOTATION: Final = "gpu-webhook.k8s.io/dra"  # of a namespace: its own choice
+
+
+class Dra(Enum):
+    """What is done about what DRA offers (`fallback.dra`)."""
+
+    OFF = "off"  # it does not count
+    EXTENDED_RESOURCES = "extended-resources"  # it counts as offered, and requests stay what they are
+    FIRST_AVAILABLE = "first-available"  # requests become claims, and the scheduler falls back
+
+
 class Permission(Enum):
     """What a pod or its namespace allows (`gpu-webhook.k8s.io/fallback-policy`)."""
 
@@ -83,6 +94,19 @@ def wishes_of(pod: Pod, namespace: Namespace | None) -> Wishes:
         else:
             wishes = wishes.at_least(Floor(_memory(where, text), f"{said_by} min-memory"))
     return wishes
+
+
+def dra_in(namespace: Namespace | None, configured: Dra) -> Dra:
+    """What holds in a namespace; `InvalidInput` for an annotation without a meaning."""
+    text = namespace.annotations.get(DRA_ANNOTATION) if namespace is not None else None
+    if namespace is None or text is None:
+        return configured
+    try:
+        return Dra(text)
+    except ValueError:
+        choices = ", ".join(one.value for one in Dra)
+        where = f"namespace {namespace.name}, metadata.annotations[{DRA_ANNOTATION}]"
+        raise InvalidInput(f"{where}: {quoted(text)} is not one of {choices}") from None
 
 
 def _said(pod: Pod, namespace: Namespace | None) -> Iterator[tuple[str, str, str, str]]:

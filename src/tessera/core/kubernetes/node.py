@@ -39,6 +39,11 @@ class Offer:
     # ResourceSlices. All others are allocatable: a device plugin serves them.
     dra: frozenset[str] = frozenset()
 
+    def without_dra(self) -> "Offer":
+        """What device plugins alone offer."""
+        left = tuple(pair for pair in self.counts if pair[0] not in self.dra)
+        return Offer(left, self.card_memory_gb, self.whole)
+
     def count(self, resource: str) -> int:
         """How many of a resource the node has."""
         for name, count in self.counts:

@@ -55,6 +55,11 @@ class Pod:
     has_deadline: bool = False
     priority_class: str = ""
     looks_across_namespaces: bool = False  # some pod affinity names namespaces
+    # what decides whether its request can be a claim
+    priority: int | None = None  # as the API server has computed it; None: not known
+    scheduler: str = ""  # empty: the default one
+    claims: tuple[str, ...] = ()  # its claims: the names of their templates, empty for a claim without one
+    queued: bool = False  # Kueue manages the pod itself
 
     @property
     def bound_to(self) -> str:
@@ -93,6 +98,10 @@ class Pod:
             self.has_deadline,
             self.priority_class,
             self.looks_across_namespaces,
+            self.priority,
+            self.scheduler,
+            self.claims,
+            self.queued,
         )
 
 

@@ -17,6 +17,8 @@ from tessera.kube.errors import InvalidKubeconfig
 
 # where every pod finds its service account
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_IN_CLUSTER: Final = "the cluster that this pod runs in"
+_INSTALLED_IN: Final = "gpu-webhook"  # where the chart and the manifest put things by default
 
 
 def find_cluster(
@@ -52,6 +54,11 @@ def find_cluster(
     )
 
 
+def own_namespace(cluster: Cluster) -> str:
+    """The namespace that Tessera's own objects are in: the pod's, or where it is installed by default."""
+    return cluster.namespace if cluster.source == _IN_CLUSTER else _INSTALLED_IN
+
+
 def known_contexts(kubeconfig: str | Path | None = None) -> list[str]:
     """The contexts that there are to choose from."""
     from tessera.kube.access.kubeconfig import Kubeconfig, existing
@@ -79,7 +86,7 @@ def in_cluster(
         StoredCredentials(token_file=token, where="service account", clock=clock),
         proxy_from_environment(endpoint, environ),
         namespace=_namespace(service_account),
-        source="the cluster that this pod runs in",
+        source=_IN_CLUSTER,
     )
 
 

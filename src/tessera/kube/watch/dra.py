@@ -124,6 +124,7 @@ def put_served(offers: Offers, classes: Iterable[DeviceClass], slices: Iterable[
     found = DraObjects()
     found.replace_classes(classes)
     found.replace_slices([found.read_slice(raw) for raw in slices])
+    offers.put_classes(found.pools.serving, found.pools.classes)
     for node in list(offers.nodes.values()):
         served = found.pools.served(node)
         if served != node.dra:

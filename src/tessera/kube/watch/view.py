@@ -127,6 +127,8 @@ class LiveView(Follower):
             relist(self, NODES)
 
     def _dra_changed(self, concerned: Concerned) -> None:
+        if concerned is None:  # classes, too
+            self.offers.put_classes(self.dra.pools.serving, self.dra.pools.classes)
         self._nodes.refresh(concerned)
 
     def _replace_pods(self, found: "Iterable[FoundPod]") -> None:

@@ -8,7 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final, NotRequired, TypedDict
 
-from tessera.core.admission.edits import ContainerList, Edit, Section, SetAmount, SetAnnotation
+from tessera.core.admission.edits import (
+    ContainerList,
+    Edit,
+    Section,
+    SetAmount,
+    SetAnnotation,
+    SetClaims,
+    SetPodClaims,
+)
 from tessera.core.errors import TesseraError
 
 
@@ -56,6 +64,9 @@ def build(edits: Iterable[Edit], pod: Mapping[str, Any]) -> list[Operation]:
             path = f"/metadata/annotations/{escape(edit.key)}"
             operations.append({"op": "add", "path": path, "value": edit.value})
             continue
+        if isinstance(edit, SetPodClaims | SetClaims):
+            operations.append(_claims(edit))
+            continue
         where = edit.containers, edit.index, edit.section
         path = sections.get(where) or sections.setdefault(where, section(*where))
         path += escape(edit.resource)
@@ -64,6 +75,19 @@ def build(edits: Iterable[Edit], pod: Mapping[str, Any]) -> list[Operation]:
         else:
             operations.append({"op": "remove", "path": path})
     return operations
+
+
+def _claims(edit: SetPodClaims | SetClaims) -> Operation:
+    """Claims go to where none are. A container that gets one asks for something, so its resources are there."""
+    if isinstance(edit, SetPodClaims):
+        whole = [{"name": edit.claim, "resourceClaimTemplateName": edit.template}]
+        return {"op": "add", "path": "/spec/resourceClaims", "value": whole}
+    path = f"/spec/{edit.containers}/{edit.index}/resources/claims"
+    return {
+        "op": "add",
+        "path": path,
+        "value": [{"name": one.claim, "request": one.request} for one in edit.claims],
+    }
 
 
 def escape(key: str) -> str:

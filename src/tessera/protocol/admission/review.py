@@ -18,7 +18,7 @@ from tessera.core.kubernetes.pod import Pod
 from tessera.core.text import quoted
 from tessera.protocol.admission.patch import Operation
 from tessera.protocol.kubernetes.objects import ABSENT, complaint, decoder, present
-from tessera.protocol.kubernetes.pod import PodIn, PodMetaIn, PodSpecIn, annotations_of, pod_of
+from tessera.protocol.kubernetes.pod import PodIn, PodMetaIn, PodSpecIn, annotations_of, is_queued, pod_of
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
@@ -138,6 +138,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
             pod is not None and pod.metadata is not None,
             bool(has) or present(metadata.annotations),
             *map(has.get, annotations),
+            is_queued(metadata),
             _encode(spec),
         )
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from tessera.core.admission.candidates import FallbackPolicy
-from tessera.core.admission.wishes import LEAST_MEMORY, too_little_memory
+from tessera.core.admission.wishes import LEAST_MEMORY, Dra, too_little_memory
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import WHOLE_GPU, of_short
@@ -124,6 +124,14 @@ SECTION: Final = Record(
             "ones can replace what was asked, and only while used + need ≤ hard. What was asked itself is the API server's to judge.",
             default="respect",
         ),
+        Field(
+            "dra",
+            Choice(("off", "extended-resources", "first-available")),
+            "What DRA offers: `off`: it does not count. `extended-resources`: it counts, and requests stay what they are. "
+            "`first-available`: requests become claims, in which the scheduler falls back by what is free; needs "
+            "`tessera controller`. A namespace's annotation `gpu-webhook.k8s.io/dra` wins.",
+            default="extended-resources",
+        ),
     )
 )  # fmt: skip
 
@@ -144,4 +152,5 @@ def policy_of(read: Mapping[str, Any]) -> FallbackPolicy:
         autoscaled=frozenset(read["autoscaled"]),
         reject_unmatched=read["unmatched"] == "reject",
         respects_quota=read["quota"] == "respect",
+        dra=Dra(read["dra"]),
     )

@@ -8,7 +8,7 @@ fields, and nothing about them is written twice.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.text import quoted
@@ -68,6 +68,9 @@ class Boolean:
         return {"type": "boolean"}
 
 
+_OFF: Final = "off"
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One of some words."""
@@ -80,7 +83,9 @@ class Choice:
         return ", ".join(f"`{choice}`" for choice in self.choices)
 
     def read(self, value: Any, path: str, complaints: Complaints) -> str:
-        """Take one of the words."""
+        """Take one of the words; `off` without quotes is false in YAML."""
+        if value is False and _OFF in self.choices:
+            return _OFF
         if value not in self.choices:
             complaints.add(
                 path, f"{shown(value)} is not one of {', '.join(self.choices)}{meant(value, self.choices)}"
@@ -90,7 +95,7 @@ class Choice:
 
     def schema(self) -> dict[str, Any]:
         """JSON Schema."""
-        return {"enum": list(self.choices)}
+        return {"enum": [*self.choices, *([False] if _OFF in self.choices else [])]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,6 +113,7 @@ fallback:
   grace: 2m                 # what is gone from a node counts so long: its device plugin may be restarting
   unmatched: reject         # or admit: let the pod in as it is, to wait
   quota: respect            # replacements stay within the namespace's ResourceQuotas; or ignore
+  dra: extended-resources   # what DRA offers counts; first-available: the scheduler falls back; or off
   chains:                   # explicit orders for single profiles
     7g.80gb: [gpu]
   autoscaled: []            # types that the autoscaler can bring, such as [1g.10gb, gpu]

@@ -29,6 +29,7 @@ class PodMetaIn(msgspec.Struct, gc=False):
     namespace: str | None = None
     annotations: msgspec.Raw = ABSENT
     ownerReferences: msgspec.Raw = ABSENT  # noqa: N815
+    labels: msgspec.Raw = ABSENT
 
 
 class PodSpecIn(msgspec.Struct, gc=False, omit_defaults=True):
@@ -44,6 +45,9 @@ class PodSpecIn(msgspec.Struct, gc=False, omit_defaults=True):
     resources: msgspec.Raw = ABSENT
     activeDeadlineSeconds: int | None = None  # noqa: N815
     priorityClassName: str | None = None  # noqa: N815
+    priority: int | None = None
+    schedulerName: str | None = None  # noqa: N815
+    resourceClaims: msgspec.Raw = ABSENT  # noqa: N815
 
 
 class PodIn(msgspec.Struct, gc=False):
@@ -104,6 +108,10 @@ class _AffinityIn(msgspec.Struct, gc=False):
     podAntiAffinity: _PodAffinityIn | None = None  # noqa: N815
 
 
+class _ClaimIn(msgspec.Struct, gc=False):
+    resourceClaimTemplateName: str | None = None  # noqa: N815
+
+
 class _TolerationIn(msgspec.Struct, gc=False):
     key: str | None = None
     operator: str | None = None
@@ -111,17 +119,31 @@ class _TolerationIn(msgspec.Struct, gc=False):
     effect: str | None = None
 
 
+# labels by which Kueue's integration for plain pods knows what it manages (kueue.x-k8s.io, pkg/controller/constants)
+_QUEUED: Final = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/managed")
+_KUEUE: Final = b"kueue.x-k8s.io"
+
 decode_pod: Final = decoder(PodIn)
 _texts_of = reader(dict[str, str], {})
 _resources_of = reader(ResourcesIn, ResourcesIn())
 _affinity_of = reader(_AffinityIn, _AffinityIn())
 _tolerations_of = reader(list[_TolerationIn], [])
+_claims_of = reader(list[_ClaimIn], [])
 _overhead_of = reader(dict[str, str | int | float], {})
 
 
 def annotations_of(raw: msgspec.Raw) -> dict[str, str]:
     """A pod's annotations."""
     return _texts_of(raw, "metadata.annotations")
+
+
+def is_queued(metadata: PodMetaIn) -> bool:
+    """Whether Kueue manages the pod itself, by a label; pods of a workload that it has admitted are like any others."""
+    raw = metadata.labels
+    if raw is ABSENT or _KUEUE not in bytes(raw):  # nearly always
+        return False
+    labels = _texts_of(raw, "metadata.labels")
+    return any(label in labels for label in _QUEUED)
 
 
 def container_of(one: ContainerIn, where: str, resources: ResourcesIn) -> Container:
@@ -160,6 +182,13 @@ def pod_of(one: PodIn, namespace: str = "") -> Pod:
         has_deadline=spec.activeDeadlineSeconds is not None,
         priority_class=spec.priorityClassName or "",
         looks_across_namespaces=_looks_across_namespaces(affinity),
+        priority=spec.priority,
+        scheduler=spec.schedulerName or "",
+        claims=tuple(
+            one.resourceClaimTemplateName or ""
+            for one in _claims_of(spec.resourceClaims, "spec.resourceClaims")
+        ),
+        queued=is_queued(metadata),
     )
 
 

@@ -50,10 +50,14 @@ MUTATING_WEBHOOKS: Final = Kind(
 )
 RESOURCE_SLICES: Final = Kind("resource.k8s.io/v1", "resourceslices", "ResourceSlice", namespaced=False)
 DEVICE_CLASSES: Final = Kind("resource.k8s.io/v1", "deviceclasses", "DeviceClass", namespaced=False)
+RESOURCE_CLAIMS: Final = Kind("resource.k8s.io/v1", "resourceclaims", "ResourceClaim")
+RESOURCE_CLAIM_TEMPLATES: Final = Kind(
+    "resource.k8s.io/v1", "resourceclaimtemplates", "ResourceClaimTemplate"
+)
 
 KINDS: Final = (
-    NODES, NAMESPACES, PODS, SECRETS, CONFIG_MAPS, EVENTS, SERVICES,
-    DEPLOYMENTS, JOBS, LEASES, MUTATING_WEBHOOKS, RESOURCE_SLICES, DEVICE_CLASSES,
+    NODES, NAMESPACES, PODS, SECRETS, CONFIG_MAPS, EVENTS, SERVICES, DEPLOYMENTS, JOBS, LEASES, MUTATING_WEBHOOKS,
+    RESOURCE_SLICES, DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES,
 )  # fmt: skip
 
 

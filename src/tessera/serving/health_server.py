@@ -1,4 +1,4 @@
-"""`/livez`, `/readyz` and `/metrics` of a node's program, over plain HTTP."""
+"""`/livez`, `/readyz` and `/metrics` of a program without a page of its own, over plain HTTP."""
 
 from collections.abc import Callable, Iterable
 from typing import Protocol

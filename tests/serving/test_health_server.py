@@ -4,10 +4,10 @@ import asyncio
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tessera.node.health_server import health_server
 from tessera.node.metrics import Metrics
 from tessera.node.sources.simulated.layout import State
 from tessera.serving.address import Address
+from tessera.serving.health_server import health_server
 from tessera.serving.metrics import exposition
 from tests.node.running import sample
 

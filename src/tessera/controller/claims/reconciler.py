@@ -1,0 +1,285 @@
+"""Follows pods, templates and claims, and does what the plan says: level-triggered, so nothing is lost by a restart."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Final, NoReturn
+
+from tessera.controller.claims.objects import (
+    MANAGED_LABEL,
+    MANAGER,
+    UNUSED_ANNOTATION,
+    BridgedPod,
+    Claim,
+    FoundPod,
+    Template,
+    claim_spec_in,
+    read_claim,
+    read_pod,
+    read_template,
+)
+from tessera.controller.claims.plan import Action, Make, Mark, Record, Remove, plan
+from tessera.controller.metrics import ControllerMetrics
+from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION
+from tessera.core.admission.decision import RECORD_ANNOTATION
+from tessera.kube.clock import SYSTEM_CLOCK, Clock
+from tessera.kube.errors import ApiError, KubeError
+from tessera.kube.events.correlator import About, Event
+from tessera.kube.events.recorder import Recorder
+from tessera.kube.rest.client import Client
+from tessera.kube.rest.paths import path_of
+from tessera.kube.watch.follow import Follower
+from tessera.kube.watch.remedies import Backoff
+from tessera.kube.watch.resource import UNFINISHED_PODS, Key, Resource, Sink
+from tessera.protocol.kubernetes.claims import API_VERSION, template_spec
+
+log = logging.getLogger(__name__)
+
+_TEMPLATES: Final = Resource(
+    "resourceclaimtemplates",
+    path_of(API_VERSION, "resourceclaimtemplates"),
+    labels=f"{MANAGED_LABEL}={MANAGER}",
+    optional=True,
+)
+_CLAIMS: Final = Resource("resourceclaims", path_of(API_VERSION, "resourceclaims"), optional=True)
+_LOOK_AGAIN: Final = 60.0  # seconds without news, after which all is looked at anyway: templates grow old
+# seconds for which a template that another hand made under one of our names is let be
+_FOREIGN_SECONDS: Final = 60.0
+
+
+class ClaimReconciler:
+    """Keeps the templates that bridged pods name, and records what their claims got."""
+
+    def __init__(
+        self, client: Client, recorder: Recorder, metrics: ControllerMetrics, *, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self.pods: dict[Key, BridgedPod] = {}
+        self.templates: dict[Key, Template] = {}
+        self.claims: dict[Key, Claim] = {}
+        self.beat = clock.now()  # when it last came round
+        self._client = client
+        self._recorder = recorder
+        self._metrics = metrics
+        self._clock = clock
+        self._changed = asyncio.Event()
+        self._foreign: dict[Key, float] = {}
+        self._backoff = Backoff()
+        self.follower = Follower(
+            client,
+            {
+                UNFINISHED_PODS: Sink(read_pod, self._replace_pods, self._put_pod, self._drop(self.pods)),
+                _TEMPLATES: self._sink(self.templates, read_template),
+                _CLAIMS: Sink(read_claim, self._replace_claims, self._put_claim, self._drop(self.claims)),
+            },
+            clock=clock,
+        )
+        metrics.bridged = lambda: len(self.pods)
+        metrics.refused = lambda: sum(one.alternatives is None for one in self.pods.values())
+        metrics.templates = lambda: len(self.templates)
+
+    async def run(self, fence: Callable[[], None]) -> NoReturn:
+        """Do what is to be done until cancelled; `fence` raises when another process leads."""
+        await self.follower.synced()
+        while True:
+            self._changed.clear()
+            failed = await self.reconcile(fence)
+            self.beat = self._clock.now()
+            if failed:
+                await self._clock.sleep(self._backoff.next())
+                continue
+            self._backoff.reset()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_AGAIN):
+                    await self._changed.wait()
+
+    async def reconcile(self, fence: Callable[[], None]) -> bool:
+        """Look once and do all that is to be done; whether something went wrong."""
+        now = self._clock.now()
+        self._foreign = {key: until for key, until in self._foreign.items() if until > now}
+        failed = False
+        for action in plan(self.pods, self.templates, list(self.claims.values()), self._clock.wall()):
+            if isinstance(action, Make) and action.key in self._foreign:
+                continue
+            fence()
+            try:
+                await self._carry_out(action)
+            except KubeError as error:
+                failed = True
+                what = type(action).__name__.lower()
+                self._metrics.failed(what)
+                log.warning("%s failed, will try again: %s", what, error)
+        return failed
+
+    # what is done
+
+    async def _carry_out(self, action: Action) -> None:
+        match action:
+            case Make():
+                await self._make(action)
+            case Mark():
+                await self._mark(action)
+            case Remove():
+                await self._remove(action.template)
+            case Record():
+                await self._record(action)
+
+    async def _make(self, make: Make) -> None:
+        namespace, name = make.key
+        document = {
+            "apiVersion": API_VERSION,
+            "kind": "ResourceClaimTemplate",
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "labels": {MANAGED_LABEL: MANAGER},
+                "annotations": {ALTERNATIVES_ANNOTATION: str(make.alternatives)},
+            },
+            "spec": template_spec(make.alternatives),
+        }
+        try:
+            raw = await self._client.create(
+                path_of(API_VERSION, "resourceclaimtemplates", namespace=namespace), document
+            )
+        except ApiError as error:
+            if not error.is_conflict:
+                raise
+            await self._meet(make)
+            return
+        self.templates[make.key] = read_template(raw)
+        self._metrics.written("make")
+        log.info("template %s/%s made: %s", namespace, name, make.alternatives)
+
+    async def _meet(self, make: Make) -> None:
+        """A template of that name is there and is not ours: if it says the same, good; else it is its maker's to remove."""
+        namespace, name = make.key
+        raw = await self._client.get(
+            path_of(API_VERSION, "resourceclaimtemplates", namespace=namespace, name=name)
+        )
+        self._foreign[make.key] = self._clock.now() + _FOREIGN_SECONDS
+        if claim_spec_in(raw) == template_spec(make.alternatives)["spec"]:
+            return
+        log.warning("template %s/%s is not the controller's and says something else", namespace, name)
+        message = (
+            f"ResourceClaimTemplate {name} was not made by Tessera and asks for something else: remove it"
+        )
+        self._recorder.record(Event(_about(make.pod), "GPUClaimTemplate", message, "Warning"))
+
+    async def _mark(self, mark: Mark) -> None:
+        since = (
+            None
+            if mark.since is None
+            else datetime.fromtimestamp(mark.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        )
+        template = mark.template
+        metadata = {
+            "uid": template.uid,
+            "resourceVersion": template.version,
+            "annotations": {UNUSED_ANNOTATION: since},
+        }
+        try:
+            raw = await self._client.patch(_template_path(template), {"metadata": metadata})
+        except ApiError as error:
+            if not _overtaken(error):
+                raise
+            return  # the watch brings what it is now
+        self.templates[template.key] = read_template(raw)
+        self._metrics.written("mark")
+
+    async def _remove(self, template: Template) -> None:
+        preconditions = {"uid": template.uid, "resourceVersion": template.version}
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+        try:
+            await self._client.delete(_template_path(template), body=options)
+        except ApiError as error:
+            if not _overtaken(error):
+                raise
+            return
+        self.templates.pop(template.key, None)
+        self._metrics.written("remove")
+        log.info("template %s/%s removed", *template.key)
+
+    async def _record(self, record: Record) -> None:
+        pod = record.pod
+        body = {"metadata": {"uid": pod.uid, "annotations": {RECORD_ANNOTATION: record.text}}}
+        try:
+            raw = await self._client.patch(
+                path_of("v1", "pods", namespace=pod.key.namespace, name=pod.key.name), body
+            )
+        except ApiError as error:
+            if not _overtaken(error):
+                raise
+            self.pods.pop(pod.key, None)  # another pod of that name; the watch brings it
+            return
+        self._put_pod(read_pod(raw))
+        self._metrics.written("record")
+        gets = ", ".join(f"{given} in place of {asked}" for asked, given in record.taken)
+        self._recorder.record(
+            Event(_about(pod), "GPUFallback", f"the scheduler gave {gets}: the first that was free")
+        )
+        for asked, given in record.taken:
+            self._metrics.fell_back(asked, given)
+        log.info("pod %s/%s gets %s", *pod.key, gets)
+
+    # what is seen
+
+    def _replace_pods(self, found: Iterable[FoundPod]) -> None:
+        self.pods.clear()
+        for one in found:
+            self._put_pod(one)
+        self._changed.set()
+
+    def _put_pod(self, one: FoundPod) -> None:
+        if one.pod is None:
+            self.pods.pop(one.key, None)
+            return
+        if one.pod.alternatives is None and one.key not in self.pods:
+            log.warning(
+                "pod %s/%s names a template that its annotation does not stand for: nothing is made", *one.key
+            )
+        self.pods[one.key] = one.pod
+        self._changed.set()
+
+    def _replace_claims(self, found: Iterable[Claim]) -> None:
+        self.claims.clear()
+        self.claims.update({one.key: one for one in found if one.pod_uid})
+        self._changed.set()
+
+    def _put_claim(self, one: Claim) -> None:
+        if one.pod_uid:
+            self.claims[one.key] = one
+            self._changed.set()
+
+    def _sink(self, into: dict[Key, Any], read: Callable[[bytes], Any]) -> Sink[Any]:
+        def replace(found: Iterable[Any]) -> None:
+            into.clear()
+            into.update({one.key: one for one in found})
+            self._changed.set()
+
+        def put(one: Any) -> None:
+            into[one.key] = one
+            self._changed.set()
+
+        return Sink(read, replace, put, self._drop(into))
+
+    def _drop(self, known: dict[Key, Any]) -> Callable[[Key], None]:
+        def drop(key: Key) -> None:
+            if known.pop(key, None) is not None:
+                self._changed.set()
+
+        return drop
+
+
+def _about(pod: BridgedPod) -> About:
+    return About("v1", "Pod", pod.key.name, pod.key.namespace, pod.uid)
+
+
+def _template_path(template: Template) -> str:
+    namespace, name = template.key
+    return path_of(API_VERSION, "resourceclaimtemplates", namespace=namespace, name=name)
+
+
+def _overtaken(error: ApiError) -> bool:
+    """Whether the object has changed or gone meanwhile."""
+    return error.is_conflict or error.is_not_found

@@ -1,0 +1,178 @@
+"""One process of several at work, by a Lease.
+
+The times are client-go's: a Lease holds for 15 seconds, a leader that could not renew it for 10 stops, and renews every
+2. So a leader has stopped before another can begin, as long as clocks run equally fast. What it wrote just before may
+still arrive later than the next leader's writes: a fence before every write keeps that short, and every write here is
+one that does no harm twice (a name made from the content, a precondition on uid and version).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Final, NoReturn
+
+from tessera.core.errors import TesseraError
+from tessera.kube.clock import SYSTEM_CLOCK, Clock
+from tessera.kube.errors import ApiError, KubeError
+from tessera.kube.rest.client import Client
+from tessera.kube.rest.paths import path_of
+from tessera.kube.watch.lease import API_VERSION, Lease, Watched
+
+log = logging.getLogger(__name__)
+
+_RELEASE_SECONDS: Final = 2.0  # at the end, when there are better things to wait for
+
+
+class LeadershipLost(TesseraError):
+    """The Lease could not be renewed in time, or another process has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds, as client-go's defaults."""
+
+    duration: int = 15
+    deadline: float = 10.0
+    retry: float = 2.0
+
+
+class Leader:
+    """A candidate for a Lease."""
+
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        timing: Timing = Timing(),  # noqa: B008 # frozen
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.identity = identity
+        self.leads = False
+        self.changes = 0  # how often it began to lead
+        self.beat = clock.now()  # when it last tried to get or keep the Lease
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._timing = timing
+        self._clock = clock
+        self._watched = Watched(clock)
+        self._renewed = 0.0
+        self._complaint = ""
+
+    @property
+    def holder(self) -> str:
+        """Who has the Lease."""
+        return self._watched.lease.holder if self._watched.lease else ""
+
+    def fence(self) -> None:
+        """Called before every write: `LeadershipLost` for a leader that was asleep for too long."""
+        if not self.leads or self._clock.now() - self._renewed >= self._timing.deadline:
+            raise LeadershipLost("the Lease was not renewed in time")
+
+    async def lead(self, work: Callable[[], Coroutine[Any, Any, None]]) -> NoReturn:
+        """Do the work while this process leads; wait while another does. Until cancelled."""
+        while True:
+            await self._acquire()
+            log.info("leading as %s", self.identity)
+            self.leads = True
+            self.changes += 1
+            try:
+                await self._while_leading(work)
+            except LeadershipLost as lost:
+                log.warning("not leading any more: %s", lost)
+            finally:
+                self.leads = False
+
+    async def _while_leading(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        working = asyncio.ensure_future(work())
+        renewing = asyncio.ensure_future(self._renew())
+        try:
+            await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await _ended(working, renewing)
+            await self._release()
+            raise
+        await _ended(working if renewing.done() else renewing)
+        for done in (renewing, working):
+            if done.done() and not done.cancelled() and (error := done.exception()) is not None:
+                raise error
+
+    async def _acquire(self) -> None:
+        while True:
+            with suppress(LeadershipLost):
+                if await self._try():
+                    return
+            await self._clock.sleep(self._timing.retry)
+
+    async def _renew(self) -> NoReturn:
+        while True:
+            await self._clock.sleep(self._timing.retry)
+            await self._try()
+            if self._clock.now() - self._renewed >= self._timing.deadline:
+                raise LeadershipLost(self._complaint or "the Lease was not renewed in time")
+
+    async def _try(self) -> bool:
+        """Get or keep the Lease, once; whether that went well. `LeadershipLost` when another has it."""
+        self.beat = began = self._clock.now()
+        try:
+            async with asyncio.timeout(self._timing.deadline / 2):
+                await self._look()
+                current = self._watched.lease or Lease(self._name)
+                if current.holder != self.identity and self._watched.is_held:
+                    raise LeadershipLost(f"{current.holder} has the Lease")
+                if current.holder != self.identity and self.leads:
+                    raise LeadershipLost("the Lease was taken away")
+                await self._write(current.held(self.identity, self._timing.duration, self._clock.wall()))
+        except (KubeError, TimeoutError) as error:
+            if isinstance(error, ApiError) and error.is_conflict:
+                return False  # another was faster; the next look says which
+            text = str(error) or "the API server did not answer in time"
+            if text != self._complaint:
+                log.warning("the Lease could not be written: %s", text)
+            self._complaint = text
+            return False
+        self._renewed, self._complaint = began, ""
+        return True
+
+    async def _look(self) -> None:
+        try:
+            raw = await self._client.get(self._path(self._name))
+        except ApiError as error:
+            if not error.is_not_found:
+                raise
+            self._watched.see(None)
+        else:
+            self._watched.see(Lease.read(raw))
+
+    async def _write(self, lease: Lease) -> None:
+        document = lease.document(self._namespace)
+        if lease.version:
+            raw = await self._client.update(self._path(self._name), document)
+        else:
+            raw = await self._client.create(self._path(), document)
+        self._watched.see(Lease.read(raw))
+
+    async def _release(self) -> None:
+        """Let another begin at once."""
+        try:
+            async with asyncio.timeout(_RELEASE_SECONDS):
+                await self._look()  # a renewal that was under way may have gone through
+                lease = self._watched.lease
+                if lease is not None and lease.holder == self.identity:
+                    await self._write(replace(lease.held(self.identity, 1, self._clock.wall()), holder=""))
+        except (KubeError, TimeoutError) as error:
+            log.info("the Lease could not be given up, it runs out by itself: %s", error)
+
+    def _path(self, name: str | None = None) -> str:
+        return path_of(API_VERSION, "leases", namespace=self._namespace, name=name)
+
+
+async def _ended(*tasks: "asyncio.Future[Any]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,62 @@
+"""What the controller counts, and shows at a scrape."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from tessera import __version__
+from tessera.serving.metrics import Counts, Family, gauge, labelled, process_metrics
+
+_PREFIX: Final = "tessera_controller"
+
+
+class ControllerMetrics:
+    """Counters of the controller's work."""
+
+    def __init__(self) -> None:
+        self.leads: Callable[[], bool] = lambda: False
+        self.bridged: Callable[[], int] = lambda: 0
+        self.refused: Callable[[], int] = lambda: 0
+        self.templates: Callable[[], int] = lambda: 0
+        self.events: Callable[[], Mapping[tuple[str, ...], int]] = dict  # by what became of them
+        self._writes = Counts("what", known=[("make",), ("mark",), ("remove",), ("record",)])
+        self._fallbacks = Counts("from", "to")
+        self._failures = Counts("what")
+
+    def written(self, what: str) -> None:
+        """One write went through."""
+        self._writes.add(what)
+
+    def fell_back(self, asked: str, given: str) -> None:
+        """A claim was allocated with another alternative than what was asked."""
+        self._fallbacks.add(asked, given)
+
+    def failed(self, what: str) -> None:
+        """Something went wrong that will be tried again."""
+        self._failures.add(what)
+
+    def families(self) -> Iterator[Family]:
+        """Everything, as it is now."""
+        yield gauge(f"{_PREFIX}_leader", "1 while this process leads.", int(self.leads()))
+        yield gauge(f"{_PREFIX}_bridged_pods", "Pods whose request is a claim of ours.", self.bridged())
+        yield gauge(
+            f"{_PREFIX}_refused_pods",
+            "Pods that name a template which what they carry does not stand for.",
+            self.refused(),
+        )
+        yield gauge(f"{_PREFIX}_templates", "ResourceClaimTemplates that there are.", self.templates())
+        yield self._writes.family(f"{_PREFIX}_writes_total", "What was written, by what it was for.")
+        yield self._fallbacks.family(
+            f"{_PREFIX}_fallbacks_total", "Claims served with another type than what was asked."
+        )
+        yield self._failures.family(f"{_PREFIX}_failures_total", "What went wrong and is tried again.")
+        yield labelled(
+            f"{_PREFIX}_events_total",
+            "counter",
+            "Events by what became of them.",
+            ("result",),
+            self.events(),
+        )
+        yield labelled(
+            f"{_PREFIX}_build_info", "gauge", "The version that runs.", ("version",), {(__version__,): 1}
+        )
+        yield from process_metrics()

@@ -1,0 +1,46 @@
+"""The controller put together: one process of several leads, and runs the reconcilers."""
+
+import asyncio
+import socket
+from typing import Final
+
+from tessera.controller.claims.reconciler import ClaimReconciler
+from tessera.controller.leader import Leader
+from tessera.controller.metrics import ControllerMetrics
+from tessera.kube.clock import SYSTEM_CLOCK, Clock
+from tessera.kube.events.recorder import Recorder
+from tessera.kube.rest.client import Client
+from tessera.kube.watch.lease import CONTROLLER
+
+COMPONENT: Final = "tessera-controller"  # as events name it
+_PATIENCE: Final = 120.0  # seconds: a candidate that has not tried for so long hangs
+
+
+class Controller:
+    """One process of the controller."""
+
+    def __init__(self, client: Client, namespace: str, identity: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.metrics = ControllerMetrics()
+        self._clock = clock
+        self._recorder = Recorder(client, COMPONENT, instance=socket.gethostname(), clock=clock)
+        self._claims = ClaimReconciler(client, self._recorder, self.metrics, clock=clock)
+        self._leader = Leader(client, namespace, CONTROLLER, identity, clock=clock)
+        self.metrics.leads = lambda: self._leader.leads
+        self.metrics.events = lambda: self._recorder.counts
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still tries to get or keep the Lease."""
+        return self._clock.now() - self._leader.beat < _PATIENCE
+
+    @property
+    def ready(self) -> bool:
+        """Whether it knows the cluster: as a leader, or to become one."""
+        return self._claims.follower.missing() is None and bool(self._leader.leads or self._leader.holder)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._claims.follower.run())
+            tasks.create_task(self._recorder.run())
+            tasks.create_task(self._leader.lead(lambda: self._claims.run(self._leader.fence)))

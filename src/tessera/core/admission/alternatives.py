@@ -1,0 +1,149 @@
+"""What a claim may be served with, in order: the text that a pod carries, and the name that is made from it.
+
+The webhook writes the text into the pod and names a ResourceClaimTemplate by its hash. The controller reads the text,
+checks the hash, and makes exactly that template. So the two need no other word between them, and neither a person nor
+another controller can make the controller write anything but a claim for devices.
+
+    1*2g.20gb=2g.20gb/tessera-any,1g.10gb/tessera-any;2*3g.30gb=…
+
+A request for each container and profile: how many, what was asked, then the alternatives, best first, each with its
+DeviceClass.
+"""
+
+import hashlib
+import re
+from typing import Final
+
+from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, of_short, short
+from tessera.core.mig.profile import MigProfile
+from tessera.core.text import quoted
+from tessera.core.values import value
+
+ALTERNATIVES_ANNOTATION: Final = "gpu-webhook.k8s.io/alternatives"
+CLAIM: Final = "tessera-gpu"  # the name of the claim inside of the pod
+
+# limits of resource.k8s.io/v1 (pkg/apis/resource/types.go)
+MOST_ALTERNATIVES: Final = 8  # FirstAvailableDeviceRequestMaxSize
+MOST_REQUESTS: Final = 32  # DeviceRequestsMaxSize
+MOST_DEVICES: Final = 32  # AllocationResultsMaxSize: of one claim
+
+DRIVER: Final = "gpu.tessera.dev"
+GENERAL_CLASS: Final = (
+    "tessera-any"  # of the chart: every device of the driver; a request that names it says which it wants
+)
+
+_LONGEST: Final = 16 * 1024  # bytes; 32 requests with 8 alternatives and ordinary names have 10 KiB
+_CLASS: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)  # a DNS subdomain
+
+
+@value
+class Alternative:
+    """One type of device, and the class that a claim asks for it by."""
+
+    resource: str
+    device_class: str
+
+    @property
+    def name(self) -> str:
+        """The name of the alternative in its request: a DNS label."""
+        return short(self.resource).replace(".", "-")
+
+    @property
+    def expression(self) -> str:
+        """What selects the devices, beside the class; empty where the class says it all."""
+        return own_expression(self.resource) if self.device_class == GENERAL_CLASS else ""
+
+
+@value
+class DeviceRequest:
+    """What one container asks for of one profile."""
+
+    asked: str
+    count: int
+    alternatives: tuple[Alternative, ...]
+
+    def __str__(self) -> str:
+        few = ",".join(f"{short(one.resource)}/{one.device_class}" for one in self.alternatives)
+        return f"{self.count}*{short(self.asked)}={few}"
+
+    @property
+    def words(self) -> str:
+        """The alternatives for a person."""
+        return ", else ".join(short(one.resource) for one in self.alternatives)
+
+
+@value
+class Alternatives:
+    """All requests of a pod's claim."""
+
+    requests: tuple[DeviceRequest, ...]
+
+    def __str__(self) -> str:
+        return ";".join(map(str, self.requests))
+
+    @property
+    def template(self) -> str:
+        """The name of the template."""
+        return template_name(str(self))
+
+    def taken(self, results: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+        """What was asked and what was given, of the requests that an allocation names (`gpu-0/1g-10gb`), each pair once."""
+        pairs: dict[tuple[str, str], None] = {}
+        for number, request in enumerate(self.requests):
+            for one in request.alternatives:
+                if f"{request_name(number)}/{one.name}" in results:
+                    pairs[request.asked, one.resource] = None
+        return tuple(pairs)
+
+
+def request_name(number: int) -> str:
+    """The name of a request in the claim, by its place."""
+    return f"gpu-{number}"
+
+
+def template_name(text: str) -> str:
+    """The name that a text stands for: 128 bits of its hash."""
+    return f"tessera-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+def own_expression(resource: str) -> str:
+    """What selects a type of device of Tessera's own driver, in the very words of the chart's classes.
+
+    The scheduler keeps the ten last expressions that it compiled: the same thing is always said in the same words.
+    """
+    attributes = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}']"
+    if resource == WHOLE_GPU:
+        return f"{attributes}.type == 'gpu'"
+    return f"{attributes}.profile == '{MigProfile.of_resource(resource) or ''}'"
+
+
+def parse(text: str) -> Alternatives:
+    """Read the text of an annotation; `InvalidInput` for anything that the webhook would not write."""
+    if len(text) > _LONGEST:
+        raise InvalidInput(f"{ALTERNATIVES_ANNOTATION}: longer than {_LONGEST} characters")
+    found = Alternatives(tuple(map(_request, text.split(";"))))
+    devices = sum(one.count for one in found.requests)
+    if len(found.requests) > MOST_REQUESTS or devices > MOST_DEVICES:
+        raise InvalidInput(f"{ALTERNATIVES_ANNOTATION}: more devices than a claim can have")
+    if str(found) != text:
+        raise InvalidInput(f"{ALTERNATIVES_ANNOTATION}: {quoted(text)} is not how the webhook writes it")
+    return found
+
+
+def _request(text: str) -> DeviceRequest:
+    head, equals, tail = text.partition("=")
+    count, star, asked = head.partition("*")
+    if not (equals and star and count.isascii() and count.isdigit() and 0 < int(count[:3]) <= MOST_DEVICES):
+        raise InvalidInput(f"{ALTERNATIVES_ANNOTATION}: {quoted(text)} is no request such as 1*2g.20gb=…")
+    alternatives = tuple(map(_alternative, tail.split(",")))
+    if len(alternatives) > MOST_ALTERNATIVES or len({one.name for one in alternatives}) < len(alternatives):
+        raise InvalidInput(f"{ALTERNATIVES_ANNOTATION}: {quoted(tail)}: too many, or one of them twice")
+    return DeviceRequest(of_short(asked), int(count), alternatives)
+
+
+def _alternative(text: str) -> Alternative:
+    name, slash, device_class = text.partition("/")
+    if not slash or not _CLASS.fullmatch(device_class) or not is_any_gpu(of_short(name)):
+        raise InvalidInput(f"{ALTERNATIVES_ANNOTATION}: {quoted(text)} is no type with its class")
+    return Alternative(of_short(name), device_class)

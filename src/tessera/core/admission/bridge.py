@@ -1,0 +1,264 @@
+"""The bridge: a pod's request for a profile becomes a claim, and the scheduler falls back by what is free.
+
+Where DRA serves everything that could stand for what a pod asks for, the order of the candidates, with all policies,
+floors and quotas applied, becomes the order of a claim's alternatives. Who is bridged, and who is not and why, is
+here; the alternatives themselves are the fallback's candidates (`Question.alternatives`), in its order.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Literal, get_args
+
+from tessera.core.admission.alternatives import (
+    ALTERNATIVES_ANNOTATION,
+    CLAIM,
+    GENERAL_CLASS,
+    MOST_ALTERNATIVES,
+    MOST_DEVICES,
+    MOST_REQUESTS,
+    Alternative,
+    Alternatives,
+    DeviceRequest,
+    own_expression,
+    request_name,
+    template_name,
+)
+from tessera.core.admission.candidates import Candidate, FallbackPolicy, Step
+from tessera.core.admission.edits import ClaimRequest, ContainerList, Edit, SetClaims, SetPodClaims
+from tessera.core.admission.fallback import Question, asked_profiles
+from tessera.core.admission.offers import Offers
+from tessera.core.admission.quota import Allowance
+from tessera.core.kubernetes.pod import Amounts, Container, Pod
+from tessera.core.kubernetes.resources import WHOLE_GPU, short
+from tessera.core.values import value
+
+_OWN_SCHEDULERS: Final = ("", "default-scheduler")  # which run Kubernetes' plugin for claims
+
+
+Way = Literal[
+    "claim",
+    "replaced",
+    "controller_away",
+    "kueue",
+    "priority",
+    "node_name",
+    "scheduler",
+    "own_claims",
+    "never",
+    "init_containers",
+    "whole_gpus",
+    "no_alternative",
+    "not_dra",
+    "quota",
+    "too_many_devices",
+]
+WAYS: Final[tuple[str, ...]] = get_args(Way)
+
+
+@value
+class Kept:
+    """The request stays an extended resource."""
+
+    way: Way
+    why: str
+
+
+@value
+class Bridged:
+    """The request becomes a claim with these alternatives."""
+
+    alternatives: Alternatives
+    uses: tuple[tuple[ContainerList, int, tuple[ClaimRequest, ...]], ...]  # which container has which request
+    cut: tuple[tuple[str, tuple[str, ...]], ...] = ()  # what was asked, and the alternatives beyond the limit
+
+    def edits(self) -> Iterator[Edit]:
+        """What is written beside the amounts that go."""
+        for containers, index, claims in self.uses:
+            yield SetClaims(containers, index, claims)
+        yield SetPodClaims(CLAIM, self.alternatives.template)
+
+
+def is_bridged(pod: Pod) -> bool:
+    """Whether a pod is the bridge's own work, come again: all that it asked for is in its claim."""
+    text = pod.annotations.get(ALTERNATIVES_ANNOTATION)
+    return text is not None and template_name(text) in pod.claims and not asked_profiles(pod)
+
+
+def bridge(pod: Pod, question: Question, offers: Offers, policy: FallbackPolicy) -> Bridged | Kept:
+    """The claim that a pod's request becomes, or why it does not; the pod's limits are complete."""
+    kept = _why_not(pod, question, offers)
+    if kept is not None:
+        return kept
+    lists = {asked: question.alternatives(asked) for asked in question.asked}
+    if len(lists) > 1 and question.need(tuple(lists)) > policy.max_whole_gpus:
+        # each profile alone may become a whole GPU, and all of them together may not
+        lists = {a: [one for one in found if one.kind is not Step.WHOLE_GPU] for a, found in lists.items()}
+    uses = _uses(pod, lists)
+    if isinstance(uses, Kept):
+        return uses
+    if (kept := _why_not_dra(lists, question, offers)) is not None:
+        return kept
+    quotas = offers.quotas.get(pod.namespace, ())
+    if quotas:
+        lists = _within(lists, uses, Allowance(quotas, pod))
+        if not all(lists.values()):
+            return Kept(
+                "quota", "what it asks for is over a quota, which the API server judges by the pod itself"
+            )
+    if not all(lists.values()) or all(len(found) < 2 for found in lists.values()):
+        return Kept("no_alternative", "nothing else may stand for what it asks for")
+    return _bridged(lists, uses, _classes(lists, offers, per_type=bool(quotas)))
+
+
+def without_amounts(pod: Pod, bridged: Bridged) -> Pod:
+    """The pod without the amounts that its claim has instead, and with the annotation that says what the claim is."""
+    asked = {one.asked for one in bridged.alternatives.requests}
+
+    def section(amounts: Amounts) -> Amounts:
+        if asked.isdisjoint(amounts):
+            return amounts
+        return {resource: amount for resource, amount in amounts.items() if resource not in asked}
+
+    def container(one: Container) -> Container:
+        return Container(one.name, section(one.requests), section(one.limits), one.restartable)
+
+    annotations = {**pod.annotations, ALTERNATIVES_ANNOTATION: str(bridged.alternatives)}
+    return pod.map_containers(container, annotations)
+
+
+# Who is not bridged
+
+
+def _why_not(pod: Pod, question: Question, offers: Offers) -> Kept | None:
+    """What speaks against it before anything is looked for."""
+    if not offers.controller:
+        return Kept("controller_away", "the Lease of tessera controller, which makes templates, is not fresh")
+    if pod.queued:
+        return Kept("kueue", "Kueue counts it before its admission, and cannot count alternatives")
+    if pod.priority is None and pod.priority_class:
+        return Kept("priority", f"the priority of class {pod.priority_class} is not known")
+    if pod.priority is not None and pod.priority > 0:
+        return Kept(
+            "priority", f"its priority is {pod.priority}, and the scheduler evicts no pod for a claim"
+        )
+    if pod.node_name:
+        return Kept("node_name", "spec.nodeName is set, and a claim needs the scheduler")
+    if pod.scheduler not in _OWN_SCHEDULERS:
+        return Kept("scheduler", f"its scheduler is {pod.scheduler}")
+    if pod.claims:
+        return Kept("own_claims", "it has claims of its own")
+    if question.never:
+        return Kept("never", question.never)
+    if question.need((WHOLE_GPU,)):
+        return Kept("whole_gpus", "it asks for whole GPUs besides")
+    return None
+
+
+def _why_not_dra(lists: Mapping[str, Sequence[Candidate]], question: Question, offers: Offers) -> Kept | None:
+    """The rule for mixed clusters: everything that could be taken comes from DRA, wherever the pod could go."""
+    for resource in dict.fromkeys(one.resource for found in lists.values() for one in found):
+        if question.usable.from_plugin(resource):
+            return Kept(
+                "not_dra", f"{short(resource)} can come without DRA, from a device plugin or an autoscaler"
+            )
+        if resource not in offers.classes:
+            return Kept("not_dra", f"no DeviceClass has the name {resource}")
+    return None
+
+
+# What is claimed
+
+
+@value
+class _Use:
+    """What one container asks for of one profile."""
+
+    containers: ContainerList
+    index: int
+    asked: str
+    count: int
+    passing: bool  # of an ordinary init container: it has ended before the containers begin
+
+
+def _uses(pod: Pod, lists: Mapping[str, object]) -> list[_Use] | Kept:
+    """What is asked for: first what lasts, then what init containers use of it."""
+    uses = sorted(
+        (
+            _Use(where, index, asked, int(amount.value), where == "initContainers" and not one.restartable)
+            for where, containers in _lists(pod)
+            for index, one in enumerate(containers)
+            for asked in lists
+            if (amount := one.asked(asked))
+        ),
+        key=lambda use: use.passing,
+    )
+    lasting = [one for one in uses if not one.passing]
+    known = {(one.asked, one.count) for one in lasting}
+    if any((one.asked, one.count) not in known for one in uses):
+        return Kept("init_containers", "an init container asks for what no container has later")
+    if len(lasting) > MOST_REQUESTS or sum(one.count for one in lasting) > MOST_DEVICES:
+        return Kept("too_many_devices", f"a claim has {MOST_DEVICES} devices at most")
+    return uses
+
+
+def _lists(pod: Pod) -> tuple[tuple[ContainerList, tuple[Container, ...]], ...]:
+    return ("initContainers", pod.init_containers), ("containers", pod.containers)
+
+
+def _within(
+    lists: Mapping[str, Sequence[Candidate]], uses: Sequence[_Use], allowance: Allowance
+) -> dict[str, list[Candidate]]:
+    """The alternatives that the quotas have room for; nothing at all where what was asked has none.
+
+    A claim is charged for each of its alternatives in full.
+    """
+    charged: dict[str, int] = {}
+    for use in uses:
+        for one in () if use.passing else lists[use.asked]:
+            charged[one.resource] = charged.get(one.resource, 0) + use.count
+    return {
+        asked: []
+        if allowance.is_full(asked, charged.get(asked, 0))
+        else [one for one in found if not allowance.is_full(one.resource, charged[one.resource])]
+        for asked, found in lists.items()
+    }
+
+
+def _classes(lists: Mapping[str, Sequence[Candidate]], offers: Offers, *, per_type: bool) -> dict[str, str]:
+    """By which class each type is claimed.
+
+    Without a quota on GPUs, one general class, as long as the types are those of Tessera's own driver: a claim is then charged
+    once. With a quota, each type's own class: the claim is charged for every alternative, and never out of the quota.
+    """
+    every = dict.fromkeys(one.resource for found in lists.values() for one in found)
+    own = {resource: offers.classes[resource] for resource in every}
+    general = GENERAL_CLASS in offers.class_names and all(
+        one.selectors == (own_expression(resource),) for resource, one in own.items()
+    )
+    if general and not per_type:
+        return dict.fromkeys(every, GENERAL_CLASS)
+    return {resource: one.name for resource, one in own.items()}
+
+
+def _bridged(
+    lists: Mapping[str, Sequence[Candidate]], uses: Sequence[_Use], classes: Mapping[str, str]
+) -> Bridged:
+    alternatives: dict[str, tuple[Alternative, ...]] = {}
+    cut: dict[str, tuple[str, ...]] = {}
+    for asked, found in lists.items():
+        every = {
+            one.name: one for one in (Alternative(f.resource, classes[f.resource]) for f in reversed(found))
+        }
+        ordered = list(reversed(every.values()))  # of two with one name the better one
+        alternatives[asked] = tuple(ordered[:MOST_ALTERNATIVES])
+        if beyond := ordered[MOST_ALTERNATIVES:]:
+            cut[asked] = tuple(one.resource for one in beyond)
+    requests: list[DeviceRequest] = []
+    named: dict[tuple[ContainerList, int], list[ClaimRequest]] = {}
+    for use in uses:
+        request = DeviceRequest(use.asked, use.count, alternatives[use.asked])
+        number = requests.index(request) if use.passing else len(requests)
+        if not use.passing:
+            requests.append(request)
+        named.setdefault((use.containers, use.index), []).append(ClaimRequest(CLAIM, request_name(number)))
+    used = tuple((where, index, tuple(some)) for (where, index), some in named.items())
+    return Bridged(Alternatives(tuple(requests)), used, tuple(cut.items()))

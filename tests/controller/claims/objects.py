@@ -1,0 +1,55 @@
+"""Short ways to write bridged pods, templates and claims."""
+
+from typing import Any
+
+from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, template_name
+
+TEXT = "1*2g.20gb=2g.20gb/tessera-any,1g.10gb/tessera-any"
+TEMPLATE = template_name(TEXT)
+RECORD = "gpu-webhook.k8s.io/fallback"
+
+
+def pod(
+    name: str = "p",
+    text: str = TEXT,
+    template: str | None = None,
+    *,
+    namespace: str = "a",
+    node: str = "",
+    uid: str = "",
+    **annotations: str,
+) -> dict[str, Any]:
+    """A pod as the webhook leaves it."""
+    spec: dict[str, Any] = {
+        "containers": [
+            {"name": "main", "resources": {"claims": [{"name": "tessera-gpu", "request": "gpu-0"}]}}
+        ],
+        "resourceClaims": [
+            {"name": "tessera-gpu", "resourceClaimTemplateName": template or template_name(text)}
+        ],
+    }
+    if node:
+        spec["nodeName"] = node
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        "uid": uid or f"uid-{name}",
+        "annotations": {ALTERNATIVES_ANNOTATION: text, **annotations},
+    }
+    return {"metadata": metadata, "spec": spec}
+
+
+def claim(pod_uid: str, *results: str, name: str = "p-tessera-gpu-x", namespace: str = "a") -> dict[str, Any]:
+    """A claim as kube-controller-manager makes it, allocated where there are results."""
+    document: dict[str, Any] = {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "annotations": {"resource.kubernetes.io/pod-claim-name": "tessera-gpu"},
+            "ownerReferences": [{"kind": "Pod", "uid": pod_uid, "controller": True}],
+        }
+    }
+    if results:
+        allocated = [{"request": one, "driver": "d", "pool": "p", "device": "x"} for one in results]
+        document["status"] = {"allocation": {"devices": {"results": allocated}}}
+    return document

@@ -1,0 +1,192 @@
+"""What is to be done about templates and records."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.controller.claims.objects import Claim, Template, read_claim, read_pod, read_template
+from tessera.controller.claims.plan import UNUSED_FOR, Make, Mark, Record, Remove, plan
+from tessera.core.admission.alternatives import parse
+from tessera.kube.watch.resource import Key
+from tessera.protocol.kubernetes.claims import template_spec
+from tests.controller.claims import objects
+from tests.controller.claims.objects import RECORD, TEMPLATE, TEXT
+
+NOW = 1_800_000_000.0
+KEY = Key("a", TEMPLATE)
+THERE = Template(KEY, "t", "1")
+
+
+def pods(*documents):
+    found = [read_pod(json.dumps(one).encode()).pod for one in documents]
+    assert None not in found
+    return {one.key: one for one in found if one is not None}
+
+
+def claims(*documents):
+    return [read_claim(json.dumps(one).encode()) for one in documents]
+
+
+def planned(some, templates=(), allocated=(), now=NOW):
+    return plan(some, {one.key: one for one in templates}, allocated, now)
+
+
+def test_a_template_that_is_not_there():
+    """Made once, however many pods wait for it, in each namespace; not for pods that have a node or are being deleted."""
+    some = pods(objects.pod("p"), objects.pod("q"), objects.pod("r", namespace="b"))
+    assert planned(some) == [
+        Make(KEY, parse(TEXT), some[Key("a", "p")]),
+        Make(Key("b", TEMPLATE), parse(TEXT), some[Key("b", "r")]),
+    ]
+    going = objects.pod("p")
+    going["metadata"]["deletionTimestamp"] = "2026-11-15T00:00:00Z"
+    assert planned(pods(objects.pod("q", node="n"), going)) == []
+    assert planned(pods(objects.pod()), [THERE]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "template"),
+    [
+        (TEXT, "tessera-0"),
+        (TEXT + ",gpu/tessera-any", TEMPLATE),
+        ("junk", None),
+        ("1*2g.20gb=2g.20gb/c", TEMPLATE),
+    ],
+)
+def test_nothing_for_a_pod_whose_hash_does_not_match(text, template):
+    """What it carries must be what its template is named by, and be what the webhook writes."""
+    some = pods(objects.pod(text=text, template=template))
+    assert planned(some) == []
+    assert [one.alternatives for one in some.values()] == [None]
+
+
+def test_pods_that_are_not_bridged():
+    """A pod without the annotation, or without the claim, is none of the controller's business."""
+    plain = {"metadata": {"name": "p", "namespace": "a"}, "spec": {"nodeName": "n"}}
+    assert read_pod(json.dumps(plain).encode()).pod is None
+    claimless = objects.pod()
+    claimless["spec"]["resourceClaims"] = [{"name": "other", "resourceClaimTemplateName": TEMPLATE}]
+    assert read_pod(json.dumps(claimless).encode()).pod is None
+
+
+def test_unused_templates():
+    """Marked when no pod names it, removed a day later, unmarked when one does again; a mark from the future begins anew."""
+    assert planned({}, [THERE]) == [Mark(THERE, NOW)]
+    marked = replace(THERE, unused_since=NOW - UNUSED_FOR + 1)
+    assert planned({}, [marked]) == []
+    assert planned({}, [marked], now=NOW + 1) == [Remove(marked)]
+    assert planned(pods(objects.pod()), [marked]) == [Mark(marked, None)]
+    assert planned(pods(objects.pod(node="n")), [marked]) == [Mark(marked, None)], "a running pod uses it too"
+    future = replace(THERE, unused_since=NOW + 5)
+    assert planned({}, [future]) == [Mark(future, NOW)]
+
+
+@pytest.mark.parametrize(
+    ("results", "before", "text"),
+    [
+        ((), "", None),  # not allocated yet
+        (("gpu-0/2g-20gb",), "", None),  # what was asked
+        (("gpu-0/1g-10gb",), "", "2g.20gb->1g.10gb"),
+        (("gpu-0/1g-10gb",), "2g.20gb->1g.10gb", None),  # written already
+        (("gpu-0/1g-10gb",), "3g.30gb->2g.20gb", "3g.30gb->2g.20gb,2g.20gb->1g.10gb"),
+        (("gpu-0/1g-10gb",), "junk", "2g.20gb->1g.10gb"),
+        (("gpu-0/3g-30gb", "x"), "", None),  # nothing that is in the claim
+    ],
+)
+def test_records(results, before, text):
+    """What a claim got in place of what was asked is recorded, as the webhook records a fallback."""
+    some = pods(objects.pod(node="n", **({RECORD: before} if before else {})))
+    found = planned(some, [THERE], claims(objects.claim("uid-p", *results)))
+    expected = [Record(some[Key("a", "p")], (("2g.20gb", "1g.10gb"),), text)] if text else []
+    assert found == expected
+
+
+def test_claims_of_others():
+    """Claims of other pods, and other claims of the same pod, record nothing."""
+    some = pods(objects.pod(node="n"))
+    other = objects.claim("uid-p", "gpu-0/1g-10gb")
+    other["metadata"]["annotations"] = {"resource.kubernetes.io/pod-claim-name": "own"}
+    assert planned(some, [THERE], claims(other, objects.claim("uid-q", "gpu-0/1g-10gb"))) == []
+
+
+def test_reading_templates():
+    """A mark that is no time is none."""
+    metadata = {"name": "t", "namespace": "a", "uid": "u", "resourceVersion": "3"}
+    marked = {**metadata, "annotations": {"gpu-webhook.k8s.io/unused-since": "2027-01-15T08:00:00Z"}}
+    one = read_template(json.dumps({"metadata": marked, "spec": {}}).encode())
+    assert one == Template(Key("a", "t"), "u", "3", NOW)
+    junk = {**metadata, "annotations": {"gpu-webhook.k8s.io/unused-since": "yesterday"}}
+    assert read_template(json.dumps({"metadata": junk}).encode()).unused_since is None
+
+
+def test_the_template():
+    """The whole content, word for word: a request for each, and what the API server would fill in is there."""
+    assert template_spec(parse("2*2g.20gb=2g.20gb/tessera-any,1g.10gb/own")) == {
+        "spec": {
+            "devices": {
+                "requests": [
+                    {
+                        "name": "gpu-0",
+                        "firstAvailable": [
+                            {
+                                "name": "2g-20gb",
+                                "deviceClassName": "tessera-any",
+                                "allocationMode": "ExactCount",
+                                "count": 2,
+                                "selectors": [
+                                    {
+                                        "cel": {
+                                            "expression": "device.driver == 'gpu.tessera.dev' && "
+                                            "device.attributes['gpu.tessera.dev'].profile == '2g.20gb'"
+                                        }
+                                    }
+                                ],
+                            },
+                            {
+                                "name": "1g-10gb",
+                                "deviceClassName": "own",
+                                "allocationMode": "ExactCount",
+                                "count": 2,
+                            },
+                        ],
+                    }
+                ]
+            }
+        }
+    }
+
+
+worlds = st.lists(
+    st.tuples(st.integers(0, 3), st.sampled_from(["a", "b"]), st.sampled_from(["", "n"]), st.booleans()),
+    max_size=6,
+)
+
+
+@given(worlds, st.sampled_from([None, NOW - 10, NOW - 2 * UNUSED_FOR]))
+def test_settled(world, since):
+    """Once all of a plan is done, there is nothing more to do; and what waiting pods need is never removed."""
+    some = pods(*(
+        objects.pod(f"p{number}", namespace=space, node=node, template=None if good else "tessera-0")
+        for number, space, node, good in world
+    ))  # fmt: skip
+    templates = {
+        one.key: one for one in [replace(THERE, unused_since=since), replace(THERE, key=Key("b", "old"))]
+    }
+    allocated: list[Claim] = []
+    for _ in range(3):
+        actions = plan(some, templates, allocated, NOW)
+        for action in actions:
+            match action:
+                case Make(key, _, _):
+                    templates[key] = Template(key, "new", "1")
+                case Mark(template, marked):
+                    templates[template.key] = replace(template, unused_since=marked)
+                case Remove(template):
+                    del templates[template.key]
+    assert plan(some, templates, allocated, NOW) == []
+    for one in some.values():
+        if one.waits and one.alternatives is not None:
+            assert Key(one.key.namespace, one.template) in templates

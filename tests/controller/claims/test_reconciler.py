@@ -1,0 +1,235 @@
+"""The reconciler against a stand-in API server."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from tessera.controller.claims.reconciler import ClaimReconciler
+from tessera.controller.leader import LeadershipLost
+from tessera.controller.metrics import ControllerMetrics
+from tessera.core.admission.alternatives import parse
+from tessera.kube.events.recorder import Recorder
+from tessera.kube.rest.client import Client
+from tessera.protocol.kubernetes.claims import template_spec
+from tessera.serving.metrics import exposition
+from tessera.simulation.control_plane.kinds import EVENTS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from tessera.simulation.control_plane.store import StatusError
+from tests.controller.claims import objects
+from tests.controller.claims.objects import RECORD, TEMPLATE, TEXT
+from tests.kube.apiserver import MisbehavingApiServer, status
+from tests.kube.clock import FakeClock
+
+
+@asynccontextmanager
+async def world(*documents, clock=None):
+    """A reconciler at work; `changed` waits until the store is as wanted."""
+    async with MisbehavingApiServer() as server, asyncio.timeout(20):
+        await server.start()
+        for document in documents:
+            server.store.create(PODS, document, document["metadata"]["namespace"])
+        clock = clock or FakeClock(auto=True)
+        async with Client(server.cluster) as client:
+            metrics, recorder = ControllerMetrics(), Recorder(client, "test", clock=clock)
+            reconciler = ClaimReconciler(client, recorder, metrics, clock=clock)
+            fences: list[None] = []
+
+            async def until(condition):
+                while not condition():
+                    await asyncio.sleep(0.01)
+
+            tasks = [
+                asyncio.ensure_future(one)
+                for one in (
+                    reconciler.follower.run(),
+                    recorder.run(),
+                    reconciler.run(lambda: fences.append(None)),
+                )
+            ]
+            try:
+                yield SimpleNamespace(
+                    server=server,
+                    store=server.store,
+                    reconciler=reconciler,
+                    metrics=lambda: exposition(metrics.families()).decode(),
+                    until=until,
+                    fences=fences,
+                    clock=clock,
+                )
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def template_of(store, namespace="a", name=TEMPLATE):
+    try:
+        return store.get(RESOURCE_CLAIM_TEMPLATES, name, namespace).document
+    except StatusError:
+        return None
+
+
+def test_the_template_of_a_pod():
+    """It is made in the pod's namespace with the content that its name says, labelled, without an owner."""
+
+    async def main():
+        async with world(objects.pod()) as one:
+            await one.until(lambda: template_of(one.store))
+            document = template_of(one.store)
+            assert document["spec"] == template_spec(parse(TEXT))
+            metadata = document["metadata"]
+            assert metadata["labels"] == {"app.kubernetes.io/managed-by": "tessera-controller"}
+            assert metadata["annotations"] == {"gpu-webhook.k8s.io/alternatives": TEXT}
+            assert "ownerReferences" not in metadata
+            assert one.fences, "the fence was asked before the write"
+            assert 'tessera_controller_writes_total{what="make"} 1' in one.metrics()
+
+    asyncio.run(main())
+
+
+def test_a_template_deleted_by_hand():
+    """It is there again as long as a pod waits for it."""
+
+    async def main():
+        async with world(objects.pod()) as one:
+            await one.until(lambda: template_of(one.store))
+            first = template_of(one.store)["metadata"]["uid"]
+            one.store.delete(RESOURCE_CLAIM_TEMPLATES, TEMPLATE, "a")
+            await one.until(lambda: (found := template_of(one.store)) and found["metadata"]["uid"] != first)
+
+    asyncio.run(main())
+
+
+def test_a_hash_that_does_not_match():
+    """Nothing is made; the pod is counted. A good pod beside it gets its template."""
+
+    async def main():
+        bad = objects.pod("bad", template="tessera-0")
+        async with world(bad, objects.pod()) as one:
+            await one.until(lambda: template_of(one.store))
+            assert len(one.store.list(RESOURCE_CLAIM_TEMPLATES)) == 1
+            assert "tessera_controller_refused_pods 1" in one.metrics()
+            assert "tessera_controller_bridged_pods 2" in one.metrics()
+
+    asyncio.run(main())
+
+
+def test_another_alternative_was_taken():
+    """The pod gets its record and an event, once; the record is the webhook's."""
+
+    async def main():
+        async with world(objects.pod(node="n")) as one:
+            uid = one.store.get(PODS, "p", "a").document["metadata"]["uid"]
+            one.store.create(RESOURCE_CLAIMS, objects.claim(uid, "gpu-0/1g-10gb"), "a")
+            await one.until(lambda: one.store.list(EVENTS))
+            assert (
+                one.store.get(PODS, "p", "a").document["metadata"]["annotations"][RECORD]
+                == "2g.20gb->1g.10gb"
+            )
+            [event] = [each.document for each in one.store.list(EVENTS)]
+            assert (event["reason"], event["message"]) == (
+                "GPUFallback",
+                "the scheduler gave 1g.10gb in place of 2g.20gb: the first that was free",
+            )
+            assert event["involvedObject"]["uid"] == uid
+            assert 'tessera_controller_fallbacks_total{from="2g.20gb",to="1g.10gb"} 1' in one.metrics()
+            one.store.create(PODS, objects.pod("q"), "a")
+            await one.until(lambda: template_of(one.store))
+            assert 'tessera_controller_writes_total{what="record"} 1' in one.metrics()
+
+    asyncio.run(main())
+
+
+def test_a_template_of_another_hand():
+    """One that says the same serves; one that says something else is told of on the pod, and left alone."""
+
+    async def main(spec, told):
+        async with world() as one:
+            foreign = {"metadata": {"name": TEMPLATE}, "spec": spec}
+            one.store.create(RESOURCE_CLAIM_TEMPLATES, foreign, "a")
+            one.store.create(PODS, objects.pod(), "a")
+            path = f"/apis/resource.k8s.io/v1/namespaces/a/resourceclaimtemplates/{TEMPLATE}"
+            await one.until(lambda: one.server.asked(path))
+            if told:
+                await one.until(lambda: one.store.list(EVENTS))
+            one.store.create(PODS, objects.pod("good", text=TEXT + ",gpu/tessera-any"), "a")
+            await one.until(lambda: len(one.store.list(RESOURCE_CLAIM_TEMPLATES)) == 2)
+            assert template_of(one.store)["spec"] == spec
+            assert [each.document["reason"] for each in one.store.list(EVENTS)] == ["GPUClaimTemplate"] * told
+
+    same = {"metadata": {}, **template_spec(parse(TEXT))}  # as the API server prints it
+    asyncio.run(main(same, 0))
+    asyncio.run(main({"spec": {"devices": {"requests": []}}}, 1))
+
+
+def test_unused_templates_go():
+    """Marked when the last pod has gone, unmarked when one comes, removed after a day."""
+
+    async def main():
+        clock = FakeClock()
+        async with world(objects.pod(), clock=clock) as one:
+            await one.until(lambda: template_of(one.store))
+            one.store.delete(PODS, "p", "a")
+
+            def mark():
+                return template_of(one.store)["metadata"]["annotations"].get(
+                    "gpu-webhook.k8s.io/unused-since"
+                )
+
+            await one.until(mark)
+            assert mark() == "2027-01-15T08:00:00Z"
+            one.store.create(PODS, objects.pod("q"), "a")
+            await one.until(lambda: mark() is None)
+            one.store.delete(PODS, "q", "a")
+            await one.until(mark)
+            clock.offset += 24 * 3600
+            one.store.create(PODS, objects.pod("other", namespace="b"), "b")  # news, so that it looks again
+            await one.until(lambda: template_of(one.store) is None)
+            assert template_of(one.store, "b")
+
+    asyncio.run(main())
+
+
+def test_writes_that_fail():
+    """They are tried again, and counted."""
+
+    async def main():
+        async with world() as one:
+            failures = [3]
+
+            def intercept(request):
+                if request.method == "POST" and "templates" in request.path and failures[0]:
+                    failures[0] -= 1
+                    return status(StatusError(500, "InternalError", "etcd is away"))
+                return None
+
+            one.server.intercept = intercept
+            one.store.create(PODS, objects.pod(), "a")
+            await one.until(lambda: template_of(one.store))
+            assert 'tessera_controller_failures_total{what="make"} 3' in one.metrics()
+
+    asyncio.run(main())
+
+
+def test_the_fence():
+    """Nothing is written once another process may lead."""
+
+    async def main():
+        async with MisbehavingApiServer() as server, asyncio.timeout(20):
+            await server.start()
+            server.store.create(PODS, objects.pod(), "a")
+            async with Client(server.cluster) as client:
+                reconciler = ClaimReconciler(client, Recorder(client, "test"), ControllerMetrics())
+                following = asyncio.ensure_future(reconciler.follower.run())
+
+                def fence():
+                    raise LeadershipLost("gone")
+
+                with pytest.raises(LeadershipLost):
+                    await reconciler.run(fence)
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+            assert server.store.list(RESOURCE_CLAIM_TEMPLATES) == []
+
+    asyncio.run(main())

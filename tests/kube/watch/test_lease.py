@@ -1,0 +1,106 @@
+"""Whether a Lease's holder is at work."""
+
+import asyncio
+import json
+
+import pytest
+
+from tessera.core.admission.offers import Offers
+from tessera.kube.rest.client import Client
+from tessera.kube.watch.lease import CONTROLLER, Lease, LeaseFollower, Watched
+from tessera.simulation.control_plane.kinds import LEASES
+from tests.kube.apiserver import MisbehavingApiServer
+from tests.kube.clock import FakeClock
+
+START = "2027-01-15T08:00:00.000000Z"  # when the clock of the tests begins
+
+
+def lease(renewed=START, holder="one", seconds=15, transitions=0):
+    return Lease("l", "1", holder, seconds, START, renewed, transitions)
+
+
+def test_held_while_it_changes():
+    """By the clock of who looks: the same Lease again is no sign of life."""
+    clock = FakeClock()
+    watched = Watched(clock)
+
+    def held_after(seconds, *seen):
+        for one in seen:
+            watched.see(one)
+        clock.time += seconds
+        return watched.is_held
+
+    assert not held_after(0)
+    assert held_after(14.9, lease())
+    assert not held_after(0.1, lease())
+    assert held_after(0, lease("2000-01-01T00:00:00.000000Z")), "its own time means nothing"
+    assert not held_after(0, lease(holder="", seconds=1)), "given up"
+    assert held_after(0, lease(holder="two"))
+    assert not held_after(0, None)
+
+
+@pytest.mark.parametrize(
+    ("renewed", "age"),
+    [(START, 0.0), ("2027-01-15T07:59:50.000000Z", 10.0), ("2027-01-15T08:00:50Z", 0.0), ("junk", 3600.0)],
+)
+def test_age(renewed, age):
+    """How old a Lease is by its own word; a clock that is ahead makes it no younger than new."""
+    assert lease(renewed).age(FakeClock().wall()) == age
+
+
+def test_documents():
+    """What is written can be read; renewing keeps the time of taking it, taking it over counts."""
+    one = lease().held("one", 15, FakeClock().wall() + 5)
+    assert (one.acquired, one.renewed, one.transitions) == (START, "2027-01-15T08:00:05.000000Z", 0)
+    two = one.held("two", 15, FakeClock().wall() + 60)
+    assert (two.acquired, two.renewed, two.transitions) == (two.renewed, "2027-01-15T08:01:00.000000Z", 1)
+    assert Lease.read(json.dumps(two.document("ns")).encode()) == two
+    assert Lease.read(b'{"metadata": {"name": "l"}}') == Lease("l")
+
+
+def test_following():
+    """The webhook knows within a second when the controller has stopped, and at once when it is there again."""
+
+    async def main():
+        async with MisbehavingApiServer() as server, asyncio.timeout(20):
+            await server.start()
+            clock, offers = FakeClock(), Offers()
+            offers.put_controller(at_work=False)
+            async with Client(server.cluster) as client:
+                follower = LeaseFollower(
+                    client, "gpu-webhook", CONTROLLER, offers.put_controller, clock=clock
+                )
+                running = asyncio.ensure_future(follower.run())
+                await follower.synced()
+                assert not offers.controller
+
+                def write(renewed):
+                    document = lease(renewed).document("gpu-webhook")
+                    document["metadata"] = {"name": CONTROLLER}
+                    if server.store.list(LEASES):
+                        server.store.update(LEASES, CONTROLLER, document, "gpu-webhook")
+                    else:
+                        server.store.create(LEASES, document, "gpu-webhook")
+
+                async def until(condition):
+                    while not condition():
+                        await asyncio.sleep(0.005)
+
+                version = offers.version
+                write("2001-01-01T00:00:00.000000Z")  # left behind by one that died long ago
+                await until(lambda: follower._watched.lease)
+                assert (offers.controller, offers.version) == (False, version)
+                write(START)
+                await until(lambda: offers.controller)
+                assert offers.version > version, "what was decided before is decided anew"
+                for _ in range(15):
+                    await clock.pass_sleep(1.0)
+                await until(lambda: not offers.controller)
+                write("2027-01-15T08:00:16.000000Z")
+                await until(lambda: offers.controller)
+                server.store.delete(LEASES, CONTROLLER, "gpu-webhook")
+                await until(lambda: not offers.controller)
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(main())
