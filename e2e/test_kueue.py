@@ -46,7 +46,9 @@ def cluster(
         with (
             plugin(cluster_with_node, tmp_path_factory.mktemp("plugin"), EXAMPLES / "simulated-h200.yaml"),
             kueue.kueue(cluster_with_node, tmp_path_factory.mktemp("kueue")),
-            Webhook(cluster_with_node, tmp_path_factory.mktemp("webhook")) as webhook,
+            Webhook(
+                cluster_with_node, tmp_path_factory.mktemp("webhook"), config="fallback: {grace: 0s}"
+            ) as webhook,
             registered(cluster_with_node, webhook, failurePolicy="Fail"),
         ):
             _register_jobs(cluster_with_node, webhook)
@@ -98,6 +100,13 @@ class Team:
         )  # fmt: skip
         return shown.returncode == 0 and ONE in shown.stdout and '"suspend": true' in shown.stdout
 
+    def gets_more(self) -> bool:
+        """Whether a pod of no workload that asks for 1g is given 2g by now."""
+        shown = self._cluster.try_kubectl(
+            "create", "-n", self._namespace, "--dry-run=server", "-o", "json", "-f", "-", stdin=pod("dry", ONE, 1)
+        )  # fmt: skip
+        return shown.returncode == 0 and TWO in shown.stdout
+
     def charged(self, name: str) -> list[Object] | None:
         """What Kueue counts for an admitted Job; None while it waits."""
         for one in self._cluster.api.get(f"{kueue.GROUP}/namespaces/{self._namespace}/workloads")["items"]:
@@ -147,6 +156,7 @@ def test_what_kueue_charges_is_what_runs(cluster: ClusterWithNode, node_namespac
     cluster.wait(lambda: team.pod_of("first") is None, what="the first Job's pod gone")
     annotate(cluster, LARGE)
     wait_allocatable(cluster, {ONE: "0", TWO: "12"})
+    cluster.wait(team.gets_more, what="the webhook knowing that there is only 2g")
     team.kubectl("patch", "clusterqueue", "slices", "--type=merge", '--patch={"spec":{"stopPolicy":"None"}}')
     cluster.wait(lambda: team.pod_of("second"), what="the second Job's pod")
     assert team.charged("second") == [{ONE: "1"}]
