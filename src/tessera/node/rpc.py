@@ -12,7 +12,7 @@ from tessera.core.errors import TesseraError
 from tessera.protocol.kubelet.messages import Method, Request, Response
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 MAX_SOCKET_PATH: Final = 107  # bytes: sockaddr_un has 108 with the closing zero
 # A channel lives for one call, and takes nothing over from an earlier one that failed
@@ -74,9 +74,14 @@ async def call(path: Path, method: Method[Request, Response], request: Request, 
         return answer
 
 
-def remove_dead_sockets(folder: Path, pattern: str) -> None:
-    """Remove sockets that a killed process of ours left: no server listens there any more."""
+def remove_dead_sockets(folder: Path, pattern: str, own: "Collection[Path]" = ()) -> None:
+    """Remove sockets that a killed process of ours left: no server listens there any more.
+
+    `own` are this process's: a socket that is just being made does not listen yet either.
+    """
     for path in folder.glob(pattern):
+        if path in own:
+            continue
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(1.0)
             try:

@@ -46,6 +46,7 @@ class Endpoint:
         self._registry = kubelet_dir / "plugins_registry"
         self._socket = self._plugins / f"{token}.sock"
         self._found = self._registry / f"{DRIVER}-{token}-reg.sock"
+        self._hidden = self._found.with_name(f".{self._found.name}")  # the kubelet does not look at these
         self._handlers = handlers
         self._metrics = metrics
         self._closing = closing
@@ -56,7 +57,7 @@ class Endpoint:
 
     async def tend(self) -> None:
         """Look whether both sockets are there, and serve anew if not; call it every second."""
-        if self._servers and self._identities == self._look():
+        if self._servers and None not in self._identities and self._identities == self._look():
             return
         if self._servers:
             log.warning("a socket was removed: serving and registering anew")
@@ -77,19 +78,19 @@ class Endpoint:
         await self._stop()
 
     def clean(self) -> None:
-        """Remove the sockets of processes that were killed."""
-        remove_dead_sockets(self._plugins, "*.sock")
+        """Remove the sockets of processes that were killed; our own, which may not listen yet, stay."""
+        own = (self._socket, self._found, self._hidden)
+        remove_dead_sockets(self._plugins, "*.sock", own)
         for pattern in (f"{DRIVER}-*-reg.sock", f".{DRIVER}-*-reg.sock"):
-            remove_dead_sockets(self._registry, pattern)
+            remove_dead_sockets(self._registry, pattern, own)
 
     async def _start(self) -> None:
         self._plugins.mkdir(parents=True, exist_ok=True)
         self._registry.mkdir(parents=True, exist_ok=True)
         await asyncio.to_thread(self.clean)
-        hidden = self._found.with_name(f".{self._found.name}")  # the kubelet does not look at these
         self._servers.append(await serve(self._socket, self._handlers))
-        self._servers.append(await serve(hidden, [self._registration()]))
-        hidden.rename(self._found)
+        self._servers.append(await serve(self._hidden, [self._registration()]))
+        self._hidden.rename(self._found)
         self._identities = self._look()
 
     async def _stop(self) -> None:
