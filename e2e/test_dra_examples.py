@@ -49,7 +49,7 @@ def exactly(name: str = "gpu", **more: Any) -> Object:
 
 def selecting(*expressions: str) -> list[Object]:
     """Selectors in CEL; `own` stands for our attributes."""
-    texts = [one.replace("own.", f"device.attributes['{ANY}'].") for one in expressions]
+    texts = [one.replace("own.", f"device.attributes['{dra.DRIVER}'].") for one in expressions]
     return [{"cel": {"expression": text}} for text in texts]
 
 
@@ -149,7 +149,7 @@ def test_a_class_as_a_resource(cluster_with_node: ClusterWithNode, namespace: st
 def test_a_device_chosen_by_expressions(cluster_with_node: ClusterWithNode, namespace: str) -> None:
     """cel-selector: by attributes and by capacity."""
     cluster = cluster_with_node
-    large = f"device.capacity['{ANY}'].memory.compareTo(quantity('15Gi')) >= 0"
+    large = f"device.capacity['{dra.DRIVER}'].memory.compareTo(quantity('15Gi')) >= 0"
     template(cluster, namespace, exactly(selectors=selecting("own.product.startsWith('Simulated')", large)))
     dra.run(cluster, namespace, [dra.pod("pod0", template="gpu")])
     assert dra.seen(cluster, namespace, "pod0") == ["2g.20gb"]

@@ -60,6 +60,7 @@ def test_another_drivers_devices(
 ) -> None:
     """With a class of ours over dra-example-driver's devices, a pod goes through the webhook unchanged and runs."""
     cluster, namespace = cluster_with_node, node_namespace
+    cluster.forget_devices()  # a product's label among them, which capacity would show
     asked = asks("train", "4g.71gb")
     expression = (
         f"device.driver == '{OTHER}' && device.attributes['{OTHER}'].model.startsWith('LATEST') "
