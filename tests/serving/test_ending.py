@@ -13,6 +13,15 @@ from tessera.serving.ending import Signalled, run_until_signalled, until_signall
 NUMBERS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 
 
+@pytest.fixture(autouse=True)
+def _no_signal_is_ignored():
+    """As in a terminal; `nohup` and some job runners start programs with signals ignored, and these stay so."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 class Work:
     """Work that gets signals while it runs, and more while it cleans up."""
 
