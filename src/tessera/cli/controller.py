@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tessera.cli.common import completing
-from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.cluster import ClusterChoice
+from tessera.cli.common.process import process_options
 
 if TYPE_CHECKING:
     from tessera.serving.address import Address
@@ -20,13 +21,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--namespace", "-n", metavar="NAME", shell_complete=completing.namespaces,
               help="Where its Lease is; else the pod's namespace, else gpu-webhook.")  # fmt: skip
-@click.option("--metrics-listen", metavar="[HOST]:PORT", envvar="TESSERA_METRICS_LISTEN", show_envvar=True,
-              help="Serve /metrics, /livez and /readyz there.")  # fmt: skip
-@cluster_options
-@click.option("--log-format", type=click.Choice(["auto", "json", "text"]), default="auto", envvar="TESSERA_LOG_FORMAT",
-              show_envvar=True, show_default=True, help="`auto`: text on a terminal, JSON elsewhere.")  # fmt: skip
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
-              envvar="TESSERA_LOG_LEVEL", show_envvar=True, show_default=True)  # fmt: skip
+@process_options
 def command(
     namespace: str | None, metrics_listen: str | None, cluster: ClusterChoice, log_format: str, log_level: str
 ) -> int:

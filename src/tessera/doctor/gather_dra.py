@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from tessera.core.dra.slices import API_VERSION
 from tessera.doctor import wire
 from tessera.doctor.evidence import DynamicAllocation, Scheduler
 from tessera.doctor.reading import Reader
@@ -10,7 +11,6 @@ from tessera.inventory.dra import DraInventory
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes.objects import NodeIn, node_of
 
-_API: Final = "resource.k8s.io/v1"
 _DRIVERS: Final = "app.kubernetes.io/component=dra-driver"  # the chart's label
 _SYSTEM: Final = "kube-system"
 _SCHEDULERS: Final = "component=kube-scheduler"  # as kubeadm labels its static pods
@@ -18,18 +18,20 @@ _SCHEDULERS: Final = "component=kube-scheduler"  # as kubeadm labels its static 
 
 async def gather_dra(reader: Reader, nodes: Iterable[NodeIn] = ()) -> DynamicAllocation:
     """Everything of it; an API server that does not have it has none."""
-    slices = await reader.all("slices", wire.ResourceSlice, path_of(_API, "resourceslices"))
+    slices = await reader.all("slices", wire.ResourceSlice, path_of(API_VERSION, "resourceslices"))
     drivers = await reader.all("drivers", wire.Workload, path_of("apps/v1", "daemonsets"), _DRIVERS)
     driver_pods: tuple[wire.PodState, ...] = ()
     if drivers:
         driver_pods = await reader.all("driver_pods", wire.PodState, path_of("v1", "pods"), _DRIVERS)
-    templates = await reader.all("templates", wire.ClaimTemplate, path_of(_API, "resourceclaimtemplates"))
-    claims = await reader.all("claims", wire.Claim, path_of(_API, "resourceclaims"))
+    templates = await reader.all(
+        "templates", wire.ClaimTemplate, path_of(API_VERSION, "resourceclaimtemplates")
+    )
+    claims = await reader.all("claims", wire.Claim, path_of(API_VERSION, "resourceclaims"))
     choosy = [(one.metadata, one.spec.spec) for one in templates] + [
         (one.metadata, one.spec) for one in claims
     ]
     return DynamicAllocation(
-        classes=await reader.all("classes", wire.DeviceClass, path_of(_API, "deviceclasses")),
+        classes=await reader.all("classes", wire.DeviceClass, path_of(API_VERSION, "deviceclasses")),
         slices=slices,
         drivers=drivers,
         driver_pods=driver_pods,

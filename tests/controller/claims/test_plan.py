@@ -11,7 +11,7 @@ from tessera.controller.claims.objects import Claim, Template, read_claim, read_
 from tessera.controller.claims.plan import UNUSED_FOR, Make, Mark, Record, Remove, plan
 from tessera.core.admission.alternatives import parse
 from tessera.kube.watch.resource import Key
-from tessera.protocol.kubernetes.claims import template_spec
+from tessera.protocol.dra.templates import template_spec
 from tests.controller.claims import objects
 from tests.controller.claims.objects import RECORD, TEMPLATE, TEXT
 

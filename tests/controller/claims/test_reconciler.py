@@ -12,7 +12,7 @@ from tessera.controller.metrics import ControllerMetrics
 from tessera.core.admission.alternatives import parse
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
-from tessera.protocol.kubernetes.claims import template_spec
+from tessera.protocol.dra.templates import template_spec
 from tessera.serving.metrics import exposition
 from tessera.simulation.control_plane.kinds import EVENTS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from tessera.simulation.control_plane.store import StatusError

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tessera.cli.common import completing
-from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.cluster import ClusterChoice
+from tessera.cli.common.process import process_options
 from tessera.cli.common.terminal import read_parsed
 
 if TYPE_CHECKING:
@@ -98,13 +99,7 @@ def node_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @_folder("host-root", "/", "Where the host's files are seen.")
     @click.option("--layout", "layout_file", type=click.Path(path_type=Path), metavar="FILE", envvar="TESSERA_LAYOUT",
                   show_envvar=True, help="Follow the MIG layout in this file, not the node's annotation.")  # fmt: skip
-    @click.option("--metrics-listen", metavar="[HOST]:PORT", envvar="TESSERA_METRICS_LISTEN", show_envvar=True,
-                  help="Serve /metrics, /livez and /readyz there.")  # fmt: skip
-    @cluster_options
-    @click.option("--log-format", type=click.Choice(["auto", "json", "text"]), default="auto", envvar="TESSERA_LOG_FORMAT",
-                  show_envvar=True, show_default=True, help="`auto`: text on a terminal, JSON elsewhere.")  # fmt: skip
-    @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
-                  envvar="TESSERA_LOG_LEVEL", show_envvar=True, show_default=True)  # fmt: skip
+    @process_options
     @wraps(command)
     def with_node(
         config_file: str,

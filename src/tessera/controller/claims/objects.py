@@ -16,7 +16,7 @@ from tessera.core.admission.alternatives import (
 from tessera.core.admission.decision import RECORD_ANNOTATION
 from tessera.core.errors import InvalidInput
 from tessera.kube.watch.resource import Key
-from tessera.protocol.kubernetes.claims import decode_claim
+from tessera.protocol.dra.claims import decode_claim
 from tessera.protocol.kubernetes.objects import decoder
 
 MANAGED_LABEL: Final = "app.kubernetes.io/managed-by"

@@ -24,6 +24,7 @@ from tessera.controller.claims.plan import Action, Make, Mark, Record, Remove, p
 from tessera.controller.metrics import ControllerMetrics
 from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION
 from tessera.core.admission.decision import RECORD_ANNOTATION
+from tessera.core.dra.slices import API_VERSION
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.events.correlator import About, Event
@@ -33,7 +34,7 @@ from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.remedies import Backoff
 from tessera.kube.watch.resource import UNFINISHED_PODS, Key, Resource, Sink
-from tessera.protocol.kubernetes.claims import API_VERSION, template_spec
+from tessera.protocol.dra.templates import template_spec
 
 log = logging.getLogger(__name__)
 

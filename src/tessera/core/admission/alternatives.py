@@ -14,6 +14,7 @@ import hashlib
 import re
 from typing import Final
 
+from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, of_short, short
 from tessera.core.mig.profile import MigProfile
@@ -28,7 +29,6 @@ MOST_ALTERNATIVES: Final = 8  # FirstAvailableDeviceRequestMaxSize
 MOST_REQUESTS: Final = 32  # DeviceRequestsMaxSize
 MOST_DEVICES: Final = 32  # AllocationResultsMaxSize: of one claim
 
-DRIVER: Final = "gpu.tessera.dev"
 GENERAL_CLASS: Final = (
     "tessera-any"  # of the chart: every device of the driver; a request that names it says which it wants
 )

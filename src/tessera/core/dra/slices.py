@@ -15,6 +15,10 @@ from tessera.core.kubernetes.scheduling import NodeSelectorTerm
 # ResourceDeviceClassPrefix).
 IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 
+API_VERSION: Final = "resource.k8s.io/v1"
+DRIVER: Final = "gpu.tessera.dev"  # Tessera's own
+LEAVING: Final = f"{DRIVER}/leaving"  # taint of a device that is in use and no longer wanted
+
 
 class Attribute(NamedTuple):
     """An attribute or a capacity of a device: `("gpu.example.com", "index", "int", 3)`."""

@@ -4,13 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import InvalidInput
 from tessera.core.text import first_of
 from tessera.doctor import wire
 from tessera.doctor.checks.webhook import release_of
 from tessera.doctor.evidence import Evidence, Scheduler
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, unseen, warning
-from tessera.doctor.wire.dra import DRIVER
 from tessera.protocol import yaml
 
 _MOST_NAMED: Final = 3

@@ -1,13 +1,10 @@
 """Dynamic resource allocation: classes, slices, claims, and how a scheduler is started."""
 
-from typing import Final
-
 import msgspec
 
+from tessera.core.dra.slices import LEAVING
 from tessera.doctor.wire.metadata import In, Meta
 from tessera.doctor.wire.workloads import Volume
-
-DRIVER: Final = "gpu.tessera.dev"  # Tessera's own
 
 
 class ClassSpec(In):
@@ -52,7 +49,7 @@ class Device(In):
     @property
     def leaving(self) -> bool:
         """Whether it is in use and no longer wanted."""
-        return any(taint.key == f"{DRIVER}/leaving" for taint in self.taints or ())
+        return any(taint.key == LEAVING for taint in self.taints or ())
 
 
 class SliceSpec(In):

@@ -9,6 +9,7 @@ import msgspec
 from tessera.core.admission.decision import Policy
 from tessera.core.admission.offers import Offers
 from tessera.core.admission.quota import Quota
+from tessera.core.dra.slices import API_VERSION
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.inventory.why.devices import SeenClaim, SeenDevices, claim_of, devices_for
@@ -33,7 +34,6 @@ from tessera.protocol.kubernetes.pod import decode_pod, pod_of
 from tessera.protocol.kubernetes.workloads import template_of
 
 _APPS: Final = "apps/v1"
-_DRA: Final = "resource.k8s.io/v1"
 _POD: Final = "pod"
 # kind → where it is read, and all names that kubectl knows for it
 _KINDS: Final[Mapping[str, tuple[str, str, tuple[str, ...]]]] = {
@@ -243,7 +243,7 @@ class Gatherer:
         found: SeenClaim | None = None
         with self._looking("resourceclaims"):
             try:
-                path = path_of(_DRA, "resourceclaims", namespace=self._namespace, name=name)
+                path = path_of(API_VERSION, "resourceclaims", namespace=self._namespace, name=name)
                 found = claim_of(name, await self._client.get(path))
             except ApiError as error:
                 if not error.is_not_found:
@@ -255,7 +255,7 @@ class Gatherer:
         """Everything of a kind of DRA; None where it may not be read, and where the API server does not have it."""
         found: list[bytes] | None = None
         with self._looking(plural):
-            found = await list_all(self._client, path_of(_DRA, plural), {}, bytes)
+            found = await list_all(self._client, path_of(API_VERSION, plural), {}, bytes)
         if not told:  # the pod does not name it: without DRA all else still stands
             self._unseen.pop(plural, None)
         return found

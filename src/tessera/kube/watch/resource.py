@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from tessera.core.dra.slices import API_VERSION
 from tessera.kube.rest.paths import path_of
 
 T = TypeVar("T")
@@ -44,15 +45,9 @@ NAMESPACES: Final = Resource("namespaces", path_of("v1", "namespaces"))
 # who may not read them (an installation before quotas were respected) goes on without
 RESOURCE_QUOTAS: Final = Resource("resourcequotas", path_of("v1", "resourcequotas"), optional=True)
 # what DRA offers; a cluster may be without it (before 1.34 by default), or we without the right to read it
-DEVICE_CLASSES: Final = Resource(
-    "deviceclasses", path_of("resource.k8s.io/v1", "deviceclasses"), optional=True
-)
-RESOURCE_SLICES: Final = Resource(
-    "resourceslices", path_of("resource.k8s.io/v1", "resourceslices"), optional=True
-)
-RESOURCE_CLAIMS: Final = Resource(
-    "resourceclaims", path_of("resource.k8s.io/v1", "resourceclaims"), optional=True
-)
+DEVICE_CLASSES: Final = Resource("deviceclasses", path_of(API_VERSION, "deviceclasses"), optional=True)
+RESOURCE_SLICES: Final = Resource("resourceslices", path_of(API_VERSION, "resourceslices"), optional=True)
+RESOURCE_CLAIMS: Final = Resource("resourceclaims", path_of(API_VERSION, "resourceclaims"), optional=True)
 # what has ended holds nothing, as for the scheduler and `kubectl describe node`; clusters keep thousands of such pods
 UNFINISHED_PODS: Final = Resource(
     "pods", path_of("v1", "pods"), fields="status.phase!=Succeeded,status.phase!=Failed"

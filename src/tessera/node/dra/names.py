@@ -2,11 +2,11 @@
 
 from typing import Final
 
-DRIVER: Final = "gpu.tessera.dev"
-API_VERSION: Final = "resource.k8s.io/v1"
+from tessera.core.dra.slices import API_VERSION, DRIVER, LEAVING
 
-# Keys of device taints
-LEAVING: Final = f"{DRIVER}/leaving"  # in use and no longer wanted
+__all__ = ["API_VERSION", "DEVICE_PLUGIN", "DRIVER", "LEAVING", "UNHEALTHY", "pool_of"]
+
+# Keys of device taints, beside LEAVING
 UNHEALTHY: Final = f"{DRIVER}/unhealthy"
 DEVICE_PLUGIN: Final = f"{DRIVER}/device-plugin"  # a device plugin hands out the same cards
 

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tessera.core.dra.slices import API_VERSION
+
 _VERSION: Final = {"major": "1", "minor": "36", "gitVersion": "v1.36.1+tessera", "platform": "linux/amd64"}
 _VERBS: Final = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 
@@ -48,12 +50,10 @@ MUTATING_WEBHOOKS: Final = Kind(
     "MutatingWebhookConfiguration",
     namespaced=False,
 )
-RESOURCE_SLICES: Final = Kind("resource.k8s.io/v1", "resourceslices", "ResourceSlice", namespaced=False)
-DEVICE_CLASSES: Final = Kind("resource.k8s.io/v1", "deviceclasses", "DeviceClass", namespaced=False)
-RESOURCE_CLAIMS: Final = Kind("resource.k8s.io/v1", "resourceclaims", "ResourceClaim")
-RESOURCE_CLAIM_TEMPLATES: Final = Kind(
-    "resource.k8s.io/v1", "resourceclaimtemplates", "ResourceClaimTemplate"
-)
+RESOURCE_SLICES: Final = Kind(API_VERSION, "resourceslices", "ResourceSlice", namespaced=False)
+DEVICE_CLASSES: Final = Kind(API_VERSION, "deviceclasses", "DeviceClass", namespaced=False)
+RESOURCE_CLAIMS: Final = Kind(API_VERSION, "resourceclaims", "ResourceClaim")
+RESOURCE_CLAIM_TEMPLATES: Final = Kind(API_VERSION, "resourceclaimtemplates", "ResourceClaimTemplate")
 
 KINDS: Final = (
     NODES, NAMESPACES, PODS, SECRETS, CONFIG_MAPS, EVENTS, SERVICES, DEPLOYMENTS, JOBS, LEASES, MUTATING_WEBHOOKS,
