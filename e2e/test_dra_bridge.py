@@ -15,6 +15,7 @@ from e2e.chart import Helm
 from e2e.cluster import ApiError, Client, ClusterWithNode, pods_path
 from e2e.cluster.api import Object
 from e2e.cluster.client import condition_of
+from e2e.cluster.errors import ClusterError
 from e2e.command import Running, account_kubeconfig
 from e2e.webhook import Webhook, registered
 from tessera.core.admission.alternatives import own_expression
@@ -77,6 +78,22 @@ def rights(cluster: Client, folder: Path) -> Iterator[None]:
     finally:
         for path in made:
             cluster.api.delete(path)
+
+
+def one_of(cluster: ClusterWithNode, namespace: str, manifests: list[Object]) -> list[str]:
+    """Those of these pods that get a node, as soon as any does.
+
+    Pods that all come before the scheduler has seen the last round's device return are not tried again for minutes: then
+    they are made anew.
+    """
+    for patience in (10.0, 10.0, 60.0):
+        dra.remove_pods(cluster, namespace)
+        run(cluster, namespace, *manifests)
+        with suppress(ClusterError):
+            return cluster.wait(
+                lambda: bound(cluster, namespace) or None, what="one with a node", timeout=patience
+            )
+    raise AssertionError("no pod gets a node")
 
 
 @contextmanager
@@ -228,10 +245,9 @@ def test_the_scheduler_falls_back(
             {"gpu-webhook.k8s.io/fallback-policy": "never"},
             {"gpu-webhook.k8s.io/min-memory": "20Gi"},
         ):
-            dra.remove_pods(cluster, namespace)
-            run(cluster, namespace, *(asks(name, "2g.20gb", annotations=annotation) for name in names))
-            # whichever was there when the scheduler had seen the last round's device come back
-            [lucky] = cluster.wait(lambda: bound(cluster, namespace) or None, what="one with a node")
+            [lucky] = one_of(
+                cluster, namespace, [asks(name, "2g.20gb", annotations=annotation) for name in names]
+            )
             cluster.wait_for_pod_phase(lucky, "Running", namespace=namespace)
             assert dra.seen(cluster, namespace, lucky) == ["2g.20gb"]
             assert bound(cluster, namespace) == [lucky]
