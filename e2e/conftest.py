@@ -54,6 +54,14 @@ def cluster_with_node(pytestconfig: pytest.Config) -> Iterator[ClusterWithNode]:
     yield from _started(ClusterWithNode, f"t{os.getpid()}-node", pytestconfig)
 
 
+@pytest.fixture(autouse=True)
+def _settled() -> Iterator[None]:
+    """The next test finds clusters at work, also after one that stopped an API server."""
+    yield
+    for cluster in _clusters:
+        cluster.settle()
+
+
 @pytest.fixture
 def namespace(control_plane: Client) -> Iterator[str]:
     """A fresh namespace of the control plane."""

@@ -15,7 +15,6 @@ from e2e.chart import Helm
 from e2e.cluster import ApiError, Client, ClusterWithNode, pods_path
 from e2e.cluster.api import Object
 from e2e.cluster.client import condition_of
-from e2e.cluster.errors import ClusterError
 from e2e.command import Running, account_kubeconfig
 from e2e.webhook import Webhook, registered
 from tessera.core.admission.alternatives import own_expression
@@ -81,19 +80,10 @@ def rights(cluster: Client, folder: Path) -> Iterator[None]:
 
 
 def one_of(cluster: ClusterWithNode, namespace: str, manifests: list[Object]) -> list[str]:
-    """Those of these pods that get a node, as soon as any does.
-
-    Pods that all come before the scheduler has seen the last round's device return are not tried again for minutes: then
-    they are made anew.
-    """
-    for patience in (10.0, 10.0, 60.0):
-        dra.remove_pods(cluster, namespace)
-        run(cluster, namespace, *manifests)
-        with suppress(ClusterError):
-            return cluster.wait(
-                lambda: bound(cluster, namespace) or None, what="one with a node", timeout=patience
-            )
-    raise AssertionError("no pod gets a node")
+    """Those of these pods that get a node, as soon as any does."""
+    dra.remove_pods(cluster, namespace)
+    run(cluster, namespace, *manifests)
+    return cluster.wait(lambda: bound(cluster, namespace) or None, what="one with a node")
 
 
 @contextmanager

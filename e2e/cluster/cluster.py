@@ -36,6 +36,7 @@ class Cluster(Client):
     def __init__(self, folder: Folder, *, owned: bool) -> None:
         self.folder = folder
         self._owned = owned
+        self._api_was_away = False
         self._running: dict[str, Process] = {}
         self._programs = programs(self.needs)
         self._plane = ControlPlane(folder.path, self._addresses())
@@ -77,6 +78,7 @@ class Cluster(Client):
 
         It answers what it was asked, but would wait a minute for the watches that others hold: that is cut short.
         """
+        self._api_was_away = True
         self._running.pop("kube-apiserver").stop(grace=1)
 
     def start_apiserver(self, *options: str) -> None:
@@ -89,8 +91,14 @@ class Cluster(Client):
         self.stop_apiserver()
         self.start_apiserver(*options)
 
-    def restart_clients(self) -> None:
-        """Start controllers and scheduler anew: after minutes without an API server they wait a minute between two tries."""
+    def settle(self) -> None:
+        """See to it that a test finds controllers that are at work: those that lost their API server wait, up to a minute."""
+        if self._api_was_away:
+            self._restart_clients()
+            self._api_was_away = False
+
+    def _restart_clients(self) -> None:
+        """Start controllers and scheduler anew."""
         for name in _CONTROLLERS:
             self._running.pop(name).stop(grace=1)
         self._start_controllers()
@@ -192,9 +200,9 @@ class ClusterWithNode(Cluster):
         """Start the kubelet."""
         self._spawn("kubelet", self._node.kubelet(self._programs["kubelet"], self._kubelet_kubeconfig))
 
-    def restart_clients(self) -> None:
+    def _restart_clients(self) -> None:
         """The kubelet too: it would compare what it reports with a node object that is a minute old."""
-        super().restart_clients()
+        super()._restart_clients()
         self.restart_kubelet()
 
     def restart_kubelet(self) -> None:
