@@ -19,7 +19,7 @@ from e2e.cluster import Client, Cluster, ClusterWithNode, ExistingCluster, Folde
 
 _EXISTING = os.environ.get("TESSERA_E2E_KUBECONFIG", "")
 _SKIPPED_IS_FAILED = os.environ.get("CI") == "true" and not _EXISTING
-_TEST_SECONDS = 180
+_TEST_SECONDS = 300
 _LOGS = Path(__file__).parent.parent / "out" / "e2e-logs"
 
 C = TypeVar("C", bound=Cluster)

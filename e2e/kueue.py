@@ -112,7 +112,7 @@ def kueue(cluster: Client, folder: Path) -> Iterator[None]:
             with socket.socket() as one:
                 return one.connect_ex(("127.0.0.1", webhook)) == 0
 
-        until(listens, timeout=60, what="Kueue's webhooks listen")
+        until(listens, timeout=120, what="Kueue's webhooks listen")
         undo.callback(_empty, cluster)  # while it runs: each of its objects waits for it when it is deleted
         for one in _documents("webhook"):
             if one["kind"] not in _NAMES:

@@ -94,7 +94,7 @@ def prometheus(
     ]
     with running("prometheus", *arguments, folder=folder):
         server = Prometheus(f"http://{address}")
-        until(lambda: _answers(f"http://{address}/-/ready"), timeout=30, what="Prometheus is ready")
+        until(lambda: _answers(f"http://{address}/-/ready"), timeout=90, what="Prometheus is ready")
         yield server
 
 
@@ -112,7 +112,7 @@ def kube_state_metrics(folder: Path, kubeconfig: Path) -> Iterator[str]:
     ]
     with running("kube-state-metrics", *arguments, folder=folder):
         until(
-            lambda: _answers(f"http://127.0.0.1:{port}/healthz"), timeout=30, what="kube-state-metrics is up"
+            lambda: _answers(f"http://127.0.0.1:{port}/healthz"), timeout=90, what="kube-state-metrics is up"
         )
         yield f"127.0.0.1:{port}"
 

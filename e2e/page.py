@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 _CHROMIUM = DebianPackage("chromium", ("/usr/bin/chromium",))
 # as root, and without a network: no sandbox, and nothing that calls home
 _FLAGS = (

@@ -309,7 +309,7 @@ def test_fault_14_rotation(installation: Installation) -> None:
         found = installation.authorities()
         return len(found) == 1 and found[0]["sha256"] != first["sha256"]
 
-    installation.cluster.wait(over, what="the end of the rotation", timeout=60)
+    installation.cluster.wait(over, what="the end of the rotation", timeout=120)
     users.stop()
     assert users.failures == []
     assert users.created > 50
@@ -416,7 +416,7 @@ def test_damaged_authority_is_replaced(installation: Installation) -> None:
         found = installation.authorities()
         return len(found) == 1 and found[0]["sha256"] != first["sha256"]
 
-    installation.cluster.wait(replaced, what="a new authority", timeout=60)
+    installation.cluster.wait(replaced, what="a new authority", timeout=120)
     users.stop()
     assert users.failures == []
     kept = installation.secret()
@@ -457,7 +457,7 @@ def documented(folder: Path, host: str) -> Path:
     page = (Path(__file__).parents[1] / "docs" / "webhook.md").read_text()
     section = page.partition("## Who may ask")[2].partition("\n## ")[0]
     commands, configuration, kubeconfig = re.findall(r"```(?:sh|yaml)\n(.*?)```", section, re.DOTALL)
-    subprocess.run(["sh", "-ec", commands], cwd=made, check=True, capture_output=True, timeout=60)
+    subprocess.run(["sh", "-ec", commands], cwd=made, check=True, capture_output=True, timeout=120)
     for name, text in (("admission.yaml", configuration), ("webhooks.kubeconfig", kubeconfig)):
         text = text.replace("/etc/kubernetes", str(made)).replace("gpu-webhook.gpu-webhook.svc", host)
         (made / name).write_text(text)

@@ -87,7 +87,7 @@ def test_events_of_what_is_gone_are_no_alarm(control_plane: Client, namespace: s
 
     with Webhook(control_plane, tmp_path) as webhook, registered(control_plane, webhook):
         control_plane.apply(json.dumps(replica_set), namespace=namespace)
-        until(refused, timeout=60, what="the doctor tells of the ReplicaSet")
+        until(refused, timeout=120, what="the doctor tells of the ReplicaSet")
         control_plane.kubectl("delete", "replicaset", "refused", "-n", namespace)
         assert examined(control_plane.kubeconfig, "--check=refused")[0] == 0
 

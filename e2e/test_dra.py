@@ -197,7 +197,7 @@ def test_an_update_disturbs_no_pod(
                 cluster.apply(dra.pod(f"after-{n}", template="small"), namespace=namespace)
             names = ["before-1", "before-2", "during-3", "after-0", "after-1", "after-2"]
             for name in names:
-                cluster.wait_for_pod_phase(name, "Running", namespace=namespace, timeout=30)
+                cluster.wait_for_pod_phase(name, "Running", namespace=namespace, timeout=90)
             listed = cluster.api.get(f"/api/v1/namespaces/{namespace}/events")["items"]
             failed = [event["message"] for event in listed if event["reason"].startswith("FailedPrepare")]
             assert failed == []

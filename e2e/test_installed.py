@@ -115,12 +115,12 @@ def installed(
         for n in range(8):
             os.mknod(devices / f"device_{n}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
             (devices / "lib" / f"device_{n}.so").write_text(f"library {n}\n")
-        helm, timeout = installation.helm, "--timeout=90s"
+        helm, timeout = installation.helm, "--timeout=150s"
         plugin = installation.plugin_values()
         helm("install", "plugin", CHART, f"-n={PLUGIN_NAMESPACE}", "--create-namespace", values=plugin)
         helm("install", "tessera", CHART, f"-n={NAMESPACE}", "--wait", timeout, values=installation.values())
         plugin_set = "daemonset/tessera-device-plugin"
-        cluster.kubectl("rollout", "status", "-n", PLUGIN_NAMESPACE, plugin_set, timeout, timeout=100)
+        cluster.kubectl("rollout", "status", "-n", PLUGIN_NAMESPACE, plugin_set, timeout, timeout=160)
         yield installation
     finally:
         with contextlib.suppress(Exception):
@@ -359,7 +359,7 @@ def test_monitoring_story(installed: Installation, monitoring_programs: None, tm
 def test_the_page_behind_a_port_forward(installed: Installation) -> None:
     """`kubectl port-forward` brings the page, by the names of this machine; a request for another name is refused."""
     cluster, values = installed.cluster, installed.values()
-    upgrade = ("upgrade", "tessera", CHART, f"-n={NAMESPACE}", "--wait", "--timeout=90s")
+    upgrade = ("upgrade", "tessera", CHART, f"-n={NAMESPACE}", "--wait", "--timeout=150s")
     installed.helm(*upgrade, values={**values, "dashboard": {"enabled": True}})
     try:
         with cluster.forwarded("service/tessera-dashboard", 80, namespace=NAMESPACE) as port:
@@ -491,7 +491,7 @@ def test_upgrade_loses_no_call(installed: Installation, node_namespace: str) -> 
     try:
         values = installed.values(failurePolicy="Fail", logLevel="warning")
         installed.helm(
-            "upgrade", "tessera", CHART, f"-n={NAMESPACE}", "--wait", "--timeout=90s", values=values
+            "upgrade", "tessera", CHART, f"-n={NAMESPACE}", "--wait", "--timeout=150s", values=values
         )
     finally:
         stop.set()

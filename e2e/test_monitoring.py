@@ -70,7 +70,7 @@ def watched(folder: Path, **jobs: str) -> Iterator[Prometheus]:
     """A Prometheus with the chart's alerts, without the label `node`."""
     targets = {job: [target] for job, target in jobs.items()}
     with prometheus(folder, targets, alerts=quick_alerts(folder), node="") as server:
-        until(server.all_up, timeout=60, what="every target scraped")
+        until(server.all_up, timeout=120, what="every target scraped")
         yield server
 
 
@@ -110,12 +110,12 @@ def test_webhook_is_gone(cluster_with_node: ClusterWithNode, tmp_path: Path) -> 
         api_server_metrics(cluster, tmp_path) as api_server,
         watched(tmp_path, webhook=f"127.0.0.1:{webhook.metrics_port}", apiserver=api_server) as server,
     ):
-        until(lambda: not server.firing(), timeout=30, what="no alert fires where all is well")
+        until(lambda: not server.firing(), timeout=90, what="no alert fires where all is well")
         webhook.kill()
         assert fires(server, "GPUWebhookDown") == "No replica of the GPU webhook is seen."
         ask(cluster, MIG + "2g.20gb")  # the first one makes the series
         counted = 'apiserver_admission_webhook_fail_open_count{name="gpu-allocation.k8s.io"}'
-        until(lambda: bool(server.query(counted)), timeout=30, what="the API server's counter scraped")
+        until(lambda: bool(server.query(counted)), timeout=90, what="the API server's counter scraped")
         ask(cluster, MIG + "2g.20gb")
         assert "let pods in as they are" in fires(server, "GPUWebhookFailOpen")
 
@@ -151,7 +151,7 @@ def test_what_users_ask_for_is_not_there(
     ):
         ask(cluster, MIG + "1g.10gb")  # the first one makes the series
         until(
-            lambda: bool(server.query("gpu_webhook_fallback_total")), timeout=30, what="the counter scraped"
+            lambda: bool(server.query("gpu_webhook_fallback_total")), timeout=90, what="the counter scraped"
         )
         for _ in range(15):
             ask(cluster, MIG + "1g.10gb")
@@ -168,7 +168,7 @@ def test_webhook_is_misled(cluster_with_node: ClusterWithNode, tmp_path: Path) -
         registered(cluster, webhook, failurePolicy="Ignore"),
         watched(tmp_path, webhook=f"127.0.0.1:{webhook.metrics_port}") as server,
     ):
-        until(lambda: not server.firing(), timeout=30, what="no alert fires where all is well")
+        until(lambda: not server.firing(), timeout=90, what="no alert fires where all is well")
         webhook.config.write_text("fallback: [")
         assert "refuses its configuration" in fires(server, "GPUWebhookConfigurationInvalid")
         _write_certificate(tmp_path / "pki" / "webhook", ends_in=dt.timedelta(days=2))
@@ -232,7 +232,7 @@ def test_webhook_may_not_look(
             ask(cluster, MIG + "2g.20gb")
             return "GPUWebhookErrors" in server.firing()
 
-        until(failed, timeout=60, what="GPUWebhookErrors fires")
+        until(failed, timeout=120, what="GPUWebhookErrors fires")
         assert fires(server, "GPUWebhookErrors").startswith("100% of admission reviews")
 
 
@@ -342,7 +342,7 @@ def test_webhook_is_short_of_cpu(cluster_with_node: ClusterWithNode, gpu_node: N
         registered(cluster, webhook, failurePolicy="Ignore"),
         watched(tmp_path, webhook=f"127.0.0.1:{webhook.metrics_port}") as server,
     ):
-        until(server.all_up, timeout=60, what="every target scraped")  # what comes is counted from here
+        until(server.all_up, timeout=120, what="every target scraped")  # what comes is counted from here
         with starved(webhook.process.pid):
             for n in range(12):  # each is another one, so none is remembered
                 ask(cluster, MIG + "1g.10gb", containers=150 + n)

@@ -101,7 +101,7 @@ def test_fault_29_restarts(cluster_with_node: ClusterWithNode, node_namespace: s
                 made = cluster.api.create(pods_path(node_namespace), pod, dryRun="All")
                 return ONE in made["spec"]["containers"][0]["resources"]["limits"]
 
-            webhook.until(falls_back, what="2g.20gb becoming 1g.10gb", timeout=10.0)  # not two minutes
+            webhook.until(falls_back, what="2g.20gb becoming 1g.10gb", timeout=60.0)  # not two minutes
 
 
 @pytest.fixture

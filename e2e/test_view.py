@@ -21,7 +21,7 @@ async def _live(kubeconfig: Path) -> AsyncIterator[LiveView]:
         yield view
 
 
-async def _until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+async def _until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.02)
@@ -54,7 +54,7 @@ def test_list_and_streamed_list_agree(control_plane: Client) -> None:
         async with kube.Client(find_cluster(control_plane.kubeconfig)) as client:
             reflector = Reflector(client, NODES, sink, watch_list=streamed)
             task = asyncio.create_task(reflector.run())
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await reflector.synced()
             task.cancel()
         return sorted(found)

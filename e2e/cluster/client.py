@@ -16,7 +16,7 @@ from e2e.cluster.processes import until
 T = TypeVar("T")
 
 #: Seconds that waits and commands may take, unless told otherwise: most take one or two, but a machine may be busy.
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 _NODES = "/api/v1/nodes"
 #: What an extra node has unless it is told otherwise: never the reason why a pod does not fit.
