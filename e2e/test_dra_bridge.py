@@ -354,12 +354,16 @@ def test_quota(control_plane: Client, namespace: str, tmp_path: Path) -> None:
     """A claim is charged for each of its alternatives; without room for them the request stays; beyond it, it is refused."""
     cluster = control_plane
     path = f"/api/v1/namespaces/{namespace}/resourcequotas"
-    hard = {f"requests.{MIG}2g.20gb": "2", f"requests.{MIG}1g.10gb": "1"}
+    hard = {
+        f"requests.{MIG}2g.20gb": "2",
+        f"requests.{MIG}1g.10gb": "1",
+        "tessera-any.deviceclass.resource.k8s.io/devices": "0",
+    }
     with dra_node(cluster, "counted", **{"2g.20gb": 4, "1g.10gb": 4}), bridge(cluster, namespace, tmp_path):
         cluster.api.create(path, {"metadata": {"name": "gpus"}, "spec": {"hard": hard}})
 
         def used(two: str, one: str) -> None:
-            expected = dict(zip(hard, (two, one), strict=True))
+            expected = dict(zip(hard, (two, one, "0"), strict=True))
             cluster.wait_for(path, "gpus", lambda quota: quota.get("status", {}).get("used") == expected)
 
         used("0", "0")
@@ -376,6 +380,14 @@ def test_quota(control_plane: Client, namespace: str, tmp_path: Path) -> None:
         used("2", "1")
         with pytest.raises(ApiError, match="exceeded quota"):
             cluster.api.create(pods_path(namespace), asks("third", "2g.20gb"))
+        # The general class is no side door.
+        aside = json.loads(dra.pod("aside", limits={"deviceclass.resource.kubernetes.io/tessera-any": 1}))
+        cluster.api.create(pods_path(namespace), aside)
+        cluster.wait_for_pod(
+            "aside",
+            lambda pod: "exceeded quota: gpus" in condition_of(pod, "PodScheduled").get("message", ""),
+            namespace=namespace,
+        )
         assert sorted(bound(cluster, namespace)) == ["first", "second"]
 
 
