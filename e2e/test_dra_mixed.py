@@ -4,13 +4,9 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from e2e import dra
-from e2e.cluster import ApiError, Client, ClusterWithNode, pods_path, unschedulable_message
-from e2e.cluster.api import Object
-from e2e.command import tessera
-from e2e.test_dra_bridge import (
+from e2e.bridge import (
     MIG,
     RECORD,
     asks,
@@ -20,25 +16,17 @@ from e2e.test_dra_bridge import (
     given,
     held,
     is_bridged,
+    limits_of,
+    on_node,
     pods_of,
 )
+from e2e.cluster import ApiError, Client, ClusterWithNode, pods_path, unschedulable_message
+from e2e.cluster.api import Object
+from e2e.command import tessera
 from e2e.webhook import Webhook
 
 ONE = f"{MIG}1g.10gb"
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
-
-
-@contextmanager
-def telling(cluster: Client, namespace: str) -> Iterator[None]:
-    """Print what became of a namespace's pods and claims when a test fails."""
-    try:
-        yield
-    except BaseException:
-        for pod in pods_of(cluster, namespace):
-            told = {key: pod["status"].get(key) for key in ("phase", "reason", "message", "conditions")}
-            print(pod["metadata"]["name"], pod["spec"].get("nodeName"), json.dumps(told))
-        print("claims", given(cluster, namespace))
-        raise
 
 
 @contextmanager
@@ -49,16 +37,6 @@ def plugin_node(cluster: Client, name: str, **has: int) -> Iterator[None]:
         yield
     finally:
         cluster.remove_node(name)
-
-
-def on_node(pod: Object, node: str) -> Object:
-    """The same pod, for one node alone."""
-    pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
-    return pod
-
-
-def limits_of(pod: Object) -> Any:
-    return pod["spec"]["containers"][0]["resources"].get("limits")
 
 
 def created(cluster: Client, namespace: str, pod: Object) -> Object:
@@ -117,7 +95,6 @@ def test_a_plugin_node_and_a_dra_node(
         dra.driver(cluster, namespace, tmp_path, config),
         bridge(cluster, namespace, tmp_path) as work,
         plugin_node(cluster, "plugged", **{"1g.10gb": 4}),
-        telling(cluster, namespace),
     ):
         mixed = "no claim: 1g.10gb can come without DRA, from a device plugin or an autoscaler"
         probe = asks("probe", "1g.10gb")
@@ -208,7 +185,6 @@ def test_preemption(control_plane: Client, namespace: str, tmp_path: Path) -> No
             dra_node(cluster, "claimed", **{"2g.20gb": 1, "1g.10gb": 1}),
             bridge(cluster, namespace, tmp_path) as work,
             plugin_node(cluster, "plugged", **{"2g.20gb": 1}),
-            telling(cluster, namespace),
         ):
             cluster.wait(lambda: offered(cluster, namespace, "plugged") or None, what="both nodes are seen")
             for name, node in (("on-claimed", "claimed"), ("on-plugged", "plugged")):
@@ -251,7 +227,6 @@ def test_who_is_not_bridged(control_plane: Client, namespace: str, tmp_path: Pat
     with (
         dra_node(cluster, "claimed", **{"2g.20gb": 2, "1g.10gb": 1}),
         bridge(cluster, namespace, tmp_path) as work,
-        telling(cluster, namespace),
     ):
         template = {"name": "gpu", "exactly": {"deviceClassName": "bridge-1g.10gb"}}
         cluster.api.create(

@@ -7,20 +7,22 @@ from pathlib import Path
 import pytest
 
 from e2e import kueue
-from e2e.cluster import ClusterWithNode, pods_path
-from e2e.cluster.api import Object
-from e2e.test_device_plugin import EXAMPLES, MIG, annotate, plugin, pod, runai, wait_allocatable
-from e2e.test_dra_bridge import (
+from e2e.bridge import (
     DRA,
     NAMESPACE,
     classes,
     dra_node,
     held,
     is_bridged,
+    limits_of,
+    on_node,
     rights,
     start_controller,
+    telling,
 )
-from e2e.test_dra_mixed import limits_of, on_node, telling
+from e2e.cluster import ClusterWithNode, pods_path
+from e2e.cluster.api import Object
+from e2e.test_device_plugin import EXAMPLES, MIG, annotate, plugin, pod, runai, wait_allocatable
 from e2e.webhook import CONFIGURATION, Webhook, configuration, registered
 
 ONE, TWO = MIG + "1g.10gb", MIG + "2g.20gb"
