@@ -1,5 +1,6 @@
 """The bridge: pods that ask for a profile as ever, and a scheduler that falls back by what is free."""
 
+import json
 import signal
 from collections import Counter
 from pathlib import Path
