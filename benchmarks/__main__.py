@@ -29,6 +29,7 @@ RUNS: Final = {  # name → what it measures; a module of that name has `run(sta
     "planning": "plans against cards and kinds, and the whole command on a large cluster",
     "dra": "the DRA driver: claims prepared and ended, slices, memory",
     "scheduling": "pods with claims through a real scheduler, with and without counters",
+    "readiness": "pods ready on a real node: device plugin, DRA, and the bridge",
     "kube": "pod creation through a real kube-apiserver",
     "page": "the page of a large cluster in a real browser",
 }

@@ -16,6 +16,7 @@ from benchmarks import (
     page,
     planning,
     plots,
+    readiness,
     scheduling,
     startup,
     storm,
@@ -47,6 +48,7 @@ _TITLES: Final = {
     planning.RUN: "Planning: some of the demand does not fit, every plan is proven best",
     dra.RUN: "The DRA driver, between a stand-in kubelet and a stand-in API server",
     scheduling.RUN: "Pods with claims through a real scheduler",
+    readiness.RUN: "Pods ready on a real node",
     kube.RUN: "Through a real kube-apiserver, one client, dry runs",
     page.RUN: "The page of a large cluster, in a real browser",
 }
@@ -57,6 +59,7 @@ _BASES: Final = {  # what the others are compared with, in each table
     connections.RUN: TESSERA,
     tls.RUN: tls.OURS,
     view.RUN: TESSERA,
+    readiness.RUN: readiness.PLUGIN,
     kube.RUN: kube.NONE,
 }
 

@@ -1,4 +1,4 @@
-"""A real Kueue beside a cluster: its definitions, its webhooks for Jobs and its own kinds, its controllers.
+"""A real Kueue beside a cluster: its definitions, its webhooks for Jobs, pods and its own kinds, its controllers.
 
 It wants a certificate for its metrics in a folder that no option moves, metrics served or not. So it sees an `/etc` of its own,
 in a mount namespace of its own.
@@ -30,7 +30,7 @@ _NAMES = {
     "MutatingWebhookConfiguration": ("mutatingwebhookconfigurations", "kueue-mutating-webhook-configuration"),
     "ValidatingWebhookConfiguration": ("validatingwebhookconfigurations", "kueue-validating-webhook-configuration"),
 }  # fmt: skip
-_SERVED = {"jobs", "workloads", "workloads/status", "clusterqueues", "localqueues", "resourceflavors"}
+_SERVED = {"jobs", "pods", "workloads", "workloads/status", "clusterqueues", "localqueues", "resourceflavors"}
 _METRICS_CERTIFICATES = "/etc/kueue/metrics/certs"  # cmd/kueue/main.go
 _WITH_ITS_OWN_ETC = f"""\
 mount -t tmpfs etc /etc
@@ -53,7 +53,7 @@ metrics: {{bindAddress: "0"}}
 webhook: {{host: 127.0.0.1, port: {webhook}, certDir: {certificates}}}
 leaderElection: {{leaderElect: false}}
 internalCertManagement: {{enable: false}}
-integrations: {{frameworks: [batch/job]}}
+integrations: {{frameworks: [batch/job, pod]}}
 featureGates: {{VisibilityOnDemand: false}}  # a second server, at a fixed port and with certificates of its own
 """
 

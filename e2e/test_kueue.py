@@ -1,39 +1,47 @@
-"""Kueue counts a Job by its template. With templates decided about at creation, what it counts is what runs."""
+"""Kueue counts a Job by its template, and a pod of no workload by itself: what it counts is what runs."""
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from e2e import kueue
+from e2e.bridge import (
+    DRA,
+    NAMESPACE,
+    classes,
+    dra_node,
+    held,
+    is_bridged,
+    limits_of,
+    on_node,
+    rights,
+    start_controller,
+    telling,
+)
 from e2e.cluster import ClusterWithNode, pods_path
 from e2e.cluster.api import Object
 from e2e.test_device_plugin import EXAMPLES, MIG, annotate, plugin, pod, runai, wait_allocatable
 from e2e.webhook import CONFIGURATION, Webhook, configuration, registered
-from tessera.protocol import yaml
 
 ONE, TWO = MIG + "1g.10gb", MIG + "2g.20gb"
 SMALL = runai("[1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb, 1g.10gb]")
 LARGE = runai("[2g.20gb, 2g.20gb, 2g.20gb]")
-QUEUE = f"""\
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {{name: any}}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ClusterQueue
-metadata: {{name: slices}}
-spec:
-  namespaceSelector: {{}}
-  resourceGroups:
-    - coveredResources: [{ONE}]
-      flavors: [{{name: any, resources: [{{name: {ONE}, nominalQuota: 1}}]}}]
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: {{name: team}}
-spec: {{clusterQueue: slices}}
-"""
+QUEUE_NAME = "kueue.x-k8s.io/queue-name"
+GATE = "kueue.x-k8s.io/admission"
+
+
+def queue_for_one(name: str) -> list[Object]:
+    """A queue for one 1g, in which a namespace's workloads stand under the name `team`."""
+    version = "kueue.x-k8s.io/v1beta2"
+    flavor = {"name": name, "resources": [{"name": ONE, "nominalQuota": 1}]}
+    spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": [ONE], "flavors": [flavor]}]}
+    return [
+        {"apiVersion": version, "kind": "ResourceFlavor", "metadata": {"name": name}},
+        {"apiVersion": version, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec},
+        {"apiVersion": version, "kind": "LocalQueue", "metadata": {"name": "team"}, "spec": {"clusterQueue": name}},
+    ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +55,10 @@ def cluster(
             plugin(cluster_with_node, tmp_path_factory.mktemp("plugin"), EXAMPLES / "simulated-h200.yaml"),
             kueue.kueue(cluster_with_node, tmp_path_factory.mktemp("kueue")),
             Webhook(
-                cluster_with_node, tmp_path_factory.mktemp("webhook"), config="fallback: {grace: 0s}"
+                cluster_with_node,
+                tmp_path_factory.mktemp("webhook"),
+                f"--namespace={NAMESPACE}",
+                config="fallback: {grace: 0s}",
             ) as webhook,
             registered(cluster_with_node, webhook, failurePolicy="Fail"),
         ):
@@ -88,7 +99,7 @@ class Team:
             {
                 "apiVersion": "batch/v1",
                 "kind": "Job",
-                "metadata": {"name": name, "labels": {"kueue.x-k8s.io/queue-name": "team"}},
+                "metadata": {"name": name, "labels": {QUEUE_NAME: "team"}},
                 "spec": {"template": {"spec": json.loads(pod("", TWO, 1))["spec"]}},
             }
         )
@@ -108,7 +119,7 @@ class Team:
         return shown.returncode == 0 and TWO in shown.stdout
 
     def charged(self, name: str) -> list[Object] | None:
-        """What Kueue counts for an admitted Job; None while it waits."""
+        """What Kueue counts for an admitted Job or pod; None while it waits."""
         for one in self._cluster.api.get(f"{kueue.GROUP}/namespaces/{self._namespace}/workloads")["items"]:
             admission = one.get("status", {}).get("admission")
             if admission and one["metadata"]["ownerReferences"][0]["name"] == name:
@@ -129,7 +140,7 @@ class Team:
 def test_what_kueue_charges_is_what_runs(cluster: ClusterWithNode, node_namespace: str) -> None:
     """A queue for one 1g, Jobs that ask for 2g: charged 1g, running on 1g; also after the nodes have been cut anew."""
     team = Team(cluster, node_namespace)
-    for one in yaml.load_all(QUEUE.encode(), "queue"):
+    for one in queue_for_one("slices"):
         team.kubectl("create", "-f", "-", stdin=json.dumps(one))
     cluster.wait(team.decided, what="both webhooks called for Jobs")
     for name in ("first", "second"):
@@ -164,3 +175,69 @@ def test_what_kueue_charges_is_what_runs(cluster: ClusterWithNode, node_namespac
     found = cluster.wait(lambda: team.runs("second"), what="the second Job's pod running", timeout=90)
     assert found["spec"]["containers"][0]["resources"]["limits"] == {ONE: "1"}
     team.kubectl("delete", "job", "second")
+
+
+def gates_of(one: Object) -> list[str]:
+    """What keeps the scheduler from a pod."""
+    return [gate["name"] for gate in one["spec"].get("schedulingGates", [])]
+
+
+def test_a_pod_in_a_queue_is_not_bridged(
+    cluster: ClusterWithNode, node_namespace: str, tmp_path: Path
+) -> None:
+    """Where requests become claims, those of pods in a queue stay: charged as what they ask for, bound when admitted."""
+    team = Team(cluster, node_namespace)
+    path = pods_path(node_namespace)
+
+    def asks(name: str, labels: Object) -> Object:
+        made: Object = on_node(json.loads(pod(name, ONE, 1)), "claimed")
+        made["metadata"]["labels"] = labels
+        return made
+
+    with (
+        dra_node(cluster, "claimed", **{"1g.10gb": 2, "2g.20gb": 1}),
+        classes(cluster),
+        rights(cluster, tmp_path),
+        start_controller(cluster, tmp_path) as controller,
+        telling(cluster, node_namespace),
+    ):
+        controller.wait_for_log("leading as")
+        cluster.api.patch(
+            f"/api/v1/namespaces/{node_namespace}", {"metadata": {"annotations": {DRA: "first-available"}}}
+        )
+        cluster.wait(
+            lambda: is_bridged(cluster.api.create(path, asks("dry", {}), dryRun="All")) or None,
+            what="requests of pods in no queue become claims",
+        )
+        for one in queue_for_one("pods"):
+            team.kubectl("create", "-f", "-", stdin=json.dumps(one))
+
+        def gated(name: str) -> list[str]:
+            found: Object = cluster.api.get(f"{path}/{name}")
+            assert not is_bridged(found)
+            assert limits_of(found) == {ONE: "1"}
+            return gates_of(found)
+
+        for name in ("first", "second"):
+            stored = cluster.api.create(path, asks(name, {QUEUE_NAME: "team"}))
+            assert GATE in gates_of(stored), "before its admission"
+            assert not is_bridged(stored)
+            if name == "first":
+                assert cluster.wait_for_pod_bound(name, namespace=node_namespace) == "claimed"
+        assert team.charged("first") == [{ONE: "1"}]
+        assert len(held(cluster, node_namespace)) == 1
+        cluster.wait(
+            lambda: (
+                cluster.api.get(f"{kueue.GROUP}/clusterqueues/pods")["status"]["pendingWorkloads"] or None
+            ),
+            what="the second pod waiting in the queue",
+        )
+        assert GATE in gated("second")
+        assert gated("first") == []
+
+        cluster.api.delete(f"{path}/first", gracePeriodSeconds="0")
+        assert cluster.wait_for_pod_bound("second", namespace=node_namespace) == "claimed"
+        assert gated("second") == []
+        assert team.charged("second") == [{ONE: "1"}]
+        cluster.api.delete(f"{path}/second", gracePeriodSeconds="0")
+        cluster.wait_gone(path, "second")

@@ -2,12 +2,16 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from benchmarks.corpus.documents import Document, encoded
 from benchmarks.corpus.reviews import pod
 from benchmarks.corpus.templates import TEMPLATES
+from tessera.core.admission.alternatives import GENERAL_CLASS, own_expression
 from tessera.core.admission.offers import Offers
+from tessera.core.dra.slices import DeviceClass
+from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.kube.watch.view import read_node
 
@@ -159,6 +163,23 @@ def namespaces() -> Iterator[bytes]:
         })  # fmt: skip
 
 
-def offers(count: int = NODES) -> Offers:
-    """The nodes as decisions see them."""
-    return Offers(read_node(one, is_any_gpu) for one in nodes(count))
+def offers(count: int = NODES, *, dra: bool = False) -> Offers:
+    """The nodes as decisions see them; `dra`: the same devices, but DRA serves them all."""
+    found = (read_node(one, is_any_gpu) for one in nodes(count))
+    if not dra:
+        return Offers(found)
+    served = Offers(map(_served, found))
+    resources = {resource for *_, has in _PRODUCTS for resource in has}
+    classes = {
+        one: DeviceClass(f"class-{number}", (own_expression(one),), one)
+        for number, one in enumerate(sorted(resources))
+    }
+    served.put_classes(classes, (GENERAL_CLASS, *(one.name for one in classes.values())))
+    return served
+
+
+def _served(node: Node) -> Node:
+    """A node whose devices a DRA driver has: nothing of them is allocatable."""
+    gpus = {name: int(amount.value) for name, amount in node.allocatable.items() if is_any_gpu(name)}
+    rest = {name: amount for name, amount in node.allocatable.items() if name not in gpus}
+    return replace(node, allocatable=rest, dra=gpus)
