@@ -215,5 +215,6 @@ def telling(cluster: Client, namespace: str) -> Iterator[None]:
         for pod in pods_of(cluster, namespace):
             told = {key: pod["status"].get(key) for key in ("phase", "reason", "message", "conditions")}
             print(pod["metadata"]["name"], pod["spec"].get("nodeName"), json.dumps(told))
-        print("claims", given(cluster, namespace))
+        for claim in cluster.api.get(f"{dra.RESOURCES}/namespaces/{namespace}/resourceclaims")["items"]:
+            print("claim", claim["metadata"]["name"], json.dumps(claim.get("status", {})))
         raise
