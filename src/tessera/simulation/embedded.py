@@ -10,7 +10,7 @@ import logging
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,9 +21,10 @@ from tessera.protocol.configuration.webhook import Configuration
 from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.serving.logs import Log, Record, Value
 from tessera.simulation.cluster import EmbeddedCluster
-from tessera.simulation.control_plane.kinds import KINDS, NODES
+from tessera.simulation.control_plane.kinds import DEVICE_CLASSES, KINDS, NODES
+from tessera.simulation.control_plane.store import StatusError
 from tessera.simulation.control_plane.webhooks import Called
-from tessera.simulation.installed import DaemonSets, controller, make_classes, webhook
+from tessera.simulation.installed import DaemonSets, controller, device_classes, webhook
 from tessera.simulation.node.descriptions import NodeSpec
 from tessera.simulation.node.runtime import Container
 
@@ -87,7 +88,9 @@ class Embedded:
             if name in self.cluster.nodes and annotations.get(RUNAI_CONFIG) != self._wanted_layout(name):
                 await self.cluster.remove(name)
         wanted = [self._nodes[name] for name in nodes]
-        make_classes(self.cluster.store, wanted)
+        for one in device_classes(wanted):
+            with suppress(StatusError):  # it is there
+                self.cluster.store.create(DEVICE_CLASSES, one)
         await self.cluster.have(wanted)
 
     def _wanted_layout(self, node: str) -> str | None:

@@ -5,7 +5,7 @@ The production code, put together as its processes put it together, without proc
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,8 +24,8 @@ from tessera.protocol.configuration.webhook import Configuration
 from tessera.serving.address import Address
 from tessera.serving.logs import Log
 from tessera.simulation.cluster import EmbeddedCluster
-from tessera.simulation.control_plane.kinds import DEVICE_CLASSES, MUTATING_WEBHOOKS
-from tessera.simulation.control_plane.store import StatusError, Store
+from tessera.simulation.control_plane.kinds import MUTATING_WEBHOOKS
+from tessera.simulation.control_plane.store import Document
 from tessera.simulation.node.descriptions import NodeSpec
 from tessera.simulation.node.machine import SimulatedNode
 from tessera.webhook.certificates import pki
@@ -69,23 +69,24 @@ class DaemonSets:
             await NodePlugin(node.spec.devices, settings, self.client).run()
 
 
-def make_classes(store: Store, nodes: Iterable[NodeSpec]) -> None:
+def device_classes(nodes: Iterable[NodeSpec]) -> list[Document]:
     """The chart's DeviceClasses, with extended resource names, for what the DRA driver of these nodes can offer."""
-    cards = {
-        card
-        for node in nodes
-        if node.dra and node.devices and node.devices.simulated
-        for card in node.devices.simulated.cards
-    }
+    configured = [node.devices.simulated for node in nodes if node.dra and node.devices]
+    cards = {card for one in configured if one is not None for card in one.cards}
+    if not cards:
+        return []
     resources = {profile.resource for card in cards for profile in card.profiles} | {WHOLE_GPU}
-    wanted: dict[str, tuple[str, dict[str, str]]] = {GENERAL_CLASS: (f"device.driver == '{DRIVER}'", {})}
-    for one in sorted(resources):
-        name = f"tessera-{short(one).replace('.', '-')}"
-        wanted[name] = (own_expression(one), {"extendedResourceName": one})
-    for name, (expression, extended) in wanted.items() if cards else ():
-        spec = {"selectors": [{"cel": {"expression": expression}}], **extended}
-        with suppress(StatusError):  # it is there
-            store.create(DEVICE_CLASSES, {"metadata": {"name": name}, "spec": spec})
+    named = [
+        _device_class(
+            f"tessera-{short(one).replace('.', '-')}", own_expression(one), extendedResourceName=one
+        )
+        for one in sorted(resources)
+    ]
+    return [_device_class(GENERAL_CLASS, f"device.driver == '{DRIVER}'"), *named]
+
+
+def _device_class(name: str, expression: str, **more: str) -> Document:
+    return {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}], **more}}
 
 
 @asynccontextmanager

@@ -55,10 +55,9 @@ def allocate(
             if not one.tainted and one not in taken and selects(alternative.expressions, one)
         ]
         for some in combinations(fitting, alternative.count):
-            now = (*taken, *some)
-            if not _has_room(stock, now):
+            if not _has_room(stock, taken, some):
                 continue
-            found = allocate(rest, stock, now, selects)
+            found = allocate(rest, stock, (*taken, *some), selects)
             if found is not None:
                 return (*(Given(alternative, one) for one in some), *found)
     return None
@@ -69,10 +68,10 @@ def score(given: Sequence[Given]) -> int:
     return sum(one.score for one in {each.alternative for each in given})
 
 
-def _has_room(stock: Stock, taken: Sequence[Device]) -> bool:
-    """Whether the counters have what these devices take together."""
-    left = dict(stock.counters or {})
-    for device in taken:
-        for counter, amount in device.takes.items():
-            left[counter] -= amount
+def _has_room(stock: Stock, taken: Sequence[Device], some: Sequence[Device]) -> bool:
+    """Whether the counters that these devices take from have enough, beside what others have taken."""
+    left = {counter: stock.counters[counter] for one in some for counter in one.takes}
+    for device in (*taken, *some):
+        for counter in left.keys() & device.takes.keys():
+            left[counter] -= device.takes[counter]
     return all(amount >= 0 for amount in left.values())

@@ -40,8 +40,8 @@ class Device:
 class Stock:
     """What a node's pods can be given: devices in the scheduler's order, and what their counters have in all."""
 
-    devices: tuple[Device, ...] = ()
-    counters: Mapping[CounterId, Number] | None = None
+    devices: tuple[Device, ...]
+    counters: Mapping[CounterId, Number]
 
 
 class Devices:
