@@ -7,7 +7,7 @@ times a second, where the real one is told by inotify. Health is not followed.
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -85,23 +85,20 @@ def uses(pod: Document) -> dict[str, list[Use]]:
     return found
 
 
-@dataclass(slots=True)
 class Drivers:
     """The drivers of one node, in a folder like `/var/lib/kubelet`."""
 
-    root: Path
-    _sockets: dict[str, Path] = field(default_factory=dict)  # driver → where it serves
-    _found: set[Path] = field(default_factory=set)
-    _prepared: dict[str, list[Allocated]] = field(
-        default_factory=dict
-    )  # namespace/name of a pod → its claims
-    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    def __init__(self, root: Path) -> None:
+        self._registry = root / "plugins_registry"
+        self._found: set[Path] = set()  # registration sockets that were answered
+        self._sockets: dict[str, Path] = {}  # driver → where it serves
+        self._prepared: dict[str, list[Allocated]] = {}  # namespace/name of a pod → its claims
+        self._changed = asyncio.Condition()
 
     async def watch(self) -> NoReturn:
         """Register the drivers that come, until cancelled."""
-        registry = self.root / "plugins_registry"
         while True:
-            there = set(registry.glob("[!.]*.sock"))
+            there = set(self._registry.glob("[!.]*.sock"))
             self._found &= there
             for path in sorted(there - self._found):
                 await self._register(path)

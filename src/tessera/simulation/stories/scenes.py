@@ -177,5 +177,7 @@ def held_ids(pod: Document) -> Iterator[str]:
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence of a scheduler's reason; what it says of preemption comes after that."""
-    return text.partition(" preemption:")[0].partition(" no new claims")[0]
+    """The first sentence of a scheduler's reason; what it says of preemption, and of claims that it could free, comes after that."""
+    for after in (" preemption:", " no new claims", " still not schedulable"):
+        text = text.partition(after)[0]
+    return text

@@ -57,12 +57,12 @@ class Cluster:
         self.store.create(RESOURCE_CLAIMS, document)
 
     def pod(self, name, *, template="", claim="", requests=None, **spec):
-        container = {"name": "main", "resources": {"requests": requests or {}}}
+        resources = {"requests": requests or {}}
         if template or claim:
             source = {"resourceClaimTemplateName": template} if template else {"resourceClaimName": claim}
             spec["resourceClaims"] = [{"name": "gpu", **source}]
-            container["resources"]["claims"] = [{"name": "gpu"}]
-        spec["containers"] = [container]
+            resources["claims"] = [{"name": "gpu"}]
+        spec["containers"] = [{"name": "main", "resources": resources}]
         self.store.create(PODS, {"metadata": {"name": name}, "spec": spec, "status": {"phase": "Pending"}})
         return self.look(name)
 
