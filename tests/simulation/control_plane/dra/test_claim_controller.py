@@ -2,7 +2,13 @@
 
 import pytest
 
-from tessera.simulation.control_plane.kinds import EVENTS, PODS
+from tessera.simulation.control_plane.kinds import (
+    DEVICE_CLASSES,
+    EVENTS,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 from tests.simulation.control_plane.dra.samples import Cluster, exactly
 
 
@@ -56,8 +62,18 @@ def test_it_goes_with_the_pod(phase):
 
 
 def test_nonsense_is_survived():
-    """A pod without a spec, a claim without one, and a template without one stop nothing."""
+    """Pods, claims, templates, classes and slices that make no sense stop nothing."""
     cluster = Cluster(a="1g")
+    for kind, document in (
+        (RESOURCE_SLICES, {"metadata": {"name": "odd"}, "spec": {"devices": 7}}),
+        (DEVICE_CLASSES, {"metadata": {"name": "odd"}, "spec": []}),
+        (RESOURCE_CLAIMS, {"metadata": {"name": "odd"}, "status": {"allocation": 1}}),
+        (
+            PODS,
+            {"metadata": {"name": "odd"}, "spec": {"containers": [{"name": "c"}], "resourceClaims": [{}]}},
+        ),
+    ):
+        cluster.store.create(kind, document)
     cluster.store.create(PODS, {"metadata": {"name": "none"}, "spec": None})
     cluster.claim("none")
     cluster.template("empty")

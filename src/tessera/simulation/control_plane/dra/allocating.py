@@ -3,7 +3,8 @@
 Requests are served one after the other, each with its best alternative first, each alternative with the devices that are listed
 first; where a later request finds nothing, the search goes back (k8s.io/dynamic-resource-allocation, `allocateOne`). So an
 earlier request keeps its better alternative at a later one's expense. Counters are respected. Left out: constraints between
-devices, tolerations of taints, `allocationMode: All`, admin access, devices that several claims may hold.
+devices, tolerations of taints, `allocationMode: All`, admin access, devices that several claims may hold or that say for
+themselves which nodes they are for.
 """
 
 from collections.abc import Callable, Sequence

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from typing import Final
 
+from tessera.core.errors import InvalidInput
 from tessera.protocol.dra.claims import POD_CLAIM_NAME, decode_claim
 from tessera.simulation.control_plane.dra.claims import claim_names, owned_by
 from tessera.simulation.control_plane.events import Events
@@ -42,24 +43,25 @@ class ClaimController:
             self._make(pod)
         uids = {one["metadata"]["uid"] for one in living}
         for stored in self._store.list(RESOURCE_CLAIMS):
-            self._release(stored, uids)
+            with contextlib.suppress(InvalidInput):  # one that makes no sense stays as it is
+                self._release(stored, uids)
 
     def _make(self, pod: Document) -> None:
         names, space = claim_names(pod), pod["metadata"]["namespace"]
         statuses = list((pod.get("status") or {}).get("resourceClaimStatuses") or ())
         before = len(statuses)
         for one in (pod.get("spec") or {}).get("resourceClaims") or ():
-            if names[one["name"]]:
+            name, template = one.get("name", ""), one.get("resourceClaimTemplateName", "")
+            if names[name]:
                 continue
-            template = one.get("resourceClaimTemplateName", "")
             try:
                 found = self._store.get(RESOURCE_CLAIM_TEMPLATES, template, space).document
             except StatusError as error:
-                message = f'PodResourceClaim {one["name"]}: resource claim template "{template}": {error}'
+                message = f'PodResourceClaim {name}: resource claim template "{template}": {error}'
                 self._events.record(_COMPONENT, pod, "FailedResourceClaimCreation", message, warning=True)
                 continue
-            made = self._store.create(RESOURCE_CLAIMS, _claim(pod, one["name"], found), space)
-            statuses.append({"name": one["name"], "resourceClaimName": made.key[1]})
+            made = self._store.create(RESOURCE_CLAIMS, _claim(pod, name, found), space)
+            statuses.append({"name": name, "resourceClaimName": made.key[1]})
         if len(statuses) > before:
             status = {**(pod.get("status") or {}), "resourceClaimStatuses": statuses}
             self._store.update(PODS, pod["metadata"]["name"], {"status": status}, space, status=True)

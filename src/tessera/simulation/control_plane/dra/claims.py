@@ -57,12 +57,10 @@ class _SpecIn(msgspec.Struct):
 
 def claim_names(pod: Document) -> dict[str, str]:
     """The names of a pod's claims by their names in the pod; those that are yet to be made from a template are empty."""
-    made = {
-        one["name"]: one.get("resourceClaimName", "")
-        for one in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
-    }
+    statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    made = {one.get("name", ""): one.get("resourceClaimName") for one in statuses}
     return {
-        one["name"]: one.get("resourceClaimName") or made.get(one["name"], "")
+        (name := one.get("name", "")): one.get("resourceClaimName") or made.get(name) or ""
         for one in (pod.get("spec") or {}).get("resourceClaims") or ()
     }
 

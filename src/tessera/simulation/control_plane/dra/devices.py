@@ -1,14 +1,15 @@
 """What claims can have: the devices of the store's ResourceSlices, read by the code that the webhook reads them with."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
 from tessera.core.dra import counting
 from tessera.core.dra.pools import Pools
 from tessera.core.dra.slices import DeviceClass, Kind, PoolId, Slice
-from tessera.core.errors import TesseraError
+from tessera.core.errors import InvalidInput, TesseraError
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.quantity import Number, Quantity
 from tessera.protocol.dra.names import EVERY_NAME
@@ -16,6 +17,7 @@ from tessera.protocol.dra.objects import SliceReader
 from tessera.protocol.dra.selectors import Selectors
 from tessera.simulation.control_plane.store import Document, Stored
 
+T = TypeVar("T")
 DeviceId = tuple[PoolId, str]
 CounterId = tuple[PoolId, str, str]  # pool, counter set, counter
 
@@ -52,7 +54,7 @@ class Devices:
         reader.names = EVERY_NAME  # claims come with expressions of their own
         self._documents = {one.key[1]: one.document for one in slices}
         self._pools = Pools(lambda *_: True)
-        self._pools.replace_slices(map(reader.read, (one.encoded for one in slices)))
+        self._pools.replace_slices(readable(slices, reader.read))
 
     def on(self, node: Node) -> Stock:
         """What there is for a node's pods. Pools come by driver and name, slices by name, devices as they are listed."""
@@ -72,18 +74,25 @@ class Devices:
         return Stock(tuple(devices), counters)
 
     def _devices(self, one: Slice) -> Iterable[Device]:
-        listed = self._documents[one.name]["spec"].get("devices") or ()
-        for document, (name, kind) in zip(listed, one.contents.devices, strict=True):
+        listed = () if one.per_device else self._documents[one.name]["spec"].get("devices") or ()
+        for document, (name, kind) in zip(listed, one.contents.devices, strict=False):
             tainted = any(taint.get("effect") in _KEEP_AWAY for taint in document.get("taints") or ())
             yield Device((one.pool, name), kind, _takes(one.pool, document), tainted)
 
 
 def _takes(pool: PoolId, device: Document) -> dict[CounterId, Number]:
     return {
-        (pool, each["counterSet"], counter): Quantity.parse(amount["value"]).number
+        (pool, each.get("counterSet", ""), counter): Quantity.parse(amount.get("value", 0)).number
         for each in device.get("consumesCounters") or ()
-        for counter, amount in each["counters"].items()
+        for counter, amount in (each.get("counters") or {}).items()
     }
+
+
+def readable(stored: Iterable[Stored], read: Callable[[bytes], T]) -> Iterator[T]:
+    """Objects, read; those that make no sense are left out."""
+    for one in stored:
+        with suppress(InvalidInput):
+            yield read(one.encoded)
 
 
 def selects(expressions: tuple[str, ...], device: Device) -> bool:

@@ -23,7 +23,7 @@ from tessera.simulation.control_plane.dra.claims import (
     extended,
     requests_of,
 )
-from tessera.simulation.control_plane.dra.devices import DeviceId, Devices, selects
+from tessera.simulation.control_plane.dra.devices import DeviceId, Devices, readable, selects
 from tessera.simulation.control_plane.kinds import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tessera.simulation.control_plane.store import Document, StatusError, Store
 
@@ -51,7 +51,7 @@ class Round:
 
     @cached_property
     def _classes(self) -> dict[str, DeviceClass]:
-        return {one.key[1]: read_class(one.encoded) for one in self._store.list(DEVICE_CLASSES)}
+        return {one.name: one for one in readable(self._store.list(DEVICE_CLASSES), read_class)}
 
     @cached_property
     def _serving(self) -> Served:
@@ -63,9 +63,8 @@ class Round:
 
     @cached_property
     def _taken(self) -> set[DeviceId]:
-        return {
-            device for one in self._store.list(RESOURCE_CLAIMS) for device in read_claim(one.encoded).holds
-        }
+        claims = readable(self._store.list(RESOURCE_CLAIMS), read_claim)
+        return {device for one in claims for device in one.holds}
 
     def claims(self, pod: Document) -> list[Document]:
         """A pod's claims; `NotMade` while one is missing, `Unschedulable` when one is another pod's."""
@@ -101,39 +100,41 @@ class Round:
             open_.append(own)
         if not open_:
             return Claimed()
-        wanted = [tuple(requests_of(one, self._classes)) for one in open_]
+        wanted = [(one, tuple(requests_of(one, self._classes))) for one in open_]
         stock = self._devices.on(node)
         taken = [one for one in stock.devices if one.id in self._taken]
-        given = allocate([one for some in wanted for one in some], stock, taken, selects)
+        given = allocate([one for _, requests in wanted for one in requests], stock, taken, selects)
         if given is None:
             return ["cannot allocate all claims"]
-        alternatives = [{each for one in some for each in one} for some in wanted]
-        parts = ((one, tuple(each for each in given if each.alternative in its)) for one, its in zip(open_, alternatives, strict=True))  # fmt: skip
-        return Claimed(tuple(parts), tuple(mappings))
+        parts = tuple(
+            (claim, tuple(each for each in given if any(each.alternative in one for one in requests)))
+            for claim, requests in wanted
+        )
+        return Claimed(parts, tuple(mappings))
 
     def take(self, claimed: Claimed, claims: list[Document], pod: Document, node: str) -> None:
         """Write a pod's claims down as allocated, and as reserved for it."""
-        given = {id(one): devices for one, devices in claimed.parts}
-        made = [one for one, _ in claimed.parts if "uid" not in one["metadata"]]
-        for one in made:
-            name = self._store.create(RESOURCE_CLAIMS, one).key[1]
-            pod.setdefault("status", {})["extendedResourceClaimStatus"] = {
-                "resourceClaimName": name,
-                "requestMappings": list(claimed.mappings),
-            }
-            one["metadata"]["name"] = name
-        for one in (*claims, *made):
-            status = one.setdefault("status", {})
-            if id(one) in given:
-                status["allocation"] = _allocation(given[id(one)], node)
-            reserved = {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
-            if reserved not in (holders := status.setdefault("reservedFor", [])):
-                holders.append(reserved)
-            namespace = pod["metadata"]["namespace"]
-            self._store.update(
-                RESOURCE_CLAIMS, one["metadata"]["name"], {"status": status}, namespace, status=True
-            )
-        self._taken.update(each.device.id for devices in given.values() for each in devices)
+        shared = [one for one in claims if allocation_of(one) is not None]
+        for claim, given in claimed.parts:
+            made = claim if "uid" in claim["metadata"] else self._make(claim, claimed, pod)
+            self._reserve(made, pod, {"allocation": _allocation(given, node)})
+            self._taken.update(one.device.id for one in given)
+        for claim in shared:
+            self._reserve(claim, pod, {})
+
+    def _make(self, claim: Document, claimed: Claimed, pod: Document) -> Document:
+        """Make the claim that stands for extended resources, and have the pod's status say so."""
+        made = self._store.create(RESOURCE_CLAIMS, claim)
+        status = {"resourceClaimName": made.key[1], "requestMappings": list(claimed.mappings)}
+        pod.setdefault("status", {})["extendedResourceClaimStatus"] = status
+        return made.document
+
+    def _reserve(self, claim: Document, pod: Document, given: Document) -> None:
+        status = {**(claim.get("status") or {}), **given}
+        holder = {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+        status["reservedFor"] = [*(status.get("reservedFor") or ()), holder]
+        space, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
+        self._store.update(RESOURCE_CLAIMS, name, {"status": status}, space, status=True)
 
 
 def _allocation(given: tuple[Given, ...], node: str) -> Document:
@@ -151,5 +152,8 @@ def _is_there(allocation: Document, node: Node) -> bool:
     selector = allocation.get("nodeSelector")
     if selector is None:
         return True
-    terms = msgspec.convert(selector, NodeSelectorIn).nodeSelectorTerms or ()
+    try:
+        terms = msgspec.convert(selector, NodeSelectorIn).nodeSelectorTerms or ()
+    except msgspec.ValidationError:
+        return False
     return any(term_of(one).matches(node.name, node.labels) for one in terms)
