@@ -16,18 +16,25 @@ from tessera.protocol.configuration import webhook as config
 from tessera.simulation.control_plane.kinds import EVENTS, NAMESPACES, RESOURCE_SLICES
 from tessera.simulation.embedded import embedded
 from tessera.simulation.node import drivers, machine
-from tessera.simulation.node.descriptions import known_nodes
+from tessera.simulation.node.descriptions import known_nodes, parse
 from tessera.simulation.stories.stage import Stage
 from tessera.simulation.stories.table import MOCK, ONE, THREE, TWO, asks, container, pod
 
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 
 
+CUT_ON_DEMAND = """
+cut:
+  dra: true
+  devices: {simulated: {product: Simulated H200-70GB, cards: 1, partitioning: dynamic}}
+"""
+
+
 @asynccontextmanager
 async def running(*nodes):
     """A cluster with these nodes, once they offer all they have."""
     async with (
-        embedded(known_nodes(), config.parse(config.EXAMPLE)) as one,
+        embedded(known_nodes() | parse(CUT_ON_DEMAND), config.parse(config.EXAMPLE)) as one,
         one.cluster.client() as client,
     ):
         stage = Stage(client, one)
@@ -152,6 +159,20 @@ async def test_extended_resources_that_dra_serves():
             return list(node.cdi_folder.glob("*.json"))
 
         assert await stage.until(files, lambda found: not found) == []
+
+
+async def test_cards_that_are_cut_on_demand():
+    """Slices share the card's counters: what fits together runs, and what does not fit waits until there is room."""
+    async with running("cut") as (one, stage):
+        for name, resource in (("a", TWO), ("b", TWO), ("c", THREE)):
+            await stage.create(asks(name, resource))
+            await in_phase(stage, name, "Running")
+        await stage.create(asks("d", ONE))
+        waits = await stage.until(lambda: stage.pod("d"), lambda pod: bool(pod["status"].get("conditions")))
+        assert "cannot allocate all claims" in waits["status"]["conditions"][0]["message"]
+        await stage.delete("c")
+        await in_phase(stage, "d", "Running")
+        assert "MIG 1g.10gb" in (await one.seen("default", "d"))["main"][-1]
 
 
 async def test_a_claim_that_no_driver_prepares(monkeypatch):
