@@ -6,15 +6,17 @@ fast a scheduler hears of that is another matter.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 
 from e2e import dra
 from e2e.cluster import BUSYBOX, Client, pods_path
 from e2e.cluster.api import Object
-from tessera.core.kubernetes.pod import Pod
 from tessera.protocol.kubernetes import objects
+from tessera.protocol.kubernetes.pod import decode_pod, pod_of
 from tessera.simulation.control_plane.dra.scheduling import Claimed, Round
 from tessera.simulation.control_plane.kinds import (
     DEVICE_CLASSES,
@@ -28,7 +30,16 @@ from tessera.simulation.control_plane.store import Store
 DRIVER = "stand-in.example.com"
 TYPES = ("1g", "2g", "3g")
 SEEN = "seen"  # a device that each node has beside the others: a claim for it shows that the scheduler knows the node
+CASES = 12  # a second each
 PODS = 12  # in each case: more than most find devices for
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a pod asks for: a claim with these requests, or an extended resource."""
+
+    requests: Sequence[Object] = ()
+    extended: Mapping[str, int] = field(default_factory=dict)
 
 
 class Case:
@@ -46,8 +57,11 @@ class Case:
         """Two or three nodes, some of whose devices share counters; wait until the scheduler knows them."""
         for kind in (*TYPES, SEEN):
             expression = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == '{kind}'"
-            body = {"metadata": {"name": f"{self.name}-{kind}"}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}  # fmt: skip
-            self._both(DEVICE_CLASSES, dra.CLASSES, body)
+            spec = {
+                "selectors": [{"cel": {"expression": expression}}],
+                "extendedResourceName": self._extended(kind),
+            }
+            self._both(DEVICE_CLASSES, dra.CLASSES, {"metadata": {"name": self._class(kind)}, "spec": spec})
         for number in range(self.chosen.randint(2, 3)):
             node = f"{self.name}-{number}"
             made = self.cluster.add_node(node, labels={"case": self.name})
@@ -56,8 +70,8 @@ class Case:
             for one in self._slices(node):
                 self._both(RESOURCE_SLICES, dra.SLICES, one)
         for node in self.nodes:
-            self.claim(f"seen-{node}", [self._exactly("seen", SEEN)])
-            assert self.submit(f"seen-{node}", node=node) == node
+            wish = Wish([{"name": "seen", "exactly": {"deviceClassName": self._class(SEEN)}}])
+            assert self.submit(f"seen-{node}", wish, node=node) == node
 
     def remove(self) -> None:
         """Leave nothing that has no namespace."""
@@ -67,83 +81,114 @@ class Case:
         for node in self.nodes:
             self.cluster.remove_node(node)
 
+    def _class(self, kind: str) -> str:
+        return f"{self.name}-{kind}"
+
+    def _extended(self, kind: str) -> str:
+        return f"{DRIVER}/{self.name}-{kind}"
+
     def _slices(self, node: str) -> list[Object]:
+        """The last slice comes first by name; the scheduler takes them by name."""
         counted = self.chosen.random() < 0.5
-        devices = []
-        for number in range(self.chosen.randint(1, 4)):
-            kind = self.chosen.choice(TYPES)
-            device = _device(f"d{number}-{kind}", kind)
-            if counted:
-                takes = {"slices": {"value": kind[0]}}
-                device["consumesCounters"] = [{"counterSet": "card", "counters": takes}]
-            devices.append(device)
-        pool = {"name": node, "generation": 1, "resourceSliceCount": 2 if counted else 1}
-        spec = {"driver": DRIVER, "nodeName": node, "pool": pool}
-        slices = [{"metadata": {"name": f"{node}-devices"}, "spec": {**spec, "devices": [*devices, _device(SEEN, SEEN)]}}]  # fmt: skip
+        contents: list[Object] = [{"devices": [_device(SEEN, SEEN)]}]
+        for part in range(self.chosen.randint(1, 2)):
+            devices = [self._some_device(f"d{part}{n}", counted) for n in range(self.chosen.randint(1, 3))]
+            contents.append({"devices": devices})
         if counted:
             card = {"name": "card", "counters": {"slices": {"value": str(self.chosen.randint(2, 6))}}}
-            slices.append({"metadata": {"name": f"{node}-counters"}, "spec": {**spec, "sharedCounters": [card]}})  # fmt: skip
-        return slices
+            contents.append({"sharedCounters": [card]})
+        pool = {"name": node, "generation": 1, "resourceSliceCount": len(contents)}
+        spec = {"driver": DRIVER, "nodeName": node, "pool": pool}
+        return [
+            {"metadata": {"name": f"{node}-{len(contents) - number}"}, "spec": {**spec, **content}}
+            for number, content in enumerate(contents)
+        ]
 
-    def requests(self) -> list[Object]:
-        """What a claim asks for: one or two requests, with alternatives or without."""
-        return [self._request(f"r{number}") for number in range(self.chosen.choice((1, 1, 2)))]
+    def _some_device(self, name: str, counted: bool) -> Object:
+        kind = self.chosen.choice(TYPES)
+        device = _device(f"{name}-{kind}", kind)
+        if counted:
+            takes = {"slices": {"value": kind[0]}}
+            device["consumesCounters"] = [{"counterSet": "card", "counters": takes}]
+        if self.chosen.random() < 0.1:
+            device["taints"] = [{"key": "ill", "effect": "NoSchedule"}]
+        return device
+
+    def wish(self) -> Wish:
+        """One or two requests, with alternatives or without; or an extended resource, which DRA serves."""
+        if self.chosen.random() < 0.2:
+            return Wish(extended={self._extended(self.chosen.choice(TYPES)): 1})
+        return Wish([self._request(f"r{number}") for number in range(self.chosen.choice((1, 1, 2)))])
 
     def _request(self, name: str) -> Object:
-        kinds = self.chosen.sample(TYPES, self.chosen.randint(1, 3))
-        counts = [self.chosen.choice((1, 1, 1, 2)) for _ in kinds]
-        if len(kinds) == 1:
-            return self._exactly(name, kinds[0], counts[0])
         alternatives = [
-            {"name": kind, "deviceClassName": f"{self.name}-{kind}", "count": count}
-            for kind, count in zip(kinds, counts, strict=True)
+            {"name": kind, "deviceClassName": self._class(kind), "count": self.chosen.choice((1, 1, 1, 2))}
+            for kind in self.chosen.sample(TYPES, self.chosen.randint(1, 3))
         ]
-        return {"name": name, "firstAvailable": alternatives}
+        if len(alternatives) > 1:
+            return {"name": name, "firstAvailable": alternatives}
+        [exactly] = alternatives
+        del exactly["name"]
+        return {"name": name, "exactly": exactly}
 
-    def _exactly(self, name: str, kind: str, count: int = 1) -> Object:
-        return {"name": name, "exactly": {"deviceClassName": f"{self.name}-{kind}", "count": count}}
-
-    def claim(self, name: str, requests: list[Object]) -> None:
-        """A claim, here and there."""
-        body = {"metadata": {"name": name, "namespace": self.namespace}, "spec": {"devices": {"requests": requests}}}  # fmt: skip
-        self._both(RESOURCE_CLAIMS, self._claims, body)
-
-    def submit(self, name: str, *, node: str = "") -> str:
-        """A pod with the claim of its name: the node that it gets on the real cluster, or why it gets none."""
-        selector = {"case": self.name} | ({"kubernetes.io/hostname": node} if node else {})
-        container = {"name": "main", "image": BUSYBOX, "resources": {"claims": [{"name": "gpu"}]}}
-        spec = {
-            "nodeSelector": selector,
-            "terminationGracePeriodSeconds": 0,
-            "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
-            "containers": [container],
-        }
-        self.cluster.api.create(pods_path(self.namespace), {"metadata": {"name": name}, "spec": spec})
-        pod = self.cluster.wait_for_pod(
+    def submit(self, name: str, wish: Wish, *, node: str = "") -> str:
+        """A pod with a claim of its name: the node that it gets on the real cluster, or why it gets none."""
+        if wish.requests:
+            self._both(RESOURCE_CLAIMS, self._claims, self._claim(name, wish))
+        pod = self._pod(name, wish)
+        pod["spec"]["nodeSelector"] = {"case": self.name} | ({"kubernetes.io/hostname": node} if node else {})
+        self.cluster.api.create(pods_path(self.namespace), pod)
+        made = self.cluster.wait_for_pod(
             name, _told, namespace=self.namespace, what=f"a word of the scheduler about {name}"
         )
-        status = self.cluster.api.get(f"{self._claims}/{name}").get("status") or {}
-        self.store.update(RESOURCE_CLAIMS, name, {"status": status}, self.namespace, status=True)
-        return _told(pod)
+        self._take_over(made, name)
+        return _told(made)
 
-    def found(self, name: str) -> dict[str, Claimed]:
-        """What the stand-in finds for a claim, on each node that has it."""
-        pod = {
-            "metadata": {"name": name, "namespace": self.namespace, "uid": ""},
-            "spec": {"resourceClaims": [{"name": "gpu", "resourceClaimName": name}]},
-        }
+    def _take_over(self, pod: Object, name: str) -> None:
+        """What the real scheduler has given to the pod's claim holds in the store, too."""
+        extended = pod["status"].get("extendedResourceClaimStatus")
+        if extended or "resourceClaims" in pod["spec"]:
+            claim = self.cluster.api.get(f"{self._claims}/{(extended or {}).get('resourceClaimName', name)}")
+            if extended:
+                body = {"metadata": {"name": name, "namespace": self.namespace}, "spec": claim["spec"]}
+                self.store.create(RESOURCE_CLAIMS, body)
+            status = {"status": claim.get("status") or {}}
+            self.store.update(RESOURCE_CLAIMS, name, status, self.namespace, status=True)
+
+    def found(self, name: str, wish: Wish) -> dict[str, Claimed]:
+        """What the stand-in finds for a pod that is yet to come, on each node that has it."""
+        store = self.store.snapshot()
+        if wish.requests:
+            store.create(RESOURCE_CLAIMS, self._claim(name, wish))
+        pod = self._pod(name, wish)
+        pod["metadata"] |= {"namespace": self.namespace, "uid": "new"}
+        asks = pod_of(decode_pod(msgspec.json.encode(pod)), self.namespace)
         found = {}
-        for stored in self.store.list(NODES):
-            node, round_ = objects.node_of(objects.decode_node(stored.encoded)), Round(self.store)
-            claimed = round_.find(pod, Pod(), round_.claims(pod), {}, node)
+        for stored in store.list(NODES):
+            node, round_ = objects.node_of(objects.decode_node(stored.encoded)), Round(store)
+            claimed = round_.find(pod, asks, round_.claims(pod), round_.served(asks, node), node)
             if isinstance(claimed, Claimed):
                 found[node.name] = claimed
         return found
 
     def given(self, name: str) -> list[tuple[str, str]]:
-        """What the real scheduler has given a claim."""
+        """What the real scheduler has given to a pod's claim."""
         allocation = self.store.get(RESOURCE_CLAIMS, name, self.namespace).document["status"]["allocation"]
         return [(one["request"], one["device"]) for one in allocation["devices"]["results"]]
+
+    def _claim(self, name: str, wish: Wish) -> Object:
+        spec = {"devices": {"requests": list(wish.requests)}}
+        return {"metadata": {"name": name, "namespace": self.namespace}, "spec": spec}
+
+    def _pod(self, name: str, wish: Wish) -> Object:
+        container: Object = {"name": "main", "image": BUSYBOX}
+        spec: Object = {"terminationGracePeriodSeconds": 0, "containers": [container]}
+        if wish.requests:
+            container["resources"] = {"claims": [{"name": "gpu"}]}
+            spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": name}]
+        else:
+            container["resources"] = {"limits": dict(wish.extended)}
+        return {"metadata": {"name": name}, "spec": spec}
 
     def _both(self, kind: Kind, path: str, body: Object) -> None:
         self.cluster.api.create(path, body)
@@ -166,7 +211,7 @@ def _told(pod: Object) -> str:
     return pod["spec"].get("nodeName") or next((one for one in messages if "cannot allocate" in one), "")
 
 
-@pytest.fixture(params=range(6))
+@pytest.fixture(params=range(CASES))
 def case(control_plane: Client, namespace: str, request: pytest.FixtureRequest) -> Iterator[Case]:
     """A case that goes when it is over."""
     made = Case(control_plane, namespace, request.param)
@@ -181,11 +226,10 @@ def test_both_choose_alike(case: Case) -> None:
     """Pod after pod, the real scheduler does what the stand-in would do in its place."""
     placed = 0
     for number in range(PODS):
-        name, requests = f"p{number}", case.requests()
-        case.claim(name, requests)
-        expected = case.found(name)
-        told = case.submit(name)
-        seen = f"{name} asks for {requests}; real: {told}; stand-in: {expected}"
+        name, wish = f"p{number}", case.wish()
+        expected = case.found(name, wish)
+        told = case.submit(name, wish)
+        seen = f"{name} asks for {wish}; real: {told}; stand-in: {expected}"
         if not expected:
             assert "cannot allocate all claims" in told, seen
             continue
