@@ -7,6 +7,7 @@ kubelet and real containers: devices, layouts and what a container sees are comp
 
 import asyncio
 import contextlib
+import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,16 +15,29 @@ from typing import Any
 
 import pytest
 
+from e2e import dra
 from e2e.cluster import BUSYBOX, ApiError, Client, ClusterWithNode, pods_path
+from e2e.cluster.api import Object
 from e2e.command import Running
 from e2e.webhook import Webhook, registered
+from tessera.core.admission.alternatives import GENERAL_CLASS
+from tessera.core.admission.wishes import DRA_ANNOTATION
 from tessera.core.kubernetes.resources import is_whole_or_mig
+from tessera.core.mig.layout import Strategy, resolve
 from tessera.kube.access.choice import find_cluster
 from tessera.kube.rest import client as kube
+from tessera.node.dra.slices.documents import Offer, specs
+from tessera.node.dra.slices.offer import offer
+from tessera.node.dra.slices.plan import plan
+from tessera.node.sources.simulated.cards import CardDevices
 from tessera.protocol import yaml
 from tessera.protocol.configuration import webhook as config
+from tessera.protocol.mig import documents
+from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.simulation.control_plane.store import Document
+from tessera.simulation.installed import device_classes
 from tessera.simulation.node import descriptions as described
+from tessera.simulation.node.descriptions import NodeSpec
 from tessera.simulation.stories.playing import play
 from tessera.simulation.stories.scenes import PodEnded
 from tessera.simulation.stories.stage import Backstage, Stage
@@ -58,7 +72,7 @@ async def _told(story: Story, stage: Stage) -> list[PodEnded]:
     pods = []
     async with contextlib.aclosing(play(story, stage)) as scenes:
         async for step, scene in scenes:
-            assert scene.wrong == (), f"{story.name}: {step}"
+            assert scene.wrong == (), f"{story.name}: {step}\n{scene}"
             if isinstance(scene, PodEnded):
                 pods.append(scene)
     return pods
@@ -70,14 +84,20 @@ async def _stage(cluster: Client, backstage: Backstage, **settings: Any) -> Asyn
         yield Stage(client, backstage, **settings)
 
 
-def _kept(cluster: Client, resource: str) -> bool | None:
-    """Whether a pod that asks for this would keep it; None when it would be rejected."""
+def _admitted(cluster: Client, resource: str, namespace: str = "default") -> Object | None:
+    """A pod that asks for this, as the API server would store it now; None when it would be rejected."""
     container = {"name": "c", "image": "x", "resources": {"limits": {resource: 1}}}
     probe = {"metadata": {"name": "probe"}, "spec": {"containers": [container]}}
     with contextlib.suppress(ApiError):
-        made = cluster.api.create(pods_path("default"), probe, dryRun="All")
-        return resource in made["spec"]["containers"][0]["resources"]["limits"]
+        made: Object = cluster.api.create(pods_path(namespace), probe, dryRun="All")
+        return made
     return None
+
+
+def _kept(cluster: Client, resource: str) -> bool | None:
+    """Whether a pod that asks for this would keep it; None when it would be rejected."""
+    made = _admitted(cluster, resource)
+    return None if made is None else resource in made["spec"]["containers"][0]["resources"].get("limits", ())
 
 
 class Objects:
@@ -86,17 +106,42 @@ class Objects:
     def __init__(self, cluster: Client, webhook: Webhook) -> None:
         self._cluster, self._webhook = cluster, webhook
         self._nodes: dict[str, Counts] = {}
+        self._classes: list[str] = []  # that were made here
+        self.namespace = "default"  # of the story that is told
 
     async def have(self, nodes: Mapping[str, Counts]) -> None:
         """Have exactly these nodes."""
         for name in [name for name, counts in self._nodes.items() if nodes.get(name) != counts]:
+            for one in self._cluster.api.get(dra.SLICES, fieldSelector=f"spec.nodeName={name}")["items"]:
+                self._cluster.api.delete(f"{dra.SLICES}/{one['metadata']['name']}")
             self._cluster.remove_node(name)
             del self._nodes[name]
+        self._have_classes([_KNOWN[name] for name in nodes])
         for name, counts in nodes.items():
             if name not in self._nodes:
                 spec = _KNOWN[name]
-                self._cluster.add_node(name, allocatable={**spec.resources, **counts}, labels=spec.labels)
+                allocatable: dict[str, str | int] = {**spec.resources, **({} if spec.dra else counts)}
+                made = self._cluster.add_node(name, allocatable=allocatable, labels=spec.labels)
+                for one in _slices(spec, made["metadata"]["uid"]) if spec.dra else ():
+                    self._cluster.api.create(dra.SLICES, one)
                 self._nodes[name] = counts
+
+    def _have_classes(self, specs: Sequence[NodeSpec]) -> None:
+        """Have the classes of these nodes, under names that no other test uses; the general one has one name everywhere."""
+        for name in self._classes:
+            self._cluster.api.delete(f"{dra.CLASSES}/{name}")
+        self._classes.clear()
+        for one in device_classes(specs):
+            name = one["metadata"]["name"]
+            if name != GENERAL_CLASS:
+                one["metadata"]["name"] = f"story-{name}"
+            try:
+                self._cluster.api.create(dra.CLASSES, one)
+            except ApiError as error:
+                if error.code != 409 or name != GENERAL_CLASS:
+                    raise
+            else:
+                self._classes.append(one["metadata"]["name"])
 
     async def settled(self) -> None:
         """Return when the webhook decides by what the nodes offer now."""
@@ -105,6 +150,10 @@ class Objects:
             lambda: self._webhook.metric("gpu_webhook_node_view_nodes") == count,
             what=f"{count} nodes in the view",
         )
+        space = self._cluster.api.get(f"/api/v1/namespaces/{self.namespace}")
+        if DRA_ANNOTATION in (space["metadata"].get("annotations") or {}):
+            self._webhook.until(self._all_claimed, what="requests that become claims")
+            return
         for resource in {name for counts in self._nodes.values() for name in counts if "/mig-" in name}:
             self._webhook.until(
                 lambda resource=resource: _kept(self._cluster, resource), what=f"{resource} in the view"
@@ -113,6 +162,11 @@ class Objects:
             self._webhook.until(
                 lambda: _kept(self._cluster, "nvidia.com/mig-1g.1gb") is not None, what="offers in the view"
             )
+
+    def _all_claimed(self) -> bool:
+        resources = {name for counts in self._nodes.values() for name in counts}
+        found = [_admitted(self._cluster, one, self.namespace) for one in sorted(resources)]
+        return all(one is not None and one["spec"].get("resourceClaims") for one in found)
 
     async def seen(self, namespace: str, pod: str) -> Mapping[str, Sequence[str]]:
         """Nothing runs here."""
@@ -128,17 +182,41 @@ class Objects:
         return str(lines[-1].get("reason", "")) if lines else ""
 
 
+def _slices(spec: NodeSpec, uid: str) -> Sequence[Object]:
+    """The ResourceSlices that the DRA driver makes of a node's layout."""
+    simulated = spec.devices.simulated if spec.devices else None
+    assert simulated is not None
+    text = spec.annotations[RUNAI_CONFIG]
+    layout = resolve(documents.read(text, "layout").select(), simulated.cards)
+    with tempfile.TemporaryDirectory() as tools:
+        cards = CardDevices(
+            node=spec.name, strategy=Strategy.MIXED, tools=Path(tools), env_list="", cdi_kind="x/y"
+        )
+        offered = offer(cards.of(layout))
+    owner = {"apiVersion": "v1", "kind": "Node", "name": spec.name, "uid": uid, "controller": True}
+    return plan(specs(Offer(spec.name, offered, {})), {}, owner, 0).create
+
+
 @pytest.fixture(scope="module")
 def objects(own_control_plane: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Objects]:
-    """The control plane with the webhook; nodes go at the end."""
-    folder = tmp_path_factory.mktemp("stories")
+    """The control plane with the webhook and the controller; nodes go at the end."""
+    cluster, folder = own_control_plane, tmp_path_factory.mktemp("stories")
     with (
-        Webhook(own_control_plane, folder, config=config.EXAMPLE) as webhook,
-        registered(own_control_plane, webhook, failurePolicy="Fail"),
+        cluster.namespace("stories") as space,  # of the Lease
+        Webhook(cluster, folder, f"--namespace={space}", config=config.EXAMPLE) as webhook,
+        registered(cluster, webhook, failurePolicy="Fail"),
+        Running(
+            "controller",
+            f"--kubeconfig={cluster.kubeconfig}",
+            f"--namespace={space}",
+            log=folder / "controller.log",
+        ),
     ):
-        made = Objects(own_control_plane, webhook)
-        yield made
-        asyncio.run(made.have({}))
+        made = Objects(cluster, webhook)
+        try:
+            yield made
+        finally:
+            asyncio.run(made.have({}))
 
 
 @pytest.mark.parametrize("name", _ON_OBJECTS)
@@ -147,6 +225,7 @@ def test_on_the_control_plane(own_control_plane: Client, objects: Objects, names
 
     async def tell() -> None:
         settings: dict[str, Any] = {"namespace": namespace, "patience": 60.0, "kubelets": False}
+        objects.namespace = namespace
         async with _stage(own_control_plane, objects, **settings) as stage:
             await _told(_BY_NAME[name], stage)
 

@@ -31,6 +31,11 @@ def test_every_story_ends_as_told(capsys, temporary):
         "offers    1g.10gb 0 → 25, 2g.20gb 8 → 0, 3g.30gb 4 → 0",
         "sees      /dev/mock/device_0, /dev/mock/device_1, /dev/mock/device_2, /dev/mock/device_3",
         "h200-medium  nvidia.com/mig-2g.20gb  8            2          6",
+        "annotated namespace default: gpu-webhook.k8s.io/dra: first-available",
+        "decided   2g.20gb becomes a claim for 2g.20gb, else 1g.10gb",
+        "allocated 2g.20gb ×1, as asked",
+        "allocated 1g.10gb ×1, the first that was free (2g.20gb → 1g.10gb)",
+        "waits     Pending: 0/1 nodes are available: 1 cannot allocate all claims.",
     ):
         assert line in text
     assert not list(temporary.iterdir())

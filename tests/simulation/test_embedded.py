@@ -13,18 +13,28 @@ from tessera.kube.access.choice import find_cluster
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.protocol.configuration import webhook as config
-from tessera.simulation.control_plane.kinds import EVENTS, NAMESPACES
+from tessera.simulation.control_plane.kinds import EVENTS, NAMESPACES, RESOURCE_SLICES
 from tessera.simulation.embedded import embedded
-from tessera.simulation.node.descriptions import known_nodes
+from tessera.simulation.node import drivers, machine
+from tessera.simulation.node.descriptions import known_nodes, parse
 from tessera.simulation.stories.stage import Stage
 from tessera.simulation.stories.table import MOCK, ONE, THREE, TWO, asks, container, pod
+
+CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+
+
+CUT_ON_DEMAND = """
+cut:
+  dra: true
+  devices: {simulated: {product: Simulated H200-70GB, cards: 1, partitioning: dynamic}}
+"""
 
 
 @asynccontextmanager
 async def running(*nodes):
     """A cluster with these nodes, once they offer all they have."""
     async with (
-        embedded(known_nodes(), config.parse(config.EXAMPLE)) as one,
+        embedded(known_nodes() | parse(CUT_ON_DEMAND), config.parse(config.EXAMPLE)) as one,
         one.cluster.client() as client,
     ):
         stage = Stage(client, one)
@@ -124,6 +134,81 @@ async def test_a_kubelet_restarts():
         await in_phase(stage, "rest", "Running")
         held = [ids for held in kubelet.pods.values() for each in held.values() for ids in each[MOCK]]
         assert len(held) == len(set(held)) == 8
+
+
+async def test_extended_resources_that_dra_serves():
+    """A pod that asks as ever has its slice from the DRA driver; its claim and what was prepared for it go with it."""
+    async with running("h200-dra") as (one, stage):
+        node = one.cluster.nodes["h200-dra"]
+        await stage.create(asks("p", TWO))
+        found = await in_phase(stage, "p", "Running")
+        assert found["spec"]["containers"][0]["resources"]["limits"] == {TWO: 1}
+        assert "resourceClaims" not in found["spec"]
+        assert "MIG 2g.20gb" in (await one.seen("default", "p"))["main"][-1]
+        assert len(list(node.cdi_folder.glob("*.json"))) == 1
+        await stage.create(asks("q", TWO))
+        waits = await stage.until(lambda: stage.pod("q"), lambda pod: bool(pod["status"].get("conditions")))
+        assert "cannot allocate all claims" in waits["status"]["conditions"][0]["message"]
+        await stage.delete("p")
+        await in_phase(stage, "q", "Running")
+        await stage.delete("q")
+        await stage.until(lambda: stage._items(CLAIMS), lambda found: not found)
+        assert await stage._items(CLAIMS) == []
+
+        async def files():
+            return list(node.cdi_folder.glob("*.json"))
+
+        assert await stage.until(files, lambda found: not found) == []
+
+
+async def test_cards_that_are_cut_on_demand():
+    """Slices share the card's counters: what fits together runs, and what does not fit waits until there is room."""
+    async with running("cut") as (one, stage):
+        for name, resource in (("a", TWO), ("b", TWO), ("c", THREE)):
+            await stage.create(asks(name, resource))
+            await in_phase(stage, name, "Running")
+        await stage.create(asks("d", ONE))
+        waits = await stage.until(lambda: stage.pod("d"), lambda pod: bool(pod["status"].get("conditions")))
+        assert "cannot allocate all claims" in waits["status"]["conditions"][0]["message"]
+        await stage.delete("c")
+        await in_phase(stage, "d", "Running")
+        assert "MIG 1g.10gb" in (await one.seen("default", "d"))["main"][-1]
+
+
+async def test_a_claim_that_no_driver_prepares(monkeypatch):
+    """The pod waits on its node, with an event, and starts as soon as its driver is there."""
+    monkeypatch.setattr(drivers, "_TIMEOUT", 0.05)
+    monkeypatch.setattr(machine, "_RETRY_SECONDS", 0.05)
+    async with running("h200-dra") as (one, stage):
+        node = one.cluster.nodes["h200-dra"]
+
+        async def registered():
+            return dict(node.drivers._sockets)
+
+        endpoints = await stage.until(registered, bool)
+        node.drivers._sockets.clear()
+        await stage.create(asks("p", TWO))
+
+        async def told():
+            return {stored.document["reason"] for stored in one.cluster.store.list(EVENTS)}
+
+        reasons = await stage.until(told, lambda found: "FailedPrepareDynamicResources" in found)
+        assert "FailedPrepareDynamicResources" in reasons
+        assert (await stage.pod("p"))["status"]["phase"] == "Pending"
+        node.drivers._sockets.update(endpoints)
+        await in_phase(stage, "p", "Running")
+
+
+async def test_a_node_with_dra_leaves():
+    """Its slices go with it, and the webhook no longer counts on them."""
+    async with running("h200-dra") as (one, stage):
+        await one.have(["h200-small"])
+        await stage.until(
+            lambda: stage.offers(["h200-small"]), lambda found: found["h200-small"].get(ONE) == 28
+        )
+        await one.settled()
+        assert one.cluster.store.list(RESOURCE_SLICES) == []
+        assert one.view.dra.pools.slices == {}
 
 
 async def test_namespaces_that_are_exempt():

@@ -2,6 +2,6 @@
 
 What belongs here: small stand-ins for the API server and the scheduler (`control_plane`), for the kubelet and the container
 runtime (`node`), and the stories that are played on them (`stories`). `cluster` puts the stand-ins together, `embedded` runs
-Tessera's webhook and device plugins on them, the production code unchanged. What does not belong here: anything that
-Tessera does on a real cluster, and how a story is shown to a person.
+Tessera on them: `installed` has the webhook, the controller, device plugins and DRA drivers, the production code unchanged. What does
+not belong here: anything that Tessera does on a real cluster, and how a story is shown to a person.
 """

@@ -1,4 +1,4 @@
-"""A cluster in this process: API server, scheduler, and nodes that come and go.
+"""A cluster in this process: API server, scheduler, the controller of claims, and nodes that come and go.
 
 What runs on it is not part of it: a webhook is reached through `services`, and a node's daemons (its device plugin) are
 handed in as functions.
@@ -15,6 +15,7 @@ from tessera.kube.access.cluster import Cluster, Endpoint
 from tessera.kube.rest.client import Client
 from tessera.protocol import yaml
 from tessera.simulation.control_plane.apiserver import ApiServer
+from tessera.simulation.control_plane.dra.claim_controller import ClaimController
 from tessera.simulation.control_plane.events import Events
 from tessera.simulation.control_plane.kinds import NAMESPACES
 from tessera.simulation.control_plane.scheduler import Scheduler
@@ -48,7 +49,7 @@ class EmbeddedCluster:
         self._events = Events(self.store)
         self._webhooks = Webhooks(self.store, self.services, on_call)
         self._server = ApiServer(self.store, self._webhooks.admit)
-        self._scheduling: asyncio.Task[None] | None = None
+        self._controlling: list[asyncio.Task[None]] = []
         self._working: dict[str, list[asyncio.Future[None]]] = {}
         self._made = 0
 
@@ -62,14 +63,15 @@ class EmbeddedCluster:
         await self._server.start(port=port)
         for name in _NAMESPACES:
             self.make_namespace(name)
-        self._scheduling = self._tasks.create_task(Scheduler(self.store, self._events).run())
+        for one in (Scheduler(self.store, self._events), ClaimController(self.store, self._events)):
+            self._controlling.append(self._tasks.create_task(one.run()))
 
     async def stop(self) -> None:
         """Stop nodes first, the API server last."""
         for name in tuple(self.nodes):
             await self.remove(name)
-        if self._scheduling is not None:
-            await _end(self._scheduling)
+        for task in self._controlling:
+            await _end(task)
         self._webhooks.close()
         await self._server.stop()
 

@@ -1,7 +1,8 @@
 """The embedded cluster with Tessera on it: the stand-ins of `simulation`, the production code between them.
 
-The webhook is called over HTTPS with a certificate of its own making, as in a cluster; each node's device plugin talks
-gRPC to its kubelet; CDI specs are files. Everything lives in this process and in one folder, and goes with them.
+The webhook is called over HTTPS with a certificate of its own making, as in a cluster; each node's device plugin or DRA driver
+talks gRPC to its kubelet; the controller holds its Lease; CDI specs are files. Everything lives in this process and in one folder,
+and goes with them.
 """
 
 import asyncio
@@ -9,45 +10,28 @@ import logging
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tessera.core.errors import TesseraError
-from tessera.kube.rest.client import Client
 from tessera.kube.watch.view import LiveView
-from tessera.node.assembly import Settings
-from tessera.node.process import NodePlugin
 from tessera.node.sources.simulated.cards import SMI_IN_CONTAINER
 from tessera.protocol.configuration.webhook import Configuration
 from tessera.protocol.mig.documents import RUNAI_CONFIG
-from tessera.serving.address import Address
 from tessera.serving.logs import Log, Record, Value
 from tessera.simulation.cluster import EmbeddedCluster
-from tessera.simulation.control_plane.kinds import MUTATING_WEBHOOKS, NODES
+from tessera.simulation.control_plane.kinds import DEVICE_CLASSES, KINDS, NODES
+from tessera.simulation.control_plane.store import StatusError
 from tessera.simulation.control_plane.webhooks import Called
+from tessera.simulation.installed import DaemonSets, controller, device_classes, webhook
 from tessera.simulation.node.descriptions import NodeSpec
-from tessera.simulation.node.machine import SimulatedNode
 from tessera.simulation.node.runtime import Container
-from tessera.webhook.certificates import pki
-from tessera.webhook.certificates.manager import CertificateManager, names_of_service
-from tessera.webhook.certificates.served import ServedCertificate
-from tessera.webhook.certificates.signer import Made, Question, Signer, SigningFailed
-from tessera.webhook.certificates.store import KubeStore
-from tessera.webhook.endpoint import Admission, Endpoint
-from tessera.webhook.http.listener import Listener
-from tessera.webhook.http.messages import Limits
-from tessera.webhook.metrics import Metrics
 
-# the names that the chart gives everything
-_NAMESPACE, _SERVICE, _SECRET = "gpu-webhook", "gpu-webhook", "gpu-webhook-ca"
-_CONFIGURATION: Final = "gpu-allocation-webhook"
-_TICK: Final = 0.2  # seconds between two looks of a device plugin; people are watching
 _CATCH_UP_SECONDS: Final = 10.0
 _MOST_REASONS: Final = 1000  # kept
 _ROOM_FOR_SOCKETS: Final = 40  # characters of a folder's path that leave room for the names of unix sockets
-_SMALL: Final = Limits(connections=16)
+_KINDS: Final = {kind.plural: kind for kind in KINDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,23 +87,31 @@ class Embedded:
             name, annotations = stored.key[1], stored.document["metadata"].get("annotations") or {}
             if name in self.cluster.nodes and annotations.get(RUNAI_CONFIG) != self._wanted_layout(name):
                 await self.cluster.remove(name)
-        await self.cluster.have(self._nodes[name] for name in nodes)
+        wanted = [self._nodes[name] for name in nodes]
+        for one in device_classes(wanted):
+            with suppress(StatusError):  # it is there
+                self.cluster.store.create(DEVICE_CLASSES, one)
+        await self.cluster.have(wanted)
 
     def _wanted_layout(self, node: str) -> str | None:
         return self.cluster.nodes[node].spec.annotations.get(RUNAI_CONFIG)
 
     async def settled(self) -> None:
-        """Return when the webhook knows every node as the API server does."""
+        """Return when the webhook knows everything as the API server does, and that the controller is at work."""
         async with asyncio.timeout(_CATCH_UP_SECONDS):
             while not self._caught_up():
                 await asyncio.sleep(0.005)
 
     def _caught_up(self) -> bool:
-        stored = self.cluster.store.list(NODES)
-        newest = max((one.version for one in stored), default=0)
-        version = self.view.reflectors[0].health.version
-        there = {one.key[1] for one in stored}
-        return version.isdigit() and int(version) >= newest and set(self.view.offers.nodes) == there
+        store = self.cluster.store
+        versions = [
+            (one.health.version, store.last_change(_KINDS[one.resource.name]))
+            for one in self.view.reflectors
+            if one.resource.name in _KINDS
+        ]
+        return self.view.offers.controller and all(
+            version.isdigit() and int(version) >= newest for version, newest in versions
+        )
 
     async def seen(self, namespace: str, pod: str) -> dict[str, list[str]]:
         """What each container of a pod sees."""
@@ -149,7 +141,7 @@ async def embedded(
     on_admission: Callable[[AdmissionSeen], None] = lambda _: None,
 ) -> AsyncIterator[Embedded]:
     """A running cluster, with no nodes yet; at the end nothing of it is left."""
-    reasons, plugins = _Reasons(), _Plugins()
+    reasons, daemons = _Reasons(), DaemonSets()
 
     def called(call: Called) -> None:
         if not call.dry_run:
@@ -157,15 +149,15 @@ async def embedded(
 
     with _quiet(), _folder() as folder:
         async with asyncio.TaskGroup() as tasks:
-            cluster = EmbeddedCluster(folder, tasks, daemons=[plugins.run], on_call=called)
+            cluster = EmbeddedCluster(folder, tasks, daemons=[daemons.run], on_call=called)
             await cluster.start(port)
             try:
                 kubeconfig = folder / "kubeconfig"
                 kubeconfig.write_text(cluster.kubeconfig())
                 async with cluster.client() as client:
-                    plugins.client = client
+                    daemons.client = client
                     view = LiveView(client, keep=None)  # explanations speak of all nodes
-                    async with _webhook(cluster, client, view, configuration, reasons):
+                    async with webhook(cluster, client, view, configuration, reasons), controller(client):
                         yield Embedded(cluster, view, nodes, reasons, kubeconfig)
             finally:
                 await cluster.stop()
@@ -176,99 +168,6 @@ def _seen(call: Called, reason: str) -> AdmissionSeen:
     changed = "fallback" if record else "changed" if call.annotations else "as asked"
     decision = changed if call.allowed else "rejected"
     return AdmissionSeen(call.namespace, call.name, decision, record, call.message or reason)
-
-
-@dataclass(slots=True)
-class _Plugins:
-    """The DaemonSet."""
-
-    client: Client | None = None
-
-    async def run(self, node: SimulatedNode) -> None:
-        if node.spec.devices is None:
-            return
-        settings = Settings(
-            node=node.name,
-            kubelet_dir=node.folder,
-            cdi_dir=node.cdi_folder,
-            state_dir=node.state_folder,
-            host_root=node.host_root,
-            tick=_TICK,
-        )
-        await NodePlugin(node.spec.devices, settings, self.client).run()
-
-
-@asynccontextmanager
-async def _webhook(
-    cluster: EmbeddedCluster, client: Client, view: LiveView, configuration: Configuration, log: Log
-) -> AsyncIterator[None]:
-    """The webhook, published in a webhook configuration as the chart publishes it."""
-    cluster.make_namespace(_NAMESPACE)
-    endpoint = Endpoint(Admission(view.offers, configuration.policy), view.missing, Metrics("embedded"), log)
-    endpoint.configure(configuration)
-    served = ServedCertificate()
-    store = KubeStore(client, _NAMESPACE, _SECRET, _CONFIGURATION)
-    manager = CertificateManager(store, Signer(_sign), served, names_of_service(_SERVICE, _NAMESPACE), log)
-    cluster.store.create(MUTATING_WEBHOOKS, _configuration())
-    await manager.settle()  # makes the authority, publishes it, signs
-    if not served.present:
-        raise TesseraError(f"the webhook has no certificate: {manager.not_ready()}")
-    listener = Listener({b"/mutate": endpoint.route()}, _SMALL, served.context)
-    address = listener.start(Address("127.0.0.1", 0))
-    cluster.services[_NAMESPACE, _SERVICE] = ("127.0.0.1", address.port)
-    async with asyncio.TaskGroup() as tasks:
-        work = [tasks.create_task(view.run()), tasks.create_task(manager.run())]
-        try:
-            await view.synced()
-            yield
-        finally:
-            for task in work:
-                task.cancel()
-            del cluster.services[_NAMESPACE, _SERVICE]
-            listener.abort()
-
-
-async def _sign(question: Question) -> Made:
-    """Ask in this very process: it has the memory."""
-    made = pki.answer(question)
-    if made.error:
-        raise SigningFailed(made.error)
-    return made
-
-
-def _configuration() -> dict[str, object]:
-    own = ("kube-system", _NAMESPACE)
-    return {
-        "metadata": {"name": _CONFIGURATION},
-        "webhooks": [
-            {
-                "name": "gpu-allocation.k8s.io",
-                "admissionReviewVersions": ["v1"],
-                "clientConfig": {
-                    "service": {"namespace": _NAMESPACE, "name": _SERVICE, "path": "/mutate", "port": 443}
-                },
-                "rules": [
-                    {
-                        "apiGroups": [""],
-                        "apiVersions": ["v1"],
-                        "resources": ["pods"],
-                        "operations": ["CREATE"],
-                    }
-                ],
-                "namespaceSelector": {
-                    "matchExpressions": [
-                        {"key": "gpu-webhook", "operator": "NotIn", "values": ["disabled"]},
-                        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(own)},
-                    ]
-                },
-                "failurePolicy": "Fail",
-                "matchPolicy": "Equivalent",
-                "reinvocationPolicy": "IfNeeded",
-                "sideEffects": "NoneOnDryRun",
-                "timeoutSeconds": 10,
-            }
-        ],
-    }
 
 
 @contextmanager

@@ -39,6 +39,19 @@ async def test_admission():
         assert names == ["a"]
 
 
+@pytest.mark.parametrize("plural", ["pods", "resourceclaims"])
+async def test_status_is_a_part_of_its_own(plural):
+    """What a controller writes into it stays when a client updates the rest."""
+    group = "/api/v1" if plural == "pods" else "/apis/resource.k8s.io/v1"
+    async with await ApiServer().start() as server, client_of(server) as client:
+        path = f"{group}/namespaces/default/{plural}"
+        await client.create(path, {"metadata": {"name": "x"}, "spec": {}})
+        await client.patch(f"{path}/x/status", {"status": {"a": 1}})
+        await client.update(f"{path}/x", {"metadata": {"name": "x"}, "spec": {"b": 2}})
+        found = decode(await client.get(f"{path}/x"))
+        assert (found["spec"], found["status"]) == ({"b": 2}, {"a": 1})
+
+
 async def test_binding_and_status():
     """A scheduler binds a pod once, a kubelet writes its status."""
     async with await ApiServer().start() as server, client_of(server) as client:

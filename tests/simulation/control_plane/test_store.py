@@ -20,6 +20,8 @@ def test_versions_grow():
     ]
     assert versions == sorted(set(versions))
     assert store.version == versions[-1]
+    store.create(NODES, {"metadata": {"name": "n"}})
+    assert [store.last_change(PODS), store.last_change(NODES)] == [versions[-1], store.version]
 
 
 def test_no_change_is_no_event():

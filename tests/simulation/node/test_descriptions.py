@@ -25,6 +25,7 @@ def test_a_node():
     assert node.devices is not None
     assert node.devices.simulated is not None
     assert len(node.devices.simulated.cards) == 2
+    assert not node.dra
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,7 @@ def test_a_node():
         ("a: {cpu: many}", 'a.cpu: "many" is not a Kubernetes quantity such as 2, 500m or 8Gi'),
         ("a: {taints: [x]}", 'a.taints[0]: "x" is no taint such as dedicated=gpu:NoSchedule'),
         ("a: {devices: {simulated: {cards: 2}}}", "a.devices: simulated.product: missing"),
+        ("a: {dra: maybe}", 'a.dra: "maybe" is neither true nor false'),
         ("[]", "a list is not a map"),
     ],
 )

@@ -26,7 +26,7 @@ _WIDEST: Final = 100  # columns
 
 _OPENING: Final = (
     "An embedded cluster. Its API server, scheduler and kubelets are stand-ins; between them runs what a real cluster would "
-    "run: the webhook over HTTPS, a device plugin per node over gRPC, CDI specs in files."
+    "run: the webhook over HTTPS, a device plugin or DRA driver per node over gRPC, the controller, CDI specs in files."
 )
 
 
@@ -84,7 +84,8 @@ def command(
     """See what Tessera does, story by story.
 
     An embedded cluster is started in this process: stand-ins for API server, scheduler and kubelets, and between them
-    the webhook and the device plugins as a real cluster would run them. Nothing outside is touched, and nothing is left.
+    the webhook, the controller, device plugins and DRA drivers as a real cluster would run them. Nothing outside is touched,
+    and nothing is left.
     Exit code 0 only if every story ended as told.
     """
     from tessera.simulation.stories.table import STORIES

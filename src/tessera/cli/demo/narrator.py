@@ -16,6 +16,7 @@ from tessera.simulation.stories.scenes import (
     LayoutChanged,
     ManyEnded,
     Measured,
+    NamespaceAnnotated,
     NodesCame,
     PodDeleted,
     PodEnded,
@@ -51,6 +52,10 @@ def _nodes(scene: NodesCame, _: Style) -> Iterator[_Line]:
         yield "offered" if at == 0 else "", line, None
 
 
+def _annotated(scene: NamespaceAnnotated, _: Style) -> Iterator[_Line]:
+    yield "annotated", f"namespace {scene.namespace}: {scene.key}: {scene.value}", None
+
+
 def _pod(scene: PodEnded, style: Style) -> Iterator[_Line]:
     yield "asked", f"pod {_name(scene.asked)}: {asked(scene.asked)}", None
     yield from _ended(scene, style)
@@ -70,6 +75,7 @@ def _deleted(scene: PodDeleted, style: Style) -> Iterator[_Line]:
     yield "ended", f"pod {scene.name}", None
     if scene.then is not None:
         yield "then", f"pod {_name(scene.then.asked)}: {asked(scene.then.asked)}", None
+        yield from _allocated(scene.then, style)
         yield from _landed(scene.then, style)
 
 
@@ -110,6 +116,7 @@ def _mosaic(node: Document, held: frozenset[str], style: Style) -> Iterator[str]
 
 _TELLERS: Final[dict[type, Callable[..., Iterator[_Line]]]] = {
     NodesCame: _nodes,
+    NamespaceAnnotated: _annotated,
     PodEnded: _pod,
     ManyEnded: _many,
     PodDeleted: _deleted,
@@ -125,10 +132,13 @@ def _ended(scene: PodEnded, style: Style) -> Iterator[_Line]:
     yield "decided", _decision(scene), style.good
     yield from (("warned", warning, style.note) for warning in scene.warnings)
     yield from _given(scene, style)
+    yield from _allocated(scene, style)
     yield from _landed(scene, style)
 
 
 def _decision(scene: PodEnded) -> str:
+    if scene.is_claim:
+        return scene.reason
     record = scene.record.replace("->", " → ")
     return f"{record}: {scene.reason}" if record else f"admitted: {scene.reason or 'nothing to change'}"
 
@@ -145,6 +155,15 @@ def _given(scene: PodEnded, style: Style) -> Iterator[_Line]:
         if added:
             listed = ", ".join(f"{name}: {amount}" for name, amount in added.items())
             yield "given", f"{container['name']}: {listed}", style.good
+
+
+def _allocated(scene: PodEnded, style: Style) -> Iterator[_Line]:
+    """What the scheduler chose of a claim's alternatives."""
+    for container, counts in scene.claimed.items():
+        who = f"{container}: " if len(scene.claimed) > 1 else ""
+        got = ", ".join(f"{short(name)} ×{count}" for name, count in counts.items())
+        why = f"the first that was free ({scene.record.replace('->', ' → ')})" if scene.record else "as asked"
+        yield "allocated", f"{who}{got}, {why}", style.good
 
 
 def _landed(scene: PodEnded, style: Style) -> Iterator[_Line]:

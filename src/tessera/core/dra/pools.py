@@ -175,10 +175,15 @@ class Pools:
 
     def _usable(self, node: Node) -> Iterator[Mapping[str, int]]:
         """The devices of each pool that a node can use, by class."""
+        for usable in self.slices_for(node):
+            yield self._count(usable, node)
+
+    def slices_for(self, node: Node) -> Iterator[list[Slice]]:
+        """The slices that the scheduler allocates from for a node, pool by pool."""
         for pool in {**self._of_node.get(node.name, {}), **self._floating}:
             usable = self._usable_slices(self._pools[pool], node)
             if usable:
-                yield self._count(usable, node)
+                yield usable
 
     def _usable_slices(self, pool: Mapping[str, Slice], node: Node) -> list[Slice]:
         """The slices of a pool that the scheduler allocates from for a node; none while the pool is not whole."""

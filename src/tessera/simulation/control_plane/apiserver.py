@@ -17,7 +17,15 @@ from tessera.protocol import yaml
 from tessera.serving.address import Address
 from tessera.serving.http.messages import Limits, Request, Response, Stream
 from tessera.serving.http.server import Server
-from tessera.simulation.control_plane.kinds import KINDS, NAMESPACES, NODES, PODS, Kind, discover
+from tessera.simulation.control_plane.kinds import (
+    KINDS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    Kind,
+    discover,
+)
 from tessera.simulation.control_plane.lists import Lists, watch
 from tessera.simulation.control_plane.patches import apply_patch
 from tessera.simulation.control_plane.selectors import selector_of
@@ -27,7 +35,8 @@ from tessera.simulation.control_plane.store import Document, StatusError, Store
 _LIMITS: Final = Limits(
     connections=4096, head=64 * 1024, body=8 * 1024 * 1024, request_seconds=60.0, idle_seconds=600.0
 )
-_HAS_STATUS: Final = frozenset({NODES, NAMESPACES, PODS})  # an update elsewhere leaves their status alone
+# an update elsewhere leaves their status alone
+_HAS_STATUS: Final = frozenset({NODES, NAMESPACES, PODS, RESOURCE_CLAIMS})
 
 
 @dataclass(frozen=True, slots=True)

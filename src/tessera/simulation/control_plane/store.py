@@ -116,6 +116,11 @@ class Store:
         objects = self._of(kind).objects
         return [objects[key] for key in sorted(objects) if not namespace or key[0] == namespace]
 
+    def last_change(self, kind: Kind) -> int:
+        """The version of what last happened to an object of a kind."""
+        collection = self._of(kind)
+        return collection.history[-1].version if collection.history else collection.forgotten
+
     def create(self, kind: Kind, document: Document, namespace: str = "") -> Stored:
         """Make an object, with all that the server adds to it; AlreadyExists when the name is taken."""
         document, metadata = _opened(document)

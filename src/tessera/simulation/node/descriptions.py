@@ -1,4 +1,4 @@
-"""Nodes from a short YAML: a name, what the node has, and which devices its plugin is to find."""
+"""Nodes from a short YAML: a name, what the node has, and which devices its plugin or its DRA driver is to find."""
 
 import importlib.resources
 from collections.abc import Mapping
@@ -11,7 +11,16 @@ from tessera.core.kubernetes.quantity import Quantity
 from tessera.protocol import yaml
 from tessera.protocol.configuration import devices as device_config
 from tessera.protocol.configuration.devices import DeviceConfiguration
-from tessera.protocol.configuration.schema import Complaints, Field, ListOf, MapOf, Record, Text, shown
+from tessera.protocol.configuration.schema import (
+    Boolean,
+    Complaints,
+    Field,
+    ListOf,
+    MapOf,
+    Record,
+    Text,
+    shown,
+)
 from tessera.protocol.mig.documents import RUNAI_CONFIG
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
@@ -27,6 +36,7 @@ class NodeSpec:
     taints: tuple[Mapping[str, str], ...] = ()
     resources: Mapping[str, str] = field(default_factory=dict)  # without those that device plugins bring
     devices: DeviceConfiguration | None = None
+    dra: bool = False
 
 
 def _plain(text: str) -> str:
@@ -89,7 +99,15 @@ _NODE: Final = Record(
         Field("annotations", MapOf(_TEXT, _TEXT), "Annotations.", default=_NOTHING),
         Field("taints", ListOf(Text("taint", _taint, _NOTHING)), "Taints.", default=()),
         Field("layout", _TEXT, f"The annotation {RUNAI_CONFIG}.", default=""),
-        Field("devices", _Devices(), "What its device plugin is configured with.", default=None),
+        Field(
+            "devices", _Devices(), "What its device plugin or DRA driver is configured with.", default=None
+        ),
+        Field(
+            "dra",
+            Boolean(),
+            "Its devices come from the DRA driver, not from the device plugin.",
+            default=False,
+        ),
     )
 )
 _DOCUMENT: Final = MapOf(Text("name of a node", _plain, ""), _NODE)
@@ -119,4 +137,5 @@ def _spec(name: str, read: Mapping[str, Any]) -> NodeSpec:
         taints=read["taints"],
         resources={"cpu": read["cpu"], "memory": read["memory"], "pods": read["pods"], **read["others"]},
         devices=read["devices"],
+        dra=read["dra"],
     )

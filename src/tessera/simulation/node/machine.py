@@ -2,7 +2,8 @@
 
 The kubelet's part is played as far as devices matter: pods that are bound here get their devices container by
 container, a pod that cannot have them fails for good (UnexpectedAdmissionError), one that can is Running, and nothing is
-really run. Which devices a container has stands in its status, as kubelets write it from 1.36 on.
+really run. Which devices of a device plugin a container has stands in its status, as kubelets write it from 1.36 on. Claims are
+prepared first; where a driver cannot, it is asked again.
 """
 
 import asyncio
@@ -17,14 +18,16 @@ from tessera.core.kubernetes.pod import Container as Wanted
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.resources import is_extended
 from tessera.simulation.control_plane.events import Events
-from tessera.simulation.control_plane.kinds import NODES, PODS
+from tessera.simulation.control_plane.kinds import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tessera.simulation.control_plane.scheduler import read_pod
 from tessera.simulation.control_plane.store import Document, Key, StatusError, Store, Stored
 from tessera.simulation.node.descriptions import NodeSpec
+from tessera.simulation.node.drivers import Allocated, Drivers, Prepared, PrepareFailed, Use, uses
 from tessera.simulation.node.kubelet import AdmissionFailed, Held, Kubelet
 from tessera.simulation.node.runtime import Container, Unresolvable, start_container
 
 _VERSION: Final = "v1.36.1+tessera"
+_RETRY_SECONDS: Final = 1.0  # until a driver is asked again
 
 
 class SimulatedNode:
@@ -41,6 +44,7 @@ class SimulatedNode:
         self._events = events
         self._look = asyncio.Event()
         self.kubelet = Kubelet(folder, self._look.set)
+        self.drivers = Drivers(folder)
         self._uids: dict[Key, str] = {}  # pods that were looked at, whether they run or were turned away
 
     @property
@@ -64,22 +68,28 @@ class SimulatedNode:
         """Do a kubelet's work until cancelled."""
         stop = self._store.follow(PODS, self._store.version, lambda _: self._look.set())
         try:
-            while True:
-                self._look.clear()
-                self._report()
-                await self._tend_pods()
-                if not self._look.is_set():
-                    await self._look.wait()
+            async with asyncio.TaskGroup() as tasks:
+                if self.spec.dra:
+                    tasks.create_task(self.drivers.watch())
+                while True:
+                    self._look.clear()
+                    self._report()
+                    await self._tend_pods()
+                    if not self._look.is_set():
+                        await self._look.wait()
         finally:
             stop()
 
     async def stop(self) -> None:
-        """The machine is gone: its pods and its object with it."""
+        """The machine is gone: its pods and its object with it, and the slices that the object owned."""
         await self.kubelet.stop()
         for namespace, name in self._bound():
             self._store.delete(PODS, name, namespace)
         with contextlib.suppress(StatusError):
             self._store.delete(NODES, self.name)
+        for one in self._store.list(RESOURCE_SLICES):
+            if one.document["spec"].get("nodeName") == self.name:
+                self._store.delete(RESOURCE_SLICES, one.key[1])
 
     # the node's object
 
@@ -110,6 +120,7 @@ class SimulatedNode:
             del self._uids[key]  # gone, or another pod of the same name
             self.containers.pop(key, None)
             await self.kubelet.remove("/".join(key))
+            await self.drivers.unprepare("/".join(key))
         for key in [key for key in there if key not in self._uids]:
             self._uids[key] = there[key]
             await self._admit(bound[key])
@@ -118,7 +129,16 @@ class SimulatedNode:
         key, name = stored.key, "/".join(stored.key)
         try:
             pod = read_pod(stored)
-            self.containers[key] = await self._start_containers(name, pod)
+            claimed = uses(stored.document)
+            prepared = await self._prepare(name, key[0], claimed)
+            self.containers[key] = await self._start_containers(name, pod, claimed, prepared)
+        except PrepareFailed as error:
+            self._events.record(
+                "kubelet", stored.document, "FailedPrepareDynamicResources", str(error), warning=True
+            )
+            del self._uids[key]
+            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._look.set)
+            return
         except (AdmissionFailed, Unresolvable, InvalidInput) as error:
             await self.kubelet.remove(name)
             message = f"Pod was rejected: Allocate failed due to {error}, which is unexpected"
@@ -132,9 +152,20 @@ class SimulatedNode:
         conditions = [
             {"type": kind, "status": "True"} for kind in ("PodScheduled", "Ready", "ContainersReady")
         ]
-        self._set_status(key, {"phase": "Running", "conditions": conditions, "containerStatuses": running})
+        now = {"phase": "Running", "conditions": conditions, "containerStatuses": running}
+        self._set_status(key, _claims_in(stored.document) | now)
 
-    async def _start_containers(self, name: str, pod: Pod) -> dict[str, Container]:
+    async def _prepare(self, pod: str, namespace: str, claimed: Mapping[str, list[Use]]) -> Prepared:
+        names = {each.claim for some in claimed.values() for each in some}
+        try:
+            claims = [Allocated.of(self._store.get(RESOURCE_CLAIMS, one, namespace)) for one in sorted(names)]
+        except StatusError as error:
+            raise PrepareFailed(str(error)) from error
+        return await self.drivers.prepare(pod, claims)
+
+    async def _start_containers(
+        self, name: str, pod: Pod, claimed: Mapping[str, list[Use]], prepared: Prepared
+    ) -> dict[str, Container]:
         started: dict[str, Container] = {}
         for one in pod.all_containers():
             wanted = {
@@ -143,13 +174,15 @@ class SimulatedNode:
                 if (amount := one.asked(resource)) and self._is_device(resource)
             }
             grants = await self.kubelet.admit(name, wanted, container=one.name) if wanted else {}
-            started[one.name] = start_container(grants.values(), self.cdi_folder)
+            claims = [each.grant(prepared) for each in claimed[one.name]]
+            started[one.name] = start_container([*grants.values(), *claims], self.cdi_folder)
             if _is_over_before_the_rest(one, pod):
                 self.kubelet.pods.get(name, {}).pop(one.name, None)  # its devices go to the next container
         return started
 
     def _is_device(self, resource: str) -> bool:
-        return is_extended(resource) and resource not in self.spec.resources
+        """Whether a device plugin is to give it; a node whose devices come from DRA has none."""
+        return is_extended(resource) and resource not in self.spec.resources and not self.spec.dra
 
     def _set_status(self, key: Key, status: Document) -> None:
         try:
@@ -184,6 +217,12 @@ def _has_ended(stored: Stored) -> bool:
 
 def _is_over_before_the_rest(one: Wanted, pod: Pod) -> bool:
     return one in pod.init_containers and not one.restartable
+
+
+def _claims_in(pod: Document) -> Document:
+    """What a pod's status says of its claims, which is not the kubelet's to change."""
+    names = ("resourceClaimStatuses", "extendedResourceClaimStatus")
+    return {name: pod["status"][name] for name in names if name in pod["status"]}
 
 
 def _running(name: str, held: Mapping[str, list[str]] | Held) -> dict[str, Any]:

@@ -17,8 +17,10 @@ def refusal_wrong(ends: Ending, message: str) -> tuple[str, ...]:
     return tuple(f'the message was to say "{words}"' for words in ends.words if words not in message)
 
 
-def pod_wrong(ends: Ending, pod: Document, *, kubelets: bool) -> tuple[str, ...]:
-    """What is wrong about an admitted pod; without kubelets, no devices are handed out."""
+def pod_wrong(
+    ends: Ending, pod: Document, claimed: Mapping[str, Counts], *, kubelets: bool
+) -> tuple[str, ...]:
+    """What is wrong about an admitted pod; without kubelets, no devices are handed out but those of claims."""
     record = annotations_of(pod).get(RECORD_ANNOTATION, "")
     wrong: list[str] = []
     if isinstance(ends, Refused):
@@ -34,12 +36,12 @@ def pod_wrong(ends: Ending, pod: Document, *, kubelets: bool) -> tuple[str, ...]
     if not runs(pod, kubelets=kubelets) or node != ends.on:
         wrong.append(f"it was to run on {ends.on}, and is {phase} on {node or 'no node'}")
     wrong += _contents_wrong(ends, pod)
-    wrong += _devices_wrong(ends, pod) if kubelets else []
+    if claimed or kubelets:
+        wrong += _devices_wrong(ends, claimed or held_counts(pod))
     return tuple(wrong)
 
 
-def _devices_wrong(ends: Runs, pod: Document) -> list[str]:
-    held = held_counts(pod)
+def _devices_wrong(ends: Runs, held: Mapping[str, Counts]) -> list[str]:
     return [
         f"container {container} was to hold {dict(counts)}, and holds {held.get(container, {})}"
         for container, counts in ends.holds.items()

@@ -12,6 +12,7 @@ from tessera.simulation.stories.scenes import (
     LayoutChanged,
     ManyEnded,
     Measured,
+    NamespaceAnnotated,
     NodesCame,
     PodDeleted,
     PodEnded,
@@ -24,6 +25,7 @@ from tessera.simulation.stories.scenes import (
 )
 from tessera.simulation.stories.stage import Stage
 from tessera.simulation.stories.story import (
+    Annotate,
     Capacity,
     Counts,
     Delete,
@@ -51,6 +53,8 @@ async def _play(step: Step, stage: Stage) -> Scene:
     match step:
         case Nodes():
             return await _nodes(step, stage)
+        case Annotate():
+            return await _annotate(step, stage)
         case Submit():
             return await _submit(step, stage)
         case SubmitMany():
@@ -83,6 +87,12 @@ async def _nodes(step: Nodes, stage: Stage) -> NodesCame:
     return NodesCame(found, compare(found))
 
 
+async def _annotate(step: Annotate, stage: Stage) -> NamespaceAnnotated:
+    await stage.annotate_namespace(step.key, step.value)
+    await stage.backstage.settled()
+    return NamespaceAnnotated(stage.namespace, step.key, step.value)
+
+
 async def _submit(step: Submit, stage: Stage) -> PodEnded:
     name = step.pod["metadata"]["name"]
     try:
@@ -100,15 +110,19 @@ async def _settle(written: Document, ends: Ending, stage: Stage, warnings: tuple
     """Wait until a pod has ended as it is to, or has had its time."""
     name = written["metadata"]["name"]
 
-    def wrong(pod: Document) -> tuple[str, ...]:
-        return pod_wrong(ends, pod, kubelets=stage.kubelets)
+    async def look() -> tuple[Document, Mapping[str, Counts]]:
+        pod = await stage.pod(name)
+        return pod, await stage.claimed(pod)
 
-    pod = await stage.until(lambda: stage.pod(name), lambda pod: not wrong(pod))
+    def wrong(pod: Document, claimed: Mapping[str, Counts]) -> tuple[str, ...]:
+        return pod_wrong(ends, pod, claimed, kubelets=stage.kubelets)
+
+    pod, claimed = await stage.until(look, lambda found: not wrong(*found))
     namespace = stage.namespace
     runs = pod["status"].get("phase") == "Running"
     seen = await stage.backstage.seen(namespace, name) if runs else {}
     reason = stage.backstage.reason(namespace, name)
-    return PodEnded(written, pod, "", reason, warnings, seen, wrong(pod))
+    return PodEnded(written, pod, "", reason, warnings, seen, claimed, wrong(pod, claimed))
 
 
 async def _submit_many(step: SubmitMany, stage: Stage) -> ManyEnded:

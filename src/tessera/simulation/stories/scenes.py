@@ -1,10 +1,13 @@
 """What came of a story's steps, and what pods say about themselves."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, parse, request_name
 from tessera.core.admission.decision import RECORD_ANNOTATION
+from tessera.protocol.kubelet.dra_messages import main_request
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.stories.story import Counts, Use
 
@@ -18,6 +21,16 @@ class NodesCame:
 
 
 @dataclass(frozen=True, slots=True)
+class NamespaceAnnotated:
+    """A namespace has an annotation."""
+
+    namespace: str
+    key: str
+    value: str
+    wrong: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class PodEnded:
     """What became of a pod."""
 
@@ -27,12 +40,18 @@ class PodEnded:
     reason: str = ""
     warnings: tuple[str, ...] = ()
     seen: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    claimed: Mapping[str, Counts] = field(default_factory=dict)  # what its claim got: container → devices
     wrong: tuple[str, ...] = ()
 
     @property
     def record(self) -> str:
         """The fallback's record."""
         return str(annotations_of(self.pod).get(RECORD_ANNOTATION, ""))
+
+    @property
+    def is_claim(self) -> bool:
+        """Whether its request became a claim."""
+        return ALTERNATIVES_ANNOTATION in annotations_of(self.pod)
 
     @property
     def node(self) -> str:
@@ -96,7 +115,7 @@ class Measured:
     wrong: tuple[str, ...] = ()
 
 
-Scene = NodesCame | PodEnded | ManyEnded | PodDeleted | LayoutChanged | Measured
+Scene = NodesCame | NamespaceAnnotated | PodEnded | ManyEnded | PodDeleted | LayoutChanged | Measured
 
 
 def annotations_of(document: Document | None) -> dict[str, Any]:
@@ -128,6 +147,28 @@ def held_counts(pod: Document) -> dict[str, dict[str, int]]:
     }
 
 
+def claimed_counts(pod: Document, results: Iterable[str]) -> dict[str, dict[str, int]]:
+    """How many devices of what each container has from the pod's claim, as the allocation tells: `gpu-0/1g-10gb`."""
+    requests = parse(annotations_of(pod)[ALTERNATIVES_ANNOTATION]).requests
+    resources = {
+        f"{request_name(number)}/{one.name}": one.resource
+        for number, request in enumerate(requests)
+        for one in request.alternatives
+    }
+    given = [(main_request(result), resources[result]) for result in results]
+    return {
+        container["name"]: dict(
+            Counter(
+                resource
+                for use in (container.get("resources") or {}).get("claims") or ()
+                for request, resource in given
+                if use.get("request") == request
+            )
+        )
+        for container in pod["spec"]["containers"]
+    }
+
+
 def held_ids(pod: Document) -> Iterator[str]:
     """The ids of the devices that a pod has."""
     for status in pod["status"].get("containerStatuses") or ():
@@ -136,5 +177,7 @@ def held_ids(pod: Document) -> Iterator[str]:
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence of a scheduler's reason; what it says of preemption comes after that."""
-    return text.partition(" preemption:")[0].partition(" no new claims")[0]
+    """The first sentence of a scheduler's reason; what it says of preemption, and of claims that it could free, comes after that."""
+    for after in (" preemption:", " no new claims", " still not schedulable"):
+        text = text.partition(after)[0]
+    return text

@@ -10,16 +10,23 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
+from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, CLAIM
+from tessera.core.admission.offers import Offers
 from tessera.core.devices.capacity import Capacity
+from tessera.core.dra.slices import API_VERSION
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
+from tessera.kube.watch.dra import put_served
+from tessera.protocol.dra.claims import decode_claim
+from tessera.protocol.dra.objects import read_class
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.pod_use import decode_pod_use
 from tessera.simulation.control_plane.store import Document
+from tessera.simulation.stories.scenes import annotations_of, claimed_counts
 from tessera.simulation.stories.story import Counts, Use
 
 T = TypeVar("T")
@@ -72,6 +79,7 @@ class Stage:
         self._client = client
         self._patience = PATIENCE if patience is None else patience
         self.made: dict[str, Document] = {}  # pods as they were written
+        self._annotated: set[str] = set()  # annotations of the namespace
 
     async def until(self, look: Callable[[], Awaitable[T]], good: Callable[[T], bool]) -> T:
         """Look until it is good, or until patience ends; what was seen last."""
@@ -117,15 +125,33 @@ class Stage:
         self.made.pop(name, None)
 
     async def clear(self) -> None:
-        """Delete every pod that was made here."""
+        """Delete every pod that was made here, and leave the namespace as it was."""
         for name in tuple(self.made):
             await self.delete(name)
+        for key in tuple(self._annotated):
+            await self.annotate_namespace(key, None)
+
+    async def annotate_namespace(self, key: str, value: str | None) -> None:
+        """Write an annotation of the pods' namespace, or take it away."""
+        path = path_of("v1", "namespaces", name=self.namespace)
+        await self._client.patch(path, {"metadata": {"annotations": {key: value}}})
+        (self._annotated.discard if value is None else self._annotated.add)(key)
+
+    async def claimed(self, pod: Document) -> dict[str, dict[str, int]]:
+        """What the claim that the webhook gave a pod was allocated: container → resource; nothing before that, and without one."""
+        if ALTERNATIVES_ANNOTATION not in annotations_of(pod):
+            return {}
+        path = path_of(API_VERSION, "resourceclaims", namespace=self.namespace)
+        claims = [decode_claim(msgspec.json.encode(one)) for one in await self._items(path)]
+        own = [one for one in claims if one.pod_uid == pod["metadata"]["uid"] and one.pod_claim == CLAIM]
+        return claimed_counts(pod, own[0].results) if own and own[0].results else {}
 
     # nodes
 
     async def offers(self, nodes: Iterable[str], others: Iterable[str] = ()) -> dict[str, dict[str, int]]:
-        """What nodes have of GPUs, and of other resources that matter, zeros too."""
+        """What nodes have of GPUs, from device plugins (zeros too) and from DRA, and of other resources that matter."""
         every = {node["metadata"]["name"]: node for node in await self._list("nodes")}
+        served = await self._served(every.values())
         matter = set(others)
         return {
             name: {
@@ -133,8 +159,28 @@ class Stage:
                 for resource, amount in every[name]["status"].get("allocatable", {}).items()
                 if is_whole_or_mig(resource) or resource in matter
             }
+            | served.get(name, {})
             for name in nodes
             if name in every
+        }
+
+    async def _served(self, nodes: Iterable[Document]) -> dict[str, dict[str, int]]:
+        """What DRA serves on these nodes, of what has a name of its own as an extended resource."""
+        classes = await self._items(path_of(API_VERSION, "deviceclasses"))
+        if not classes:
+            return {}
+        slices = await self._items(path_of(API_VERSION, "resourceslices"))
+        offers = Offers()
+        for node in nodes:
+            offers.put(objects.node_of(objects.decode_node(msgspec.json.encode(node))))
+        put_served(
+            offers,
+            [read_class(msgspec.json.encode(one)) for one in classes],
+            map(msgspec.json.encode, slices),
+        )
+        return {
+            name: {resource: count for resource, count in node.dra.items() if is_whole_or_mig(resource)}
+            for name, node in offers.nodes.items()
         }
 
     async def node(self, name: str) -> Document:
@@ -166,7 +212,10 @@ class Stage:
         }
 
     async def _list(self, plural: str) -> list[Document]:
-        return list(_decoded(await self._client.get(path_of("v1", plural)))["items"])
+        return await self._items(path_of("v1", plural))
+
+    async def _items(self, path: str) -> list[Document]:
+        return list(_decoded(await self._client.get(path))["items"])
 
 
 def _decoded(body: bytes) -> dict[str, Any]:

@@ -14,7 +14,7 @@ class Runs:
 
     on: str
     fallback: str = ""  # the record of the fallback; empty: as asked
-    holds: Mapping[str, Counts] = field(default_factory=dict)  # container → devices
+    holds: Mapping[str, Counts] = field(default_factory=dict)  # container → devices, by resource
     limits: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # container → resource → amount
     annotations: Mapping[str, str] = field(default_factory=dict)
 
@@ -42,6 +42,14 @@ class Nodes:
     """The cluster has exactly these nodes, which offer this."""
 
     offers: Mapping[str, Counts]  # node (a name of `nodes.yaml`) → devices
+
+
+@dataclass(frozen=True, slots=True)
+class Annotate:
+    """The operator annotates the namespace, until the story is over."""
+
+    key: str
+    value: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +109,7 @@ class Capacity:
     uses: Mapping[str, Mapping[str, Use]]  # node → resource
 
 
-Step = Nodes | Submit | SubmitMany | Delete | Relayout | Capacity
+Step = Nodes | Annotate | Submit | SubmitMany | Delete | Relayout | Capacity
 
 
 @dataclass(frozen=True, slots=True)

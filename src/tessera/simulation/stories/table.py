@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
-from tessera.core.admission.wishes import POLICY_ANNOTATION
+from tessera.core.admission.wishes import DRA_ANNOTATION, POLICY_ANNOTATION, Dra
 from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.stories.story import (
+    Annotate,
     Capacity,
     Delete,
     Nodes,
@@ -48,6 +50,14 @@ def pod(name: str, *containers: Document, annotations: Mapping[str, str] | None 
 def asks(name: str, resource: str, count: int = 1) -> Document:
     """A pod of one container that asks for one thing."""
     return pod(name, container("main", limits={resource: count}))
+
+
+def _claims_one(resource: str, fallback: str = "") -> Runs:
+    """A pod that asked for 2g.20gb runs with what its claim got."""
+    alternatives = "1*2g.20gb=2g.20gb/tessera-any,1g.10gb/tessera-any"
+    return Runs(
+        "h200-dra", fallback, {"main": {resource: 1}}, annotations={ALTERNATIVES_ANNOTATION: alternatives}
+    )
 
 
 _TRAIN: Final = asks("train", THREE)
@@ -165,6 +175,21 @@ STORIES: Final = (
                 running=4,
                 because=f"0/2 nodes are available: 2 Insufficient {ONE}.",
             ),
+        ),
+    ),
+    Story(
+        "claims",
+        "The scheduler falls back",
+        "Here DRA offers the slices, and a request becomes a claim with alternatives. The scheduler knows what is free, and takes the "
+        "first alternative that is: no two pods race for a slice. Four ask for 2g.20gb; there are one 2g.20gb and two 1g.10gb.",
+        (
+            Nodes({"h200-dra": {ONE: 2, TWO: 1}}),
+            Annotate(DRA_ANNOTATION, Dra.FIRST_AVAILABLE.value),
+            Submit(asks("first", TWO), _claims_one(TWO)),
+            Submit(asks("second", TWO), _claims_one(ONE, "2g.20gb->1g.10gb")),
+            Submit(asks("third", TWO), _claims_one(ONE, "2g.20gb->1g.10gb")),
+            Submit(asks("fourth", TWO), Waits("0/1 nodes are available: 1 cannot allocate all claims.")),
+            Delete("first", then=("fourth", _claims_one(TWO))),
         ),
     ),
     Story(

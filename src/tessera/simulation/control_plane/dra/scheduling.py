@@ -1,0 +1,159 @@
+"""The scheduler's part: whether a node has devices for a pod's claims, and writing down which.
+
+Extended resources that a DeviceClass serves, on nodes whose kubelet reports none of them, become a claim of the pod's own.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+
+from tessera.core.dra.slices import DeviceClass, serving
+from tessera.core.kubernetes.node import Node
+from tessera.core.kubernetes.pod import Pod
+from tessera.protocol.dra.claims import decode_claim, read_claim
+from tessera.protocol.dra.objects import read_class
+from tessera.protocol.kubernetes.pod import NodeSelectorIn, term_of
+from tessera.simulation.control_plane.dra.allocating import Given, allocate, score
+from tessera.simulation.control_plane.dra.claims import (
+    NotMade,
+    Unschedulable,
+    allocation_of,
+    claim_names,
+    extended,
+    requests_of,
+)
+from tessera.simulation.control_plane.dra.devices import DeviceId, Devices, readable, selects
+from tessera.simulation.control_plane.kinds import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from tessera.simulation.control_plane.store import Document, StatusError, Store
+
+Served = dict[str, DeviceClass]  # extended resources, and the classes that serve them
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What a pod gets on a node: devices for each of its claims that has none yet."""
+
+    parts: tuple[tuple[Document, tuple[Given, ...]], ...] = ()
+    mappings: tuple[Document, ...] = ()  # of the last claim, where that stands for extended resources
+
+    @property
+    def score(self) -> int:
+        """What it is worth between nodes."""
+        return sum(score(given) for _, given in self.parts)
+
+
+class Round:
+    """One round of scheduling. What DRA has is read when the first pod asks for it: most clusters have nothing of it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @cached_property
+    def _classes(self) -> dict[str, DeviceClass]:
+        return {one.name: one for one in readable(self._store.list(DEVICE_CLASSES), read_class)}
+
+    @cached_property
+    def _serving(self) -> Served:
+        return serving(self._classes)
+
+    @cached_property
+    def _devices(self) -> Devices:
+        return Devices(self._store.list(RESOURCE_SLICES))
+
+    @cached_property
+    def _taken(self) -> set[DeviceId]:
+        claims = readable(self._store.list(RESOURCE_CLAIMS), read_claim)
+        return {device for one in claims for device in one.holds}
+
+    def claims(self, pod: Document) -> list[Document]:
+        """A pod's claims; `NotMade` while one is missing, `Unschedulable` when one is another pod's."""
+        found = []
+        for name in claim_names(pod).values():
+            try:
+                claim = self._store.get(RESOURCE_CLAIMS, name, pod["metadata"]["namespace"])
+            except StatusError as error:
+                raise NotMade(f"resourceclaim {name} not found") from error
+            if decode_claim(claim.encoded).pod_uid not in ("", pod["metadata"]["uid"]):
+                raise Unschedulable(f"ResourceClaim {name} was not created for the pod")
+            found.append(claim.document)
+        return found
+
+    def served(self, asks: Pod, node: Node) -> Served:
+        """The extended resources of a pod that a node has from DRA, if it has them."""
+        asked = {resource for one in asks.containers for resource in one.resources()}
+        return {
+            resource: one
+            for resource, one in self._serving.items()
+            if resource in asked and not node.allocatable.get(resource)
+        }
+
+    def find(
+        self, pod: Document, asks: Pod, claims: list[Document], served: Served, node: Node
+    ) -> Claimed | list[str]:
+        """What a node has for a pod's claims, or why it has not, in the scheduler's words."""
+        if not all(_is_there(allocation, node) for one in claims if (allocation := allocation_of(one))):
+            return ["resourceclaim not available on the node"]
+        open_ = [one for one in claims if allocation_of(one) is None]
+        own, mappings = extended(pod, asks, served)
+        if mappings:
+            open_.append(own)
+        if not open_:
+            return Claimed()
+        wanted = [(one, tuple(requests_of(one, self._classes))) for one in open_]
+        stock = self._devices.on(node)
+        taken = [one for one in stock.devices if one.id in self._taken]
+        given = allocate([one for _, requests in wanted for one in requests], stock, taken, selects)
+        if given is None:
+            return ["cannot allocate all claims"]
+        parts = tuple(
+            (claim, tuple(each for each in given if any(each.alternative in one for one in requests)))
+            for claim, requests in wanted
+        )
+        return Claimed(parts, tuple(mappings))
+
+    def take(self, claimed: Claimed, claims: list[Document], pod: Document, node: str) -> None:
+        """Write a pod's claims down as allocated, and as reserved for it."""
+        shared = [one for one in claims if allocation_of(one) is not None]
+        for claim, given in claimed.parts:
+            made = claim if "uid" in claim["metadata"] else self._make(claim, claimed, pod)
+            self._reserve(made, pod, {"allocation": _allocation(given, node)})
+            self._taken.update(one.device.id for one in given)
+        for claim in shared:
+            self._reserve(claim, pod, {})
+
+    def _make(self, claim: Document, claimed: Claimed, pod: Document) -> Document:
+        """Make the claim that stands for extended resources, and have the pod's status say so."""
+        made = self._store.create(RESOURCE_CLAIMS, claim)
+        status = {"resourceClaimName": made.key[1], "requestMappings": list(claimed.mappings)}
+        pod.setdefault("status", {})["extendedResourceClaimStatus"] = status
+        return made.document
+
+    def _reserve(self, claim: Document, pod: Document, given: Document) -> None:
+        status = {**(claim.get("status") or {}), **given}
+        holder = {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+        status["reservedFor"] = [*(status.get("reservedFor") or ()), holder]
+        space, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
+        self._store.update(RESOURCE_CLAIMS, name, {"status": status}, space, status=True)
+
+
+def _allocation(given: tuple[Given, ...], node: str) -> Document:
+    results = [
+        {"request": one.alternative.request, "driver": pool.driver, "pool": pool.name, "device": name}
+        for one in given
+        for pool, name in [one.device.id]
+    ]
+    here = {"key": "metadata.name", "operator": "In", "values": [node]}
+    return {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [here]}]}}
+
+
+def _is_there(allocation: Document, node: Node) -> bool:
+    """Whether a node can use what a claim was given."""
+    selector = allocation.get("nodeSelector")
+    if selector is None:
+        return True
+    try:
+        terms = msgspec.convert(selector, NodeSelectorIn).nodeSelectorTerms or ()
+    except msgspec.ValidationError:
+        return False
+    return any(term_of(one).matches(node.name, node.labels) for one in terms)
