@@ -62,12 +62,27 @@ def selected(*expressions, kind=DEVICE):
         ("device.attributes[?'nowhere.example.com'].?x.orValue(1) == 1", True),
         ("'nowhere.example.com' in device.attributes", False),
         ("device.attributes.exists(domain, domain == 'other.example.com')", True),
+        ("has(device.attributes.nowhere) && has(device.capacity.nowhere)", True),
+        ("device.attributes[?'nowhere.example.com'].hasValue()", True),
+        ("device.attributes['nowhere.example.com'] == {}", True),
+        ("device.attributes['nowhere.example.com'].exists(name, name == 'x')", False),
+        ("size(device.attributes) == 2", True),
+        ("'nowhere.example.com' in device.attributes || device.attributes[?'nowhere.example.com'].hasValue()", None),
+        ("[device].exists(d, has(d.attributes.nowhere))", None),
+        ("device.attributes[?'nowhere' + '.example.com'].hasValue()", None),
+        # CEL's libraries that Kubernetes has
+        (f"sets.contains(['mig', 'gpu'], [{A}.type])", True),
+        (f"{A}.exists(name, value, name == 'type' && value == 'gpu')", False),
+        (f"{A}.profile.split('.').slice(0, 1) == ['1g']", True),
+        # a function that is not known here matters where it is reached: never to another driver's devices
+        (f"device.driver == 'gpu.nvidia.com' && {A}.model.find('H[0-9]+') == 'H200'", False),
+        (f"device.driver == '{D}' && {A}.model.find('H[0-9]+') == 'H200'", None),
+        (f"!device.allowMultipleAllocations || newer({A}.model)", True),
         # an error that does not matter is none
         (f"{A}.nothing == 'x' || true", True),
         # what the scheduler cannot evaluate either, or only a newer one can
         (f"{A}.nothing == 'x'", None),
         (f"{A}.type < 3", None),
-        (f"{A}.type.includes('mig')", None),
         (f"{A}.type", None),
         ("device.driver ==", None),
         ("", None),
@@ -96,6 +111,36 @@ def test_a_hostile_expression_ends():
     assert selected("!" * 10 * 1024 + "true") is None
 
 
+LISTS = Kind(
+    D,
+    (
+        Attribute(D, "flags", "bools", (True,)),
+        Attribute(D, "name", "string", "a"),
+        Attribute(D, "numbers", "ints", (1, 3)),
+        Attribute(D, "versions", "versions", ("1.2.3", "2.0.0")),
+        Attribute(D, "words", "strings", ("a", "b")),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("expression", "holds"),
+    [
+        (f"{A}.words.includes('b') && 'a' in {A}.words && size({A}.words) == 2", True),
+        (f"{A}.words.includes('c') || {A}.name.includes('b')", False),
+        (f"{A}.name.includes('a')", True),
+        (f"{A}.numbers.includes(3) && {A}.numbers.all(n, n < 4)", True),
+        (f"{A}.numbers.includes(true) || {A}.flags.includes(1)", False),
+        (f"{A}.flags.includes(true)", True),
+        (f"{A}.versions.includes(semver('2.0.0')) && {A}.versions[0].isLessThan({A}.versions[1])", True),
+        (f"{A}.words == 'a'", False),
+    ],
+)
+def test_lists(expression, holds):
+    """Attributes may be lists; `includes` takes both."""
+    assert selected(expression, kind=LISTS) is holds
+
+
 def test_unknown_types_and_kinds():
     """An attribute that this release cannot read, or a kind that was not kept, is unknown."""
     newer = Kind(D, (Attribute(D, "list", "other", None),))
@@ -114,10 +159,12 @@ def test_unknown_types_and_kinds():
         (("device.attributes[device.driver].type == 'mig'",), {"type"}, False),
         (("['a', 'b'].exists(x, device.attributes[x].type == 'mig')",), {"type"}, False),
         ((f"{A}['ty' + 'pe'] == 'mig'",), set(), True),
+        ((f"newer({A}.type)",), {"type"}, False),
         ((f"{A}.exists(name, name == 'type')",), set(), True),
         (("size(device.attributes) > 1",), set(), True),
         (("device.attributes == device.capacity",), set(), True),
-        (("has(device.attributes.example)",), set(), True),
+        (("has(device.attributes.example)",), set(), False),
+        (("'example' in device.attributes",), set(), True),
         ((f"[{A}].exists(g, g.type == 'mig')",), set(), True),
     ],
 )

@@ -13,7 +13,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import Number, Quantity
 from tessera.core.text import quoted
 
-Value = str | int | float | bool | Mapping[str, Any]
+Value = str | int | float | bool | Mapping[str, Any] | list[Any]
 _QUANTITY: Final = "kubernetes.Quantity"
 _VERSION: Final = "kubernetes.Semver"
 # semver.org, as blang/semver reads it
@@ -117,6 +117,12 @@ def _sign(one: Any) -> int:
     return int(number > 0) - int(number < 0)
 
 
+def _includes(one: Any, other: Any) -> bool:
+    """Whether a list has something, or a value that is no list is it."""
+    of = one if isinstance(one, list) else [one]
+    return any(isinstance(each, bool) is isinstance(other, bool) and each == other for each in of)
+
+
 class Overload(NamedTuple):
     """A function of CEL: what it takes, what it returns, and what it does; types without a name here are dynamic."""
 
@@ -147,6 +153,7 @@ FUNCTIONS: Final[Mapping[str, tuple[Overload, ...]]] = {
     "isInteger": (Overload((_ANY,), "bool", _is_integer),),
     "asInteger": (Overload((_ANY,), "int", _as_integer),),
     "asApproximateFloat": (Overload((_ANY,), "double", lambda one: float(_number(one))),),
+    "includes": (Overload((_ANY, _ANY), "bool", _includes),),  # of k8s.io/dynamic-resource-allocation/cel
     "major": (Overload((_ANY,), "int", lambda one: _parts(one)[0]),),
     "minor": (Overload((_ANY,), "int", lambda one: _parts(one)[1]),),
     "patch": (Overload((_ANY,), "int", lambda one: _parts(one)[2]),),
