@@ -169,6 +169,52 @@ def test_devices_for_many():
     assert served([slice_("s", {**one, "allowMultipleAllocations": True})])[TWO] >= 32
 
 
+@pytest.mark.parametrize(("amount", "number"), [("1", 32), ("7", 32), ("8", 0)])
+def test_devices_for_many_that_are_cut(amount, number):
+    """It takes from its counters once, however many claims hold it; if they have no room for one, it is none."""
+    one = device(
+        "a", profile="2g.20gb", consumes=[{"counterSet": "card", "counters": counters(compute=amount)}]
+    )
+    sets = [{"name": "card", "counters": counters(compute="7")}]
+    slices = [
+        slice_("d", {**one, "allowMultipleAllocations": True}, total=2),
+        slice_("c", total=2, sharedCounters=sets),
+    ]
+    assert served(slices) == ({TWO: number} if number else {})
+
+
+def test_two_counter_sets():
+    """A device that the second set has no room for is none."""
+    both = [{"counterSet": name, "counters": counters(compute="2")} for name in ("one", "other")]
+    sets = [
+        {"name": "one", "counters": counters(compute="7")},
+        {"name": "other", "counters": counters(compute="1")},
+    ]
+    slices = [
+        slice_("d", *of("2g.20gb", "a"), device("b", profile="2g.20gb", consumes=both), total=2),
+        slice_("c", total=2, sharedCounters=sets),
+    ]
+    assert served(slices) == {TWO: 1}
+
+
+def test_tainted_devices_belong_to_their_pool():
+    """A slice is for a node if a device of it is there, tainted or not: the pool is whole with it, or invalid by it."""
+    ill = slice_(
+        "ill", *of("2g.20gb", "a", taint="NoSchedule", where={"nodeName": "n"}), pool="p", node=None, total=2,
+        perDeviceNodeSelection=True,
+    )  # fmt: skip
+    well = slice_("well", *of("2g.20gb", "b"), pool="p", total=2)
+    elsewhere = slice_("elsewhere", *of("2g.20gb", "c"), pool="p", node="m", generation=2, total=1)
+    assert served([ill, well, elsewhere]) == {TWO: 1}
+    cut = device(
+        "a",
+        profile="2g.20gb",
+        taint="NoSchedule",
+        consumes=[{"counterSet": "none", "counters": counters(x="1")}],
+    )
+    assert served([slice_("s", cut, *of("2g.20gb", "b"))]) == {}
+
+
 @pytest.mark.parametrize(
     ("first", "second", "serves"),
     [

@@ -22,14 +22,15 @@ def count(groups: Iterable[Group], sets: CounterSets, selects: Callable[[Kind], 
     total = 0
     cut: dict[str, list[tuple[Counters, int]]] = {}  # by the first counter set that they take from
     for group in groups:
-        if not selects(group.kind):
+        if not group.number or not _fits(group, sets) or not selects(group.kind):
             continue
-        number = group.number * (_ANY_NUMBER if group.kind.multiple else 1)
-        if not group.consumes:
-            total += number
-            continue
-        name, taken = group.consumes[0]
-        cut.setdefault(name, []).append((taken, number))
+        if group.kind.multiple:  # it takes from counters once, for the first of its claims
+            total += group.number * _ANY_NUMBER
+        elif group.consumes:
+            name, taken = group.consumes[0]
+            cut.setdefault(name, []).append((taken, group.number))
+        else:
+            total += group.number
     return total + sum(_room(sets.get(name, {}), devices) for name, devices in cut.items())
 
 
@@ -40,6 +41,11 @@ def are_valid(groups: Iterable[Group], sets: CounterSets) -> bool:
         for group in groups
         for name, taken in group.consumes
     )
+
+
+def _fits(group: Group, sets: CounterSets) -> bool:
+    """Whether the counters have room for one of some devices."""
+    return all(amount <= sets[name][counter] for name, taken in group.consumes for counter, amount in taken)
 
 
 def _room(counters: Mapping[str, Number], devices: list[tuple[Counters, int]]) -> int:

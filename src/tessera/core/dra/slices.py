@@ -25,7 +25,7 @@ class Attribute(NamedTuple):
 
     domain: str
     name: str
-    type: str  # int, bool, string, version, quantity; "other" where this release knows no such type
+    type: str  # int, bool, string, version, quantity, lists as "ints" …; "other" where this release knows no such type
     value: object
 
 
@@ -68,10 +68,10 @@ Counters = tuple[tuple[str, Number], ...]
 
 
 class Group(NamedTuple):
-    """Devices of a slice that are one to every decision. Those with a taint that keeps claims away are in none."""
+    """Devices of a slice that are one to every decision."""
 
     kind: Kind
-    number: int
+    number: int  # without those that a taint keeps claims away from; where it is 0, the pool has their counters and places
     consumes: tuple[tuple[str, Counters], ...] = ()  # counter set → what each device takes from it
     where: Where = None  # where the slice leaves that to each device
 

@@ -41,16 +41,28 @@ class _AttributeIn(msgspec.Struct, gc=False, rename={"number": "int", "flag": "b
     flag: bool | None = None
     text: str | None = None
     version: str | None = None
+    ints: tuple[int, ...] | None = None
+    bools: tuple[bool, ...] | None = None
+    strings: tuple[str, ...] | None = None
+    versions: tuple[str, ...] | None = None
 
     def value(self) -> tuple[str, object]:
-        """Its type and value; lists (an alpha feature) and what is newer are of no type that is known here."""
+        """Its type and value; what is newer is of no type that is known here."""
         if self.text is not None:
             return "string", sys.intern(self.text)
         if self.number is not None:
             return "int", self.number
         if self.flag is not None:
             return "bool", self.flag
-        return ("version", self.version) if self.version is not None else ("other", None)
+        if self.version is not None:
+            return "version", self.version
+        lists = (
+            ("ints", self.ints),
+            ("bools", self.bools),
+            ("strings", self.strings),
+            ("versions", self.versions),
+        )
+        return next((one for one in lists if one[1] is not None), ("other", None))
 
 
 class _ValueIn(msgspec.Struct, gc=False):
@@ -145,6 +157,9 @@ def read_class(raw: bytes) -> DeviceClass:
     )
 
 
+_Alike = tuple[Kind, tuple[tuple[str, Counters], ...], Where]  # all that tells devices of a slice apart
+
+
 class SliceReader:
     """Reads ResourceSlices; what many of them have alike is one object."""
 
@@ -175,9 +190,11 @@ class SliceReader:
         )
 
     def _contents_of(self, spec: _SliceSpecIn) -> Contents:
+        numbers: Counter[_Alike] = Counter()
+        for alike, is_free in self._devices(spec):
+            numbers[alike] += is_free
         groups = tuple(
-            Group(kind, number, consumes, where)
-            for (kind, consumes, where), number in Counter(self._devices(spec)).items()
+            Group(kind, number, consumes, where) for (kind, consumes, where), number in numbers.items()
         )
         sets = tuple((sys.intern(one.name), _counters(one.counters)) for one in spec.sharedCounters or ())
         devices = (
@@ -191,14 +208,17 @@ class SliceReader:
             known = self._contents[key] = Contents(*key)
         return known
 
-    def _devices(self, spec: _SliceSpecIn) -> Iterator[tuple[Kind, tuple[tuple[str, Counters], ...], Where]]:
+    def _devices(self, spec: _SliceSpecIn) -> Iterator[tuple[_Alike, bool]]:
+        """The devices, and whether a claim can have them; others matter to what a pool is, where they say a place or counters."""
         for one in spec.devices or ():
-            if any(taint.effect in _KEEP_AWAY for taint in one.taints or ()):
+            is_free = not any(taint.effect in _KEEP_AWAY for taint in one.taints or ())
+            if not (is_free or spec.perDeviceNodeSelection or one.consumesCounters):
                 continue
             consumes = tuple(
                 (sys.intern(each.counterSet), _counters(each.counters)) for each in one.consumesCounters or ()
             )
-            yield self._kind(spec.driver, one), consumes, _where(one) if spec.perDeviceNodeSelection else None
+            where = _where(one) if spec.perDeviceNodeSelection else None
+            yield (self._kind(spec.driver, one), consumes, where), is_free
 
     def _kind(self, driver: str, one: _DeviceIn) -> Kind:
         include = (self.names or _NO_NAMES).include
