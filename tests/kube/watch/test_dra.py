@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tessera.core.dra.places import may_be_meant
 from tessera.core.kubernetes.node import Node
 from tessera.kube.watch.dra import DraObjects
+from tessera.kube.watch.resource import Key
 from tessera.protocol.dra import objects
 from tessera.protocol.dra.names import EVERY_NAME
 from tessera.protocol.dra.objects import read_class
@@ -294,3 +296,149 @@ def test_by_kind_is_as_by_device(devices, expressions):
         for name, number in served([slice_("s", one)], classes, names=EVERY_NAME).items():
             alone[name] = alone.get(name, 0) + number
     assert together == alone
+
+
+def by_rack(*racks):
+    expressions = [{"key": "rack", "operator": "In", "values": list(racks)}]
+    return {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}
+
+
+BY_NAME = {
+    "nodeSelector": {
+        "nodeSelectorTerms": [
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]},
+            {"matchExpressions": [{"key": "rack", "operator": "Exists"}, *by_rack("b")["nodeSelector"]["nodeSelectorTerms"][0]["matchExpressions"]]},
+        ]
+    }
+}  # fmt: skip
+NOT_IN = {
+    "nodeSelector": {
+        "nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "rack", "operator": "NotIn", "values": ["a"]}]},
+        ]
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("where", "concerned"),
+    [
+        ({"nodeName": "n"}, {"n"}),
+        ({"allNodes": True}, {None}),
+        (by_rack("a"), {("rack", "a")}),
+        (by_rack("a", "b"), {("rack", "a"), ("rack", "b")}),
+        (BY_NAME, {"n", ("rack", "b")}),
+        (NOT_IN, {None}),
+        ({"someDay": True}, set()),
+    ],
+)
+def test_which_nodes_a_slice_concerns(where, concerned):
+    """Those that its place names, by name or by label: thousands of others are not worked out anew."""
+    told = []
+    found = DraObjects(lambda spots: told.append(set(spots)))
+    found.replace_classes([read_class(raw(one)) for one in CLASSES])
+    sink = found.slices()
+    other = {"nodeName": "other"}
+    whole = slice_("s", *of("2g.20gb", "a"), pool="p", node=None, **where)
+    each = slice_("s", *of("2g.20gb", "a", where=where), pool="p", node=None, perDeviceNodeSelection=True)
+    for one in (whole, each):
+        sink.upsert(sink.decode(raw(slice_("t", *of("2g.20gb", "b"), pool="p", node=None, **other))))
+        told.clear()
+        sink.upsert(sink.decode(raw(one)))
+        sink.upsert(sink.decode(raw(one)))
+        more = {
+            **one["spec"],
+            "devices": [*one["spec"]["devices"], *of("2g.20gb", "c", where=one is each and where)],
+        }
+        sink.upsert(sink.decode(raw({**one, "spec": more})))
+        sink.delete(Key("", "s"))
+        # its pool may have become whole by it, or not; an update that says the same is none; no more than its devices changed
+        assert told == [concerned | {"other"}, set(), concerned, concerned | {"other"}]
+
+
+def test_counters_concern_their_pool():
+    """Whatever place their slice names, all of the pool's devices take from them."""
+    told = []
+    found = DraObjects(
+        lambda spots: told.append(found.pools.served(Node("n")).get(TWO, 0) if "n" in spots else None)
+    )
+    found.replace_classes([read_class(raw(one)) for one in CLASSES])
+    takes = [{"counterSet": "card", "counters": counters(x="1")}]
+    written = [slice_("d", *of("2g.20gb", "a", "b", "c", consumes=takes), pool="p", total=2)]
+    for room in ("1", "2"):
+        sets = [{"name": "card", "counters": counters(x=room)}]
+        written.append(slice_("c", pool="p", node="m", total=2, sharedCounters=sets))
+    found.replace_slices([])
+    told.clear()
+    sink = found.slices()
+    for one in written:
+        sink.upsert(sink.decode(raw(one)))
+    assert told == [0, 1, 2]
+
+
+PLACES = st.sampled_from(
+    [
+        {"nodeName": "n"},
+        {"nodeName": "m"},
+        {"allNodes": True},
+        by_rack("a"),
+        by_rack("b"),
+        BY_NAME,
+        NOT_IN,
+        {},
+    ]
+)
+WRITTEN = st.builds(
+    lambda name, pool, generation, total, where, each, taint, number: slice_(
+        name,
+        *of("2g.20gb", *(f"{name}-{n}" for n in range(number)), where=where if each else None, taint=taint),
+        pool=pool,
+        generation=generation,
+        total=total,
+        node=None,
+        **({"perDeviceNodeSelection": True} if each else where),
+    ),
+    st.sampled_from("stuv"),
+    st.sampled_from("pq"),
+    st.integers(1, 2),
+    st.integers(1, 2),
+    PLACES,
+    st.booleans(),
+    st.sampled_from(["", "", "NoSchedule"]),
+    st.integers(0, 2),
+)
+COUNTERS = st.builds(
+    lambda name, generation, where: slice_(
+        name, pool="p", generation=generation, total=2, node=None, **where,
+        sharedCounters=[{"name": "card", "counters": {"x": {"value": "1"}}}],
+    ),
+    st.sampled_from("stuv"),
+    st.integers(1, 2),
+    PLACES,
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(WRITTEN, WRITTEN, COUNTERS, st.sampled_from("stuv")), max_size=12))
+def test_what_is_not_concerned_stays(events):
+    """After each event only the concerned nodes are asked about anew, and all are right."""
+    nodes = [Node("n", {"rack": "a"}), Node("m", {"rack": "b"}), Node("o", {})]
+    kept: dict[str, object] = {one.name: {} for one in nodes}
+
+    def changed(spots):
+        kept.update({one.name: found.pools.served(one) for one in nodes if may_be_meant(one, spots)})
+
+    found = DraObjects(changed)
+    found.replace_classes([read_class(raw(one)) for one in CLASSES])
+    found.replace_slices([])
+    sink = found.slices()
+    for one in events:
+        if isinstance(one, str):
+            sink.delete(Key("", one))
+        else:
+            sink.upsert(sink.decode(raw(one)))
+        assert kept == {node.name: found.pools.served(node) for node in nodes}
+    fresh = DraObjects()
+    fresh.replace_classes([read_class(raw(one)) for one in CLASSES])
+    fresh.replace_slices(found.pools.slices.values())
+    assert kept == {node.name: fresh.pools.served(node) for node in nodes}

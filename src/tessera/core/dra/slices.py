@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from tessera.core.dra.places import Where, is_at
 from tessera.core.kubernetes.quantity import Number
-from tessera.core.kubernetes.scheduling import NodeSelectorTerm
 
 # Every class has this name for its devices, beside the one that its spec may give it (resource/v1,
 # ResourceDeviceClassPrefix).
@@ -38,30 +38,6 @@ class Kind:
     capacity: tuple[Attribute, ...] = ()
     multiple: bool = False  # allowMultipleAllocations: several claims may hold the device at a time
     known: bool = True  # False: it was not kept what the device is, since there are too many kinds
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Nodes by rule: all of them, or those that a selector's terms match."""
-
-    everywhere: bool = False
-    terms: tuple[NodeSelectorTerm, ...] = ()
-
-    def holds(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether a node is one of them."""
-        return self.everywhere or any(term.matches(name, labels) for term in self.terms)
-
-
-Where = (
-    str | Place | None
-)  # one node's name; a rule; None: some way that this release does not know, so nowhere
-
-
-def is_at(where: Where, name: str, labels: Mapping[str, str]) -> bool:
-    """Whether a node is meant."""
-    if isinstance(where, str):
-        return where == name
-    return where is not None and where.holds(name, labels)
 
 
 Counters = tuple[tuple[str, Number], ...]
@@ -102,17 +78,13 @@ class Slice:
     pool: PoolId
     generation: int
     total: int  # slices that the pool has in this generation
-    where: Where
+    where: Where  # any device of it, if each has its place
     contents: Contents
     per_device: bool = False  # where each device is, its group says
 
     def is_for(self, name: str, labels: Mapping[str, str]) -> bool:
         """Whether the scheduler looks at it for a node; at counters it always does."""
-        if self.contents.counter_sets:
-            return True
-        if self.per_device:
-            return any(is_at(group.where, name, labels) for group in self.contents.groups)
-        return is_at(self.where, name, labels)
+        return bool(self.contents.counter_sets) or is_at(self.where, name, labels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from tessera.core.admission.offers import Offers
+from tessera.core.dra.places import ANYWHERE, Spots
 from tessera.core.dra.pools import Pools
 from tessera.core.dra.slices import DeviceClass, Slice
 from tessera.kube.watch.resource import Key, Sink
@@ -20,7 +21,6 @@ from tessera.protocol.dra.objects import SliceReader, read_class
 from tessera.protocol.dra.selectors import Selectors
 
 _log: Final = logging.getLogger("tessera.kube")
-Concerned = set[str] | None  # nodes; None for any
 
 
 class DraObjects:
@@ -28,7 +28,7 @@ class DraObjects:
 
     def __init__(
         self,
-        changed: Callable[[Concerned], object] = lambda _: None,
+        changed: Callable[[Spots], object] = lambda _: None,
         reread: Callable[[], object] = lambda: None,
         *,
         with_devices: bool = False,
@@ -76,7 +76,7 @@ class DraObjects:
         self.pools.replace_slices(slices)
         self._waiting = False
         self.pools.replace_classes(self._classes.values())
-        self._tell(None)
+        self._tell(ANYWHERE)
 
     def _put_class(self, one: DeviceClass) -> None:
         self._classes[one.name] = one
@@ -100,9 +100,9 @@ class DraObjects:
             self._waiting = True
             self._reread()
         if not self._waiting and self.pools.replace_classes(self._classes.values()):
-            self._tell(None)
+            self._tell(ANYWHERE)
 
-    def _tell(self, concerned: Concerned) -> None:
+    def _tell(self, concerned: Spots) -> None:
         """Have it worked out what the concerned nodes are served."""
         self._changed(concerned)
         self.tell_troubles()

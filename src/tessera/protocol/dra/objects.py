@@ -12,18 +12,8 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from tessera.core.dra.slices import (
-    Attribute,
-    Contents,
-    Counters,
-    DeviceClass,
-    Group,
-    Kind,
-    Place,
-    PoolId,
-    Slice,
-    Where,
-)
+from tessera.core.dra.places import Place, Where, together
+from tessera.core.dra.slices import Attribute, Contents, Counters, DeviceClass, Group, Kind, PoolId, Slice
 from tessera.core.kubernetes.quantity import InvalidQuantity, Number, Quantity
 from tessera.protocol.dra.names import Names
 from tessera.protocol.kubernetes.objects import InvalidObject, decoder
@@ -175,6 +165,7 @@ class SliceReader:
         """A ResourceSlice."""
         one = _decode_slice(raw)
         spec = one.spec
+        per_device = bool(spec.perDeviceNodeSelection)
         try:
             contents = self._contents_of(spec)
         except InvalidQuantity as error:
@@ -184,9 +175,9 @@ class SliceReader:
             pool=PoolId(sys.intern(spec.driver), sys.intern(spec.pool.name)),
             generation=spec.pool.generation,
             total=spec.pool.resourceSliceCount,
-            where=_where(spec),
+            where=together(one.where for one in contents.groups) if per_device else _where(spec),
             contents=contents,
-            per_device=bool(spec.perDeviceNodeSelection),
+            per_device=per_device,
         )
 
     def _contents_of(self, spec: _SliceSpecIn) -> Contents:
