@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tessera.core.dra import pools
 from tessera.core.dra.places import may_be_meant
 from tessera.core.kubernetes.node import Node
 from tessera.kube.watch.dra import DraObjects
 from tessera.kube.watch.resource import Key
-from tessera.protocol.dra import objects
+from tessera.protocol.dra import kinds
 from tessera.protocol.dra.names import EVERY_NAME
 from tessera.protocol.dra.objects import read_class
 from tests.protocol.dra.samples import DRIVER, class_, device, raw, slice_
@@ -254,11 +255,48 @@ def test_what_cannot_be_evaluated_counts(caplog):
 
 
 def test_too_many_kinds(monkeypatch):
-    """Beyond a limit devices are not told apart: they count for every class, and memory stays bounded."""
-    monkeypatch.setattr(objects, "MOST_KINDS", 3)
-    classes = [class_("mine", f"{A}.uuid == '1'", resource=TWO)]
-    slices = [slice_("s", *(device(f"d{n}", uuid=str(n)) for n in range(9)))]
-    assert served(slices, classes) == {TWO: 7}, "the one, and six that are unknown"
+    """Beyond a limit the devices that a class looks at one by one count for it; other classes select as before."""
+    monkeypatch.setattr(kinds, "MOST_KINDS", 4)
+    classes = [class_("mine", f"{A}.uuid == '1'", resource=ONE), *CLASSES[:1]]
+    slices = [slice_("s", *(device(f"d{n}", uuid=str(n), profile=f"{1 + n % 2}g.20gb") for n in range(9)))]
+    assert served(slices, classes) == {ONE: 1 + 5, TWO: 4}, (
+        "four were told apart, the others are unknown to one"
+    )
+    profiles = ["2g.20gb"] * 4 + [f"{n}g" for n in range(16)]
+    slices = [slice_("s", *(device(f"d{n}", uuid=str(n), profile=one) for n, one in enumerate(profiles)))]
+    assert served(slices, classes) == {ONE: 1 + 16, TWO: 4 + 12}, "of the last twelve nothing was kept"
+
+
+def test_a_class_that_made_too_many_kinds_goes(monkeypatch):
+    """Then less is looked at, and the slices are read again for it."""
+    monkeypatch.setattr(kinds, "MOST_KINDS", 3)
+    reads = []
+    found = DraObjects(reread=lambda: reads.append(found._reader.names))
+    every = [read_class(raw(one)) for one in (class_("mine", f"{A}.uuid == '1'"), *CLASSES)]
+    found.replace_classes(every)
+    written = raw(slice_("s", *(device(f"d{n}", uuid=str(n), profile="2g.20gb") for n in range(9))))
+    found.replace_slices([found.read_slice(written)])
+    found.replace_classes(every[1:])
+    found.replace_slices([found.read_slice(written)])
+    assert [set(one.some) for one in reads if one] == [{"uuid", "profile"}, {"profile"}]
+    assert [(one.kind.lacks, one.number) for one in found.pools.slices["s"].contents.groups] == [
+        (frozenset(), 9)
+    ]
+    found.replace_classes(every[2:])
+    assert len(reads) == 2, "where there are few, what is kept too much does no harm"
+
+
+def test_answers_are_not_kept_for_ever(monkeypatch):
+    """A driver that writes its slices anew all day does not fill the memory."""
+    monkeypatch.setattr(pools, "_MOST_SHARED", 4)
+    found = DraObjects()
+    found.replace_classes([read_class(raw(one)) for one in CLASSES])
+    found.replace_slices([])
+    sink = found.slices()
+    for number in range(1, 30):
+        sink.upsert(sink.decode(raw(slice_("s", *of("2g.20gb", *map(str, range(number)))))))
+        assert found.pools.served(Node("n"))[TWO] == number
+    assert len(found.pools._shared) <= 4
 
 
 EXPRESSIONS = (
@@ -338,11 +376,10 @@ def test_which_nodes_a_slice_concerns(where, concerned):
     found = DraObjects(lambda spots: told.append(set(spots)))
     found.replace_classes([read_class(raw(one)) for one in CLASSES])
     sink = found.slices()
-    other = {"nodeName": "other"}
     whole = slice_("s", *of("2g.20gb", "a"), pool="p", node=None, **where)
     each = slice_("s", *of("2g.20gb", "a", where=where), pool="p", node=None, perDeviceNodeSelection=True)
     for one in (whole, each):
-        sink.upsert(sink.decode(raw(slice_("t", *of("2g.20gb", "b"), pool="p", node=None, **other))))
+        sink.upsert(sink.decode(raw(slice_("t", *of("2g.20gb", "b"), pool="p", node="other"))))
         told.clear()
         sink.upsert(sink.decode(raw(one)))
         sink.upsert(sink.decode(raw(one)))

@@ -22,6 +22,7 @@ from tessera.core.kubernetes.node import Node
 Selects = Callable[[DeviceClass, Kind], bool | None]
 Served = Mapping[str, int]  # extended resource → devices
 NOTHING_SERVED: Final[Served] = MappingProxyType({})
+_MOST_SHARED: Final = 4096  # answers: more than most clusters have at a time, 6 MB
 _Verdicts = WeakKeyDictionary[Kind, bool | None]
 
 
@@ -139,6 +140,8 @@ class Pools:
             return NOTHING_SERVED
         known = self._shared.get(found)
         if known is None:
+            if len(self._shared) >= _MOST_SHARED:
+                self._shared.clear()  # most are of what is no more
             known = self._shared[found] = MappingProxyType(dict(found))
         return known
 

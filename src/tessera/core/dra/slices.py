@@ -37,7 +37,8 @@ class Kind:
     attributes: tuple[Attribute, ...] = ()
     capacity: tuple[Attribute, ...] = ()
     multiple: bool = False  # allowMultipleAllocations: several claims may hold the device at a time
-    known: bool = True  # False: it was not kept what the device is, since there are too many kinds
+    lacks: frozenset[str] = frozenset()  # names of what was not kept, since there are too many kinds
+    known: bool = True  # False: nothing was kept
 
 
 Counters = tuple[tuple[str, Number], ...]

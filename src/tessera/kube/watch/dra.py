@@ -94,9 +94,12 @@ class DraObjects:
 
     def _use(self) -> None:
         """Follow the classes: at once where the slices were read for them, else as soon as they are."""
-        names = self._selectors.use(self._classes.values())
-        if self._classes and (self._reader.names is None or not self._reader.names.covers(names)):
-            self._reader.names = names if self._reader.names is None else self._reader.names | names
+        names, known = self._selectors.use(self._classes.values()), self._reader.names
+        self._told = {name: why for name, why in self._told.items() if name in self._classes}
+        # a class that is gone leaves more to be kept than is needed; that only matters where it makes too many kinds
+        too_much = known is not None and self._reader.is_crowded and not names.covers(known)
+        if self._classes and (known is None or too_much or not known.covers(names)):
+            self._reader.names = names if known is None or too_much else known | names
             self._waiting = True
             self._reread()
         if not self._waiting and self.pools.replace_classes(self._classes.values()):

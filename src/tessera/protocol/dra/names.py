@@ -34,6 +34,10 @@ class Names:
             self.counted or other.counted,
         )
 
+    def touch(self, names: frozenset[str]) -> bool:
+        """Whether any of some names is among them."""
+        return bool(names) and (self.every or not names.isdisjoint(self.some))
+
     def covers(self, other: "Names") -> bool:
         """Whether all of the others are among these."""
         return self.every or (not other.every and other.some <= self.some)

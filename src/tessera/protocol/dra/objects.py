@@ -15,13 +15,11 @@ import msgspec
 from tessera.core.dra.places import Place, Where, together
 from tessera.core.dra.slices import Attribute, Contents, Counters, DeviceClass, Group, Kind, PoolId, Slice
 from tessera.core.kubernetes.quantity import InvalidQuantity, Number, Quantity
+from tessera.protocol.dra.kinds import Kinds
 from tessera.protocol.dra.names import Names
 from tessera.protocol.kubernetes.objects import InvalidObject, decoder
 from tessera.protocol.kubernetes.pod import NodeSelectorIn, term_of
 
-# Kinds of devices that are told apart. A cluster has dozens; thousands come from a class that looks at what each device
-# has for itself, such as its UUID, and each costs an evaluation of every class (some 50 µs).
-MOST_KINDS: Final = 4096
 # Effects of a taint that keep claims without tolerations away, and those that extended resources become have none
 _KEEP_AWAY: Final = ("NoSchedule", "NoExecute")
 
@@ -156,10 +154,24 @@ class SliceReader:
     def __init__(self, *, with_devices: bool = False) -> None:
         """Read slices; `with_devices`, keep what each device is by its name."""
         self._with_devices = with_devices
-        # the attributes and capacities that matter, None before any class was there; what was read before knows no others
-        self.names: Names | None = None
-        self._kinds: WeakValueDictionary[object, Kind] = WeakValueDictionary()
+        self._names: Names | None = None
+        self._kinds: Final = Kinds()
         self._contents: WeakValueDictionary[object, Contents] = WeakValueDictionary()
+
+    @property
+    def names(self) -> Names | None:
+        """The attributes and capacities that matter, None before any class was there; what was read before knows no others."""
+        return self._names
+
+    @names.setter
+    def names(self, names: Names) -> None:
+        self._names = names
+        self._kinds.keep_all()
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there were more kinds than are told apart."""
+        return self._kinds.is_crowded
 
     def read(self, raw: bytes) -> Slice:
         """A ResourceSlice."""
@@ -224,20 +236,9 @@ class SliceReader:
             for name, given in (one.capacity or {}).items()
             if include(name)
         ]
-        return self._kept_once(Kind(sys.intern(driver), _in_order(attributes), _in_order(capacity), multiple))
-
-    def _kept_once(self, kind: Kind) -> Kind:
-        known = self._kinds.get(_key(kind))
-        if known is not None:
-            return known
-        if kind.known and len(self._kinds) >= MOST_KINDS:
-            return self._kept_once(Kind(kind.driver, multiple=kind.multiple, known=False))
-        self._kinds[_key(kind)] = kind
-        return kind
-
-
-def _key(kind: Kind) -> object:
-    return kind.driver, kind.attributes, kind.capacity, kind.multiple, kind.known
+        return self._kinds.kept(
+            Kind(sys.intern(driver), _in_order(attributes), _in_order(capacity), multiple)
+        )
 
 
 def _in_order(attributes: list[Attribute]) -> tuple[Attribute, ...]:

@@ -93,7 +93,7 @@ def _compiled(text: str) -> "_Compiled | str":
 
 def _evaluated(one: _Compiled, kind: Kind) -> bool | str:
     """Whether an expression holds for a kind; why not, where that cannot be said."""
-    if not kind.known:
+    if not kind.known or one.names.touch(kind.lacks):
         return "the devices are of too many kinds to tell apart"
     try:
         result = one.program.eval(data={"device": _device(kind, one.names)})
