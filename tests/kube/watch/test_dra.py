@@ -299,6 +299,23 @@ def test_answers_are_not_kept_for_ever(monkeypatch):
     assert len(found.pools._shared) <= 4
 
 
+def test_a_class_that_comes_while_slices_are_read():
+    """It serves when slices were read for it, not by what those lack that were read before; until then the classes before serve."""
+    found = DraObjects()
+    found.replace_classes([read_class(raw(one)) for one in CLASSES])
+    written = raw(slice_("s", *of("2g.20gb", "a", healthy=True)))
+    found.replace_slices([found.read_slice(written)])
+    early = found.read_slice(written)
+    sink = found.classes()
+    sink.upsert(sink.decode(raw(class_("two", f"has({A}.healthy)", resource=TWO))))
+    sink.upsert(sink.decode(raw(class_("healthy", f"has({A}.healthy)", resource="example.com/healthy"))))
+    served = []
+    for one in (early, found.read_slice(written)):
+        found.replace_slices([one])
+        served.append({name for name in found.pools.served(Node("n")) if not name.startswith("deviceclass.")})
+    assert served == [{TWO}, {TWO, "example.com/healthy"}]
+
+
 EXPRESSIONS = (
     f"{A}.profile == '2g.20gb'",
     f"'index' in {A} && {A}.index < 3",

@@ -82,6 +82,7 @@ class Slice:
     where: Where  # any device of it, if each has its place
     contents: Contents
     per_device: bool = False  # where each device is, its group says
+    edition: int = 0  # of the names that it was read for: a later one looks at other attributes
 
     def is_for(self, name: str, labels: Mapping[str, str]) -> bool:
         """Whether the scheduler looks at it for a node; at counters it always does."""

@@ -73,9 +73,12 @@ class DraObjects:
     def replace_slices(self, slices: Iterable[Slice]) -> None:
         """These are all there are."""
         self._selectors.troubles.clear()  # told anew, if they are still there
+        slices = list(slices)
         self.pools.replace_slices(slices)
-        self._waiting = False
-        self.pools.replace_classes(self._classes.values())
+        # classes that came while the list was under way look at more than it was read for: another list follows
+        self._waiting = any(one.edition != self._reader.edition for one in slices)
+        if not self._waiting or not self.pools.classes:  # as they are they are better than none
+            self.pools.replace_classes(self._classes.values())
         self._tell(ANYWHERE)
 
     def _put_class(self, one: DeviceClass) -> None:

@@ -155,6 +155,7 @@ class SliceReader:
         """Read slices; `with_devices`, keep what each device is by its name."""
         self._with_devices = with_devices
         self._names: Names | None = None
+        self.edition = 0  # counts the changes of the names
         self._kinds: Final = Kinds()
         self._contents: WeakValueDictionary[object, Contents] = WeakValueDictionary()
 
@@ -166,6 +167,7 @@ class SliceReader:
     @names.setter
     def names(self, names: Names) -> None:
         self._names = names
+        self.edition += 1
         self._kinds.keep_all()
 
     @property
@@ -190,6 +192,7 @@ class SliceReader:
             where=together(one.where for one in contents.groups) if per_device else _where(spec),
             contents=contents,
             per_device=per_device,
+            edition=self.edition,
         )
 
     def _contents_of(self, spec: _SliceSpecIn) -> Contents:
