@@ -88,6 +88,8 @@ def selected(*expressions, kind=DEVICE):
         ("", None),
         ("quantity('many') == quantity('1')", None),
         ("isQuantity('many') || isSemver('1.2')", False),
+        ("isSemver('', true) || isSemver('1.', true) || isSemver('.1', true)", False),
+        ("isSemver('v01.0', true) && semver('v01.0', true) == semver('1.0.0')", True),
     ],
 )  # fmt: skip
 def test_evaluated(expression, holds):

@@ -45,7 +45,7 @@ def _quantity(text: str) -> Value:
 def _semver(text: str, normalize: bool = False) -> Value:  # CEL passes arguments by place
     if normalize:  # v1.02 is 1.2.0
         text, mark, more = text.removeprefix("v").partition("-")
-        numbers = [part.lstrip("0") or "0" for part in text.split(".")]
+        numbers = [part.lstrip("0") or part[:1] for part in text.split(".")]
         if len(numbers) < 3 and (more or "+" in text):
             raise InvalidInput(
                 "short version cannot contain PreRelease/Build meta data"
