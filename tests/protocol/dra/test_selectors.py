@@ -97,6 +97,18 @@ def test_evaluated(expression, holds):
     assert selected(expression) is holds
 
 
+@pytest.mark.parametrize("given", ["optional.of(1)", "optional.none()", "[optional.of(1)]", "{'a': optional.of(1)}", "[{'a': optional.of(1)}]", f"dyn({A}.?type)"])  # fmt: skip
+@pytest.mark.parametrize("called", ["{}", "{}.major() == 1", "sign({}) == 1", "{}.add(1) == 1", "semver('1.0.0').compareTo({}) == 1", "{}.includes(1)", "'a'.includes({})"])  # fmt: skip
+def test_optional_values_in_the_wrong_place(given, called):
+    """They are errors, and not the end of the process."""
+    assert selected(called.format(given)) is None
+
+
+def test_what_the_binding_throws():
+    """Errors of C++ are errors of the expression."""
+    assert selected("lists.range(9223372036854775807).size() > 0") is None
+
+
 def test_all_must_hold():
     """A class selects what all of its expressions select; one that surely does not is enough to say no."""
     assert selected() is True
@@ -128,18 +140,21 @@ LISTS = Kind(
 @pytest.mark.parametrize(
     ("expression", "holds"),
     [
-        (f"{A}.words.includes('b') && 'a' in {A}.words && size({A}.words) == 2", True),
-        (f"{A}.words.includes('c') || {A}.name.includes('b')", False),
-        (f"{A}.name.includes('a')", True),
-        (f"{A}.numbers.includes(3) && {A}.numbers.all(n, n < 4)", True),
-        (f"{A}.numbers.includes(true) || {A}.flags.includes(1)", False),
-        (f"{A}.flags.includes(true)", True),
-        (f"{A}.versions.includes(semver('2.0.0')) && {A}.versions[0].isLessThan({A}.versions[1])", True),
+        (f"'a' in {A}.words && size({A}.words) == 2", True),
+        (f"{A}.words.exists(word, word == 'c')", False),
+        (
+            f"{A}.name.includes('a') && {A}.numbers[0].includes(1.0) && {A}.versions[0].includes(semver('1.2.3'))",
+            True,
+        ),
+        (f"{A}.name.includes('b') || {A}.numbers[0].includes(true) || {A}.flags[0].includes(1)", False),
+        (f"{A}.numbers.all(n, n < 4) && {A}.flags[0]", True),
+        (f"{A}.versions[1] == semver('2.0.0') && {A}.versions[0].isLessThan({A}.versions[1])", True),
+        (f"{A}.words.includes('a')", None),
         (f"{A}.words == 'a'", False),
     ],
 )
 def test_lists(expression, holds):
-    """Attributes may be lists; `includes` takes both."""
+    """Attributes may be lists; `includes` is of single values only, here."""
     assert selected(expression, kind=LISTS) is holds
 
 

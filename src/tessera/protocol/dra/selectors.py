@@ -11,7 +11,7 @@ Kubernetes' own functions for quantities and versions are in `values`. Whatever 
 attribute that a device lacks) is unknown, and an unknown counts as selected: no pod is turned away for it. Compared with
 the scheduler's own code (k8s.io/dynamic-resource-allocation 0.36.3): 230 written expressions on 4 devices and 30,000 random ones on 6. None
 that it can evaluate came out another way, but for three that rest on the order of a map or compare maps with versions in them.
-Not here are `find`, `findAll`, `sum`, `min`, `max`, `isSorted`, lists' `indexOf`, and addresses, URLs and formats.
+Not here are `find`, `findAll`, `sum`, `min`, `max`, `isSorted`, lists' `indexOf` and `includes`, and addresses, URLs and formats.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -32,6 +32,10 @@ _LONGEST: Final = 10 * 1024  # characters: what the API server accepts (CELSelec
 # CEL's own, of those that Kubernetes has (k8s.io/apiserver/pkg/cel/environment, base.go)
 _LIBRARIES: Final = ("bindings", "lists", "optional", "sets", "strings", "two-var-comprehensions")
 _MOST_SAID: Final = 200  # characters of an error
+
+
+# what the binding raises: for CEL's own errors, for values that Python has not, and for what C++ throws
+_ERRORS: Final = (RuntimeError, TypeError, ValueError, ArithmeticError, MemoryError, InvalidInput)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ def _compiled(text: str) -> "_Compiled | str":
         program = _environment().compile(text, disable_check=True)
         tree = ParsedExpr.FromString(AnyMessage.FromString(program.serialize()).value).expr
         return _Compiled(program, looked_at(tree))
-    except (RuntimeError, DecodeError, RecursionError, Ambiguous) as error:
+    except (*_ERRORS, DecodeError, Ambiguous) as error:
         return _said(error)
 
 
@@ -96,10 +100,9 @@ def _evaluated(one: _Compiled, kind: Kind) -> bool | str:
     if not kind.known or one.names.touch(kind.lacks):
         return "the devices are of too many kinds to tell apart"
     try:
-        result = one.program.eval(data={"device": _device(kind, one.names)})
-    except (RuntimeError, InvalidInput) as error:
+        value = one.program.eval(data={"device": _device(kind, one.names)}).value()
+    except _ERRORS as error:
         return _said(error)
-    value = result.value()
     return value if isinstance(value, bool) else _said(value)
 
 
@@ -157,15 +160,14 @@ def _environment() -> "cel.Env":
     """What expressions may use: imported only when the first one comes."""
     from cel_expr_python import cel
 
-    types = {"bool": cel.Type.BOOL, "int": cel.Type.INT, "double": cel.Type.DOUBLE, "string": cel.Type.STRING}
     functions = [
         cel.FunctionDecl(
             name,
             [
                 cel.Overload(
                     f"{name}_{number}",
-                    types.get(one.returns, cel.Type.DYN),
-                    [types.get(each, cel.Type.DYN) for each in one.takes],
+                    getattr(cel.Type, one.returns.upper()),
+                    [getattr(cel.Type, each.upper()) for each in one.takes],
                     one.member,
                     one.does,
                 )
