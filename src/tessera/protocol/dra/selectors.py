@@ -5,7 +5,7 @@ taken, is Google's own C++ implementation behind a thin binding: it reads all of
 string functions included), gives its syntax tree, ends a loop after 10,000 rounds by itself, needs nothing else, and
 evaluates one in 25 to 95 µs. `common-expression-language` (a binding of cel-rust) is smaller and quicker, but reads neither
 optional fields nor `cel.bind`, and brings a command line with it; `cel-python` is ten times slower, and reads as little.
-It costs 50 MB of disk, and 18 MB of memory, where a class is there: until then it is not imported.
+It costs 50 MB of disk, and 10 MB of memory, where a class is there: until then it is not imported.
 
 Kubernetes' own functions for quantities and versions are in `values`. Whatever else cannot be evaluated (a newer function, an
 attribute that a device lacks) is unknown, and an unknown counts as selected: no pod is turned away for it. Compared with
