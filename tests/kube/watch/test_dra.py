@@ -4,9 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tessera.core.dra import pools
+from tessera.core.dra.places import may_be_meant
 from tessera.core.kubernetes.node import Node
 from tessera.kube.watch.dra import DraObjects
-from tessera.protocol.dra import objects
+from tessera.kube.watch.resource import Key
+from tessera.protocol.dra import kinds
 from tessera.protocol.dra.names import EVERY_NAME
 from tessera.protocol.dra.objects import read_class
 from tests.protocol.dra.samples import DRIVER, class_, device, raw, slice_
@@ -169,6 +172,52 @@ def test_devices_for_many():
     assert served([slice_("s", {**one, "allowMultipleAllocations": True})])[TWO] >= 32
 
 
+@pytest.mark.parametrize(("amount", "number"), [("1", 32), ("7", 32), ("8", 0)])
+def test_devices_for_many_that_are_cut(amount, number):
+    """It takes from its counters once, however many claims hold it; if they have no room for one, it is none."""
+    one = device(
+        "a", profile="2g.20gb", consumes=[{"counterSet": "card", "counters": counters(compute=amount)}]
+    )
+    sets = [{"name": "card", "counters": counters(compute="7")}]
+    slices = [
+        slice_("d", {**one, "allowMultipleAllocations": True}, total=2),
+        slice_("c", total=2, sharedCounters=sets),
+    ]
+    assert served(slices) == ({TWO: number} if number else {})
+
+
+def test_two_counter_sets():
+    """A device that the second set has no room for is none."""
+    both = [{"counterSet": name, "counters": counters(compute="2")} for name in ("one", "other")]
+    sets = [
+        {"name": "one", "counters": counters(compute="7")},
+        {"name": "other", "counters": counters(compute="1")},
+    ]
+    slices = [
+        slice_("d", *of("2g.20gb", "a"), device("b", profile="2g.20gb", consumes=both), total=2),
+        slice_("c", total=2, sharedCounters=sets),
+    ]
+    assert served(slices) == {TWO: 1}
+
+
+def test_tainted_devices_belong_to_their_pool():
+    """A slice is for a node if a device of it is there, tainted or not: the pool is whole with it, or invalid by it."""
+    ill = slice_(
+        "ill", *of("2g.20gb", "a", taint="NoSchedule", where={"nodeName": "n"}), pool="p", node=None, total=2,
+        perDeviceNodeSelection=True,
+    )  # fmt: skip
+    well = slice_("well", *of("2g.20gb", "b"), pool="p", total=2)
+    elsewhere = slice_("elsewhere", *of("2g.20gb", "c"), pool="p", node="m", generation=2, total=1)
+    assert served([ill, well, elsewhere]) == {TWO: 1}
+    cut = device(
+        "a",
+        profile="2g.20gb",
+        taint="NoSchedule",
+        consumes=[{"counterSet": "none", "counters": counters(x="1")}],
+    )
+    assert served([slice_("s", cut, *of("2g.20gb", "b"))]) == {}
+
+
 @pytest.mark.parametrize(
     ("first", "second", "serves"),
     [
@@ -206,11 +255,65 @@ def test_what_cannot_be_evaluated_counts(caplog):
 
 
 def test_too_many_kinds(monkeypatch):
-    """Beyond a limit devices are not told apart: they count for every class, and memory stays bounded."""
-    monkeypatch.setattr(objects, "MOST_KINDS", 3)
-    classes = [class_("mine", f"{A}.uuid == '1'", resource=TWO)]
-    slices = [slice_("s", *(device(f"d{n}", uuid=str(n)) for n in range(9)))]
-    assert served(slices, classes) == {TWO: 7}, "the one, and six that are unknown"
+    """Beyond a limit the devices that a class looks at one by one count for it; other classes select as before."""
+    monkeypatch.setattr(kinds, "MOST_KINDS", 4)
+    classes = [class_("mine", f"{A}.uuid == '1'", resource=ONE), *CLASSES[:1]]
+    slices = [slice_("s", *(device(f"d{n}", uuid=str(n), profile=f"{1 + n % 2}g.20gb") for n in range(9)))]
+    assert served(slices, classes) == {ONE: 1 + 5, TWO: 4}, (
+        "four were told apart, the others are unknown to one"
+    )
+    profiles = ["2g.20gb"] * 4 + [f"{n}g" for n in range(16)]
+    slices = [slice_("s", *(device(f"d{n}", uuid=str(n), profile=one) for n, one in enumerate(profiles)))]
+    assert served(slices, classes) == {ONE: 1 + 16, TWO: 4 + 12}, "of the last twelve nothing was kept"
+
+
+def test_a_class_that_made_too_many_kinds_goes(monkeypatch):
+    """Then less is looked at, and the slices are read again for it."""
+    monkeypatch.setattr(kinds, "MOST_KINDS", 3)
+    reads = []
+    found = DraObjects(reread=lambda: reads.append(found._reader.names))
+    every = [read_class(raw(one)) for one in (class_("mine", f"{A}.uuid == '1'"), *CLASSES)]
+    found.replace_classes(every)
+    written = raw(slice_("s", *(device(f"d{n}", uuid=str(n), profile="2g.20gb") for n in range(9))))
+    found.replace_slices([found.read_slice(written)])
+    found.replace_classes(every[1:])
+    found.replace_slices([found.read_slice(written)])
+    assert [set(one.some) for one in reads if one] == [{"uuid", "profile"}, {"profile"}]
+    assert [(one.kind.lacks, one.number) for one in found.pools.slices["s"].contents.groups] == [
+        (frozenset(), 9)
+    ]
+    found.replace_classes(every[2:])
+    assert len(reads) == 2, "where there are few, what is kept too much does no harm"
+
+
+def test_answers_are_not_kept_for_ever(monkeypatch):
+    """A driver that writes its slices anew all day does not fill the memory."""
+    monkeypatch.setattr(pools, "_MOST_SHARED", 4)
+    found = DraObjects()
+    found.replace_classes([read_class(raw(one)) for one in CLASSES])
+    found.replace_slices([])
+    sink = found.slices()
+    for number in range(1, 30):
+        sink.upsert(sink.decode(raw(slice_("s", *of("2g.20gb", *map(str, range(number)))))))
+        assert found.pools.served(Node("n"))[TWO] == number
+    assert len(found.pools._shared) <= 4
+
+
+def test_a_class_that_comes_while_slices_are_read():
+    """It serves when slices were read for it, not by what those lack that were read before; until then the classes before serve."""
+    found = DraObjects()
+    found.replace_classes([read_class(raw(one)) for one in CLASSES])
+    written = raw(slice_("s", *of("2g.20gb", "a", healthy=True)))
+    found.replace_slices([found.read_slice(written)])
+    early = found.read_slice(written)
+    sink = found.classes()
+    sink.upsert(sink.decode(raw(class_("two", f"has({A}.healthy)", resource=TWO))))
+    sink.upsert(sink.decode(raw(class_("healthy", f"has({A}.healthy)", resource="example.com/healthy"))))
+    served = []
+    for one in (early, found.read_slice(written)):
+        found.replace_slices([one])
+        served.append({name for name in found.pools.served(Node("n")) if not name.startswith("deviceclass.")})
+    assert served == [{TWO}, {TWO, "example.com/healthy"}]
 
 
 EXPRESSIONS = (
@@ -248,3 +351,148 @@ def test_by_kind_is_as_by_device(devices, expressions):
         for name, number in served([slice_("s", one)], classes, names=EVERY_NAME).items():
             alone[name] = alone.get(name, 0) + number
     assert together == alone
+
+
+def by_rack(*racks):
+    expressions = [{"key": "rack", "operator": "In", "values": list(racks)}]
+    return {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}
+
+
+BY_NAME = {
+    "nodeSelector": {
+        "nodeSelectorTerms": [
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]},
+            {"matchExpressions": [{"key": "rack", "operator": "Exists"}, *by_rack("b")["nodeSelector"]["nodeSelectorTerms"][0]["matchExpressions"]]},
+        ]
+    }
+}  # fmt: skip
+NOT_IN = {
+    "nodeSelector": {
+        "nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "rack", "operator": "NotIn", "values": ["a"]}]},
+        ]
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("where", "concerned"),
+    [
+        ({"nodeName": "n"}, {"n"}),
+        ({"allNodes": True}, {None}),
+        (by_rack("a"), {("rack", "a")}),
+        (by_rack("a", "b"), {("rack", "a"), ("rack", "b")}),
+        (BY_NAME, {"n", ("rack", "b")}),
+        (NOT_IN, {None}),
+        ({"someDay": True}, set()),
+    ],
+)
+def test_which_nodes_a_slice_concerns(where, concerned):
+    """Those that its place names, by name or by label: thousands of others are not worked out anew."""
+    told = []
+    found = DraObjects(lambda spots: told.append(set(spots)))
+    found.replace_classes([read_class(raw(one)) for one in CLASSES])
+    sink = found.slices()
+    whole = slice_("s", *of("2g.20gb", "a"), pool="p", node=None, **where)
+    each = slice_("s", *of("2g.20gb", "a", where=where), pool="p", node=None, perDeviceNodeSelection=True)
+    for one in (whole, each):
+        sink.upsert(sink.decode(raw(slice_("t", *of("2g.20gb", "b"), pool="p", node="other"))))
+        told.clear()
+        sink.upsert(sink.decode(raw(one)))
+        sink.upsert(sink.decode(raw(one)))
+        more = {
+            **one["spec"],
+            "devices": [*one["spec"]["devices"], *of("2g.20gb", "c", where=one is each and where)],
+        }
+        sink.upsert(sink.decode(raw({**one, "spec": more})))
+        sink.delete(Key("", "s"))
+        # its pool may have become whole by it, or not; an update that says the same is none; no more than its devices changed
+        assert told == [concerned | {"other"}, set(), concerned, concerned | {"other"}]
+
+
+def test_counters_concern_their_pool():
+    """Whatever place their slice names, all of the pool's devices take from them."""
+    told = []
+    found = DraObjects(
+        lambda spots: told.append(found.pools.served(Node("n")).get(TWO, 0) if "n" in spots else None)
+    )
+    found.replace_classes([read_class(raw(one)) for one in CLASSES])
+    takes = [{"counterSet": "card", "counters": counters(x="1")}]
+    written = [slice_("d", *of("2g.20gb", "a", "b", "c", consumes=takes), pool="p", total=2)]
+    for room in ("1", "2"):
+        sets = [{"name": "card", "counters": counters(x=room)}]
+        written.append(slice_("c", pool="p", node="m", total=2, sharedCounters=sets))
+    found.replace_slices([])
+    told.clear()
+    sink = found.slices()
+    for one in written:
+        sink.upsert(sink.decode(raw(one)))
+    assert told == [0, 1, 2]
+
+
+PLACES = st.sampled_from(
+    [
+        {"nodeName": "n"},
+        {"nodeName": "m"},
+        {"allNodes": True},
+        by_rack("a"),
+        by_rack("b"),
+        BY_NAME,
+        NOT_IN,
+        {},
+    ]
+)
+WRITTEN = st.builds(
+    lambda name, pool, generation, total, where, each, taint, number: slice_(
+        name,
+        *of("2g.20gb", *(f"{name}-{n}" for n in range(number)), where=where if each else None, taint=taint),
+        pool=pool,
+        generation=generation,
+        total=total,
+        node=None,
+        **({"perDeviceNodeSelection": True} if each else where),
+    ),
+    st.sampled_from("stuv"),
+    st.sampled_from("pq"),
+    st.integers(1, 2),
+    st.integers(1, 2),
+    PLACES,
+    st.booleans(),
+    st.sampled_from(["", "", "NoSchedule"]),
+    st.integers(0, 2),
+)
+COUNTERS = st.builds(
+    lambda name, generation, where: slice_(
+        name, pool="p", generation=generation, total=2, node=None, **where,
+        sharedCounters=[{"name": "card", "counters": {"x": {"value": "1"}}}],
+    ),
+    st.sampled_from("stuv"),
+    st.integers(1, 2),
+    PLACES,
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(WRITTEN, WRITTEN, COUNTERS, st.sampled_from("stuv")), max_size=12))
+def test_what_is_not_concerned_stays(events):
+    """After each event only the concerned nodes are asked about anew, and all are right."""
+    nodes = [Node("n", {"rack": "a"}), Node("m", {"rack": "b"}), Node("o", {})]
+    kept: dict[str, object] = {one.name: {} for one in nodes}
+
+    def changed(spots):
+        kept.update({one.name: found.pools.served(one) for one in nodes if may_be_meant(one, spots)})
+
+    found = DraObjects(changed)
+    found.replace_classes([read_class(raw(one)) for one in CLASSES])
+    found.replace_slices([])
+    sink = found.slices()
+    for one in events:
+        if isinstance(one, str):
+            sink.delete(Key("", one))
+        else:
+            sink.upsert(sink.decode(raw(one)))
+        assert kept == {node.name: found.pools.served(node) for node in nodes}
+    fresh = DraObjects()
+    fresh.replace_classes([read_class(raw(one)) for one in CLASSES])
+    fresh.replace_slices(found.pools.slices.values())
+    assert kept == {node.name: fresh.pools.served(node) for node in nodes}

@@ -228,7 +228,7 @@ def dra():
 
 def serves(stage, **now):
     stage.pools.now = {resource(name): number for name, number in now.items()}
-    stage.nodes.refresh({"n"})
+    stage.nodes.refresh(frozenset({"n"}))
 
 
 def test_slices_that_the_kubelet_deletes(dra):

@@ -42,3 +42,25 @@ def test_broken(broken):
     reader.names = EVERY_NAME
     with pytest.raises(InvalidObject):
         reader.read(raw({"metadata": {"name": "s"}, **broken}))
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ({"int": -3}, ("int", -3)),
+        ({"bool": False}, ("bool", False)),
+        ({"string": ""}, ("string", "")),
+        ({"version": "1.2.3"}, ("version", "1.2.3")),
+        ({"ints": [1, 2]}, ("ints", (1, 2))),
+        ({"bools": [True]}, ("bools", (True,))),
+        ({"strings": ["a", ""]}, ("strings", ("a", ""))),
+        ({"versions": ["1.2.3"]}, ("versions", ("1.2.3",))),
+        ({"newer": 1}, ("other", None)),
+    ],
+)
+def test_types_of_attributes(written, read):
+    """Each of the API's types; what is newer is of none."""
+    reader = SliceReader()
+    reader.names = EVERY_NAME
+    (group,) = reader.read(raw(slice_("s", {"name": "d", "attributes": {"x": written}}))).contents.groups
+    assert [(one.type, one.value) for one in group.kind.attributes] == [read]

@@ -8,7 +8,7 @@ the cluster may serve.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from tessera.core.dra.slices import Counters, Group, Kind
+from tessera.core.dra.slices import Group, Kind
 from tessera.core.kubernetes.node import MOST_OF_A_CLAIM
 from tessera.core.kubernetes.quantity import Number
 
@@ -20,16 +20,19 @@ _ANY_NUMBER: Final = MOST_OF_A_CLAIM
 def count(groups: Iterable[Group], sets: CounterSets, selects: Callable[[Kind], bool]) -> int:
     """The devices that a class selects, as many of them as the counters leave room for."""
     total = 0
-    cut: dict[str, list[tuple[Counters, int]]] = {}  # by the first counter set that they take from
+    cut: dict[
+        str, list[tuple[Mapping[str, Number], int]]
+    ] = {}  # by the first counter set that they take from
     for group in groups:
-        if not selects(group.kind):
+        if not group.number or not selects(group.kind) or not _fits(group, sets):
             continue
-        number = group.number * (_ANY_NUMBER if group.kind.multiple else 1)
-        if not group.consumes:
-            total += number
-            continue
-        name, taken = group.consumes[0]
-        cut.setdefault(name, []).append((taken, number))
+        if group.kind.multiple:  # it takes from counters once, for the first of its claims
+            total += group.number * _ANY_NUMBER
+        elif group.consumes:
+            name, taken = group.consumes[0]
+            cut.setdefault(name, []).append((dict(taken), group.number))
+        else:
+            total += group.number
     return total + sum(_room(sets.get(name, {}), devices) for name, devices in cut.items())
 
 
@@ -42,11 +45,16 @@ def are_valid(groups: Iterable[Group], sets: CounterSets) -> bool:
     )
 
 
-def _room(counters: Mapping[str, Number], devices: list[tuple[Counters, int]]) -> int:
+def _fits(group: Group, sets: CounterSets) -> bool:
+    """Whether the counters have room for one of some devices."""
+    return all(amount <= sets[name][counter] for name, taken in group.consumes for counter, amount in taken)
+
+
+def _room(counters: Mapping[str, Number], devices: list[tuple[Mapping[str, Number], int]]) -> int:
     """How many of some devices one counter set has room for: the scarcest counter decides."""
     least = sum(number for _, number in devices)
     for counter, has in counters.items():
-        taken = sorted((dict(amounts).get(counter, 0), number) for amounts, number in devices)
+        taken = sorted((amounts.get(counter, 0), number) for amounts, number in devices)
         least = min(least, _fitting(has, taken))
     return least
 

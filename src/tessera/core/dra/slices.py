@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from tessera.core.dra.places import Where, is_at
 from tessera.core.kubernetes.quantity import Number
-from tessera.core.kubernetes.scheduling import NodeSelectorTerm
 
 # Every class has this name for its devices, beside the one that its spec may give it (resource/v1,
 # ResourceDeviceClassPrefix).
@@ -25,7 +25,7 @@ class Attribute(NamedTuple):
 
     domain: str
     name: str
-    type: str  # int, bool, string, version, quantity; "other" where this release knows no such type
+    type: str  # int, bool, string, version, quantity, lists as "ints" …; "other" where this release knows no such type
     value: object
 
 
@@ -37,41 +37,18 @@ class Kind:
     attributes: tuple[Attribute, ...] = ()
     capacity: tuple[Attribute, ...] = ()
     multiple: bool = False  # allowMultipleAllocations: several claims may hold the device at a time
-    known: bool = True  # False: it was not kept what the device is, since there are too many kinds
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Nodes by rule: all of them, or those that a selector's terms match."""
-
-    everywhere: bool = False
-    terms: tuple[NodeSelectorTerm, ...] = ()
-
-    def holds(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether a node is one of them."""
-        return self.everywhere or any(term.matches(name, labels) for term in self.terms)
-
-
-Where = (
-    str | Place | None
-)  # one node's name; a rule; None: some way that this release does not know, so nowhere
-
-
-def is_at(where: Where, name: str, labels: Mapping[str, str]) -> bool:
-    """Whether a node is meant."""
-    if isinstance(where, str):
-        return where == name
-    return where is not None and where.holds(name, labels)
+    lacks: frozenset[str] = frozenset()  # names of what was not kept, since there are too many kinds
+    known: bool = True  # False: nothing was kept
 
 
 Counters = tuple[tuple[str, Number], ...]
 
 
 class Group(NamedTuple):
-    """Devices of a slice that are one to every decision. Those with a taint that keeps claims away are in none."""
+    """Devices of a slice that are one to every decision."""
 
     kind: Kind
-    number: int
+    number: int  # without those that a taint keeps claims away from; where it is 0, the pool has their counters and places
     consumes: tuple[tuple[str, Counters], ...] = ()  # counter set → what each device takes from it
     where: Where = None  # where the slice leaves that to each device
 
@@ -102,17 +79,14 @@ class Slice:
     pool: PoolId
     generation: int
     total: int  # slices that the pool has in this generation
-    where: Where
+    where: Where  # any device of it, if each has its place
     contents: Contents
     per_device: bool = False  # where each device is, its group says
+    edition: int = 0  # of the names that it was read for: a later one looks at other attributes
 
     def is_for(self, name: str, labels: Mapping[str, str]) -> bool:
         """Whether the scheduler looks at it for a node; at counters it always does."""
-        if self.contents.counter_sets:
-            return True
-        if self.per_device:
-            return any(is_at(group.where, name, labels) for group in self.contents.groups)
-        return is_at(self.where, name, labels)
+        return bool(self.contents.counter_sets) or is_at(self.where, name, labels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from tessera.core.admission.offers import Offers
+from tessera.core.dra.places import ANYWHERE, Spots
 from tessera.core.dra.pools import Pools
 from tessera.core.dra.slices import DeviceClass, Slice
 from tessera.kube.watch.resource import Key, Sink
@@ -20,7 +21,6 @@ from tessera.protocol.dra.objects import SliceReader, read_class
 from tessera.protocol.dra.selectors import Selectors
 
 _log: Final = logging.getLogger("tessera.kube")
-Concerned = set[str] | None  # nodes; None for any
 
 
 class DraObjects:
@@ -28,7 +28,7 @@ class DraObjects:
 
     def __init__(
         self,
-        changed: Callable[[Concerned], object] = lambda _: None,
+        changed: Callable[[Spots], object] = lambda _: None,
         reread: Callable[[], object] = lambda: None,
         *,
         with_devices: bool = False,
@@ -73,10 +73,13 @@ class DraObjects:
     def replace_slices(self, slices: Iterable[Slice]) -> None:
         """These are all there are."""
         self._selectors.troubles.clear()  # told anew, if they are still there
+        slices = list(slices)
         self.pools.replace_slices(slices)
-        self._waiting = False
-        self.pools.replace_classes(self._classes.values())
-        self._tell(None)
+        # classes that came while the list was under way look at more than it was read for: another list follows
+        self._waiting = any(one.edition != self._reader.edition for one in slices)
+        if not self._waiting or not self.pools.classes:  # as they are they are better than none
+            self.pools.replace_classes(self._classes.values())
+        self._tell(ANYWHERE)
 
     def _put_class(self, one: DeviceClass) -> None:
         self._classes[one.name] = one
@@ -94,15 +97,18 @@ class DraObjects:
 
     def _use(self) -> None:
         """Follow the classes: at once where the slices were read for them, else as soon as they are."""
-        names = self._selectors.use(self._classes.values())
-        if self._classes and (self._reader.names is None or not self._reader.names.covers(names)):
-            self._reader.names = names if self._reader.names is None else self._reader.names | names
+        names, known = self._selectors.use(self._classes.values()), self._reader.names
+        self._told = {name: why for name, why in self._told.items() if name in self._classes}
+        # a class that is gone leaves more to be kept than is needed; that only matters where it makes too many kinds
+        too_much = known is not None and self._reader.is_crowded and not names.covers(known)
+        if self._classes and (known is None or too_much or not known.covers(names)):
+            self._reader.names = names if known is None or too_much else known | names
             self._waiting = True
             self._reread()
         if not self._waiting and self.pools.replace_classes(self._classes.values()):
-            self._tell(None)
+            self._tell(ANYWHERE)
 
-    def _tell(self, concerned: Concerned) -> None:
+    def _tell(self, concerned: Spots) -> None:
         """Have it worked out what the concerned nodes are served."""
         self._changed(concerned)
         self.tell_troubles()

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 from tessera.core.admission.offers import Offers
+from tessera.core.dra.places import Spots, may_be_meant
 from tessera.core.dra.pools import NOTHING_SERVED, Pools, Served
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.pod import NOTHING, Amounts
@@ -86,12 +87,14 @@ class NodesWithGrace:
         for away in list(self._away.values()):
             self._offers.put(self._with_away(away.node))
 
-    def refresh(self, names: Iterable[str] | None = None) -> None:
-        """What DRA serves has changed, on these nodes or on any."""
+    def refresh(self, concerned: Spots) -> None:
+        """What DRA serves has changed, on nodes that have one of these spots."""
         nodes = self._offers.nodes
-        for name in list(nodes if names is None else names):
-            if name in nodes:
-                node = self._away[name].node if name in self._away else nodes[name]
+        names = [spot for spot in concerned if isinstance(spot, str)]
+        by_name = len(names) == len(concerned)
+        for name in [name for name in names if name in nodes] if by_name else list(nodes):
+            node = self._away[name].node if name in self._away else nodes[name]
+            if by_name or may_be_meant(node, concerned):
                 if node.ready is (name in self._unready):
                     node = replace(node, ready=not node.ready)
                 self._offers.put(self._with_away(node))

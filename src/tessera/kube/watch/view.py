@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tessera.core.admission.offers import Offers
 from tessera.core.admission.quota import Quota
+from tessera.core.dra.places import Spots
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Namespace, Node
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.dra import Concerned, DraObjects
+from tessera.kube.watch.dra import DraObjects
 from tessera.kube.watch.follow import Follower, relist
 from tessera.kube.watch.grace import NodesWithGrace
 from tessera.kube.watch.reflector import Reflector
@@ -126,8 +127,8 @@ class LiveView(Follower):
         if self._keep is not None and self._reading:  # of some nodes the name alone was read
             relist(self, NODES)
 
-    def _dra_changed(self, concerned: Concerned) -> None:
-        if concerned is None:  # classes, too
+    def _dra_changed(self, concerned: Spots) -> None:
+        if None in concerned:  # classes, too
             self.offers.put_classes(self.dra.pools.serving, self.dra.pools.classes)
         self._nodes.refresh(concerned)
 

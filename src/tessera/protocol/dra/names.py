@@ -20,13 +20,23 @@ class Names:
     some: frozenset[str] = frozenset()
     every: bool = False
     domains: frozenset[str] = frozenset()  # that are named
+    counted: bool = False  # which domains a device has shows: the expression goes over them, or looks for one
 
     def include(self, qualified: str) -> bool:
         """Whether an attribute is one of them."""
         return self.every or qualified.rpartition("/")[2] in self.some
 
     def __or__(self, other: "Names") -> "Names":
-        return Names(self.some | other.some, self.every or other.every, self.domains | other.domains)
+        return Names(
+            self.some | other.some,
+            self.every or other.every,
+            self.domains | other.domains,
+            self.counted or other.counted,
+        )
+
+    def touch(self, names: frozenset[str]) -> bool:
+        """Whether any of some names is among them."""
+        return bool(names) and (self.every or not names.isdisjoint(self.some))
 
     def covers(self, other: "Names") -> bool:
         """Whether all of the others are among these."""
@@ -47,22 +57,22 @@ class _Level(Enum):
 
 _SECTIONS: Final = ("attributes", "capacity")
 # x[k], x[?k] and x.?k
-_LOOK_UPS: Final = ("_[_]", "_[?_]", "_?._")
+_INDEX: Final = "_[_]"
+_LOOK_UPS: Final = (_INDEX, "_[?_]", "_?._")
 _Scope = Mapping[str, _Level]
 
 
-class _Opaque(Exception):
-    """The expression may look at anything."""
+class Ambiguous(Exception):
+    """The expression both goes over the domains of a device and asks whether there is one."""
 
 
 def looked_at(tree: "Expr") -> Names:
     """What an expression looks at."""
     look = _Look()
-    try:
-        look.plainly((tree,), {"device": _Level.DEVICE})
-    except _Opaque:
-        return EVERY_NAME
-    return Names(frozenset(look.names), domains=frozenset(look.domains))
+    look.plainly((tree,), {"device": _Level.DEVICE})
+    if look.counted and look.asked:
+        raise Ambiguous("it asks for a domain in two ways, which Kubernetes answers differently")
+    return Names(frozenset(look.names), look.every, frozenset(look.domains), look.counted)
 
 
 class _Look:
@@ -71,12 +81,19 @@ class _Look:
     def __init__(self) -> None:
         self.names: set[str] = set()
         self.domains: set[str] = set()
+        self.every = False
+        self.counted = False
+        self.asked = False
 
     def plainly(self, parts: "Iterable[Expr]", scope: _Scope) -> None:
-        """Parts that are used as they are: none may be a device, or a map of its attributes."""
+        """Parts that are used as they are: with a map of attributes, all that is in it is looked at."""
         for part in parts:
-            if self._level(part, scope) is not _Level.OTHER:
-                raise _Opaque
+            self._whole(self._level(part, scope))
+
+    def _whole(self, level: _Level) -> None:
+        if level is not _Level.OTHER:
+            self.every = True
+            self.counted |= level is not _Level.DOMAIN
 
     def _level(self, one: "Expr", scope: _Scope) -> _Level:
         match one.WhichOneof("expr_kind"):
@@ -85,9 +102,10 @@ class _Look:
             case "select_expr":
                 select = one.select_expr
                 level = self._level(select.operand, scope)
-                if select.test_only and level is _Level.SECTION:
-                    raise _Opaque  # whether a domain is there at all depends on every attribute
-                return self._member(level, select.field)
+                if not select.test_only:
+                    return self._member(level, select.field)
+                self._asks(level)
+                self._member(level, select.field)
             case "call_expr":
                 return self._call(one, scope)
             case "list_expr":
@@ -98,6 +116,10 @@ class _Look:
             case "comprehension_expr":
                 return self._comprehension(one, scope)
         return _Level.OTHER
+
+    def _asks(self, level: _Level) -> None:
+        """Whether a member is there: for Kubernetes every domain is, though none is counted that has nothing in it."""
+        self.asked |= level in (_Level.SECTION, _Level.OTHER)  # what stands for a section may be any other
 
     def _member(self, level: _Level, name: str) -> _Level:
         match level:
@@ -115,22 +137,23 @@ class _Look:
         if call.function in _LOOK_UPS and len(call.args) == 2:
             of, key = call.args
             level = self._level(of, scope)
+            if call.function != _INDEX:
+                self._asks(level)
             if (name := _text(key)) is not None:
                 return self._member(level, name)
             self.plainly((key,), scope)
             if level is _Level.SECTION:
+                self.counted |= call.function != _INDEX
                 return _Level.DOMAIN
-            if level is not _Level.OTHER:
-                raise _Opaque
-            return level
+            self._whole(level)
+            return _Level.OTHER
         if call.function == "@in" and len(call.args) == 2:
             item, of = call.args
             level, name = self._level(of, scope), _text(item)
             if level is _Level.DOMAIN and name is not None:
                 self.names.add(name)
                 return _Level.OTHER
-            if level is not _Level.OTHER:
-                raise _Opaque
+            self._whole(level)
             self.plainly((item,), scope)
             return _Level.OTHER
         self.plainly((call.target, *call.args), scope)

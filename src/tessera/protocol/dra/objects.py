@@ -12,26 +12,14 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from tessera.core.dra.slices import (
-    Attribute,
-    Contents,
-    Counters,
-    DeviceClass,
-    Group,
-    Kind,
-    Place,
-    PoolId,
-    Slice,
-    Where,
-)
+from tessera.core.dra.places import Place, Where, together
+from tessera.core.dra.slices import Attribute, Contents, Counters, DeviceClass, Group, Kind, PoolId, Slice
 from tessera.core.kubernetes.quantity import InvalidQuantity, Number, Quantity
+from tessera.protocol.dra.kinds import Kinds
 from tessera.protocol.dra.names import Names
 from tessera.protocol.kubernetes.objects import InvalidObject, decoder
 from tessera.protocol.kubernetes.pod import NodeSelectorIn, term_of
 
-# Kinds of devices that are told apart. A cluster has dozens; thousands come from a class that looks at what each device
-# has for itself, such as its UUID, and each costs an evaluation of every class (some 50 µs).
-MOST_KINDS: Final = 4096
 # Effects of a taint that keep claims without tolerations away, and those that extended resources become have none
 _KEEP_AWAY: Final = ("NoSchedule", "NoExecute")
 
@@ -41,16 +29,28 @@ class _AttributeIn(msgspec.Struct, gc=False, rename={"number": "int", "flag": "b
     flag: bool | None = None
     text: str | None = None
     version: str | None = None
+    ints: tuple[int, ...] | None = None
+    bools: tuple[bool, ...] | None = None
+    strings: tuple[str, ...] | None = None
+    versions: tuple[str, ...] | None = None
 
     def value(self) -> tuple[str, object]:
-        """Its type and value; lists (an alpha feature) and what is newer are of no type that is known here."""
+        """Its type and value; what is newer is of no type that is known here."""
         if self.text is not None:
             return "string", sys.intern(self.text)
         if self.number is not None:
             return "int", self.number
         if self.flag is not None:
             return "bool", self.flag
-        return ("version", self.version) if self.version is not None else ("other", None)
+        if self.version is not None:
+            return "version", self.version
+        lists = (
+            ("ints", self.ints),
+            ("bools", self.bools),
+            ("strings", self.strings),
+            ("versions", self.versions),
+        )
+        return next((one for one in lists if one[1] is not None), ("other", None))
 
 
 class _ValueIn(msgspec.Struct, gc=False):
@@ -145,21 +145,41 @@ def read_class(raw: bytes) -> DeviceClass:
     )
 
 
+_Alike = tuple[Kind, tuple[tuple[str, Counters], ...], Where]  # all that tells devices of a slice apart
+
+
 class SliceReader:
     """Reads ResourceSlices; what many of them have alike is one object."""
 
     def __init__(self, *, with_devices: bool = False) -> None:
         """Read slices; `with_devices`, keep what each device is by its name."""
         self._with_devices = with_devices
-        # the attributes and capacities that matter, None before any class was there; what was read before knows no others
-        self.names: Names | None = None
-        self._kinds: WeakValueDictionary[object, Kind] = WeakValueDictionary()
+        self._names: Names | None = None
+        self.edition = 0  # counts the changes of the names
+        self._kinds: Final = Kinds()
         self._contents: WeakValueDictionary[object, Contents] = WeakValueDictionary()
+
+    @property
+    def names(self) -> Names | None:
+        """The attributes and capacities that matter, None before any class was there; what was read before knows no others."""
+        return self._names
+
+    @names.setter
+    def names(self, names: Names) -> None:
+        self._names = names
+        self.edition += 1
+        self._kinds.keep_all()
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there were more kinds than are told apart."""
+        return self._kinds.is_crowded
 
     def read(self, raw: bytes) -> Slice:
         """A ResourceSlice."""
         one = _decode_slice(raw)
         spec = one.spec
+        per_device = bool(spec.perDeviceNodeSelection)
         try:
             contents = self._contents_of(spec)
         except InvalidQuantity as error:
@@ -169,15 +189,18 @@ class SliceReader:
             pool=PoolId(sys.intern(spec.driver), sys.intern(spec.pool.name)),
             generation=spec.pool.generation,
             total=spec.pool.resourceSliceCount,
-            where=_where(spec),
+            where=together(one.where for one in contents.groups) if per_device else _where(spec),
             contents=contents,
-            per_device=bool(spec.perDeviceNodeSelection),
+            per_device=per_device,
+            edition=self.edition,
         )
 
     def _contents_of(self, spec: _SliceSpecIn) -> Contents:
+        numbers: Counter[_Alike] = Counter()
+        for alike, is_free in self._devices(spec):
+            numbers[alike] += is_free
         groups = tuple(
-            Group(kind, number, consumes, where)
-            for (kind, consumes, where), number in Counter(self._devices(spec)).items()
+            Group(kind, number, consumes, where) for (kind, consumes, where), number in numbers.items()
         )
         sets = tuple((sys.intern(one.name), _counters(one.counters)) for one in spec.sharedCounters or ())
         devices = (
@@ -191,14 +214,17 @@ class SliceReader:
             known = self._contents[key] = Contents(*key)
         return known
 
-    def _devices(self, spec: _SliceSpecIn) -> Iterator[tuple[Kind, tuple[tuple[str, Counters], ...], Where]]:
+    def _devices(self, spec: _SliceSpecIn) -> Iterator[tuple[_Alike, bool]]:
+        """The devices, and whether a claim can have them; others matter to what a pool is, where they say a place or counters."""
         for one in spec.devices or ():
-            if any(taint.effect in _KEEP_AWAY for taint in one.taints or ()):
+            is_free = not any(taint.effect in _KEEP_AWAY for taint in one.taints or ())
+            if not (is_free or spec.perDeviceNodeSelection or one.consumesCounters):
                 continue
             consumes = tuple(
                 (sys.intern(each.counterSet), _counters(each.counters)) for each in one.consumesCounters or ()
             )
-            yield self._kind(spec.driver, one), consumes, _where(one) if spec.perDeviceNodeSelection else None
+            where = _where(one) if spec.perDeviceNodeSelection else None
+            yield (self._kind(spec.driver, one), consumes, where), is_free
 
     def _kind(self, driver: str, one: _DeviceIn) -> Kind:
         include = (self.names or _NO_NAMES).include
@@ -213,20 +239,9 @@ class SliceReader:
             for name, given in (one.capacity or {}).items()
             if include(name)
         ]
-        return self._kept_once(Kind(sys.intern(driver), _in_order(attributes), _in_order(capacity), multiple))
-
-    def _kept_once(self, kind: Kind) -> Kind:
-        known = self._kinds.get(_key(kind))
-        if known is not None:
-            return known
-        if kind.known and len(self._kinds) >= MOST_KINDS:
-            return self._kept_once(Kind(kind.driver, multiple=kind.multiple, known=False))
-        self._kinds[_key(kind)] = kind
-        return kind
-
-
-def _key(kind: Kind) -> object:
-    return kind.driver, kind.attributes, kind.capacity, kind.multiple, kind.known
+        return self._kinds.kept(
+            Kind(sys.intern(driver), _in_order(attributes), _in_order(capacity), multiple)
+        )
 
 
 def _in_order(attributes: list[Attribute]) -> tuple[Attribute, ...]:

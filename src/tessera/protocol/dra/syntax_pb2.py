@@ -24,31 +24,31 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!tessera/protocol/dra/syntax.proto\x12\x0btessera.cel\".\n\x0b\x43heckedExpr\x12\x1f\n\x04\x65xpr\x18\x04 \x01(\x0b\x32\x11.tessera.cel.Expr\"I\n\x08\x43onstant\x12\x14\n\nbool_value\x18\x02 \x01(\x08H\x00\x12\x16\n\x0cstring_value\x18\x06 \x01(\tH\x00\x42\x0f\n\rconstant_kind\"\x8f\x08\n\x04\x45xpr\x12+\n\nconst_expr\x18\x03 \x01(\x0b\x32\x15.tessera.cel.ConstantH\x00\x12-\n\nident_expr\x18\x04 \x01(\x0b\x32\x17.tessera.cel.Expr.IdentH\x00\x12/\n\x0bselect_expr\x18\x05 \x01(\x0b\x32\x18.tessera.cel.Expr.SelectH\x00\x12+\n\tcall_expr\x18\x06 \x01(\x0b\x32\x16.tessera.cel.Expr.CallH\x00\x12\x31\n\tlist_expr\x18\x07 \x01(\x0b\x32\x1c.tessera.cel.Expr.CreateListH\x00\x12\x35\n\x0bstruct_expr\x18\x08 \x01(\x0b\x32\x1e.tessera.cel.Expr.CreateStructH\x00\x12=\n\x12\x63omprehension_expr\x18\t \x01(\x0b\x32\x1f.tessera.cel.Expr.ComprehensionH\x00\x1a\x15\n\x05Ident\x12\x0c\n\x04name\x18\x01 \x01(\t\x1aN\n\x06Select\x12\"\n\x07operand\x18\x01 \x01(\x0b\x32\x11.tessera.cel.Expr\x12\r\n\x05\x66ield\x18\x02 \x01(\t\x12\x11\n\ttest_only\x18\x03 \x01(\x08\x1a\\\n\x04\x43\x61ll\x12!\n\x06target\x18\x01 \x01(\x0b\x32\x11.tessera.cel.Expr\x12\x10\n\x08\x66unction\x18\x02 \x01(\t\x12\x1f\n\x04\x61rgs\x18\x03 \x03(\x0b\x32\x11.tessera.cel.Expr\x1a\x31\n\nCreateList\x12#\n\x08\x65lements\x18\x01 \x03(\x0b\x32\x11.tessera.cel.Expr\x1a\x94\x01\n\x0c\x43reateStruct\x12\x35\n\x07\x65ntries\x18\x02 \x03(\x0b\x32$.tessera.cel.Expr.CreateStruct.Entry\x1aM\n\x05\x45ntry\x12\"\n\x07map_key\x18\x03 \x01(\x0b\x32\x11.tessera.cel.Expr\x12 \n\x05value\x18\x04 \x01(\x0b\x32\x11.tessera.cel.Expr\x1a\x87\x02\n\rComprehension\x12\x10\n\x08iter_var\x18\x01 \x01(\t\x12%\n\niter_range\x18\x02 \x01(\x0b\x32\x11.tessera.cel.Expr\x12\x10\n\x08\x61\x63\x63u_var\x18\x03 \x01(\t\x12$\n\taccu_init\x18\x04 \x01(\x0b\x32\x11.tessera.cel.Expr\x12)\n\x0eloop_condition\x18\x05 \x01(\x0b\x32\x11.tessera.cel.Expr\x12$\n\tloop_step\x18\x06 \x01(\x0b\x32\x11.tessera.cel.Expr\x12!\n\x06result\x18\x07 \x01(\x0b\x32\x11.tessera.cel.Expr\x12\x11\n\titer_var2\x18\x08 \x01(\tB\x0b\n\texpr_kindb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!tessera/protocol/dra/syntax.proto\x12\x0btessera.cel\"-\n\nParsedExpr\x12\x1f\n\x04\x65xpr\x18\x02 \x01(\x0b\x32\x11.tessera.cel.Expr\"I\n\x08\x43onstant\x12\x14\n\nbool_value\x18\x02 \x01(\x08H\x00\x12\x16\n\x0cstring_value\x18\x06 \x01(\tH\x00\x42\x0f\n\rconstant_kind\"\x8f\x08\n\x04\x45xpr\x12+\n\nconst_expr\x18\x03 \x01(\x0b\x32\x15.tessera.cel.ConstantH\x00\x12-\n\nident_expr\x18\x04 \x01(\x0b\x32\x17.tessera.cel.Expr.IdentH\x00\x12/\n\x0bselect_expr\x18\x05 \x01(\x0b\x32\x18.tessera.cel.Expr.SelectH\x00\x12+\n\tcall_expr\x18\x06 \x01(\x0b\x32\x16.tessera.cel.Expr.CallH\x00\x12\x31\n\tlist_expr\x18\x07 \x01(\x0b\x32\x1c.tessera.cel.Expr.CreateListH\x00\x12\x35\n\x0bstruct_expr\x18\x08 \x01(\x0b\x32\x1e.tessera.cel.Expr.CreateStructH\x00\x12=\n\x12\x63omprehension_expr\x18\t \x01(\x0b\x32\x1f.tessera.cel.Expr.ComprehensionH\x00\x1a\x15\n\x05Ident\x12\x0c\n\x04name\x18\x01 \x01(\t\x1aN\n\x06Select\x12\"\n\x07operand\x18\x01 \x01(\x0b\x32\x11.tessera.cel.Expr\x12\r\n\x05\x66ield\x18\x02 \x01(\t\x12\x11\n\ttest_only\x18\x03 \x01(\x08\x1a\\\n\x04\x43\x61ll\x12!\n\x06target\x18\x01 \x01(\x0b\x32\x11.tessera.cel.Expr\x12\x10\n\x08\x66unction\x18\x02 \x01(\t\x12\x1f\n\x04\x61rgs\x18\x03 \x03(\x0b\x32\x11.tessera.cel.Expr\x1a\x31\n\nCreateList\x12#\n\x08\x65lements\x18\x01 \x03(\x0b\x32\x11.tessera.cel.Expr\x1a\x94\x01\n\x0c\x43reateStruct\x12\x35\n\x07\x65ntries\x18\x02 \x03(\x0b\x32$.tessera.cel.Expr.CreateStruct.Entry\x1aM\n\x05\x45ntry\x12\"\n\x07map_key\x18\x03 \x01(\x0b\x32\x11.tessera.cel.Expr\x12 \n\x05value\x18\x04 \x01(\x0b\x32\x11.tessera.cel.Expr\x1a\x87\x02\n\rComprehension\x12\x10\n\x08iter_var\x18\x01 \x01(\t\x12%\n\niter_range\x18\x02 \x01(\x0b\x32\x11.tessera.cel.Expr\x12\x10\n\x08\x61\x63\x63u_var\x18\x03 \x01(\t\x12$\n\taccu_init\x18\x04 \x01(\x0b\x32\x11.tessera.cel.Expr\x12)\n\x0eloop_condition\x18\x05 \x01(\x0b\x32\x11.tessera.cel.Expr\x12$\n\tloop_step\x18\x06 \x01(\x0b\x32\x11.tessera.cel.Expr\x12!\n\x06result\x18\x07 \x01(\x0b\x32\x11.tessera.cel.Expr\x12\x11\n\titer_var2\x18\x08 \x01(\tB\x0b\n\texpr_kindb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tessera.protocol.dra.syntax_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CHECKEDEXPR']._serialized_start=50
-  _globals['_CHECKEDEXPR']._serialized_end=96
-  _globals['_CONSTANT']._serialized_start=98
-  _globals['_CONSTANT']._serialized_end=171
-  _globals['_EXPR']._serialized_start=174
-  _globals['_EXPR']._serialized_end=1213
-  _globals['_EXPR_IDENT']._serialized_start=537
-  _globals['_EXPR_IDENT']._serialized_end=558
-  _globals['_EXPR_SELECT']._serialized_start=560
-  _globals['_EXPR_SELECT']._serialized_end=638
-  _globals['_EXPR_CALL']._serialized_start=640
-  _globals['_EXPR_CALL']._serialized_end=732
-  _globals['_EXPR_CREATELIST']._serialized_start=734
-  _globals['_EXPR_CREATELIST']._serialized_end=783
-  _globals['_EXPR_CREATESTRUCT']._serialized_start=786
-  _globals['_EXPR_CREATESTRUCT']._serialized_end=934
-  _globals['_EXPR_CREATESTRUCT_ENTRY']._serialized_start=857
-  _globals['_EXPR_CREATESTRUCT_ENTRY']._serialized_end=934
-  _globals['_EXPR_COMPREHENSION']._serialized_start=937
-  _globals['_EXPR_COMPREHENSION']._serialized_end=1200
+  _globals['_PARSEDEXPR']._serialized_start=50
+  _globals['_PARSEDEXPR']._serialized_end=95
+  _globals['_CONSTANT']._serialized_start=97
+  _globals['_CONSTANT']._serialized_end=170
+  _globals['_EXPR']._serialized_start=173
+  _globals['_EXPR']._serialized_end=1212
+  _globals['_EXPR_IDENT']._serialized_start=536
+  _globals['_EXPR_IDENT']._serialized_end=557
+  _globals['_EXPR_SELECT']._serialized_start=559
+  _globals['_EXPR_SELECT']._serialized_end=637
+  _globals['_EXPR_CALL']._serialized_start=639
+  _globals['_EXPR_CALL']._serialized_end=731
+  _globals['_EXPR_CREATELIST']._serialized_start=733
+  _globals['_EXPR_CREATELIST']._serialized_end=782
+  _globals['_EXPR_CREATESTRUCT']._serialized_start=785
+  _globals['_EXPR_CREATESTRUCT']._serialized_end=933
+  _globals['_EXPR_CREATESTRUCT_ENTRY']._serialized_start=856
+  _globals['_EXPR_CREATESTRUCT_ENTRY']._serialized_end=933
+  _globals['_EXPR_COMPREHENSION']._serialized_start=936
+  _globals['_EXPR_COMPREHENSION']._serialized_end=1199
 # @@protoc_insertion_point(module_scope)

@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class CheckedExpr(_message.Message):
+class ParsedExpr(_message.Message):
     __slots__ = ("expr",)
     EXPR_FIELD_NUMBER: _ClassVar[int]
     expr: Expr
