@@ -116,6 +116,31 @@ def test_admissions_of_pods():
     assert parts["admissions"][1]["reason"] == "no node that this pod could use offered 3g.30gb as asked"
 
 
+TWO = "1*2g.20gb=2g.20gb/tessera-any,1g.10gb/tessera-any"
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_bridged_pods(told):
+    """A pod with a claim waits for what it asked for first; what the scheduler gave it instead is told when it is known."""
+    one = board(all_admissions=told)
+    one.put_pod(pod("a", claim=TWO))
+    parts, _ = news(one)
+    assert [row["asks"] for row in parts["pending"]["longest"]] == [
+        "2g.20gb ×1 (claim: 2g.20gb, else 1g.10gb)"
+    ]
+    assert [(row["name"], row["asked"]) for row in parts["totals"]] == [("2g.20gb", "1")]
+    one.put_pod(pod("a", "n", claim=TWO))
+    one.put_pod(pod("a", "n", claim=TWO, record="2g.20gb->1g.10gb"))
+    parts, _ = news(one)
+    assert parts["pending"]["count"] == 0
+    got = ("fallback", "2g.20gb->1g.10gb", "1g.10gb ×1", "2g.20gb was not free where the scheduler placed it")
+    asked = ("as asked", "", "2g.20gb ×1 (claim: 2g.20gb, else 1g.10gb)", "")
+    rows = [
+        tuple(row[key] for key in ("decision", "record", "asks", "reason")) for row in parts["admissions"]
+    ]
+    assert rows == ([got] if told else [got, asked])
+
+
 def test_admissions_that_are_told():
     """Where every admission is reported, none is read from pods."""
     one = board(all_admissions=True)

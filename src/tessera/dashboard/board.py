@@ -12,17 +12,17 @@ from typing import Any, Final
 
 import msgspec
 
-from tessera.core.devices.capacity import Capacity, in_order
+from tessera.core.devices.capacity import Capacity
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.mig.layout import NodeLayout
-from tessera.dashboard.admissions import Admission, AdmissionLog, admission_of
+from tessera.dashboard.admissions import Admission, AdmissionLog, admission_of, asks_of
 from tessera.dashboard.history import History
 from tessera.dashboard.layouts import LayoutHistory, moment
 from tessera.dashboard.mosaic import layout_of, mosaic_of
 from tessera.dashboard.observed import Denial, SeenNode, SeenPod, asks_for_gpus, matters
 from tessera.dashboard.summary import summary_of
-from tessera.dashboard.totals import Totals, resource_rows, short_name
+from tessera.dashboard.totals import Totals, resource_rows
 from tessera.dashboard.usage import NamespaceUse
 from tessera.inventory.dra import DraInventory
 from tessera.kube.watch.resource import Key
@@ -121,7 +121,7 @@ class Board:
         self._on.setdefault(one.claim.node, {})[key] = one
         self._capacity.add(one.claim)
         self.usage.put(key, one.claim, runs=one.phase == "Running")
-        if before is None and not self._all_admissions and self._admissions.takes(one.claim.created):
+        if self._is_news(before, one) and self._admissions.takes(one.claim.created):
             self._read_admission(one)
         self._mark_node(one.claim.node)
 
@@ -142,6 +142,12 @@ class Board:
         """Something was decided about a pod."""
         if self._admissions.add(admission):
             self._mark("admissions")
+
+    def _is_news(self, before: SeenPod | None, one: SeenPod) -> bool:
+        """Whether a pod tells something of admission: that it was admitted, or later what its claim got instead."""
+        if before is None:
+            return not self._all_admissions
+        return one.claim.alternatives is not None and one.claim.record != before.claim.record
 
     def _read_admission(self, one: SeenPod) -> None:
         if asks_for_gpus(one.claim):
@@ -274,9 +280,7 @@ class Board:
                 {
                     "namespace": one.claim.namespace,
                     "pod": one.claim.name,
-                    "asks": ", ".join(
-                        f"{short_name(r)} ×{a}" for r, a in in_order(one.claim.amounts).items()
-                    ),
+                    "asks": asks_of(one.claim),
                     "record": one.claim.record,
                     "why": one.why,
                     "since": one.claim.created,

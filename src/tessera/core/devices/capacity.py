@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final, TypeVar
 
+from tessera.core.admission.alternatives import Alternatives
+from tessera.core.devices.asking import alternatives_of, asked
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node
-from tessera.core.kubernetes.pod import Amounts, Container, Pod, requested
+from tessera.core.kubernetes.pod import Amounts, Container, Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
 from tessera.core.kubernetes.resources import is_any_gpu, is_extended
 from tessera.core.mig.profile import MigProfile
@@ -35,6 +37,7 @@ class PodUse:
     created: str = ""  # as the API writes it, 2026-11-15T09:30:00Z: later texts are later times
     record: str = ""  # what the pod asked for before fallback changed it
     where: Pod | None = None  # where it may go, and nothing else of it; None: not read
+    alternatives: Alternatives | None = None  # of its claim, where the bridge made one of its request
 
 
 def pod_use(
@@ -45,9 +48,11 @@ def pod_use(
     A deleted pod holds what it has until its containers have ended; one that has no node yet never gets one.
     """
     over = phase in _ENDED or (deleted and not pod.node_name)
-    amounts = {} if over else {**requested(pod), PODS: _ONE}
+    amounts = {} if over else {**asked(pod), PODS: _ONE}
     kept = {resource: amount for resource, amount in amounts.items() if amount and keep(resource)}
-    return PodUse(pod.namespace, pod.name, pod.node_name, kept, ending=deleted)
+    return PodUse(
+        pod.namespace, pod.name, pod.node_name, kept, ending=deleted, alternatives=alternatives_of(pod)
+    )
 
 
 def in_effect(spec: Amounts, actual: Amounts, allocated: Amounts, *, infeasible: bool) -> Amounts:
