@@ -333,6 +333,22 @@ async def test_a_pod_that_waits_for_what_dra_serves() -> None:
     assert (await examined(objects, now=NOW)).findings == [("pending", "warning")]
 
 
+async def test_a_pool_in_which_a_name_is_there_twice() -> None:
+    """The scheduler allocates nothing from such a pool: that is a problem, and nothing of it counts as offered."""
+    objects = healthy(authority())
+    objects[kinds.NODES].append(node("cut", {}))
+    objects[DEVICE_CLASSES] = [object_of("all", spec={"extendedResourceName": "nvidia.com/mig-3g.40gb"})]
+    objects[kinds.RESOURCE_SLICES] = [
+        slice_document("0", "cut", count=2, devices=[{"name": "a"}, {"name": "b"}]),
+        slice_document("1", "cut", count=2, devices=[{"name": "b"}]),
+    ]
+    found = await examined(objects, now=NOW)
+    assert found.findings == [("pools", "problem")]
+    assert "the name b is there twice" in found.one("pools").text
+    objects[kinds.RESOURCE_SLICES][1]["spec"]["devices"] = [{"name": "c"}]
+    assert (await examined(objects, now=NOW)).findings == []
+
+
 def test_what_to_type_about_two_classes() -> None:
     """The name is taken from the class that loses; the other is touched, since schedulers forget it then."""
     [finding] = dra.classes(seen(classes=(device_class("a", TWO, age=9), device_class("b", TWO))))

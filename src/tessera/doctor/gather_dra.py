@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from tessera.core.dra.slices import API_VERSION
+from tessera.core.dra.slices import API_VERSION, PoolId
 from tessera.doctor import wire
 from tessera.doctor.evidence import DynamicAllocation, Scheduler
 from tessera.doctor.reading import Reader
@@ -30,6 +30,7 @@ async def gather_dra(reader: Reader, nodes: Iterable[NodeIn] = ()) -> DynamicAll
     choosy = [(one.metadata, one.spec.spec) for one in templates] + [
         (one.metadata, one.spec) for one in claims
     ]
+    served, invalid = await _served(reader, nodes) if slices else ({}, {})
     return DynamicAllocation(
         classes=await reader.all("classes", wire.DeviceClass, path_of(API_VERSION, "deviceclasses")),
         slices=slices,
@@ -37,16 +38,21 @@ async def gather_dra(reader: Reader, nodes: Iterable[NodeIn] = ()) -> DynamicAll
         driver_pods=driver_pods,
         alternatives=tuple(f"{meta.namespace}/{meta.name}" for meta, spec in choosy if spec.has_alternatives),
         schedulers=await _schedulers(reader) if slices else (),
-        served=await _served(reader, nodes) if slices else {},
+        served=served,
+        invalid=invalid,
     )
 
 
-async def _served(reader: Reader, nodes: Iterable[NodeIn]) -> Mapping[str, Mapping[str, int]]:
-    """What classes serve on nodes as extended resources: counted as the webhook counts it."""
+async def _served(
+    reader: Reader, nodes: Iterable[NodeIn]
+) -> tuple[Mapping[str, Mapping[str, int]], Mapping[PoolId, str]]:
+    """What classes serve on nodes as extended resources, counted as the webhook counts it; and pools that are invalid."""
     found = DraInventory()
     with reader.looking("served_by_dra"):
         await found.read(reader.client)
-    return {node.metadata.name: found.served(node_of(node)) for node in nodes}
+    seen = [node_of(node) for node in nodes]
+    invalid = {pool: name for node in seen for pool, name in found.invalid(node).items()}
+    return {node.name: found.served(node) for node in seen}, invalid
 
 
 async def _schedulers(reader: Reader) -> tuple[Scheduler, ...]:

@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tessera.core.dra.pools import Served
+from tessera.core.dra.slices import PoolId
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.kube.errors import ApiError
@@ -52,6 +53,10 @@ class DraInventory:
     def served(self, node: Node) -> Served:
         """How many devices DRA serves on a node, by extended resource."""
         return self._objects.pools.served(node)
+
+    def invalid(self, node: Node) -> dict[PoolId, str]:
+        """The pools of a node that nothing is allocated from, since a name is there twice; and that name."""
+        return self._objects.pools.invalid(node)
 
     def held(self) -> dict[str, dict[str, int]]:
         """Node → extended resource → devices that claims hold. A device counts for every class that selects it."""

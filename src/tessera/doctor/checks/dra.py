@@ -64,6 +64,12 @@ def pools(seen: Evidence) -> Iterator[Finding]:
         by_pool[one.spec.driver, one.spec.pool.name].append(one)
     for (driver, pool), slices in sorted(by_pool.items()):
         yield from _incomplete(driver, pool, slices)
+    for (driver, pool), name in sorted(seen.dra.invalid.items()):
+        yield problem(
+            f"pool {pool} of {driver}: the name {name} is there twice, so the scheduler takes the pool as invalid and allocates "
+            "nothing from it; its driver must give each device and each counter set of a pool a name of its own",
+            f"kubectl get resourceslices --field-selector spec.driver={driver} -o yaml",
+        )
     gone = sorted(seen.dra.nodes() - {node.metadata.name for node in seen.nodes})
     for node in gone:
         drivers = sorted({one.spec.driver for one in seen.dra.slices if one.spec.node_name == node})
