@@ -278,6 +278,59 @@ def test_the_chosen_tile(world: World, chromium: "Browser") -> None:
         assert (tab.texts("#detail"), tab.page.locator(".tile[aria-pressed]").count()) == ([], 0)
 
 
+def test_devices_that_claims_hold(world: World, chromium: "Browser") -> None:
+    """Of cards that are cut on demand, what claims hold is drawn where it lies, with the pod's name, and the rest as free room."""
+    dra = "/apis/resource.k8s.io/v1"
+    labels = {"product": "NVIDIA-H200-70GB", "memory": "71680", "count": "2"}
+    node = {
+        "metadata": {
+            "name": "cut",
+            "labels": {f"nvidia.com/gpu.{key}": text for key, text in labels.items()},
+        },
+        "status": {"allocatable": {"cpu": "8"}},
+    }
+    name = "gpu-1-mig-2g-20gb-2"
+    pool = {"name": "cut", "generation": 1, "resourceSliceCount": 2}
+    spec = {"driver": "gpu.tessera.dev", "nodeName": "cut", "pool": pool}
+    counters = [{"name": "card-1", "counters": {"memory": {"value": "7"}}}]
+    device = {
+        "name": name,
+        "consumesCounters": [{"counterSet": "card-1", "counters": {"memory": {"value": "2"}}}],
+    }
+    results = [{"request": "gpu-0", "driver": "gpu.tessera.dev", "pool": "cut", "device": name}]
+    claim = {
+        "metadata": {"name": "c"},
+        "status": {
+            "allocation": {"devices": {"results": results}},
+            "reservedFor": [{"resource": "pods", "name": "train", "uid": "u"}],
+        },
+    }
+    world.api.create(node, "/api/v1/nodes")
+    world.api.create(
+        {"metadata": {"name": "two"}, "spec": {"extendedResourceName": f"{MIG}2g.20gb"}},
+        f"{dra}/deviceclasses",
+    )
+    world.api.create(
+        {"metadata": {"name": "a"}, "spec": {**spec, "devices": [device]}}, f"{dra}/resourceslices"
+    )
+    world.api.create(
+        {"metadata": {"name": "b"}, "spec": {**spec, "sharedCounters": counters}}, f"{dra}/resourceslices"
+    )
+    with Tab.open(chromium, world.url) as tab:
+        until(lambda: len(tab.texts("[data-node=cut] .tile.gap")), 2)
+        assert tab.texts("[data-node=cut] .tile.held") == []
+        world.api.create(claim, f"{dra}/namespaces/default/resourceclaims")
+        until(lambda: len(tab.texts("[data-node=cut] .tile.held")), 1)
+        assert len(tab.texts("[data-node=cut] .tile.gap")) == 3
+        tab.page.locator("[data-node=cut] .tile.held").click()
+        until(
+            lambda: ["card 1" in one and "held by default/train" in one for one in tab.texts("#detail")],
+            [True],
+        )
+        world.api.delete(f"{dra}/namespaces/default/resourceclaims/c")
+        until(lambda: tab.texts("[data-node=cut] .tile.held"), [])
+
+
 def test_filters(world: World, chromium: "Browser") -> None:
     """By product, profile, namespace and trouble; all together, and all at once undone."""
     world.api.create(pod("train", f"{MIG}3g.30gb"))

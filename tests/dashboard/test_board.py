@@ -328,7 +328,7 @@ def test_dra():
     classes = [raw(class_("two", resource=resource))]
     slices = [raw(slice_("s", device("x"), device("y"), node="a"))]
     results = [{"driver": DRIVER, "pool": "a", "device": "x"}]
-    claim = {"metadata": {"name": "c"}, "status": {"allocation": {"devices": {"results": results}}}}
+    claim: Any = {"metadata": {"name": "c"}, "status": {"allocation": {"devices": {"results": results}}}}
     one.dra.take(classes, slices, [raw(claim)])
     changed, _ = news(one)
     assert sorted(changed) == ["node/a", "totals"]
@@ -337,6 +337,12 @@ def test_dra():
     assert [(row["name"], row["allocatable"], row["available"]) for row in changed["totals"]] == [
         ("2g.20gb", "2", "1")
     ]
+    tiles = json.loads(one.mosaics(["a"])["a"])["loose"][resource]
+    assert [(tile["id"], tile["pod"]) for tile in tiles] == [("x", "claim /c"), ("", "")]
+    claim["status"]["reservedFor"] = [{"resource": "pods", "name": "p", "uid": "u"}]
+    one.dra.take(classes, slices, [raw(claim)])
+    assert sorted(news(one)[0]) == ["node/a"], "it is drawn anew when another holds the device"
+    assert json.loads(one.mosaics(["a"])["a"])["loose"][resource][0]["pod"] == "/p"
     one.dra.take(classes, slices, [])
     changed, _ = news(one)
     assert changed["node/a"]["resources"] == {"2g.20gb": [2, 0]}

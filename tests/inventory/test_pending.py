@@ -71,3 +71,13 @@ def test_bridged_pods_that_fell_back():
     plain = pod("runs", "gpu-0", "cpu", annotations={"gpu-webhook.k8s.io/fallback": "3g.30gb->2g.20gb"})
     found = pending(waits=bridged(plain, "1*3g.30gb=3g.30gb/tessera-any,2g.20gb/tessera-any"))
     assert {str(profile): n for profile, n in found.demand.fell_back.items()} == {"3g.30gb": 1}
+
+
+def test_cards_that_are_cut_on_demand_take_no_layout():
+    """A node whose cards are cut as claims ask for it is passed over by a plan."""
+    counted = slice_("s2", node="gpu-0", driver="gpu.tessera.dev", sharedCounters=[{"name": "card-0"}])
+    found = pending(class_("all"), counted).cards()
+    assert found.cards == []
+    assert found.passed_over == [
+        "node gpu-0: passed over: its cards are cut as claims ask for it, and take no layout"
+    ]

@@ -19,7 +19,7 @@ from tessera.core.mig.layout import NodeLayout
 from tessera.dashboard.admissions import Admission, AdmissionLog, admission_of, asks_of
 from tessera.dashboard.history import History
 from tessera.dashboard.layouts import LayoutHistory, moment
-from tessera.dashboard.mosaic import layout_of, mosaic_of
+from tessera.dashboard.mosaic import Claimed, layout_of, mosaic_of
 from tessera.dashboard.observed import Denial, SeenNode, SeenPod, asks_for_gpus, matters
 from tessera.dashboard.summary import summary_of
 from tessera.dashboard.totals import Totals, resource_rows
@@ -55,6 +55,7 @@ class Board:
         self._capacity = Capacity()
         self.dra = DraInventory()
         self._dra_is_old = False
+        self._claimed: Mapping[str, Claimed] = {}  # node → its devices that claims hold
         self._totals = Totals()
         self._uncounted: set[str] = set()  # nodes whose numbers may have changed since they were added up
         self._history = History()
@@ -76,7 +77,7 @@ class Board:
             return
         self._nodes[name] = one
         self._capacity.put_node(self._with_dra(one.node))
-        self._unreadable[name] = _readable(one)[1]
+        self._unreadable[name] = self._readable(one)[1]
         if before is not None and self._layouts.see(before, one):
             self._mark("layouts")
         self._mark_node(name)
@@ -101,11 +102,13 @@ class Board:
         if not self._dra_is_old:
             return
         self._dra_is_old = False
-        before, self._capacity.claimed = self._capacity.claimed, self.dra.held()
+        before, self._claimed = self._claimed, self.dra.holders()
+        self._capacity.claimed = self.dra.held()
         for name, one in self._nodes.items():
             node = self._with_dra(one.node)
-            if node.dra != self._capacity[name].dra or before.get(name) != self._capacity.claimed.get(name):
+            if node.dra != self._capacity[name].dra or before.get(name) != self._claimed.get(name):
                 self._capacity.put_node(node)
+                self._unreadable[name] = self._readable(one)[1]
                 self._mark_node(name)
 
     def put_pod(self, one: SeenPod) -> None:
@@ -267,8 +270,11 @@ class Board:
         )
 
     def _mosaic(self, one: SeenNode) -> Any:
-        mosaic = mosaic_of(one, _readable(one)[0], self._on.get(one.node.name, {}).values())
-        rows = resource_rows(self._capacity.usage(one.node.name), {})
+        name = one.node.name
+        seen = replace(one, node=self._capacity[name])
+        pods = self._on.get(name, {}).values()
+        mosaic = mosaic_of(seen, self._readable(one)[0], pods, self._claimed.get(name, {}))
+        rows = resource_rows(self._capacity.usage(name), {})
         return {"cards": mosaic.cards, "loose": mosaic.loose, "resources": rows}
 
     def _pending(self) -> Any:
@@ -289,10 +295,11 @@ class Board:
             ],
         }
 
-
-def _readable(one: SeenNode) -> tuple[NodeLayout | None, str]:
-    """A node's layout; None when there is none, or when it cannot be read, and why not."""
-    try:
-        return layout_of(one), ""
-    except InvalidInput as error:
-        return None, str(error)
+    def _readable(self, one: SeenNode) -> tuple[NodeLayout | None, str]:
+        """A node's layout; None when there is none, or when it cannot be read, and why not."""
+        name = one.node.name
+        try:
+            on_demand = self.dra.is_cut_on_demand(name)
+            return layout_of(one, self._claimed.get(name, {}), on_demand=on_demand), ""
+        except InvalidInput as error:
+            return None, str(error)

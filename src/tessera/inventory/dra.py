@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from tessera.core.dra.pools import Served
 from tessera.core.dra.slices import PoolId
@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 KINDS: Final = ("DeviceClass", "ResourceSlice", "ResourceClaim")
+
+
+class HeldDevice(NamedTuple):
+    """A device that a claim holds."""
+
+    by: str  # namespace/name of the pod; `claim namespace/name` where no pod uses it now
+    resources: tuple[str, ...]  # as which classes serve it
 
 
 class DraInventory:
@@ -70,6 +77,22 @@ class DraInventory:
                     for resource in pools.resources_of(kind):
                         on[resource] = on.get(resource, 0) + 1
         return found
+
+    def holders(self) -> dict[str, dict[str, HeldDevice]]:
+        """Node → device → who holds it, of the devices that claims hold."""
+        found: dict[str, dict[str, HeldDevice]] = {}
+        pools = self._objects.pools
+        for claim in self._claims.values():
+            for pool, device in claim.holds:
+                kind = pools.kind_of(pool, device)
+                resources = tuple(pools.resources_of(kind)) if kind is not None else ()
+                held = HeldDevice(claim.holder, resources)
+                found.setdefault(pools.node_of(pool), {})[device] = held
+        return found
+
+    def is_cut_on_demand(self, node: str) -> bool:
+        """Whether a node's cards are cut as claims ask for it."""
+        return self._objects.pools.is_cut_on_demand(node)
 
     def devices_held(self) -> dict[str, set[str]]:
         """Node → the names of its devices that claims hold."""

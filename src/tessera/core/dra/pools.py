@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 from tessera.core.dra import counting
 from tessera.core.dra.places import Spot, Spots, is_at, spots_of, spots_of_node
 from tessera.core.dra.slices import (
+    DRIVER,
     Contents,
     DeviceClass,
     Group,
@@ -164,6 +165,15 @@ class Pools:
             if twice:
                 found[pool] = twice
         return found
+
+    def is_cut_on_demand(self, node: str) -> bool:
+        """Whether the cards of a node, by Tessera's driver, are cut as claims ask for it: they are counted."""
+        return any(
+            one.contents.counter_sets
+            for pool in self._of_node.get(node, {})
+            if pool.driver == DRIVER
+            for one in self._pools[pool].values()
+        )
 
     def kind_of(self, pool: PoolId, device: str) -> Kind | None:
         """What a device is, where slices were read with their devices' names."""
