@@ -110,6 +110,9 @@ class DynamicAllocation:
     invalid: Mapping[PoolId, str] = field(
         default_factory=dict
     )  # driver and pool → a name that is there twice in it
+    free: Mapping[str, Mapping[str, int]] = field(
+        default_factory=dict
+    )  # node → extended resource → devices that no claim holds
 
     def nodes(self) -> set[str]:
         """The nodes that slices are for."""

@@ -94,6 +94,20 @@ class DraInventory:
         """Whether a node's cards are cut as claims ask for it."""
         return self._objects.pools.is_cut_on_demand(node)
 
+    def free(self, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
+        """Node → extended resource → devices that no claim holds.
+
+        Nothing of a node with counters: there, what is free depends on what else is cut.
+        """
+        held = self.held()
+        found: dict[str, dict[str, int]] = {}
+        for node in nodes:
+            if not self._objects.pools.is_cut_on_demand(node.name, driver=""):
+                taken, served = held.get(node.name, {}), self.served(node)
+                left = {name: number - taken.get(name, 0) for name, number in served.items()}
+                found[node.name] = {name: number for name, number in left.items() if number > 0}
+        return found
+
     def devices_held(self) -> dict[str, set[str]]:
         """Node → the names of its devices that claims hold."""
         found: dict[str, set[str]] = {}

@@ -166,12 +166,12 @@ class Pools:
                 found[pool] = twice
         return found
 
-    def is_cut_on_demand(self, node: str) -> bool:
-        """Whether the cards of a node, by Tessera's driver, are cut as claims ask for it: they are counted."""
+    def is_cut_on_demand(self, node: str, driver: str = DRIVER) -> bool:
+        """Whether a node's cards, by that driver or by any (empty), are cut as claims ask for it: they are counted."""
         return any(
             one.contents.counter_sets
             for pool in self._of_node.get(node, {})
-            if pool.driver == DRIVER
+            if driver in ("", pool.driver)
             for one in self._pools[pool].values()
         )
 
