@@ -70,7 +70,7 @@ def admission_of(one: SeenPod) -> Admission:
     asked = claim.record.partition("->")[0]
     reason = (
         f"{asked} was not free where the scheduler placed it"
-        if claim.alternatives
+        if claim.claim
         else f"no node that this pod could use offered {asked} as asked"
     )
     return Admission(claim.created, claim.namespace, claim.name, "fallback", claim.record, reason, asks)

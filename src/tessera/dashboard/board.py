@@ -150,7 +150,7 @@ class Board:
         """Whether a pod tells something of admission: that it was admitted, or later what its claim got instead."""
         if before is None:
             return not self._all_admissions
-        return one.claim.alternatives is not None and one.claim.record != before.claim.record
+        return bool(one.claim.claim) and one.claim.record != before.claim.record
 
     def _read_admission(self, one: SeenPod) -> None:
         if asks_for_gpus(one.claim):
@@ -299,7 +299,7 @@ class Board:
         """A node's layout; None when there is none, or when it cannot be read, and why not."""
         name = one.node.name
         try:
-            on_demand = self.dra.is_cut_on_demand(name)
+            on_demand = self.dra.is_cut_on_demand(one.node)
             return layout_of(one, self._claimed.get(name, {}), on_demand=on_demand), ""
         except InvalidInput as error:
             return None, str(error)

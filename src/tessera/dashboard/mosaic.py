@@ -127,7 +127,7 @@ class _Holders:
             for key in pod.held:
                 self._by_id[key] = name
             for resource, amount in pod.claim.amounts.items():
-                if node.is_served(resource) or (pod.claim.alternatives and is_whole_or_mig(resource)):
+                if node.is_served(resource) or (pod.claim.claim and is_whole_or_mig(resource)):
                     continue  # by claims, which name the very devices
                 known = sum(one == resource for one, _ in pod.held)
                 unknown = min(int(amount.value), _MOST_LOOSE) - known

@@ -90,7 +90,7 @@ class DraInventory:
                 found.setdefault(pools.node_of(pool), {})[device] = held
         return found
 
-    def is_cut_on_demand(self, node: str) -> bool:
+    def is_cut_on_demand(self, node: Node) -> bool:
         """Whether a node's cards are cut as claims ask for it."""
         return self._objects.pools.is_cut_on_demand(node)
 
@@ -102,7 +102,7 @@ class DraInventory:
         held = self.held()
         found: dict[str, dict[str, int]] = {}
         for node in nodes:
-            if not self._objects.pools.is_cut_on_demand(node.name, driver=""):
+            if not self._objects.pools.is_cut_on_demand(node, driver=""):
                 taken, served = held.get(node.name, {}), self.served(node)
                 left = {name: number - taken.get(name, 0) for name, number in served.items()}
                 found[node.name] = {name: number for name, number in left.items() if number > 0}

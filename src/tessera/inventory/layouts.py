@@ -93,7 +93,11 @@ def node_layouts(
     What the caller says about the cards goes before what a node says.
     """
     claimed = inventory.dra.devices_held()
-    on_demand = {name for name in inventory.gpus if with_used and inventory.dra.is_cut_on_demand(name)}
+    on_demand = {
+        name
+        for name in inventory.gpus
+        if with_used and inventory.dra.is_cut_on_demand(inventory.capacity[name])
+    }
     return [
         _cut_on_demand(node, product or node.product, cards or node.cards, claimed.get(name, ()))
         if name in on_demand

@@ -113,7 +113,7 @@ class Pending:
         return PendingCards(places, cards, present, passed_over)
 
     def _layout(self, node: GpuNode) -> NodeLayout:
-        if self._inventory.dra.is_cut_on_demand(node.name):
+        if self._inventory.dra.is_cut_on_demand(self._inventory.capacity[node.name]):
             raise InvalidInput("its cards are cut as claims ask for it, and take no layout")
         return node_layout(node)
 

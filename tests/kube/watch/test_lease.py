@@ -7,16 +7,8 @@ import pytest
 
 from tessera.core.admission.offers import Offers
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.lease import (
-    CONTROLLER,
-    Lease,
-    LeaseFollower,
-    Watched,
-    controller_at_work,
-    controller_in,
-)
+from tessera.kube.watch.lease import CONTROLLER, Lease, LeaseFollower, Watched
 from tessera.simulation.control_plane.kinds import LEASES
-from tessera.simulation.control_plane.store import StatusError
 from tests.kube.apiserver import MisbehavingApiServer
 from tests.kube.clock import FakeClock
 
@@ -112,54 +104,3 @@ def test_following():
                 await asyncio.gather(running, return_exceptions=True)
 
     asyncio.run(main())
-
-
-def test_one_look():
-    """One look takes the Lease's own word: there and fresh, or not; None is that it may not be read."""
-
-    class Guarded(MisbehavingApiServer):
-        forbidden = False
-
-        def target(self, path):
-            if self.forbidden and "leases" in path:
-                raise StatusError(403, "Forbidden", "leases is forbidden")
-            return super().target(path)
-
-    async def main():
-        async with Guarded() as server, asyncio.timeout(20):
-            await server.start()
-            async with Client(server.cluster) as client:
-
-                async def look(clock):
-                    return await controller_at_work(client, "gpu-webhook", clock=clock)
-
-                clock = FakeClock()
-                assert await look(clock) is False, "there is none"
-                document = lease().document("gpu-webhook")
-                document["metadata"] = {"name": CONTROLLER}
-                server.store.create(LEASES, document, "gpu-webhook")
-                assert await look(clock) is True
-                clock.time += 15
-                assert await look(clock) is False, "left behind"
-                server.forbidden = True
-                assert await look(clock) is None
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize(
-    ("leases", "at_work"),
-    [
-        ([], None),
-        ([("node-1", "kubelet")], None),
-        ([("node-1", "kubelet"), (CONTROLLER, "one")], True),
-        ([(CONTROLLER, "")], False),
-    ],
-)
-def test_leases_of_files(leases, at_work):
-    """A file has no clock: a Lease that names a holder is held. Other Leases say nothing."""
-    raw = [
-        json.dumps({"metadata": {"name": name}, "spec": {"holderIdentity": holder}}).encode()
-        for name, holder in leases
-    ]
-    assert controller_in(raw) is at_work

@@ -10,9 +10,11 @@ from tessera.core.admission.alternatives import (
     ALTERNATIVES_ANNOTATION,
     CLAIM,
     Alternatives,
-    carried,
+    parse,
+    template_name,
 )
 from tessera.core.admission.decision import RECORD_ANNOTATION
+from tessera.core.errors import InvalidInput
 from tessera.kube.watch.resource import Key
 from tessera.protocol.dra.claims import decode_claim
 from tessera.protocol.kubernetes.objects import decoder
@@ -107,20 +109,26 @@ def read_pod(raw: bytes) -> FoundPod:
     one = _pod(raw)
     metadata, spec = one.metadata, one.spec or _PodSpecIn()
     key, annotations = Key(metadata.namespace, metadata.name), metadata.annotations or {}
-    named = [
-        claim.resourceClaimTemplateName or "" for claim in spec.resourceClaims or () if claim.name == CLAIM
-    ]
-    if ALTERNATIVES_ANNOTATION not in annotations or not named or not named[0]:
+    named = [claim.resourceClaimTemplateName for claim in spec.resourceClaims or () if claim.name == CLAIM]
+    text = annotations.get(ALTERNATIVES_ANNOTATION)
+    if text is None or not named or not named[0]:
         return FoundPod(key, None)
     found = BridgedPod(
         key,
         metadata.uid,
         named[0],
-        carried(annotations, named[:1]),
+        _alternatives(text, named[0]),
         not spec.nodeName and metadata.deletionTimestamp is None,
         annotations.get(RECORD_ANNOTATION, ""),
     )
     return FoundPod(key, found)
+
+
+def _alternatives(text: str, template: str) -> Alternatives | None:
+    try:
+        return parse(text) if template_name(text) == template else None
+    except InvalidInput:
+        return None
 
 
 def read_template(raw: bytes) -> Template:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final, TypeVar
 
-from tessera.core.admission.alternatives import Alternatives
+from tessera.core.admission.alternatives import Alternatives, read
 from tessera.core.devices.asking import alternatives_of, asked
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node
 from tessera.core.kubernetes.pod import Amounts, Container, Pod
@@ -37,7 +37,12 @@ class PodUse:
     created: str = ""  # as the API writes it, 2026-11-15T09:30:00Z: later texts are later times
     record: str = ""  # what the pod asked for before fallback changed it
     where: Pod | None = None  # where it may go, and nothing else of it; None: not read
-    alternatives: Alternatives | None = None  # of its claim, where the bridge made one of its request
+    claim: str = ""  # the text of its alternatives, where the bridge made a claim of its request
+
+    @property
+    def alternatives(self) -> Alternatives | None:
+        """What its claim may be served with: read when it is needed, since it takes many times the memory of its text."""
+        return read(self.claim) if self.claim else None
 
 
 def pod_use(
@@ -50,8 +55,9 @@ def pod_use(
     over = phase in _ENDED or (deleted and not pod.node_name)
     amounts = {} if over else {**asked(pod), PODS: _ONE}
     kept = {resource: amount for resource, amount in amounts.items() if amount and keep(resource)}
+    claim = alternatives_of(pod)
     return PodUse(
-        pod.namespace, pod.name, pod.node_name, kept, ending=deleted, alternatives=alternatives_of(pod)
+        pod.namespace, pod.name, pod.node_name, kept, ending=deleted, claim=str(claim) if claim else ""
     )
 
 

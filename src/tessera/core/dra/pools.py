@@ -160,17 +160,17 @@ class Pools:
     def invalid(self, node: Node) -> dict[PoolId, str]:
         """The pools of a node that the scheduler allocates nothing from since a name is there twice; and that name."""
         found = {}
-        for pool in dict.fromkeys(pool for spot in spots_of_node(node) for pool in self._at.get(spot, ())):
+        for pool in self._near(node):
             twice = twice_in(one.contents for one in self._usable_slices(self._pools[pool], node))
             if twice:
                 found[pool] = twice
         return found
 
-    def is_cut_on_demand(self, node: str, driver: str = DRIVER) -> bool:
+    def is_cut_on_demand(self, node: Node, driver: str = DRIVER) -> bool:
         """Whether a node's cards, by that driver or by any (empty), are cut as claims ask for it: they are counted."""
         return any(
-            one.contents.counter_sets
-            for pool in self._of_node.get(node, {})
+            one.contents.counter_sets and one.where == node.name
+            for pool in self._near(node)
             if driver in ("", pool.driver)
             for one in self._pools[pool].values()
         )
@@ -192,6 +192,10 @@ class Pools:
         """The extended resources whose classes select a kind of devices."""
         return [resource for resource, one in self._serving.items() if self._may_select(one, kind)]
 
+    def _near(self, node: Node) -> Iterable[PoolId]:
+        """The pools that may have slices for a node."""
+        return dict.fromkeys(pool for spot in spots_of_node(node) for pool in self._at.get(spot, ()))
+
     def _usable(self, node: Node) -> Iterator[Mapping[str, int]]:
         """The devices of each pool that a node can use, by class."""
         for usable in self.slices_for(node):
@@ -199,7 +203,7 @@ class Pools:
 
     def slices_for(self, node: Node) -> Iterator[list[Slice]]:
         """The slices that the scheduler allocates from for a node, pool by pool."""
-        for pool in dict.fromkeys(pool for spot in spots_of_node(node) for pool in self._at.get(spot, ())):
+        for pool in self._near(node):
             usable = self._usable_slices(self._pools[pool], node)
             if usable:
                 yield usable

@@ -122,7 +122,7 @@ def groups_of(uses: Iterable[PodUse], since: str) -> list[Group]:
             tuple(sorted(where.node_selector.items())),
             where.required_terms,
             where.tolerations,
-            str(use.alternatives or ""),
+            use.claim,
         )
         alike.setdefault(key, []).append(use)
     return [group for some in alike.values() if (group := _group(some)).devices]

@@ -13,7 +13,6 @@ from typing import Any, Final
 import msgspec
 
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
-from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.follow import Follower
@@ -23,7 +22,6 @@ from tessera.protocol.kubernetes.objects import decoder
 API_VERSION: Final = "coordination.k8s.io/v1"
 CONTROLLER: Final = "tessera-controller"  # the Lease of the controller, in its own namespace
 _LOOK: Final = 1.0  # seconds between two looks at the clock
-_FORBIDDEN: Final = 403
 _MOST_SECONDS: Final = 3600  # of a Lease that is believed; the controller's has 15
 
 
@@ -129,39 +127,11 @@ class Watched:
         ):
             self._since = self._clock.now()
 
-    def begin(self, lease: Lease | None) -> None:
-        """This is how it is now; of one that is seen for the first time its own word is taken: one left behind is not at work."""
-        self.see(lease, age=lease.age(self._clock.wall()) if lease is not None else 0.0)
-
     @property
     def is_held(self) -> bool:
         """Whether its holder is at work."""
         lease = self.lease
         return lease is not None and bool(lease.holder) and self._clock.now() - self._since < lease.seconds
-
-
-async def controller_at_work(client: Client, namespace: str, *, clock: Clock = SYSTEM_CLOCK) -> bool | None:
-    """Whether the controller is at work, by one look at its Lease: what a process sees that begins to follow it.
-
-    None where the Lease may not be read.
-    """
-    try:
-        raw = await client.get(path_of(API_VERSION, "leases", namespace=namespace, name=CONTROLLER))
-    except ApiError as error:
-        if error.is_not_found:
-            return False
-        if error.code == _FORBIDDEN:
-            return None
-        raise
-    watched = Watched(clock)
-    watched.begin(Lease.read(raw))
-    return watched.is_held
-
-
-def controller_in(leases: Iterable[bytes]) -> bool | None:
-    """Whether the controller is at work by Leases from files, which no clock goes with: it names a holder; None without it."""
-    found = [one for one in map(Lease.read, leases) if one.name == CONTROLLER]
-    return any(one.holder for one in found) if found else None
 
 
 class LeaseFollower(Follower):
@@ -199,5 +169,6 @@ class LeaseFollower(Follower):
         self._see(next(iter(found), None))
 
     def _see(self, lease: Lease | None) -> None:
-        self._watched.begin(lease)
+        # of one that is seen for the first time its own word is taken: one that was left behind is not at work
+        self._watched.see(lease, age=lease.age(self._clock.wall()) if lease is not None else 0.0)
         self._tell(self._watched.is_held)
