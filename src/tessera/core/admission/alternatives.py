@@ -154,6 +154,14 @@ def carried(annotations: Mapping[str, str], templates: Collection[str]) -> Alter
         return None
 
 
+@lru_cache(
+    maxsize=128
+)  # pods have few different ones; the largest that a tenant can write takes 100 KiB when it is read
+def read(text: str) -> Alternatives:
+    """As `parse`; the same text again is the same value."""
+    return parse(text)
+
+
 def own_expression(resource: str) -> str:
     """What selects a type of device of Tessera's own driver, in the very words of the chart's classes.
 
@@ -194,7 +202,3 @@ def _alternative(text: str) -> Alternative:
     if not slash or not _CLASS.fullmatch(device_class) or not is_any_gpu(of_short(name)):
         raise InvalidInput(f"{ALTERNATIVES_ANNOTATION}: {quoted(text)} is no type with its class")
     return Alternative(of_short(name), device_class)
-
-
-# A cluster's pods have few different texts. The largest that a tenant can write takes 100 KiB when it is read: 13 MiB in all.
-read: Final = lru_cache(maxsize=128)(parse)
