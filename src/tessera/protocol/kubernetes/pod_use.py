@@ -9,7 +9,6 @@ from typing import Final
 
 import msgspec
 
-from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION
 from tessera.core.admission.decision import RECORD_ANNOTATION
 from tessera.core.devices.capacity import PodUse, in_effect, pod_use, resized
 from tessera.core.kubernetes.pod import Amounts, Container, Pod
@@ -30,7 +29,7 @@ from tessera.protocol.kubernetes.pod import (
 
 Keep = Callable[[str], bool]
 
-_MARKS: Final = (RECORD_ANNOTATION.encode(), ALTERNATIVES_ANNOTATION.encode())
+_DOMAIN: Final = b"gpu-webhook.k8s.io/"  # of the annotations that say more of what a pod asks for
 
 
 class _Meta(PodMetaIn, gc=False):
@@ -107,8 +106,7 @@ def _pod(one: _Pod, keep: Keep) -> Pod:
         has, promised = _actual(status, keep, "status")
         effective = in_effect(pod_requests, has, promised, infeasible=infeasible)
         pod_requests = {resource: effective[resource] for resource in pod_requests if resource in effective}
-    # nearly no pod has one of the annotations that say more of what it asks for
-    marked = any(mark in bytes(metadata.annotations) for mark in _MARKS)
+    marked = _DOMAIN in bytes(metadata.annotations)  # nearly no pod is
     return Pod(
         namespace=metadata.namespace or "",
         name=metadata.name or "",
