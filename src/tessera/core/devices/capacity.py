@@ -142,13 +142,13 @@ class Capacity:
     def add(self, use: PodUse) -> None:
         """Count a pod in."""
         taken = self._taken.setdefault(use.node, {})
-        for resource, amount in use.amounts.items():
+        for resource, amount in _taken_by(use):
             taken[resource] = taken.get(resource, ZERO) + amount
 
     def remove(self, use: PodUse) -> None:
         """Count a pod out that was counted in."""
         taken = self._taken.get(use.node, {})
-        for resource, amount in use.amounts.items():
+        for resource, amount in _taken_by(use):
             taken[resource] = taken.get(resource, ZERO) - amount
             if not taken[resource]:
                 del taken[resource]
@@ -199,6 +199,12 @@ class Capacity:
 
     def _product(self, name: str) -> str:
         return self._nodes[name].labels.get(GPU_PRODUCT_LABEL, "")
+
+
+def _taken_by(use: PodUse) -> Iterator[tuple[str, Quantity]]:
+    """What a pod takes or asks for, less the devices that it has by a claim: these are in `Capacity.claimed`."""
+    by_claim = use.claim and use.node
+    return ((r, amount) for r, amount in use.amounts.items() if not (by_claim and is_any_gpu(r)))
 
 
 def _number(count: int) -> Quantity:
