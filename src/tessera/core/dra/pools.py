@@ -161,7 +161,7 @@ class Pools:
         """The pools of a node that the scheduler allocates nothing from since a name is there twice; and that name."""
         found = {}
         for pool in self._near(node):
-            twice = twice_in(one.contents for one in self._usable_slices(self._pools[pool], node))
+            twice = twice_in(one.contents for one in self._whole(self._pools[pool], node))
             if twice:
                 found[pool] = twice
         return found
@@ -204,12 +204,12 @@ class Pools:
     def slices_for(self, node: Node) -> Iterator[list[Slice]]:
         """The slices that the scheduler allocates from for a node, pool by pool."""
         for pool in self._near(node):
-            usable = self._usable_slices(self._pools[pool], node)
-            if usable:
+            usable = self._whole(self._pools[pool], node)
+            if usable and not twice_in(one.contents for one in usable):
                 yield usable
 
-    def _usable_slices(self, pool: Mapping[str, Slice], node: Node) -> list[Slice]:
-        """The slices of a pool that the scheduler allocates from for a node; none while the pool is not whole."""
+    def _whole(self, pool: Mapping[str, Slice], node: Node) -> list[Slice]:
+        """The slices of a pool that are for a node; none while the pool is not whole."""
         for_node = [one for one in pool.values() if one.is_for(node.name, node.labels)]
         if not for_node:
             return []
@@ -243,7 +243,7 @@ class Pools:
 
     def _counted(self, groups: list[Group], slices: list[Slice]) -> dict[str, int]:
         sets = {name: dict(counters) for one in slices for name, counters in one.contents.counter_sets}
-        if twice_in(one.contents for one in slices) or not counting.are_valid(groups, sets):
+        if not counting.are_valid(groups, sets):
             return {}
         found: dict[str, int] = {}
         for one in self._classes.values():
