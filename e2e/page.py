@@ -125,9 +125,9 @@ class Api:
         """An object, or a list of them."""
         return self._call("GET", path)
 
-    def create(self, one: Object, at: str = "/api/v1/namespaces/default/pods") -> Object:
-        """Create a pod, or something else elsewhere; `urllib.error.HTTPError` when it is refused."""
-        return self._call("POST", at, one)
+    def create(self, pod: Object) -> Object:
+        """Create a pod; `urllib.error.HTTPError` when it is refused."""
+        return self._call("POST", "/api/v1/namespaces/default/pods", pod)
 
     def delete(self, path: str) -> None:
         """Delete an object."""

@@ -278,57 +278,28 @@ def test_the_chosen_tile(world: World, chromium: "Browser") -> None:
         assert (tab.texts("#detail"), tab.page.locator(".tile[aria-pressed]").count()) == ([], 0)
 
 
-def test_devices_that_claims_hold(world: World, chromium: "Browser") -> None:
-    """Of cards that are cut on demand, what claims hold is drawn where it lies, with the pod's name, and the rest as free room."""
-    dra = "/apis/resource.k8s.io/v1"
-    labels = {"product": "NVIDIA-H200-70GB", "memory": "71680", "count": "2"}
-    node = {
-        "metadata": {
-            "name": "cut",
-            "labels": {f"nvidia.com/gpu.{key}": text for key, text in labels.items()},
-        },
-        "status": {"allocatable": {"cpu": "8"}},
-    }
-    name = "gpu-1-mig-2g-20gb-2"
-    pool = {"name": "cut", "generation": 1, "resourceSliceCount": 2}
-    spec = {"driver": "gpu.tessera.dev", "nodeName": "cut", "pool": pool}
-    counters = [{"name": "card-1", "counters": {"memory": {"value": "7"}}}]
-    device = {
-        "name": name,
-        "consumesCounters": [{"counterSet": "card-1", "counters": {"memory": {"value": "2"}}}],
-    }
-    results = [{"request": "gpu-0", "driver": "gpu.tessera.dev", "pool": "cut", "device": name}]
-    claim = {
-        "metadata": {"name": "c"},
-        "status": {
-            "allocation": {"devices": {"results": results}},
-            "reservedFor": [{"resource": "pods", "name": "train", "uid": "u"}],
-        },
-    }
-    world.api.create(node, "/api/v1/nodes")
-    world.api.create(
-        {"metadata": {"name": "two"}, "spec": {"extendedResourceName": f"{MIG}2g.20gb"}},
-        f"{dra}/deviceclasses",
+def test_cards_that_are_cut_on_demand(tmp_path: Path, chromium: "Browser") -> None:
+    """What claims hold is drawn where it lies, with the pod's name, and the rest as free room."""
+    file = tmp_path / "nodes.yaml"
+    file.write_text(
+        "cut: {dra: true, devices: {simulated: {product: H200-70GB, cards: 2, partitioning: dynamic, profiles: [2g.20gb]}}}"
     )
-    world.api.create(
-        {"metadata": {"name": "a"}, "spec": {**spec, "devices": [device]}}, f"{dra}/resourceslices"
-    )
-    world.api.create(
-        {"metadata": {"name": "b"}, "spec": {**spec, "sharedCounters": counters}}, f"{dra}/resourceslices"
-    )
-    with Tab.open(chromium, world.url) as tab:
+    arguments = ("demo", "--serve", "--port", "0", "--nodes", str(file))
+    with (
+        serving(*arguments, ready="export KUBECONFIG=") as lines,
+        Tab.open(chromium, address_in(lines)) as tab,
+    ):
+        api = embedded_api(lines)
         until(lambda: len(tab.texts("[data-node=cut] .tile.gap")), 2)
         assert tab.texts("[data-node=cut] .tile.held") == []
-        world.api.create(claim, f"{dra}/namespaces/default/resourceclaims")
-        until(lambda: len(tab.texts("[data-node=cut] .tile.held")), 1)
-        assert len(tab.texts("[data-node=cut] .tile.gap")) == 3
+        api.create(pod("train", f"{MIG}2g.20gb"))
+        until(lambda: [t["pod"] for t in tab.tiles()["cut"] if t["pod"]], ["default/train"])
         tab.page.locator("[data-node=cut] .tile.held").click()
-        until(
-            lambda: ["card 1" in one and "held by default/train" in one for one in tab.texts("#detail")],
-            [True],
-        )
-        world.api.delete(f"{dra}/namespaces/default/resourceclaims/c")
+        until(lambda: ["held by default/train" in one for one in tab.texts("#detail")], [True])
+        assert len(tab.texts("[data-node=cut] .tile.gap")) >= 2, "the rest is free room"
+        api.delete("/api/v1/namespaces/default/pods/train")
         until(lambda: tab.texts("[data-node=cut] .tile.held"), [])
+        until(lambda: len(tab.texts("[data-node=cut] .tile.gap")), 2)
 
 
 def test_filters(world: World, chromium: "Browser") -> None:
