@@ -278,6 +278,30 @@ def test_the_chosen_tile(world: World, chromium: "Browser") -> None:
         assert (tab.texts("#detail"), tab.page.locator(".tile[aria-pressed]").count()) == ([], 0)
 
 
+def test_cards_that_are_cut_on_demand(tmp_path: Path, chromium: "Browser") -> None:
+    """What claims hold is drawn where it lies, with the pod's name, and the rest as free room."""
+    file = tmp_path / "nodes.yaml"
+    file.write_text(
+        "cut: {dra: true, devices: {simulated: {product: H200-70GB, cards: 2, partitioning: dynamic, profiles: [2g.20gb]}}}"
+    )
+    arguments = ("demo", "--serve", "--port", "0", "--nodes", str(file))
+    with (
+        serving(*arguments, ready="export KUBECONFIG=") as lines,
+        Tab.open(chromium, address_in(lines)) as tab,
+    ):
+        api = embedded_api(lines)
+        until(lambda: len(tab.texts("[data-node=cut] .tile.gap")), 2)
+        assert tab.texts("[data-node=cut] .tile.held") == []
+        api.create(pod("train", f"{MIG}2g.20gb"))
+        until(lambda: [t["pod"] for t in tab.tiles()["cut"] if t["pod"]], ["default/train"])
+        tab.page.locator("[data-node=cut] .tile.held").click()
+        until(lambda: ["held by default/train" in one for one in tab.texts("#detail")], [True])
+        assert len(tab.texts("[data-node=cut] .tile.gap")) >= 2, "the rest is free room"
+        api.delete("/api/v1/namespaces/default/pods/train")
+        until(lambda: tab.texts("[data-node=cut] .tile.held"), [])
+        until(lambda: len(tab.texts("[data-node=cut] .tile.gap")), 2)
+
+
 def test_filters(world: World, chromium: "Browser") -> None:
     """By product, profile, namespace and trouble; all together, and all at once undone."""
     world.api.create(pod("train", f"{MIG}3g.30gb"))

@@ -26,6 +26,7 @@ from e2e.bridge import (
 from e2e.cluster import ApiError, Client, ClusterWithNode, pods_path
 from e2e.cluster.api import Object
 from e2e.cluster.client import condition_of
+from e2e.command import tessera
 
 
 def one_of(cluster: ClusterWithNode, namespace: str, manifests: list[Object]) -> list[str]:
@@ -49,6 +50,25 @@ def settled(cluster: Client, namespace: str, name: str) -> None:
         and (one["spec"].get("nodeName") is not None or "cannot allocate" in str(condition_of(one, "PodScheduled").get("message"))
              or "Insufficient" in str(condition_of(one, "PodScheduled").get("message"))),
     )  # fmt: skip
+
+
+def tools_see(cluster: ClusterWithNode, namespace: str) -> None:
+    """What the tools say of p0 on the 2g, p1 and p2 on 1g, and p3, which waits."""
+    kubeconfig, node = f"--kubeconfig={cluster.kubeconfig}", cluster.node_name
+    counted = tessera("capacity", "--pods", "-n", namespace, "-o", "csv", "--no-headers", kubeconfig)
+    assert counted.stdout.splitlines() == [
+        f"{namespace},p3,,{MIG}2g.20gb,1,waits",
+        f"{namespace},p0,{node},{MIG}2g.20gb,1,holds",
+        f"{namespace},p1,{node},{MIG}1g.10gb,1,holds",
+        f"{namespace},p2,{node},{MIG}1g.10gb,1,holds",
+    ], counted.stderr
+    shown = tessera("mig", "show", "--cluster", node, kubeconfig)
+    assert shown.stdout.count("in use") == 3, shown.stdout + shown.stderr
+    why = tessera("why", "p3", "-n", namespace, kubeconfig)
+    wanted = f"pod {namespace}/p3 waits: 1 × 2g.20gb, else 1 × 1g.10gb is taken on node {node} "
+    assert why.stdout.startswith(wanted), why.stdout + why.stderr
+    planned = tessera("mig", "plan", "--from-pending", kubeconfig)
+    assert "× 2g.20gb" in planned.stderr, planned.stdout + planned.stderr
 
 
 def test_the_scheduler_falls_back(
@@ -89,6 +109,7 @@ def test_the_scheduler_falls_back(
             return {one["involvedObject"]["name"] for one in events if one["reason"] == "GPUFallback"}
 
         cluster.wait(lambda: told() == {"p1", "p2"} or None, what="an event on both")
+        tools_see(cluster, namespace)
         assert work.webhook.metric('gpu_webhook_bridge_total{way="claim"}') >= 4
 
         cluster.kubectl("delete", "pod", "p0", "-n", namespace, "--grace-period=0", "--force")

@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, CLAIM, template_name
 from tessera.core.admission.decision import Policy
 from tessera.core.admission.offers import Offers
 from tessera.core.kubernetes.node import Namespace, Node
@@ -92,3 +93,14 @@ def pod_document(
     if init:
         spec["initContainers"] = [{"name": f"i{i}", "image": "x", **r} for i, r in enumerate(init)]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", **metadata}, "spec": spec}
+
+
+def bridged(document: dict[str, Any], text: str) -> dict[str, Any]:
+    """A pod's document as the bridge leaves it: the alternatives in its annotation, and the claim by their name."""
+    annotations = {**(document["metadata"].get("annotations") or {}), ALTERNATIVES_ANNOTATION: text}
+    claims = [{"name": CLAIM, "resourceClaimTemplateName": template_name(text)}]
+    return {
+        **document,
+        "metadata": {**document["metadata"], "annotations": annotations},
+        "spec": {**document["spec"], "resourceClaims": claims},
+    }

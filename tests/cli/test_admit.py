@@ -1,6 +1,7 @@
 """`tessera admit`: the stories, as a person would run them."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -389,6 +390,59 @@ def test_dra_offline(tessera):
     assert (code, err) == (2, "tessera: slices.json: ResourceSlice s: object missing required field spec\n")
 
 
+TWO_AND_ONE = [
+    class_(name, f"device.attributes['gpu.example.com'].profile == '{profile}'", resource=f"nvidia.com/mig-{profile}")
+    for name, profile in (("two", "2g.20gb"), ("one", "1g.10gb"))
+]  # fmt: skip
+DEVICES = slice_("s", device("a", profile="2g.20gb"), device("b", profile="1g.10gb"))
+LEASE = "kind: Lease\nmetadata: {{name: {}}}\nspec: {{holderIdentity: '{}'}}\n"
+ASSUMED = "tessera controller is taken to be running ({}): requests become claims\n"
+
+
+@pytest.mark.parametrize(
+    ("lease", "claims", "told"),
+    [
+        ("", True, ASSUMED.format("its Lease is not among the files")),
+        (LEASE.format("node-1", "node-1"), True, ASSUMED.format("its Lease is not among the files")),
+        (LEASE.format("tessera-controller", "me"), True, ""),
+        (LEASE.format("tessera-controller", ""), False, ""),
+    ],
+    ids=["no lease", "another lease", "held", "given up"],
+)
+def test_whether_the_controller_is_at_work(tessera, lease, claims, told):
+    """By its Lease among the files; without it that is assumed, and said where it matters."""
+    Path("c.yaml").write_text("fallback: {dra: first-available}\n")
+    node = "kind: Node\nmetadata: {name: n}\nstatus: {allocatable: {cpu: 8}}\n"
+    Path("nodes.yaml").write_text("---\n".join(filter(None, (node, lease))))
+    Path("dra.json").write_text(json.dumps({"kind": "List", "items": [*TWO_AND_ONE, DEVICES]}))
+    args = (
+        "admit",
+        "-f",
+        PODS / "2g.yaml",
+        "--nodes",
+        "nodes.yaml",
+        "--nodes",
+        "dra.json",
+        "--config",
+        "c.yaml",
+    )
+    code, out, err = tessera(*args, "-o", "patch")
+    assert (code, "resourceClaims" in out) == (0, claims)
+    assert (
+        err.removeprefix(
+            "Warning: GPU request 2g.20gb is a claim: 2g.20gb, else 1g.10gb, the first that is free\n"
+        )
+        == told
+    )
+    _, out, err = tessera(*args, "-o", "explain")
+    assert ("the Lease of tessera controller, which makes templates, is not fresh" in out) is not claims
+    assert err == told
+    _, _, err = tessera(*args, "-o", "summary")
+    assert err == told
+    _, _, err = tessera(*args[:-2], "-o", "patch")
+    assert err == "", "where no request becomes a claim it does not matter"
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -426,7 +480,7 @@ def test_bad_pods(tessera, text, complaint):
     [
         (["-f", "none.yaml", "--nodes", NODES / "small.yaml"], "tessera: none.yaml: no such file or directory\n"),
         (["-f", PODS / "2g.yaml", "--nodes", "."], "tessera: .: no files that end in .json, .yaml, .yml\n"),
-        (["-f", PODS / "2g.yaml", "--nodes", PODS / "2g.yaml"], f"tessera: {PODS / '2g.yaml'}: kind Pod is no Node, Namespace, ResourceQuota, DeviceClass or ResourceSlice\n"),
+        (["-f", PODS / "2g.yaml", "--nodes", PODS / "2g.yaml"], f"tessera: {PODS / '2g.yaml'}: kind Pod is no Node, Namespace, ResourceQuota, DeviceClass, ResourceSlice or Lease\n"),
         (["-f", "-", "--nodes", "-"], "tessera: standard input (-) can be read only once\n"),
         (["--nodes", NODES / "small.yaml"], "tessera admit: say with -f which pods; only -o summary counts those of the cluster by itself (see tessera admit --help)\n"),
         (["-f", PODS / "2g.yaml", "--nodes", NODES / "small.yaml", "--context", "c"], "tessera admit: --nodes reads files: it does not go with --kubeconfig or --context (see tessera admit --help)\n"),
@@ -596,3 +650,34 @@ def test_the_cluster_is_asked(served, command, tmp_path):
     code, out, err = command(*args, "-f", str(PODS / "2g.yaml"), "-o", "summary")
     assert out.startswith("1 pod, 1 of them asks for GPUs: 1 would be changed, 0 would be rejected\n")
     assert {request.method for request in served.server.requests} == {"GET"}
+
+
+def test_the_lease_of_the_cluster(served, command, tmp_path):
+    """Of a cluster the controller's Lease is looked at, as the webhook does: no request becomes a claim without it."""
+    served.add(
+        {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "8"}}},
+        *TWO_AND_ONE,
+        DEVICES,
+    )
+    config = tmp_path / "c.yaml"
+    config.write_text("fallback: {dra: first-available}\n")
+    args = (
+        "admit",
+        "--kubeconfig",
+        served.kubeconfig,
+        "-f",
+        str(PODS / "2g.yaml"),
+        "--config",
+        str(config),
+        "-o",
+        "patch",
+    )
+    assert command(*args) == (0, "[]\n", "")
+    renewed = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec = {"holderIdentity": "me", "leaseDurationSeconds": 15, "renewTime": renewed}
+    served.add(
+        {"kind": "Lease", "metadata": {"name": "tessera-controller", "namespace": "tools"}, "spec": spec}
+    )
+    assert command(*args) == (0, "[]\n", ""), "not where it is looked for"
+    code, out, err = command(*args, "--webhook-namespace", "tools")
+    assert (code, "resourceClaims" in out, "taken to be running" in err) == (0, True, False)

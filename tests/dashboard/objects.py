@@ -8,6 +8,7 @@ from tessera.core.mig.layout import NodeLayout
 from tessera.dashboard.observed import SeenNode, SeenPod, see_node, see_pod
 from tessera.protocol.mig.documents import read_layout
 from tessera.protocol.mig.mapping import MAPPING, encode_mapping, mapping_of
+from tests.build import bridged
 
 MIG = "nvidia.com/mig-"
 
@@ -46,9 +47,17 @@ def node(
 
 
 def pod(
-    name: str, on: str = "", held: dict[str, list[str]] | None = None, record: str = "", **asks: Any
+    name: str,
+    on: str = "",
+    held: dict[str, list[str]] | None = None,
+    record: str = "",
+    claim: str = "",
+    **asks: Any,
 ) -> SeenPod:
-    """A pod that asks, and maybe holds devices by their ids; `asks` by short names, dots as underscores."""
+    """A pod that asks, and maybe holds devices by their ids; `asks` by short names, dots as underscores.
+
+    `claim`: the alternatives of a bridged one.
+    """
     resources = {
         (f"{MIG}{key[1:].replace('_', '.')}" if key[0] == "p" else key): n for key, n in asks.items()
     }
@@ -56,7 +65,7 @@ def pod(
     allocated = [
         {"name": k, "resources": [{"resourceID": i} for i in ids]} for k, ids in (held or {}).items()
     ]
-    document = {
+    document: dict[str, Any] = {
         "metadata": {
             "name": name,
             "namespace": "ml",
@@ -75,7 +84,7 @@ def pod(
             "containerStatuses": [{"name": "main", "allocatedResourcesStatus": allocated}],
         },
     }
-    return see_pod(json.dumps(document).encode())
+    return see_pod(json.dumps(bridged(document, claim) if claim else document).encode())
 
 
 def ids(cut: str, profile: str, cards: int = 1, name: str = "n") -> list[str]:

@@ -116,6 +116,31 @@ def test_admissions_of_pods():
     assert parts["admissions"][1]["reason"] == "no node that this pod could use offered 3g.30gb as asked"
 
 
+TWO = "1*2g.20gb=2g.20gb/tessera-any,1g.10gb/tessera-any"
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_bridged_pods(told):
+    """A pod with a claim waits for what it asked for first; what the scheduler gave it instead is told when it is known."""
+    one = board(all_admissions=told)
+    one.put_pod(pod("a", claim=TWO))
+    parts, _ = news(one)
+    assert [row["asks"] for row in parts["pending"]["longest"]] == [
+        "2g.20gb ×1 (claim: 2g.20gb, else 1g.10gb)"
+    ]
+    assert [(row["name"], row["asked"]) for row in parts["totals"]] == [("2g.20gb", "1")]
+    one.put_pod(pod("a", "n", claim=TWO))
+    one.put_pod(pod("a", "n", claim=TWO, record="2g.20gb->1g.10gb"))
+    parts, _ = news(one)
+    assert parts["pending"]["count"] == 0
+    got = ("fallback", "2g.20gb->1g.10gb", "1g.10gb ×1", "2g.20gb was not free where the scheduler placed it")
+    asked = ("as asked", "", "2g.20gb ×1 (claim: 2g.20gb, else 1g.10gb)", "")
+    rows = [
+        tuple(row[key] for key in ("decision", "record", "asks", "reason")) for row in parts["admissions"]
+    ]
+    assert rows == ([got] if told else [got, asked])
+
+
 def test_admissions_that_are_told():
     """Where every admission is reported, none is read from pods."""
     one = board(all_admissions=True)
@@ -303,7 +328,7 @@ def test_dra():
     classes = [raw(class_("two", resource=resource))]
     slices = [raw(slice_("s", device("x"), device("y"), node="a"))]
     results = [{"driver": DRIVER, "pool": "a", "device": "x"}]
-    claim = {"metadata": {"name": "c"}, "status": {"allocation": {"devices": {"results": results}}}}
+    claim: Any = {"metadata": {"name": "c"}, "status": {"allocation": {"devices": {"results": results}}}}
     one.dra.take(classes, slices, [raw(claim)])
     changed, _ = news(one)
     assert sorted(changed) == ["node/a", "totals"]
@@ -312,6 +337,12 @@ def test_dra():
     assert [(row["name"], row["allocatable"], row["available"]) for row in changed["totals"]] == [
         ("2g.20gb", "2", "1")
     ]
+    tiles = json.loads(one.mosaics(["a"])["a"])["loose"][resource]
+    assert [(tile["id"], tile["pod"]) for tile in tiles] == [("x", "claim /c"), ("", "")]
+    claim["status"]["reservedFor"] = [{"resource": "pods", "name": "p", "uid": "u"}]
+    one.dra.take(classes, slices, [raw(claim)])
+    assert sorted(news(one)[0]) == ["node/a"], "it is drawn anew when another holds the device"
+    assert json.loads(one.mosaics(["a"])["a"])["loose"][resource][0]["pod"] == "/p"
     one.dra.take(classes, slices, [])
     changed, _ = news(one)
     assert changed["node/a"]["resources"] == {"2g.20gb": [2, 0]}

@@ -1,19 +1,23 @@
 """Cards as tiles: where slices lie, and whose they are."""
 
+from dataclasses import replace
+
 import pytest
 
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.layout import Slot
 from tessera.dashboard.mosaic import layout_of, mosaic_of
+from tessera.inventory.dra import HeldDevice
 from tessera.protocol.mig.mapping import MAPPING, encode_mapping, mapping_of
 from tests.dashboard.objects import MIG, ids, layout, node, pod
 
 MEDIUM = "2g.20gb=2,3g.30gb=1"
 
 
-def laid_out(one, pods):
-    """A node's mosaic, by the layout that it tells."""
-    return mosaic_of(one, layout_of(one), pods)
+def laid_out(one, pods, claimed=None, *, on_demand=False):
+    """A node's mosaic, by the layout that it tells, or by what claims hold of it."""
+    claimed = claimed or {}
+    return mosaic_of(one, layout_of(one, claimed, on_demand=on_demand), pods, claimed)
 
 
 def drawn(mosaic):
@@ -47,6 +51,58 @@ def test_pods_whose_devices_are_not_named():
     """The first tiles of their kind are taken, and say that this is a guess."""
     (card,) = drawn(laid_out(node(cut=MEDIUM), [pod("a", "n", p2g_20gb=1), pod("b", "n", p3g_30gb=1)]))
     assert card == ["2g.20gb@0+2? ml/a", "2g.20gb@2+2", "3g.30gb@4+3? ml/b"]
+
+
+def held(by, *profiles):
+    return HeldDevice(by, tuple(f"{MIG}{one}" for one in profiles))
+
+
+def by_dra(one, **served):
+    """A node whose devices DRA serves; numbers by profile, dots as underscores."""
+    counts = {f"{MIG}{name[1:].replace('_', '.')}": number for name, number in served.items()}
+    return replace(one, node=replace(one.node, allocatable={}, dra=counts))
+
+
+def test_pods_on_the_tiles_that_claims_name():
+    """Where DRA hands devices out the pod is on the device that its claim holds; what no claim holds is free, and offered."""
+    one = by_dra(node(cut=MEDIUM), p2g_20gb=2, p3g_30gb=1)
+    claimed = {
+        "gpu-0-mig-2g-20gb-2": held("ml/a", "2g.20gb"),
+        "gpu-0-mig-3g-30gb-4": held("claim ml/c", "3g.30gb"),
+    }
+    bridged = pod(
+        "a", "n", claim="1*3g.30gb=3g.30gb/tessera-any,2g.20gb/tessera-any", record="3g.30gb->2g.20gb"
+    )
+    for pods in ([], [bridged], [pod("a", "n", p2g_20gb=1)]):
+        mosaic = laid_out(one, pods, claimed)
+        assert drawn(mosaic) == [["2g.20gb@0+2", "2g.20gb@2+2 ml/a", "3g.30gb@4+3 claim ml/c"]]
+        assert mosaic.loose == {}
+    ill = by_dra(node(cut=MEDIUM), p2g_20gb=1, p3g_30gb=1)
+    assert drawn(laid_out(ill, [])) == [["2g.20gb@0+2", "2g.20gb@2+2!", "3g.30gb@4+3"]]
+
+
+@pytest.mark.parametrize(
+    ("claimed", "cards"),
+    [
+        ([], [["-@0+7"], ["-@0+7"]]),
+        (["gpu-0-mig-2g-20gb-2", "gpu-1"], [["-@0+2", "2g.20gb@2+2 ml/p", "-@4+3"], ["gpu@0+7 ml/p"]]),
+        (["gpu-1-mig-3g-30gb-4"], [["-@0+7"], ["-@0+4", "3g.30gb@4+3 ml/p"]]),
+    ],
+)
+def test_cards_that_are_cut_on_demand(claimed, cards):
+    """What claims hold now is drawn where it is placed, the rest is free room; what could be cut is no device yet."""
+    one = by_dra(node(cards=2), p1g_10gb=14, p2g_20gb=6)
+    mosaic = laid_out(one, [], {name: held("ml/p") for name in claimed}, on_demand=True)
+    assert drawn(mosaic) == cards
+    assert mosaic.loose == {}
+    assert all(tile.why for card in mosaic.cards for tile in card.tiles if not tile.what)
+
+
+def test_devices_of_other_drivers():
+    """Devices of DRA that lie nowhere in particular are shown as those of a plugin are, with who holds them."""
+    one = by_dra(node(labels={"nvidia.com/gpu.product": "?"}), p2g_20gb=2)
+    mosaic = laid_out(one, [], {"x": held("ml/p", "2g.20gb")})
+    assert [(tile.id, tile.pod) for tile in mosaic.loose[f"{MIG}2g.20gb"]] == [("x", "ml/p"), ("", "")]
 
 
 def test_devices_that_are_leaving():
@@ -113,8 +169,8 @@ def test_a_node_that_says_what_cannot_be():
     """Its devices are shown anyway, without a place."""
     one = node(allocatable={f"{MIG}2g.20gb": 1}, annotations={"run.ai/mig.config": "3g.30gb=9"})
     with pytest.raises(InvalidInput, match=r"3g\.30gb"):
-        layout_of(one)
-    assert len(mosaic_of(one, None, []).loose[f"{MIG}2g.20gb"]) == 1
+        layout_of(one, {}, on_demand=False)
+    assert len(mosaic_of(one, None, [], {}).loose[f"{MIG}2g.20gb"]) == 1
 
 
 @pytest.mark.parametrize(

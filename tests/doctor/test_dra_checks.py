@@ -1,18 +1,21 @@
 """Faults of dynamic resource allocation, planted one by one."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import pytest
 
 from tessera.doctor import wire
-from tessera.doctor.checks import dra
-from tessera.doctor.evidence import DynamicAllocation, Evidence, Scheduler
+from tessera.doctor.checks import dra, score
+from tessera.doctor.evidence import DynamicAllocation, Evidence, Scheduler, SeenPod
 from tessera.doctor.reading import decode
 from tessera.protocol.kubernetes.objects import NodeIn
+from tessera.protocol.kubernetes.pod import decode_pod, pod_of
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import Document
+from tests.build import bridged
 from tests.doctor.authorities import NOW, authority
 from tests.doctor.clusters import (
     CLAIM_TEMPLATES,
@@ -160,9 +163,9 @@ def test_counters_on_many_nodes(nodes: int, minor: str, expected: list[tuple[str
     ] == expected
 
 
-def _config(plugins: Any) -> Scheduler:
+def _config(plugins: Any, profile: str = "s") -> Scheduler:
     text = json.dumps(
-        {"kind": "KubeSchedulerConfiguration", "profiles": [{"schedulerName": "s", "plugins": plugins}]}
+        {"kind": "KubeSchedulerConfiguration", "profiles": [{"schedulerName": profile, "plugins": plugins}]}
     )
     return Scheduler("s-0", "/etc/s/config.yaml", text)
 
@@ -196,7 +199,7 @@ def test_the_weight_of_alternatives(
     evidence = seen(
         minor, slices=slices, alternatives=("ml/any",), schedulers=(scheduler,) if scheduler else ()
     )
-    found = told(dra.score(evidence))
+    found = told(score.score(evidence))
     assert len(found) == (expected is not None)
     if expected:
         assert (found[0][0], found[0][1][: len(expected[1])]) == expected
@@ -205,12 +208,83 @@ def test_the_weight_of_alternatives(
 def test_when_the_weight_does_not_matter() -> None:
     """Without alternatives, or with one node to choose, there is nothing to weigh."""
     slices = (resource_slice("0", "n1"), resource_slice("1", "n2"))
-    assert [one[0] for one in told(dra.score(seen(slices=slices)))] == ["n/a"]
-    assert [one[0] for one in told(dra.score(seen(slices=slices[:1], alternatives=("ml/any",))))] == ["n/a"]
+    assert [one[0] for one in told(score.score(seen(slices=slices)))] == ["n/a"]
+    assert [one[0] for one in told(score.score(seen(slices=slices[:1], alternatives=("ml/any",))))] == ["n/a"]
     unseen = told(
-        dra.score(seen(slices=slices, alternatives=("ml/any",), unseen={"schedulers": "you may not"}))
+        score.score(seen(slices=slices, alternatives=("ml/any",), unseen={"schedulers": "you may not"}))
     )
     assert unseen[0] == ("unseen", "could not look: schedulers: you may not")
+
+
+TEXT = "1*2g.20gb=2g.20gb/tessera-any,1g.10gb/tessera-any"
+FELL = "2g.20gb->1g.10gb"
+_TWENTY = {"score": {"enabled": [{"name": "DynamicResources", "weight": 20}]}}
+WEIGHTS = {
+    "low": Scheduler("s", ""),
+    "enough": _config(_TWENTY, "default-scheduler"),
+    "another's": _config(_TWENTY),
+}
+
+
+def _fell_back(name: str, on: str, record: str = FELL, **spec: Any) -> Document:
+    document = bridged(gpu_pod(name, {}, node=on, **spec), TEXT)
+    document["metadata"]["annotations"]["gpu-webhook.k8s.io/fallback"] = record
+    return document
+
+
+def _bridged(name: str, on: str, record: str = FELL, **spec: Any) -> SeenPod:
+    document = _fell_back(name, on, record, **spec)
+    raw = json.dumps(document).encode()
+    return SeenPod(pod_of(decode_pod(raw)), _as(document, wire.PodState))
+
+
+@pytest.mark.parametrize(
+    ("pods", "free", "weight", "text"),
+    [
+        ([_bridged("a", "n1")], {"n2": {TWO: 1}}, "low", "pod default/a on n1 has 1g.10gb by a claim, and 1 × 2g.20gb, an earlier alternative, is free now on node n2: "),
+        ([_bridged("a", "n1"), _bridged("b", "n1")], {"n2": {TWO: 1}}, "", "2 pods have 1g.10gb by a claim (default/a on n1, default/b on n1), and 1 × 2g.20gb"),
+        ([_bridged("a", "n1")], {"n2": {TWO: 1}}, "enough", ""),
+        ([_bridged("a", "n1")], {"n2": {TWO: 1}}, "another's", "pod default/a on n1 has 1g.10gb by a claim"),
+        ([_bridged("a", "n1")], {"n1": {TWO: 1}}, "low", ""),  # within a node the best that is free is taken: it became free later
+        ([_bridged("a", "n1")], {"n2": {"nvidia.com/mig-1g.10gb": 1}}, "low", ""),
+        ([_bridged("a", "n1", record="")], {"n2": {TWO: 1}}, "low", ""),  # it has what it asked for
+        ([_bridged("a", "n1", record="2g.20gb->3g.30gb")], {"n2": {TWO: 1}}, "low", ""),  # no alternative of its claim
+        ([_bridged("a", "n1", nodeSelector={"zone": "a"})], {"n2": {TWO: 1}}, "low", ""),  # not for this pod
+        ([_bridged("a", "", record="")], {"n2": {TWO: 1}}, "low", ""),  # it waits: another check tells of it
+        ([_bridged("a", "n1")], {"cordoned": {TWO: 1}}, "low", ""),
+    ],
+)  # fmt: skip
+def test_a_better_device_that_lost(pods: list[SeenPod], free: Any, weight: str, text: str) -> None:
+    """A pod with a later alternative is told of while an earlier one is free elsewhere, unless the weight would have prevented it."""
+    slices = (resource_slice("0", "n1"), resource_slice("1", "n2"))
+    schedulers = (WEIGHTS[weight],) if weight else ()
+    evidence = seen(slices=slices, alternatives=("default/c",), schedulers=schedulers, free=free)
+    nodes = [node(name, {}) for name in ("n1", "n2", "cordoned")]
+    nodes[2]["spec"] = {"taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]}
+    evidence = replace(evidence, nodes=tuple(_as(one, NodeIn) for one in nodes), pods=tuple(pods))
+    found = [one for one in told(score.score(evidence)) if one[0] == "warning"]
+    assert [one[1][: len(text)] for one in found] == ([text] if text else [])
+
+
+async def test_what_is_free_is_read_from_the_cluster() -> None:
+    """Free is what classes serve and no claim holds; of cards that are cut on demand nothing is said."""
+    objects = healthy(authority())
+    objects[kinds.NODES] += [node("n1", {}), node("n2", {})]
+    objects[DEVICE_CLASSES] = [object_of("two", spec={"extendedResourceName": TWO})]
+    objects[kinds.RESOURCE_SLICES] = [
+        slice_document("0", "n1", devices=[{"name": "a"}]),
+        slice_document("1", "n2", devices=[{"name": "b"}]),
+    ]
+    objects[kinds.PODS].append(_fell_back("p", "n1"))
+    request = {"name": "gpu-0", "firstAvailable": [{"name": "2g-20gb"}, {"name": "1g-10gb"}]}
+    claim = object_of("c", namespace="default", spec={"devices": {"requests": [request]}})
+    objects[CLAIMS] = [claim]
+    found = await examined(objects, now=NOW)
+    assert ("score", "warning") in found.findings
+    results = [{"driver": OURS, "pool": f"n2/{OURS}", "device": "b"}]
+    objects[CLAIMS][0]["status"] = {"allocation": {"devices": {"results": results}}}
+    found = await examined(objects, now=NOW)
+    assert ("score", "warning") not in found.findings
 
 
 def _dra_objects() -> dict[Any, list[Document]]:
@@ -331,6 +405,22 @@ async def test_a_pod_that_waits_for_what_dra_serves() -> None:
     objects[kinds.RESOURCE_SLICES] = [slice_document("0", "cut", devices=[{"name": "a"}])]
     objects[DEVICE_CLASSES] = [object_of("all", spec={"extendedResourceName": three})]
     assert (await examined(objects, now=NOW)).findings == [("pending", "warning")]
+
+
+async def test_a_pool_in_which_a_name_is_there_twice() -> None:
+    """The scheduler allocates nothing from such a pool: that is a problem, and nothing of it counts as offered."""
+    objects = healthy(authority())
+    objects[kinds.NODES].append(node("cut", {}))
+    objects[DEVICE_CLASSES] = [object_of("all", spec={"extendedResourceName": "nvidia.com/mig-3g.40gb"})]
+    objects[kinds.RESOURCE_SLICES] = [
+        slice_document("0", "cut", count=2, devices=[{"name": "a"}, {"name": "b"}]),
+        slice_document("1", "cut", count=2, devices=[{"name": "b"}]),
+    ]
+    found = await examined(objects, now=NOW)
+    assert found.findings == [("pools", "problem")]
+    assert "the name b is there twice" in found.one("pools").text
+    objects[kinds.RESOURCE_SLICES][1]["spec"]["devices"] = [{"name": "c"}]
+    assert (await examined(objects, now=NOW)).findings == []
 
 
 def test_what_to_type_about_two_classes() -> None:

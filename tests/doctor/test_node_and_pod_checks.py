@@ -8,6 +8,7 @@ from tessera.doctor.checks.cdi import cdi
 from tessera.doctor.evidence import CdiFile, Evidence
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import Document
+from tests.build import bridged
 from tests.doctor.authorities import NOW, authority
 from tests.doctor.clusters import (
     DAEMON_SETS,
@@ -322,3 +323,29 @@ def test_conflict_of_specs_deletes_nothing():
 def test_own_namespace_is_the_charts():
     """The names that the doctor looks for without being told are the chart's defaults."""
     assert Evidence().names.namespace == NAMESPACE
+
+
+@pytest.mark.parametrize(
+    ("text", "check", "severity", "told"),
+    [
+        (
+            "1*9g.90gb=9g.90gb/c,8g.80gb/c",
+            "offers",
+            "problem",
+            "pod default/c waits with a claim for 9g.90gb, else 8g.80gb, and no node offers any of it now",
+        ),
+        (
+            "1*9g.90gb=9g.90gb/c,2g.20gb/c",
+            "pending",
+            "warning",
+            "pod default/c waits: the scheduler says: none",
+        ),
+    ],
+)
+async def test_bridged_pods_that_wait(text, check, severity, told):
+    """A pod with a claim is told of as any other that waits; none of its alternatives there, that is a problem."""
+    objects = healthy(authority())
+    objects[kinds.PODS].append(bridged(gpu_pod("c", {}, message="none"), text))
+    found = await examined(objects, now=NOW)
+    assert found.findings == [(check, severity)]
+    assert found.one(check).text.startswith(told)

@@ -9,6 +9,9 @@ from tessera.protocol.mig.mapping import encode_mapping, mapping_of
 from tests.build import MIG
 from tests.inventory.objects import LAYOUT, OBJECTS, node
 from tests.inventory.test_inventory import taken
+from tests.protocol.dra.samples import class_, device, slice_
+
+DRIVER = "gpu.tessera.dev"
 
 H200 = product_named("H200-70GB")
 
@@ -71,3 +74,40 @@ def test_what_the_caller_says_goes_first():
     (found,) = node_layouts(taken(one_node(product="X9")), H200, 1)
     assert isinstance(found, Source)
     assert (found.product, found.cards) == (H200, 1)
+
+
+@pytest.mark.parametrize(
+    ("held", "cards"),
+    [
+        ([], [[], []]),
+        (["gpu-0-mig-2g-20gb-2", "gpu-1"], [["2g.20gb at 2"], None]),
+        (["gpu-1-mig-3g-30gb-4"], [[], ["3g.30gb at 4"]]),
+    ],
+)
+def test_cards_that_are_cut_on_demand(held, cards):
+    """What claims hold of them now is their layout; only where it is asked what is in use."""
+    plain = node("n", {}, "NVIDIA-H200", gpu_x="")
+    plain["metadata"]["labels"] |= {"nvidia.com/gpu.memory": "71680", "nvidia.com/gpu.count": "2"}
+    results = [{"driver": DRIVER, "pool": "n", "device": name} for name in held]
+    claim = {
+        "kind": "ResourceClaim",
+        "metadata": {"name": "c"},
+        "status": {"allocation": {"devices": {"results": results}}},
+    }
+    objects = [
+        plain,
+        class_("all"),
+        slice_("c", node="n", driver=DRIVER, total=2, sharedCounters=[{"name": "card-0"}]),
+        slice_("d", device("gpu-0"), node="n", driver=DRIVER, total=2),
+        claim,
+    ]
+    assert node_layouts(taken(*objects)) == []
+    (found,) = node_layouts(taken(*objects), with_used=True)
+    assert isinstance(found, Source)
+    assert found.present is not None
+    assert [
+        list(map(str, one.instances)) if one.mig_enabled else None for one in found.present.cards
+    ] == cards
+    in_use = found.in_use(found.present)
+    assert in_use is not None
+    assert (len(in_use.slots), in_use.certain) == (len(held), True)

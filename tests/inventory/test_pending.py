@@ -2,7 +2,7 @@
 
 from tessera.inventory.pending import Pending, pending_inventory
 from tessera.kube.object_files import objects_in_documents
-from tests.build import MIG
+from tests.build import MIG, bridged
 from tests.inventory.objects import LAYOUT, node, pod
 from tests.protocol.dra.samples import DRIVER, class_, device, slice_
 
@@ -10,12 +10,12 @@ RESOURCE = MIG + "2g.20gb"
 NAME = "gpu-1-mig-2g-20gb-0"
 
 
-def pending(*more):
+def pending(*more, waits=None):
     """A node whose cards are cut and whose devices DRA hands out, and a pod that waits for one of them."""
     inventory = pending_inventory()
     documents = [
         node("gpu-0", {}, "NVIDIA-H200", layout=LAYOUT),
-        pod("waits", "", RESOURCE),
+        waits or pod("waits", "", RESOURCE),
         slice_("s", device(NAME, profile="2g.20gb"), node="gpu-0"),
         *more,
     ]
@@ -48,3 +48,36 @@ def test_what_claims_hold_stays():
     )
     assert free == [[], []]
     assert held == [["2g.20gb", "2g.20gb"]] * 2
+
+
+def test_bridged_pods_wait_for_what_they_asked_for():
+    """A pod whose request is a claim is demand for its first wish, unless something free is among its alternatives."""
+    plain = pod("waits", "", "cpu")
+
+    def waiting(text, *more):
+        serves = class_("two", resource=RESOURCE)
+        return pending(serves, *more, waits=bridged(plain, text))
+
+    three_else_two = "1*3g.30gb=3g.30gb/tessera-any,2g.20gb/tessera-any"
+    free, held = waiting(three_else_two), waiting(three_else_two, claim())
+    assert [group.names for group in free.waiting.free] == [("default/waits",)]
+    assert [str(wanted.profile) for wanted in free.waiting.wanted] == []
+    assert {str(wanted.profile): n for wanted, n in held.waiting.wanted.items()} == {"3g.30gb": 1}
+    assert list(held.words()) == ["pods without a node ask for 1 × 3g.30gb"]
+
+
+def test_bridged_pods_that_fell_back():
+    """A pod that the scheduler gave less than it had asked for is demand as one is that the webhook gave less."""
+    plain = pod("runs", "gpu-0", "cpu", annotations={"gpu-webhook.k8s.io/fallback": "3g.30gb->2g.20gb"})
+    found = pending(waits=bridged(plain, "1*3g.30gb=3g.30gb/tessera-any,2g.20gb/tessera-any"))
+    assert {str(profile): n for profile, n in found.demand.fell_back.items()} == {"3g.30gb": 1}
+
+
+def test_cards_that_are_cut_on_demand_take_no_layout():
+    """A node whose cards are cut as claims ask for it is passed over by a plan."""
+    counted = slice_("s2", node="gpu-0", driver="gpu.tessera.dev", sharedCounters=[{"name": "card-0"}])
+    found = pending(class_("all"), counted).cards()
+    assert found.cards == []
+    assert found.passed_over == [
+        "node gpu-0: passed over: its cards are cut as claims ask for it, and take no layout"
+    ]

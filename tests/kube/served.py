@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tessera.simulation.control_plane.kinds import NODES, PODS
+from tessera.simulation.control_plane.kinds import KINDS, NODES, PODS
 from tests.kube.apiserver import MisbehavingApiServer
 
 T = TypeVar("T")
@@ -67,10 +67,10 @@ class ServedCluster:
         self._await(asyncio.wait_for(self.server.until(condition), SECONDS))
 
     def add(self, *documents: dict[str, Any]) -> None:
-        """Make nodes and pods."""
+        """Make objects."""
         for one in documents:
-            kind = {"Node": NODES, "Pod": PODS}[one["kind"]]
-            namespace = one["metadata"].get("namespace", "default") if kind is PODS else ""
+            kind = next(kind for kind in KINDS if kind.kind == one["kind"])
+            namespace = one["metadata"].get("namespace", "default") if kind.namespaced else ""
             self.call(lambda one=one, kind=kind, space=namespace: self.server.store.create(kind, one, space))  # type: ignore[misc]
 
     def node(self, name: str) -> dict[str, Any]:

@@ -57,8 +57,11 @@ def test_names():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"kind: Pod", "f: kind Pod is no Node, Namespace, ResourceQuota, DeviceClass or ResourceSlice"),
-        (b"a: 1", "f: kind (none) is no Node, Namespace, ResourceQuota, DeviceClass or ResourceSlice"),
+        (
+            b"kind: Pod",
+            "f: kind Pod is no Node, Namespace, ResourceQuota, DeviceClass, ResourceSlice or Lease",
+        ),
+        (b"a: 1", "f: kind (none) is no Node, Namespace, ResourceQuota, DeviceClass, ResourceSlice or Lease"),
         (b"[1]", "f: expected a Kubernetes object, got a list"),
         (b"kind: Node\nmetadata: {name: n}\nstatus: 7", "f: Node n: status: expected object | null, got int"),
         (b"kind: Node\nmetadata: 7", "f: Node (no name): metadata: expected object, got int"),

@@ -5,7 +5,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-from tessera.core.devices.capacity import in_order
+from tessera.core.devices.capacity import PodUse, in_order
 from tessera.dashboard.observed import Denial, SeenPod
 from tessera.dashboard.totals import short_name
 
@@ -56,12 +56,21 @@ class AdmissionLog:
         return self._kept[::-1]
 
 
+def asks_of(use: PodUse) -> str:
+    """What a pod asks for: `2g.20gb ×1`; with what else would do, where it waits with a claim that says so."""
+    asks = ", ".join(f"{short_name(r)} ×{amount}" for r, amount in in_order(use.amounts).items())
+    return f"{asks} (claim: {use.alternatives.words})" if use.alternatives and not use.node else asks
+
+
 def admission_of(one: SeenPod) -> Admission:
     """What was decided about a pod that is there, by its record."""
-    claim = one.claim
-    asks = ", ".join(f"{short_name(r)} ×{amount}" for r, amount in in_order(claim.amounts).items())
+    claim, asks = one.claim, asks_of(one.claim)
     if not claim.record:
         return Admission(claim.created, claim.namespace, claim.name, "as asked", asks=asks)
     asked = claim.record.partition("->")[0]
-    reason = f"no node that this pod could use offered {asked} as asked"
+    reason = (
+        f"{asked} was not free where the scheduler placed it"
+        if claim.claim
+        else f"no node that this pod could use offered {asked} as asked"
+    )
     return Admission(claim.created, claim.namespace, claim.name, "fallback", claim.record, reason, asks)

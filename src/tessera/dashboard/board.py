@@ -12,17 +12,17 @@ from typing import Any, Final
 
 import msgspec
 
-from tessera.core.devices.capacity import Capacity, in_order
+from tessera.core.devices.capacity import Capacity
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.mig.layout import NodeLayout
-from tessera.dashboard.admissions import Admission, AdmissionLog, admission_of
+from tessera.dashboard.admissions import Admission, AdmissionLog, admission_of, asks_of
 from tessera.dashboard.history import History
 from tessera.dashboard.layouts import LayoutHistory, moment
-from tessera.dashboard.mosaic import layout_of, mosaic_of
+from tessera.dashboard.mosaic import Claimed, layout_of, mosaic_of
 from tessera.dashboard.observed import Denial, SeenNode, SeenPod, asks_for_gpus, matters
 from tessera.dashboard.summary import summary_of
-from tessera.dashboard.totals import Totals, resource_rows, short_name
+from tessera.dashboard.totals import Totals, resource_rows
 from tessera.dashboard.usage import NamespaceUse
 from tessera.inventory.dra import DraInventory
 from tessera.kube.watch.resource import Key
@@ -55,6 +55,7 @@ class Board:
         self._capacity = Capacity()
         self.dra = DraInventory()
         self._dra_is_old = False
+        self._claimed: Mapping[str, Claimed] = {}  # node → its devices that claims hold
         self._totals = Totals()
         self._uncounted: set[str] = set()  # nodes whose numbers may have changed since they were added up
         self._history = History()
@@ -76,7 +77,7 @@ class Board:
             return
         self._nodes[name] = one
         self._capacity.put_node(self._with_dra(one.node))
-        self._unreadable[name] = _readable(one)[1]
+        self._unreadable[name] = self._readable(one)[1]
         if before is not None and self._layouts.see(before, one):
             self._mark("layouts")
         self._mark_node(name)
@@ -101,11 +102,13 @@ class Board:
         if not self._dra_is_old:
             return
         self._dra_is_old = False
-        before, self._capacity.claimed = self._capacity.claimed, self.dra.held()
+        before, self._claimed = self._claimed, self.dra.holders()
+        self._capacity.claimed = self.dra.held()
         for name, one in self._nodes.items():
             node = self._with_dra(one.node)
-            if node.dra != self._capacity[name].dra or before.get(name) != self._capacity.claimed.get(name):
+            if node.dra != self._capacity[name].dra or before.get(name) != self._claimed.get(name):
                 self._capacity.put_node(node)
+                self._unreadable[name] = self._readable(one)[1]
                 self._mark_node(name)
 
     def put_pod(self, one: SeenPod) -> None:
@@ -121,7 +124,7 @@ class Board:
         self._on.setdefault(one.claim.node, {})[key] = one
         self._capacity.add(one.claim)
         self.usage.put(key, one.claim, runs=one.phase == "Running")
-        if before is None and not self._all_admissions and self._admissions.takes(one.claim.created):
+        if self._is_news(before, one) and self._admissions.takes(one.claim.created):
             self._read_admission(one)
         self._mark_node(one.claim.node)
 
@@ -142,6 +145,12 @@ class Board:
         """Something was decided about a pod."""
         if self._admissions.add(admission):
             self._mark("admissions")
+
+    def _is_news(self, before: SeenPod | None, one: SeenPod) -> bool:
+        """Whether a pod tells something of admission: that it was admitted, or later what its claim got instead."""
+        if before is None:
+            return not self._all_admissions
+        return bool(one.claim.claim) and one.claim.record != before.claim.record
 
     def _read_admission(self, one: SeenPod) -> None:
         if asks_for_gpus(one.claim):
@@ -261,8 +270,11 @@ class Board:
         )
 
     def _mosaic(self, one: SeenNode) -> Any:
-        mosaic = mosaic_of(one, _readable(one)[0], self._on.get(one.node.name, {}).values())
-        rows = resource_rows(self._capacity.usage(one.node.name), {})
+        name = one.node.name
+        seen = replace(one, node=self._capacity[name])
+        pods = self._on.get(name, {}).values()
+        mosaic = mosaic_of(seen, self._readable(one)[0], pods, self._claimed.get(name, {}))
+        rows = resource_rows(self._capacity.usage(name), {})
         return {"cards": mosaic.cards, "loose": mosaic.loose, "resources": rows}
 
     def _pending(self) -> Any:
@@ -274,9 +286,7 @@ class Board:
                 {
                     "namespace": one.claim.namespace,
                     "pod": one.claim.name,
-                    "asks": ", ".join(
-                        f"{short_name(r)} ×{a}" for r, a in in_order(one.claim.amounts).items()
-                    ),
+                    "asks": asks_of(one.claim),
                     "record": one.claim.record,
                     "why": one.why,
                     "since": one.claim.created,
@@ -285,10 +295,11 @@ class Board:
             ],
         }
 
-
-def _readable(one: SeenNode) -> tuple[NodeLayout | None, str]:
-    """A node's layout; None when there is none, or when it cannot be read, and why not."""
-    try:
-        return layout_of(one), ""
-    except InvalidInput as error:
-        return None, str(error)
+    def _readable(self, one: SeenNode) -> tuple[NodeLayout | None, str]:
+        """A node's layout; None when there is none, or when it cannot be read, and why not."""
+        name = one.node.name
+        try:
+            on_demand = self.dra.is_cut_on_demand(one.node)
+            return layout_of(one, self._claimed.get(name, {}), on_demand=on_demand), ""
+        except InvalidInput as error:
+            return None, str(error)

@@ -1,7 +1,8 @@
 """A node's cards as tiles: where each slice lies, how large it is, and which pod holds it.
 
-Where a kubelet writes device ids into the status of pods (Kubernetes 1.36 and later) every pod is on its very tile.
-Elsewhere only the numbers are known: tiles of a profile are then taken in order, and say that they are a guess.
+Where a kubelet writes device ids into the status of pods (Kubernetes 1.36 and later) every pod is on its very tile, and
+so it is where DRA hands devices out: claims name them. Elsewhere only the numbers are known: tiles of a profile are then
+taken in order, and say that they are a guess. Cards that are cut on demand are drawn with what claims hold of them.
 """
 
 from collections import Counter
@@ -10,6 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tessera.core.devices.capacity import in_order
+from tessera.core.dra.naming import cut_now, slot_name
+from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_whole_or_mig
 from tessera.core.mig.geometry import Product, Shape
 from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy
@@ -17,6 +20,7 @@ from tessera.core.mig.placement import every_place, within_limits
 from tessera.core.mig.profile import MigProfile
 from tessera.dashboard.observed import SeenNode, SeenPod
 from tessera.inventory.devices import placed_devices
+from tessera.inventory.dra import HeldDevice
 from tessera.protocol.mig.nodes import GpuNode, present_layout
 
 _MOST_LOOSE: Final = 64  # tiles of one resource; of what comes in larger numbers only the numbers are shown
@@ -56,23 +60,34 @@ class Mosaic:
     loose: Mapping[str, tuple[Tile, ...]]  # devices of cards that are not described, by resource
 
 
-def layout_of(node: SeenNode) -> NodeLayout | None:
-    """How a node's cards are cut; None when nothing tells, `InvalidInput` when what it says cannot be."""
+Claimed = Mapping[str, HeldDevice]  # the devices of a node that claims hold, by name
+
+
+def layout_of(node: SeenNode, claimed: Claimed, *, on_demand: bool) -> NodeLayout | None:
+    """How a node's cards are cut; None when nothing tells, `InvalidInput` when what it says cannot be.
+
+    `on_demand`: they are cut as claims ask for it.
+    """
+    gpus = node.gpus
+    if on_demand and gpus.product is not None and gpus.cards is not None:
+        return cut_now(gpus.product, gpus.cards, claimed)
     layout = present_layout(node.gpus) or _whole_cards(node)
     if layout is not None and node.gpus.strategy is Strategy.SINGLE:
         layout.slots(node.gpus.strategy)  # which does not allow every layout
     return layout
 
 
-def mosaic_of(node: SeenNode, layout: NodeLayout | None, pods: Iterable[SeenPod]) -> Mosaic:
+def mosaic_of(node: SeenNode, layout: NodeLayout | None, pods: Iterable[SeenPod], claimed: Claimed) -> Mosaic:
     """Lay out a node's devices, and put its pods onto them."""
-    holders = _Holders(pods)
+    holders = _Holders(pods, node.node, claimed)
     cards = tuple(_cards(node, layout, holders)) if layout is not None else ()
     drawn = {tile.resource for card in cards for tile in card.tiles}
     counts = {
-        resource: int(amount.value)
-        for resource, amount in node.node.allocatable.items()
+        resource: _offered(node.node, resource)
+        for resource in {**node.node.allocatable, **node.node.dra}
+        # what cards may be cut into is room on them, which is drawn
         if resource not in drawn
+        and not (cards and node.node.is_served(resource) and is_whole_or_mig(resource))
     }
     for resource in holders.resources():
         counts.setdefault(resource, 0)
@@ -92,10 +107,19 @@ def _whole_cards(node: SeenNode) -> NodeLayout | None:
     return NodeLayout((CardLayout(gpus.product),) * gpus.cards)
 
 
+def _offered(node: Node, resource: str) -> int:
+    """How many of a resource a node has to give, by a device plugin or by DRA."""
+    if node.is_served(resource):
+        return node.dra[resource]
+    amount = node.allocatable.get(resource)
+    return int(amount.value) if amount else 0
+
+
 class _Holders:
     """Who holds what on a node, and has not been put onto a tile yet."""
 
-    def __init__(self, pods: Iterable[SeenPod]) -> None:
+    def __init__(self, pods: Iterable[SeenPod], node: Node, claimed: Claimed) -> None:
+        self._by_claim = dict(claimed)
         self._by_id: dict[tuple[str, str], str] = {}
         self._somewhere: dict[str, list[str]] = {}  # resource → pods, as often as they hold one
         for pod in pods:
@@ -103,6 +127,8 @@ class _Holders:
             for key in pod.held:
                 self._by_id[key] = name
             for resource, amount in pod.claim.amounts.items():
+                if node.is_served(resource) or (pod.claim.claim and is_whole_or_mig(resource)):
+                    continue  # by claims, which name the very devices
                 known = sum(one == resource for one, _ in pod.held)
                 unknown = min(int(amount.value), _MOST_LOOSE) - known
                 self._somewhere.setdefault(resource, []).extend([name] * unknown)
@@ -114,6 +140,15 @@ class _Holders:
     def on(self, resource: str, device: str) -> str:
         """The pod that holds this very device."""
         return self._by_id.pop((resource, device), "")
+
+    def by_claim(self, name: str) -> str:
+        """Who holds a device by a claim, by the name that DRA has for it."""
+        held = self._by_claim.pop(name, None)
+        return held.by if held else ""
+
+    def claimed(self, resource: str) -> list[str]:
+        """Devices of this resource that claims hold and that are not on a tile yet."""
+        return sorted(name for name, held in self._by_claim.items() if resource in held.resources)
 
     def some(self, resource: str) -> str:
         """A pod that holds one of these; which one is not known."""
@@ -146,7 +181,7 @@ def _planned(gpus: GpuNode, layout: NodeLayout, holders: _Holders) -> dict[int, 
         start = instance.position if instance else 0
         size = instance.size if instance else layout.cards[card].product.memory_slices
         what = str(instance.profile) if instance else "gpu"
-        pod = holders.on(one.resource, one.id)
+        pod = holders.on(one.resource, one.id) or holders.by_claim(slot_name(one.slot))
         tile = Tile(what, start, size, one.resource, one.id, pod, leaving=one.leaving)
         # a pod holds what is leaving, for certain: such tiles are the first to be guessed
         planned[card].append(_guess(tile, holders) if one.leaving else tile)
@@ -171,8 +206,7 @@ def _mark_unoffered(planned: dict[int, list[Tile]], node: SeenNode) -> None:
     """Where a node has fewer devices than tiles, the last free ones are not there; which ones, only it knows."""
     counts = Counter(tile.resource for tiles in planned.values() for tile in tiles if not tile.leaving)
     for resource, count in counts.items():
-        amount = node.node.allocatable.get(resource)
-        missing = count - (int(amount.value) if amount else 0)
+        missing = count - _offered(node.node, resource)
         for tiles in reversed(planned.values()):
             for at in reversed(range(len(tiles))):
                 tile = tiles[at]
@@ -246,6 +280,7 @@ def _loose(resource: str, count: int, holders: _Holders) -> Iterator[Tile]:
         return
     what, size = _called(resource)
     known = [(device, holders.on(key, device)) for key, device in holders.ids([resource])]
+    known += [(device, holders.by_claim(device)) for device in holders.claimed(resource)]
     for at, (device, pod) in enumerate(known):
         yield Tile(what, at, size, resource, device, pod, leaving=at >= count)
     for at in range(len(known), count):

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from tessera.core.dra.slices import PoolId
 from tessera.core.kubernetes.node import Namespace
 from tessera.core.kubernetes.pod import Pod
 from tessera.doctor import wire
@@ -106,6 +107,12 @@ class DynamicAllocation:
     served: Mapping[str, Mapping[str, int]] = field(
         default_factory=dict
     )  # node → extended resource → devices
+    invalid: Mapping[PoolId, str] = field(
+        default_factory=dict
+    )  # driver and pool → a name that is there twice in it
+    free: Mapping[str, Mapping[str, int]] = field(
+        default_factory=dict
+    )  # node → extended resource → devices that no claim holds
 
     def nodes(self) -> set[str]:
         """The nodes that slices are for."""

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from tessera.doctor.checks import calls, cdi, dra, nodes, pods, trust, webhook
+from tessera.doctor.checks import calls, cdi, dra, nodes, pods, score, trust, webhook
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Check, Finding, Result, note, short, unseen
 
@@ -31,7 +31,7 @@ CHECKS: Final = (
         "score",
         "The scheduler prefers first alternatives",
         ("version", "slices", "templates", "claims"),
-        dra.score,
+        score.score,
     ),
     Check("cdi", "CDI specs are up to date", (), cdi.cdi),
     Check("offers", "What pods ask for is offered somewhere", ("nodes", "pods"), pods.offers),

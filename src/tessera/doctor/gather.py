@@ -5,6 +5,7 @@ import re
 from typing import Any, Final, TypeVar
 
 from tessera.core.admission.observe import OBSERVE_MODE
+from tessera.core.devices.asking import alternatives_of
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_extended
 from tessera.doctor import trial, wire
@@ -226,4 +227,4 @@ def _seen_pod(raw: bytes) -> SeenPod | None:
     """A pod if it asks for devices."""
     pod = pod_of(decode_pod(raw))
     asks = any(is_extended(name) for each in pod.all_containers() for name in each.resources())
-    return SeenPod(pod, decode(raw, wire.PodState)) if asks else None
+    return SeenPod(pod, decode(raw, wire.PodState)) if asks or alternatives_of(pod) else None

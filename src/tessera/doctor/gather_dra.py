@@ -1,6 +1,6 @@
 """Looking at dynamic resource allocation: who offers devices, in which classes, and how the scheduler chooses among nodes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from tessera.core.dra.slices import API_VERSION
@@ -30,6 +30,11 @@ async def gather_dra(reader: Reader, nodes: Iterable[NodeIn] = ()) -> DynamicAll
     choosy = [(one.metadata, one.spec.spec) for one in templates] + [
         (one.metadata, one.spec) for one in claims
     ]
+    objects = DraInventory()
+    if slices:
+        with reader.looking("served_by_dra"):
+            await objects.read(reader.client)
+    looked_at = [node_of(node) for node in nodes]
     return DynamicAllocation(
         classes=await reader.all("classes", wire.DeviceClass, path_of(API_VERSION, "deviceclasses")),
         slices=slices,
@@ -37,16 +42,10 @@ async def gather_dra(reader: Reader, nodes: Iterable[NodeIn] = ()) -> DynamicAll
         driver_pods=driver_pods,
         alternatives=tuple(f"{meta.namespace}/{meta.name}" for meta, spec in choosy if spec.has_alternatives),
         schedulers=await _schedulers(reader) if slices else (),
-        served=await _served(reader, nodes) if slices else {},
+        served={node.name: objects.served(node) for node in looked_at} if slices else {},
+        invalid={pool: name for node in looked_at for pool, name in objects.invalid(node).items()},
+        free=objects.free(looked_at),
     )
-
-
-async def _served(reader: Reader, nodes: Iterable[NodeIn]) -> Mapping[str, Mapping[str, int]]:
-    """What classes serve on nodes as extended resources: counted as the webhook counts it."""
-    found = DraInventory()
-    with reader.looking("served_by_dra"):
-        await found.read(reader.client)
-    return {node.metadata.name: found.served(node_of(node)) for node in nodes}
 
 
 async def _schedulers(reader: Reader) -> tuple[Scheduler, ...]:

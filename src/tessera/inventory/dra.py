@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from tessera.core.dra.pools import Served
+from tessera.core.dra.slices import PoolId
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.kube.errors import ApiError
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 KINDS: Final = ("DeviceClass", "ResourceSlice", "ResourceClaim")
+
+
+class HeldDevice(NamedTuple):
+    """A device that a claim holds."""
+
+    by: str  # namespace/name of the pod; `claim namespace/name` where no pod uses it now
+    resources: tuple[str, ...]  # as which classes serve it
 
 
 class DraInventory:
@@ -53,6 +61,10 @@ class DraInventory:
         """How many devices DRA serves on a node, by extended resource."""
         return self._objects.pools.served(node)
 
+    def invalid(self, node: Node) -> dict[PoolId, str]:
+        """The pools of a node that nothing is allocated from, since a name is there twice; and that name."""
+        return self._objects.pools.invalid(node)
+
     def held(self) -> dict[str, dict[str, int]]:
         """Node → extended resource → devices that claims hold. A device counts for every class that selects it."""
         found: dict[str, dict[str, int]] = {}
@@ -64,6 +76,36 @@ class DraInventory:
                     on = found.setdefault(node, {})
                     for resource in pools.resources_of(kind):
                         on[resource] = on.get(resource, 0) + 1
+        return found
+
+    def holders(self) -> dict[str, dict[str, HeldDevice]]:
+        """Node → device → who holds it, of the devices that claims hold."""
+        found: dict[str, dict[str, HeldDevice]] = {}
+        pools = self._objects.pools
+        for claim in self._claims.values():
+            for pool, device in claim.holds:
+                kind = pools.kind_of(pool, device)
+                resources = tuple(pools.resources_of(kind)) if kind is not None else ()
+                held = HeldDevice(claim.holder, resources)
+                found.setdefault(pools.node_of(pool), {})[device] = held
+        return found
+
+    def is_cut_on_demand(self, node: Node) -> bool:
+        """Whether a node's cards are cut as claims ask for it."""
+        return self._objects.pools.is_cut_on_demand(node)
+
+    def free(self, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
+        """Node → extended resource → devices that no claim holds.
+
+        Nothing of a node with counters: there, what is free depends on what else is cut.
+        """
+        held = self.held()
+        found: dict[str, dict[str, int]] = {}
+        for node in nodes:
+            if not self._objects.pools.is_cut_on_demand(node, driver=""):
+                taken, served = held.get(node.name, {}), self.served(node)
+                left = {name: number - taken.get(name, 0) for name, number in served.items()}
+                found[node.name] = {name: number for name, number in left.items() if number > 0}
         return found
 
     def devices_held(self) -> dict[str, set[str]]:

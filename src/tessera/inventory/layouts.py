@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from tessera.core.dra.naming import slot_name
+from tessera.core.dra.naming import cut_now, slot_name
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import Entry, NodeLayout, Slot, Strategy, entries_of, resolve
@@ -12,7 +12,7 @@ from tessera.core.planning.fragmentation import packed
 from tessera.inventory.devices import placed_devices
 from tessera.inventory.inventory import Inventory
 from tessera.protocol.mig import documents as mig
-from tessera.protocol.mig.nodes import PRODUCT, GpuNode, present_layout
+from tessera.protocol.mig.nodes import COUNT, PRODUCT, GpuNode, present_layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +88,20 @@ def node_layouts(
     with_used: bool = False,
     only: Collection[str] = (),
 ) -> list[Source | Unreadable]:
-    """The layouts of nodes that say how their cards are cut, or should be.
+    """The layouts of nodes that say how their cards are cut, or should be; with what is used, also of those cut on demand.
 
     What the caller says about the cards goes before what a node says.
     """
     claimed = inventory.dra.devices_held()
+    on_demand = {
+        name
+        for name in inventory.gpus
+        if with_used and inventory.dra.is_cut_on_demand(inventory.capacity[name])
+    }
     return [
-        _of_node(
+        _cut_on_demand(node, product or node.product, cards or node.cards, claimed.get(name, ()))
+        if name in on_demand
+        else _of_node(
             node,
             product or node.product,
             cards or node.cards,
@@ -103,8 +110,31 @@ def node_layouts(
             claimed.get(name, ()),
         )
         for name, node in inventory.gpus.items()
-        if (node.layout is not None or node.mapping is not None) and (not only or name in only)
+        if (node.layout is not None or node.mapping is not None or name in on_demand)
+        and (not only or name in only)
     ]
+
+
+def _cut_on_demand(
+    node: GpuNode, product: Product | None, cards: int | None, claimed: Collection[str]
+) -> Source | Unreadable:
+    """A node whose cards are cut as claims ask for it: what claims hold now, and free room beside it."""
+    where = f"node {node.name}"
+    if product is None or cards is None:
+        return Unreadable(
+            where, _unknown(node) if product is None else f"no label {COUNT}; say it with --cards"
+        )
+    try:
+        now = cut_now(product, cards, claimed)
+    except InvalidInput as error:
+        return Unreadable(where, str(error))
+    document = mig.MigDocument(mig.Format.RUNAI, {mig.SELECTED: entries_of(now)})
+    return Source(where, document, product, cards, node.strategy, now, {}, node, claimed=claimed)
+
+
+def _unknown(node: GpuNode) -> str:
+    called = f'unknown product "{node.label}"' if node.label else f"no label {PRODUCT}"
+    return f"{called}; say it with --product"
 
 
 def _of_node(
@@ -117,8 +147,7 @@ def _of_node(
 ) -> Source | Unreadable:
     where = f"node {node.name}"
     if product is None:
-        called = f'unknown product "{node.label}"' if node.label else f"no label {PRODUCT}"
-        return Unreadable(where, f"{called}; say it with --product")
+        return Unreadable(where, _unknown(node))
     try:
         present = present_layout(node) if node.mapping is not None else None
     except InvalidInput as error:

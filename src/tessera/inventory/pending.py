@@ -97,7 +97,7 @@ class Pending:
             )
             held |= self.waiting.given.get(name, frozenset())
             try:
-                layout = node_layout(node)
+                layout = self._layout(node)
                 if name in claimed:  # by whatever class: not every claim is for an extended resource
                     held |= _held_by_claims(layout, node.strategy, claimed[name])
                 key = (tuple(map(id, layout.cards)), node.strategy, held)
@@ -111,6 +111,11 @@ class Pending:
             cards += known[key]
             present += layout.cards
         return PendingCards(places, cards, present, passed_over)
+
+    def _layout(self, node: GpuNode) -> NodeLayout:
+        if self._inventory.dra.is_cut_on_demand(self._inventory.capacity[node.name]):
+            raise InvalidInput("its cards are cut as claims ask for it, and take no layout")
+        return node_layout(node)
 
     def after(self, plan: Plan, places: Sequence[Place]) -> Outcome:
         """Who of those that were planned for gets a place, as the scheduler could give them out."""

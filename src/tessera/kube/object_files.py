@@ -125,12 +125,13 @@ class ClusterObjects:
     quotas: tuple[Quota, ...]
     classes: tuple[DeviceClass, ...] = ()
     slices: tuple[bytes, ...] = ()  # unread: what matters in them, the classes say
+    leases: tuple[bytes, ...] = ()  # unread: one of them may be the controller's
 
 
 def cluster_objects(
     found: Iterable[FileObject], keep: Callable[[str], bool] | None = None, namespace: str = "default"
 ) -> ClusterObjects:
-    """Nodes (with the resources to keep), namespaces, quotas and what DRA has; any other kind is refused.
+    """Nodes (with the resources to keep), namespaces, quotas, what DRA has and Leases; any other kind is refused.
 
     `namespace` is that of quotas that name none.
     """
@@ -139,6 +140,7 @@ def cluster_objects(
     quotas: list[Quota] = []
     classes: list[DeviceClass] = []
     slices: list[bytes] = []
+    leases: list[bytes] = []
     for one in found:
         with naming(one.where):
             match one.kind:
@@ -153,11 +155,15 @@ def cluster_objects(
                 case "ResourceSlice":
                     _decoded(SliceReader().read, one)
                     slices.append(one.raw)
+                case "Lease":
+                    leases.append(one.raw)
                 case kind:
                     raise InvalidInput(
-                        f"kind {kind or '(none)'} is no Node, Namespace, ResourceQuota, DeviceClass or ResourceSlice"
+                        f"kind {kind or '(none)'} is no Node, Namespace, ResourceQuota, DeviceClass, ResourceSlice or Lease"
                     )
-    return ClusterObjects(tuple(nodes), tuple(namespaces), tuple(quotas), tuple(classes), tuple(slices))
+    return ClusterObjects(
+        tuple(nodes), tuple(namespaces), tuple(quotas), tuple(classes), tuple(slices), tuple(leases)
+    )
 
 
 def _decoded(decode: Callable[[bytes], T], one: FileObject) -> T:

@@ -12,7 +12,7 @@ import msgspec
 
 from tessera.core.admission import alternatives
 from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, DeviceRequest
-from tessera.core.admission.decision import RECORD_ANNOTATION, Policy, Reject, recorded
+from tessera.core.admission.decision import RECORD_ANNOTATION, Policy, Reject, Rewrite, recorded
 from tessera.core.admission.limits import BeyondLimits
 from tessera.core.admission.offers import Offers
 from tessera.core.admission.wishes import DECIDED_ANNOTATION
@@ -46,6 +46,12 @@ class Admitted:
     def rejected(self) -> bool:
         """Whether some pod of it was rejected."""
         return any(isinstance(one.decision, Reject) for one in self.judgements.values())
+
+    @property
+    def claims(self) -> bool:
+        """Whether a request of some pod of it becomes a claim, or would."""
+        every = (one.would for one in self.judgements.values())
+        return any(isinstance(would, Rewrite) and would.way == "claim" for would in every)
 
     @property
     def operations(self) -> list[Operation]:

@@ -107,3 +107,24 @@ def test_what_was_taken():
         (resource("3g.30gb"), resource("3g.30gb")),
     )
     assert found.taken(()) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "choices"),
+    [
+        (TEXT, "2g.20gb, else 1g.10gb, else gpu", [{"2g.20gb": 1}, {"1g.10gb": 1}, {"gpu": 1}]),
+        # the request that runs out first stays with its last
+        (
+            TEXT + ";2*3g.30gb=3g.30gb/c,1g.10gb/c",
+            "2g.20gb, else 1g.10gb, else gpu; 2 × (3g.30gb, else 1g.10gb)",
+            [{"2g.20gb": 1, "3g.30gb": 2}, {"1g.10gb": 3}, {"gpu": 1, "1g.10gb": 2}],
+        ),
+    ],
+)
+def test_what_would_do(text, words, choices):
+    """The choices are all requests with their first alternative, then with their second, and so on."""
+    found = parse(text)
+    assert found.words == words
+    assert list(found.choices()) == [
+        {resource(name): count for name, count in one.items()} for one in choices
+    ]

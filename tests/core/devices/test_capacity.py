@@ -1,5 +1,6 @@
 """Capacity: what there is, what is taken, what is left."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -184,3 +185,23 @@ def test_law_counting_out_undoes_counting_in(nodes, stay, leave, data):
 def test_a_pod_is_empty():
     """A pod without containers takes its place and nothing else."""
     assert texts(pod_use(Pod(node_name="a"), "Running").amounts) == {"pods": "1"}
+
+
+def test_devices_by_a_claim_count_once():
+    """While a bridged pod waits it asks for devices; when it has a node the claim has them, whatever its record says yet."""
+    asks = {MIG + "2g.20gb": Quantity.parse("1"), "cpu": Quantity.parse("2")}
+    text = "1*2g.20gb=2g.20gb/tessera-any,1g.10gb/tessera-any"
+    waits, runs = (PodUse("ml", "p", on, asks, claim=text) for on in ("", "a"))
+    one = Capacity()
+    one.put_node(replace(node("a", cpu=8), dra={MIG + "1g.10gb": 3}))
+    one.add(waits)
+    assert texts(one.asked) == {MIG + "2g.20gb": "1", "cpu": "2"}
+    one.remove(waits)
+    one.add(runs)
+    one.claimed = {"a": {MIG + "1g.10gb": 1}}
+    assert {name: str(usage.allocated) for name, usage in one.usage("a").items()} == {
+        MIG + "1g.10gb": "1",
+        "cpu": "2",
+    }
+    one.remove(runs)
+    assert str(one.usage("a")["cpu"].allocated) == "0"

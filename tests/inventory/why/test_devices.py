@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tessera.simulation.control_plane import kinds
-from tests.build import MIG
+from tests.build import MIG, bridged
 from tests.inventory.why.clusters import CLAIMS, CLASSES, node, pod, why
 
 DRIVER = "gpu.tessera.dev"
@@ -178,3 +178,39 @@ async def test_what_may_not_be_read():
     assert found.unseen == {name: f"{name} is forbidden" for name in rights}
     found = await why("p", {**objects, kinds.PODS: [pod("p", {"2g.20gb": 1})]}, forbidden=rights)
     assert (found.answer, found.unseen) == ("pod team/p waits: no node offers 1 × 2g.20gb", {})
+
+
+ALTERNATIVES = "1*2g.20gb=2g.20gb/two,1g.10gb/one"
+
+
+async def test_bridged_pods():
+    """A bridged pod waits for its alternatives: they are named, with who holds them."""
+    small = device_class(
+        "one", f"device.attributes['{DRIVER}'].profile == '1g.10gb'", stands_for=MIG + "1g.10gb"
+    )
+    large = device_class(
+        "two", f"device.attributes['{DRIVER}'].profile == '2g.20gb'", stands_for=MIG + "2g.20gb"
+    )
+    status = {"resourceClaimStatuses": [{"name": "tessera-gpu", "resourceClaimName": "c"}]}
+    holder = bridged(
+        pod("holder", on="a", annotations={"gpu-webhook.k8s.io/fallback": "2g.20gb->1g.10gb"}), ALTERNATIVES
+    )
+    objects = {
+        kinds.NODES: [node("a", {})],
+        kinds.PODS: [bridged(pod("p", status=status), ALTERNATIVES), holder],
+        CLASSES: [small, large],
+        kinds.RESOURCE_SLICES: [devices("1g.10gb")],
+        CLAIMS: [claim("two", "one"), HELD],
+    }
+    found = await why("p", objects)
+    assert (found.cause, found.answer) == (
+        "taken",
+        "pod team/p waits: 1 × 2g.20gb, else 1 × 1g.10gb is taken on node a (1g.10gb: 1 of 1 in use)",
+    )
+    assert found.admission[0] == "its request became a claim when it was created: 2g.20gb, else 1g.10gb"
+    assert [(one.pod, dict(one.holds)) for one in found.holders] == [("team/holder", {MIG + "1g.10gb": 1})]
+    assert [one.text for one in found.remedies if one.kind == "pod-ends"] == [
+        "a pod ends on node a: team/holder (1 × 1g.10gb, for 3 h)"
+    ]
+    runs = await why("holder", objects)
+    assert runs.answer == "pod team/holder runs on node a with 1 × 1g.10gb (asked for 2g.20gb)"

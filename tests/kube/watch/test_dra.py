@@ -119,6 +119,47 @@ def test_pools(slices, number):
     assert served(written[::-1]) == ({TWO: number} if number else {})
 
 
+@pytest.mark.parametrize(
+    ("slices", "number"),
+    [
+        # (node, generation, devices) of each slice of one pool, which says how many there are
+        ([("n", 1, ["a", "b"])], 2),
+        ([("n", 1, ["a", "a"])], 0),
+        ([("n", 1, ["a"]), ("n", 1, ["b"])], 2),
+        ([("n", 1, ["a", "b"]), ("n", 1, ["b"])], 0),
+        ([("n", 1, ["a"]), ("m", 1, ["a"])], 1),  # slices for other nodes do not count
+        ([("n", 1, ["a"]), ("n", 2, ["a"])], 1),  # nor what is out of date
+    ],
+)
+def test_names_that_are_there_twice(slices, number):
+    """A pool in which two devices have one name is invalid to the scheduler: none of its devices is offered."""
+    newest = max(generation for _, generation, _ in slices)
+    total = sum(generation == newest for _, generation, _ in slices)
+    written = [
+        slice_(str(at), *of("2g.20gb", *names), pool="p", node=node, generation=generation, total=total)
+        for at, (node, generation, names) in enumerate(slices)
+    ]
+    other = slice_("other", *of("2g.20gb", "a"), pool="q")
+    assert served(written) == ({TWO: number} if number else {})
+    assert served([*written, other]) == {TWO: number + 1}, "other pools are not concerned"
+
+
+def test_tainted_and_other_devices_count_as_names():
+    """Names are compared whether or not a claim could have the device, and whichever class it is of."""
+    tainted = [*of("2g.20gb", "a"), *of("2g.20gb", "b", taint="NoSchedule"), *of("3g.40gb", "b")]
+    assert served([slice_("s", *tainted)]) == {}
+
+
+def test_counter_sets_that_are_there_twice():
+    """Two counter sets of one name make a pool invalid too."""
+    sets = [{"name": "card", "counters": counters(memory="8")}]
+    takes = [{"counterSet": "card", "counters": counters(memory="1")}]
+    device_slice = slice_("d", *of("2g.20gb", "a", consumes=takes), total=2)
+    once = slice_("c", total=2, sharedCounters=sets)
+    assert served([device_slice, once]) == {TWO: 1}
+    assert served([device_slice, slice_("c", total=2, sharedCounters=sets * 2)]) == {}
+
+
 def test_a_newer_generation_elsewhere():
     """While the rest of a pool is being replaced on other nodes, what is there for this node is out of date."""
     here = slice_("here", *of("2g.20gb", "a"), pool="p", generation=1, total=2)
@@ -345,7 +386,8 @@ DEVICES = st.builds(
 def test_by_kind_is_as_by_device(devices, expressions):
     """Asked once for each kind, a class selects as many devices as if each were asked about by itself, with all it has."""
     classes = [class_(f"c{at}", text, resource=f"example.com/{at}") for at, text in enumerate(expressions)]
-    together = served([slice_("s", *devices)], classes)
+    named = [{**one, "name": f"d{at}"} for at, one in enumerate(devices)]
+    together = served([slice_("s", *named)], classes)
     alone: dict[str, int] = {}
     for one in devices:
         for name, number in served([slice_("s", one)], classes, names=EVERY_NAME).items():

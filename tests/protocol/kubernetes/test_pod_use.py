@@ -7,7 +7,7 @@ import pytest
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.protocol.kubernetes.objects import InvalidObject
 from tessera.protocol.kubernetes.pod_use import decode_pod_use
-from tests.build import GPU, MIG, pod_document
+from tests.build import GPU, MIG, bridged, pod_document
 
 
 def everything(_: str) -> bool:
@@ -114,3 +114,23 @@ def test_bad_pods(change, complaint):
     with pytest.raises(InvalidObject) as error:
         use({**running({}), **change})
     assert str(error.value) == complaint
+
+
+@pytest.mark.parametrize(
+    ("where", "record", "amounts"),
+    [
+        ("", "", {MIG + "2g.20gb": "1"}),
+        ("a", "", {MIG + "2g.20gb": "1"}),
+        ("a", "2g.20gb->1g.10gb", {MIG + "1g.10gb": "1"}),
+    ],
+)
+def test_bridged(where, record, amounts):
+    """A pod whose request became a claim counts as any other: with what it asked for, then with what it was given."""
+    text = "1*2g.20gb=2g.20gb/tessera-any,1g.10gb/tessera-any"
+    annotations = {"gpu-webhook.k8s.io/fallback": record} if record else {}
+    document = bridged(pod_document({"requests": {"cpu": "1"}}, annotations=annotations), text)
+    document["spec"]["nodeName"] = where
+    found = use(document)
+    assert texts(found) == {"cpu": "1", **amounts, "pods": "1"}
+    assert (str(found.alternatives), found.record) == (text, record)
+    assert texts(use(document, is_any_gpu)) == amounts

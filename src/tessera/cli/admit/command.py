@@ -2,11 +2,12 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tessera.cli.admit.summary import Summary
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.output import Output, output_option
@@ -55,7 +56,7 @@ EXIT_REJECTED: Final = 3
     metavar="FILE",
     shell_complete=completing.files,
     help="The cluster's nodes, as `kubectl get nodes -o yaml` prints them; Namespaces, ResourceQuotas, "
-    "DeviceClasses and ResourceSlices count too. Repeatable.  [default: the cluster is asked]",
+    "DeviceClasses, ResourceSlices and the controller's Lease count too. Repeatable.  [default: the cluster is asked]",
 )
 @click.option(
     "--config",
@@ -70,6 +71,12 @@ EXIT_REJECTED: Final = 3
     metavar="NAME",
     help="The namespace of objects that name none.  [default: that of the context, or default]",
 )
+@click.option(
+    "--webhook-namespace",
+    default="gpu-webhook",
+    show_default=True,
+    help="Where the webhook is installed, and the Lease of tessera controller is.",
+)
 @output_option(
     "patch",
     "explain",
@@ -83,6 +90,7 @@ def command(
     node_files: tuple[str, ...],
     config_file: str | None,
     namespace: str | None,
+    webhook_namespace: str,
     output: Output,
     cluster: ClusterChoice,
 ) -> int:
@@ -116,15 +124,19 @@ def command(
     policy = read_policy(config_file)
     given = [(file, _objects(file)) for file in files_in(files)]
     if node_files:
-        offers, space = read_offers(node_files), namespace or "default"
+        (offers, assumed), space = read_offers(node_files), namespace or "default"
     elif files:
-        offers, context = cluster.run(_offers_of)
+        offers, assumed, context = cluster.run(lambda client: _offers_of(client, webhook_namespace))
         space = namespace or context
     else:
-        return cluster.run(lambda client: _summarize_cluster(client, policy))
+        return cluster.run(lambda client: _summarize_cluster(client, policy, webhook_namespace))
     _put_from(given, offers, space)
     if output.form == "summary":
-        _summarize((one for _, found in given for one in found), offers, policy, space)
+        summary = Summary(offers, policy, space)
+        for _, found in given:
+            for one in found:
+                summary.add(one)
+        _print_summary(summary, assumed)
         return 0
     results = list(_admitted(given, offers, policy, space))
     if output.form == "explain":
@@ -135,27 +147,43 @@ def command(
     else:
         _print([one for one in results if not one.rejected], output)
         _report(results)
+    _tell_assumed(assumed, claims=any(one.claims for one in results))
     return EXIT_REJECTED if any(one.rejected for one in results) else 0
 
 
-async def _offers_of(client: "Client") -> tuple[Offers, str]:
-    """What a cluster offers now, and the context's namespace."""
+async def _offers_of(client: "Client", webhook_namespace: str) -> tuple[Offers, str, str]:
+    """What a cluster offers now, why it is not known whether the controller is at work, and the context's namespace."""
+    from tessera.kube.watch.lease_look import controller_at_work
     from tessera.kube.watch.view import LiveView
 
     async with LiveView(client, keep=None).following() as view:  # explanations tell of all nodes
         warn_of_classes(view.dra.troubles)
-        return view.offers, client.cluster.namespace or "default"
+        at_work = await controller_at_work(client, webhook_namespace)
+        assumed = _take_controller(
+            view.offers, at_work, f"you may not get leases in namespace {webhook_namespace}"
+        )
+        return view.offers, assumed, client.cluster.namespace or "default"
 
 
-async def _summarize_cluster(client: "Client", policy: Policy) -> int:
+def _take_controller(offers: Offers, at_work: bool | None, unknown: str) -> str:  # as the view has it
+    """Decide as the webhook would by the controller's Lease; why it is not known, and so taken to be at work."""
+    offers.put_controller(at_work is not False)
+    return unknown if at_work is None else ""
+
+
+def _tell_assumed(assumed: str, *, claims: bool) -> None:
+    if assumed and claims:
+        click.echo(f"tessera controller is taken to be running ({assumed}): requests become claims", err=True)
+
+
+async def _summarize_cluster(client: "Client", policy: Policy, webhook_namespace: str) -> int:
     """Count what would become of the pods of a cluster; each is forgotten when it is counted."""
     from collections.abc import Callable
 
-    from tessera.cli.admit.summary import Summary
     from tessera.kube.watch.listing import PAGE, read_list
     from tessera.kube.watch.resource import UNFINISHED_PODS
 
-    offers, space = await _offers_of(client)
+    offers, assumed, space = await _offers_of(client, webhook_namespace)
     summary = Summary(offers, policy, space)
 
     def begin() -> Callable[[bytes], None]:
@@ -164,19 +192,14 @@ async def _summarize_cluster(client: "Client", policy: Policy) -> int:
         return lambda raw: summary.add({"kind": "Pod", **json.loads(raw)})
 
     await read_list(client, UNFINISHED_PODS.path, {**UNFINISHED_PODS.query, "limit": PAGE}, begin)
-    style = Style.of(sys.stdout)
-    click.echo(summary.text(style), color=style.enabled)
+    _print_summary(summary, assumed)
     return 0
 
 
-def _summarize(documents: Iterable[dict[str, Any]], offers: Offers, policy: Policy, namespace: str) -> None:
-    from tessera.cli.admit.summary import Summary
-
-    summary = Summary(offers, policy, namespace)
-    for one in documents:
-        summary.add(one)
+def _print_summary(summary: Summary, assumed: str) -> None:
     style = Style.of(sys.stdout)
     click.echo(summary.text(style), color=style.enabled)
+    _tell_assumed(assumed, claims=summary.claims)
 
 
 def read_policy(file: str | None) -> Policy:
@@ -184,11 +207,15 @@ def read_policy(file: str | None) -> Policy:
     return Policy() if file is None else read_parsed(file, config.parse).policy
 
 
-def read_offers(files: tuple[str, ...]) -> Offers:
-    """The cluster's nodes, namespaces, quotas and what DRA serves, from files; of nodes there must be some."""
+def read_offers(files: tuple[str, ...]) -> tuple[Offers, str]:
+    """The cluster's nodes, namespaces, quotas and what DRA serves, from files; of nodes there must be some.
+
+    And why it is not known whether the controller is at work.
+    """
     offers = Offers()
     classes: list[DeviceClass] = []
     slices: list[bytes] = []
+    leases: list[bytes] = []
     for file in files_in(files):
         found = cluster_objects(objects_in_text(read_file(file), called(file)))
         if found == ClusterObjects((), (), ()):  # what a kubectl that failed leaves behind
@@ -196,13 +223,16 @@ def read_offers(files: tuple[str, ...]) -> Offers:
         _put(offers, found)
         classes += found.classes
         slices += found.slices
+        leases += found.leases
     if not offers.nodes:
         raise InvalidInput(f"{called(*files)}: no nodes")
     if classes and slices:
         from tessera.kube.watch.dra import put_served
 
         warn_of_classes(put_served(offers, classes, slices).troubles)
-    return offers
+    from tessera.kube.watch.lease_look import controller_in
+
+    return offers, _take_controller(offers, controller_in(leases), "its Lease is not among the files")
 
 
 def _put(offers: Offers, found: ClusterObjects) -> None:

@@ -20,6 +20,8 @@ def explainer(offers: Offers, policy: Policy) -> Explain:
         explained = [explain(one, offers, policy, Style(enabled=False)) for one in results if one.judgements]
         if not explained:
             raise InvalidInput("there is no pod in this, and nothing that makes pods")
+        if any(one.claims for one in results):
+            explained.append("tessera controller is taken to be running: requests become claims")
         return "\n\n".join(explained) + "\n"
 
     return answer

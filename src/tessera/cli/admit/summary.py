@@ -30,6 +30,7 @@ class Summary:
         self._rejected: Counter[str] = Counter()
         self._ways: dict[tuple[str, str], Counter[str]] = {}  # from, to
         self._messages: list[str] = []  # of rejections
+        self.claims = False  # whether any request becomes a claim
 
     def add(self, document: dict[str, Any]) -> None:
         """Count what would be decided about an object's pods if it were created now."""
@@ -42,6 +43,7 @@ class Summary:
             self._count(admit(document, self._offers, self._policy, self._namespace))
 
     def _count(self, one: Admitted) -> None:
+        self.claims |= one.claims
         for place, judgement in one.judgements.items():
             self._pods += 1
             space, would = judgement.pod.namespace, judgement.would

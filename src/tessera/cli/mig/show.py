@@ -25,7 +25,8 @@ def command(given: Given, config: str | None) -> int:
     """Draw a node's cards as tiles, as wide as their memory slices.
 
     Takes what `tessera mig validate` takes. Where pods are known too (--cluster, or among the objects of a file) it
-    shows which devices are in use: as kubelets tell it, as claims do where DRA hands devices out, else on as few cards as possible. Colour only on a terminal, and
+    shows which devices are in use: as kubelets tell it, as claims do where DRA hands devices out, else on as few cards as possible. Cards that are cut on demand are drawn
+    with what claims hold now. Colour only on a terminal, and
     not where NO_COLOR is set; in a terminal that is too narrow for tiles (or where COLUMNS says so) they are listed.
 
     \b

@@ -12,6 +12,9 @@ DeviceClass.
 
 import hashlib
 import re
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from itertools import zip_longest
 from typing import Final
 
 from tessera.core.dra.slices import DRIVER
@@ -87,6 +90,36 @@ class Alternatives:
         """The name of the template."""
         return template_name(str(self))
 
+    @property
+    def words(self) -> str:
+        """What would do, for a person."""
+        return "; ".join(
+            one.words if one.count == 1 else f"{one.count} × ({one.words})" for one in self.requests
+        )
+
+    def devices(self, given: Mapping[str, str] | None = None) -> dict[str, int]:
+        """What was asked, by resource; `given`: what was given in place of what was asked."""
+        found: dict[str, int] = {}
+        for one in self.requests:
+            resource = (given or {}).get(one.asked, one.asked)
+            found[resource] = found.get(resource, 0) + one.count
+        return found
+
+    def choices(self) -> tuple[dict[str, int], ...]:
+        """The devices that would do, best first: every request with its first alternative, then with its second, and so on.
+
+        The scheduler lets each request fall back by itself: of several requests these are not all ways to serve them.
+        """
+        last = [one.alternatives[-1] for one in self.requests]
+        found = []
+        for step in zip_longest(*(one.alternatives for one in self.requests)):
+            choice: dict[str, int] = {}
+            for request, one, least in zip(self.requests, step, last, strict=True):
+                resource = (one or least).resource
+                choice[resource] = choice.get(resource, 0) + request.count
+            found.append(choice)
+        return tuple(found)
+
     def taken(self, results: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
         """What was asked and what was given, of the requests that an allocation names (`gpu-0/1g-10gb`), each pair once."""
         pairs: dict[tuple[str, str], None] = {}
@@ -105,6 +138,28 @@ def request_name(number: int) -> str:
 def template_name(text: str) -> str:
     """The name that a text stands for: 128 bits of its hash."""
     return f"tessera-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+def carried(annotations: Mapping[str, str], templates: Collection[str]) -> Alternatives | None:
+    """What a pod's claim may be served with, by its annotations and the templates that it names.
+
+    None where the bridge made no claim of its request: what it carries must be what its template is named by.
+    """
+    text = annotations.get(ALTERNATIVES_ANNOTATION)
+    if text is None or template_name(text) not in templates:
+        return None
+    try:
+        return read(text)
+    except InvalidInput:
+        return None
+
+
+@lru_cache(
+    maxsize=128
+)  # pods have few different ones; the largest that a tenant can write takes 100 KiB when it is read
+def read(text: str) -> Alternatives:
+    """As `parse`; the same text again is the same value."""
+    return parse(text)
 
 
 def own_expression(resource: str) -> str:

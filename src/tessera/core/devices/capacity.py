@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final, TypeVar
 
+from tessera.core.admission.alternatives import Alternatives, read
+from tessera.core.devices.asking import alternatives_of, asked
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node
-from tessera.core.kubernetes.pod import Amounts, Container, Pod, requested
+from tessera.core.kubernetes.pod import Amounts, Container, Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
 from tessera.core.kubernetes.resources import is_any_gpu, is_extended
 from tessera.core.mig.profile import MigProfile
@@ -35,6 +37,12 @@ class PodUse:
     created: str = ""  # as the API writes it, 2026-11-15T09:30:00Z: later texts are later times
     record: str = ""  # what the pod asked for before fallback changed it
     where: Pod | None = None  # where it may go, and nothing else of it; None: not read
+    claim: str = ""  # the text of its alternatives, where the bridge made a claim of its request
+
+    @property
+    def alternatives(self) -> Alternatives | None:
+        """What its claim may be served with: read when it is needed, since it takes many times the memory of its text."""
+        return read(self.claim) if self.claim else None
 
 
 def pod_use(
@@ -45,9 +53,12 @@ def pod_use(
     A deleted pod holds what it has until its containers have ended; one that has no node yet never gets one.
     """
     over = phase in _ENDED or (deleted and not pod.node_name)
-    amounts = {} if over else {**requested(pod), PODS: _ONE}
+    amounts = {} if over else {**asked(pod), PODS: _ONE}
     kept = {resource: amount for resource, amount in amounts.items() if amount and keep(resource)}
-    return PodUse(pod.namespace, pod.name, pod.node_name, kept, ending=deleted)
+    claim = alternatives_of(pod)
+    return PodUse(
+        pod.namespace, pod.name, pod.node_name, kept, ending=deleted, claim=str(claim) if claim else ""
+    )
 
 
 def in_effect(spec: Amounts, actual: Amounts, allocated: Amounts, *, infeasible: bool) -> Amounts:
@@ -131,13 +142,13 @@ class Capacity:
     def add(self, use: PodUse) -> None:
         """Count a pod in."""
         taken = self._taken.setdefault(use.node, {})
-        for resource, amount in use.amounts.items():
+        for resource, amount in _taken_by(use):
             taken[resource] = taken.get(resource, ZERO) + amount
 
     def remove(self, use: PodUse) -> None:
         """Count a pod out that was counted in."""
         taken = self._taken.get(use.node, {})
-        for resource, amount in use.amounts.items():
+        for resource, amount in _taken_by(use):
             taken[resource] = taken.get(resource, ZERO) - amount
             if not taken[resource]:
                 del taken[resource]
@@ -188,6 +199,12 @@ class Capacity:
 
     def _product(self, name: str) -> str:
         return self._nodes[name].labels.get(GPU_PRODUCT_LABEL, "")
+
+
+def _taken_by(use: PodUse) -> Iterator[tuple[str, Quantity]]:
+    """What a pod takes or asks for, less the devices that it has by a claim: these are in `Capacity.claimed`."""
+    by_claim = use.claim and use.node
+    return ((r, amount) for r, amount in use.amounts.items() if not (by_claim and is_any_gpu(r)))
 
 
 def _number(count: int) -> Quantity:

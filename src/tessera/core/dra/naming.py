@@ -1,9 +1,12 @@
 """How the driver calls its devices: `gpu-0`, `gpu-0-mig-2g-20gb-4`. The same over restarts and layouts."""
 
 import re
+from collections.abc import Collection
 from typing import Final
 
-from tessera.core.mig.layout import Slot
+from tessera.core.mig.geometry import Product
+from tessera.core.mig.layout import CardLayout, NodeLayout, Slot
+from tessera.core.mig.placement import every_place
 
 MOST_NAME: Final = 63  # a DNS label, as Kubernetes wants it
 
@@ -27,3 +30,18 @@ def slot_name(slot: Slot) -> str:
     """What a layout makes of a card."""
     one = slot.instance
     return card_name(slot.card) if one is None else slice_name(slot.card, one.profile, one.position)
+
+
+def cut_now(product: Product, cards: int, held: Collection[str]) -> NodeLayout:
+    """How cards that are cut on demand are cut now: the devices that claims hold, by their names, and nothing else.
+
+    `DoesNotFit` where the names cannot be there together.
+    """
+    return NodeLayout(tuple(_card_now(product, number, held) for number in range(cards)))
+
+
+def _card_now(product: Product, number: int, held: Collection[str]) -> CardLayout:
+    if card_name(number) in held:
+        return CardLayout(product)
+    there = [one for one in every_place(product) if slice_name(number, one.profile, one.position) in held]
+    return CardLayout(product, mig_enabled=True, instances=tuple(there))

@@ -4,7 +4,7 @@ Thousands of nodes have the same few kinds of devices. So a device is a count of
 same share the same `Contents`: kinds and contents are made once by what reads the slices, and compared by identity.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -62,6 +62,19 @@ class Contents:
     devices: tuple[
         tuple[str, Kind], ...
     ] = ()  # all of them by name, where that is asked for, tainted ones too
+    names: tuple[str, ...] = ()  # of its devices, where one may be there twice in their pool
+
+
+def twice_in(contents: Iterable[Contents]) -> str:
+    """A device or a counter set whose name is there twice in the slices of a pool; empty where all names are unique."""
+    devices, sets = set[str](), set[str]()
+    for one in contents:
+        for known, names in ((devices, one.names), (sets, [name for name, _ in one.counter_sets])):
+            for name in names:
+                if name in known:
+                    return name
+                known.add(name)
+    return ""
 
 
 class PoolId(NamedTuple):

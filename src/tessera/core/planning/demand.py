@@ -28,7 +28,7 @@ class Demand:
 def demand_of(claims: Iterable[PodUse], since: str) -> Demand:
     """What pods ask for that no node has, and what pods made since then asked for before fallback.
 
-    A waiting pod that fell back counts with what it asked for first.
+    A waiting pod that fell back, or may fall back by its claim, counts with what it asked for first.
     """
     waiting: Counter[MigProfile] = Counter()
     fell_back: Counter[MigProfile] = Counter()

@@ -2,7 +2,7 @@
 
 Pods that ask for the same and may go to the same nodes are one group. Free devices are given out first, node by node as
 the scheduler could do it: selectors, required node affinity, taints, and everything else that a pod asks for. Those that
-are given one wait for another reason. Of the rest, those that no node would take, whatever it is cut into, are told with
+are given one wait for another reason; to a bridged pod any alternative of its claim is given. Of the rest, those that no node would take, whatever it is cut into, are told with
 the reason. What is left is the demand; its groups are in queues by the nodes that could take them. That a node is
 cordoned or not ready today excludes no pod, as in `scheduling`.
 """
@@ -37,6 +37,7 @@ class Group:
     asks: Mapping[str, Number]  # of a node, for each pod
     devices: Mapping[MigProfile, int]  # to plan for, for each pod: what it asked for before fallback
     waits: bool  # False: it runs with something else
+    instead: tuple[Mapping[str, Number], ...] = ()  # what would do in place of `asks`, best first
 
     def fewer(self, number: int) -> "Group":
         """Without the oldest of them."""
@@ -121,6 +122,7 @@ def groups_of(uses: Iterable[PodUse], since: str) -> list[Group]:
             tuple(sorted(where.node_selector.items())),
             where.required_terms,
             where.tolerations,
+            use.claim,
         )
         alike.setdefault(key, []).append(use)
     return [group for some in alike.values() if (group := _group(some)).devices]
@@ -147,7 +149,17 @@ def _group(alike: Sequence[PodUse]) -> Group:
         asks,
         devices,
         waits,
+        _instead(use, asks) if waits else (),
     )
+
+
+def _instead(use: PodUse, asks: Mapping[str, Number]) -> tuple[Mapping[str, Number], ...]:
+    """What else a bridged pod's claim would be served with, beside all else that the pod asks for."""
+    if use.alternatives is None:
+        return ()
+    first = use.alternatives.devices()
+    others = {resource: amount for resource, amount in asks.items() if resource not in first}
+    return tuple({**others, **choice} for choice in use.alternatives.choices() if choice != first)
 
 
 def sort_out(groups: Sequence[Group], rooms: Sequence[NodeRoom]) -> Waiting:
@@ -194,17 +206,15 @@ def settle(
                 having.setdefault(resource, set()).add(i)
     for index in sorted(range(len(groups)), key=lambda i: (not groups[i].waits, len(may[i]), i)):
         group = groups[index]
-        devices = [resource for resource in group.asks if is_any_gpu(resource)]
-        some = set.intersection(*(having.get(resource, set()) for resource in devices))
         left = len(group.names)
-        for i in (i for i in may[index] if i in some):
-            pods = rooms[i].fits(group.asks, left)
-            if pods:
-                rooms[i].take(group.asks, pods)
-                given.setdefault(i, set()).update(devices)
-                left -= pods
-            if not left:
-                break
+        for asks in (group.asks, *group.instead):
+            devices = [resource for resource in asks if is_any_gpu(resource)]
+            some = set.intersection(*(having.get(resource, set()) for resource in devices))
+            for i in (i for i in may[index] if left and i in some):
+                if pods := rooms[i].fits(asks, left):
+                    rooms[i].take(asks, pods)
+                    given.setdefault(i, set()).update(devices)
+                    left -= pods
         rest[index] = group.fewer(len(group.names) - left)
     return rest, given
 

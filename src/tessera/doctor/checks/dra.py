@@ -1,29 +1,21 @@
-"""Checks of dynamic resource allocation: classes, pools of ResourceSlices, counters, and how the scheduler weighs alternatives."""
+"""Checks of dynamic resource allocation: classes, pools of ResourceSlices, and counters."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from tessera.core.dra.slices import DRIVER
-from tessera.core.errors import InvalidInput
 from tessera.core.text import first_of
 from tessera.doctor import wire
 from tessera.doctor.checks.webhook import release_of
-from tessera.doctor.evidence import Evidence, Scheduler
-from tessera.doctor.findings import Finding, not_applicable, note, problem, short, unseen, warning
-from tessera.protocol import yaml
+from tessera.doctor.evidence import Evidence
+from tessera.doctor.findings import Finding, not_applicable, problem, short, unseen, warning
 
 _MOST_NAMED: Final = 3
 _COUNTERS_MENDED: Final = (1, 37)  # kubernetes/kubernetes#138917
 _MOST_COUNTED_NODES: Final = (
     30  # where 1.36.3 bound 20 pods a second instead of 69; at 100 nodes 2.3 instead of 46
 )
-_PLUGIN: Final = "DynamicResources"
-_SCORED: Final = (1, 35)  # the first release whose scheduler scores alternatives at all
-_DEFAULT_WEIGHT: Final = 2  # pkg/scheduler/apis/config/v1/default_plugins.go
-# The second of eight alternatives has 87.5 points of 100; how full a node is moves 200 at most (NodeResourcesFit and
-# NodeResourcesBalancedAllocation, weight 1 each): from 200 / 12.5 on an alternative outweighs that.
-_ENOUGH: Final = 16
 
 
 def classes(seen: Evidence) -> Iterator[Finding]:
@@ -64,6 +56,12 @@ def pools(seen: Evidence) -> Iterator[Finding]:
         by_pool[one.spec.driver, one.spec.pool.name].append(one)
     for (driver, pool), slices in sorted(by_pool.items()):
         yield from _incomplete(driver, pool, slices)
+    for (driver, pool), name in sorted(seen.dra.invalid.items()):
+        yield problem(
+            f"pool {pool} of {driver}: the name {name} is there twice, so the scheduler takes the pool as invalid and allocates "
+            "nothing from it; its driver must give each device and each counter set of a pool a name of its own",
+            f"kubectl get resourceslices --field-selector spec.driver={driver} -o yaml",
+        )
     gone = sorted(seen.dra.nodes() - {node.metadata.name for node in seen.nodes})
     for node in gone:
         drivers = sorted({one.spec.driver for one in seen.dra.slices if one.spec.node_name == node})
@@ -118,69 +116,3 @@ def counters(seen: Evidence) -> Iterator[Finding]:
             f"slows the scheduling of every claim down, much so beyond {_MOST_COUNTED_NODES} nodes; upgrade, or offer "
             "layouts instead of `partitioning: dynamic` on some nodes"
         )
-
-
-def score(seen: Evidence) -> Iterator[Finding]:
-    """Between nodes, the scheduler prefers the first alternative of a claim."""
-    wishes = seen.dra.alternatives
-    if not wishes:
-        yield not_applicable("no claim and no template asks for alternatives (firstAvailable)")
-        return
-    if len(seen.dra.nodes()) < 2:
-        yield not_applicable("fewer than two nodes have devices to choose from")
-        return
-    if why := seen.unseen.get("schedulers"):
-        yield unseen(f"could not look: schedulers: {short(why)}")
-    elif not seen.dra.schedulers:
-        yield unseen(
-            f"the scheduler's configuration is not seen: it is no pod in kube-system; {_PLUGIN} should have weight {_ENOUGH} or "
-            f"more, since {first_of(wishes, 1)} asks for alternatives"
-        )
-    for one in seen.dra.schedulers:
-        yield from _weighed(one, seen)
-
-
-def _weighed(one: Scheduler, seen: Evidence) -> Iterator[Finding]:
-    default = _DEFAULT_WEIGHT if release_of(seen) >= _SCORED else 0
-    if one.file and one.text is None:
-        yield unseen(
-            f"the configuration of scheduler {one.pod} is not seen: {one.file} lies on its node; {_PLUGIN} should have weight "
-            f"{_ENOUGH} or more there"
-        )
-        return
-    try:
-        weights = _weights(one.text, default) if one.text is not None else {"default-scheduler": default}
-    except InvalidInput as error:
-        yield unseen(f"the configuration of scheduler {one.pod} cannot be read: {short(str(error))}")
-        return
-    for profile, weight in weights.items():
-        if weight < _ENOUGH:
-            yield note(
-                f"scheduler {one.pod}, profile {profile}: {_PLUGIN} has weight {weight}, so an emptier node with a later "
-                f"alternative can win over a fuller one with the first; from {_ENOUGH} on it does not"
-            )
-
-
-def _weights(text: str, default: int) -> dict[str, int]:
-    """What each profile of a KubeSchedulerConfiguration makes the plugin's score count."""
-    document = yaml.load(text.encode(), "KubeSchedulerConfiguration")
-    profiles = (document.get("profiles") if isinstance(document, Mapping) else None) or [{}]
-    try:
-        return {
-            str(one.get("schedulerName", "default-scheduler")): _weight(one.get("plugins") or {}, default)
-            for one in profiles
-        }
-    except (AttributeError, TypeError, ValueError) as error:
-        raise InvalidInput(f"profiles: {error}") from error
-
-
-def _weight(plugins: Mapping[str, Any], default: int) -> int:
-    """`score` says more than `multiPoint`, and what is enabled more than what is disabled."""
-    for point in ("score", "multiPoint"):
-        said = plugins.get(point) or {}
-        for one in said.get("enabled") or ():
-            if one.get("name") == _PLUGIN:
-                return int(one.get("weight") or 1)  # as the scheduler takes it
-        if any(one.get("name") in (_PLUGIN, "*") for one in said.get("disabled") or ()):
-            return 0
-    return default

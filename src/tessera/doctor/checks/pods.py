@@ -7,8 +7,9 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
+from tessera.core.devices.asking import alternatives_of, asked
 from tessera.core.kubernetes.node import Node, why_excluded
-from tessera.core.kubernetes.pod import Pod, requested
+from tessera.core.kubernetes.pod import Amounts, Pod, requested
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, is_extended, is_whole_or_mig
 from tessera.core.mig.geometry import PRODUCTS
 from tessera.core.text import first_of
@@ -32,8 +33,12 @@ def offers(seen: Evidence) -> Iterator[Finding]:
     offered, known = _most(seen), {name for node in seen.nodes for name in node_of(node).allocatable}
     asking: dict[tuple[str, int], list[SeenPod]] = defaultdict(list)
     misspelt: dict[str, list[SeenPod]] = defaultdict(list)
+    claiming: dict[str, list[SeenPod]] = defaultdict(list)
     for one in _waiting(seen):
-        for resource, count in _gpus(one.pod).items():
+        claim = alternatives_of(one.pod)
+        if claim is not None and not _may_be_served(one.pod, offered):
+            claiming[claim.words].append(one)
+        for resource, count in _gpus(requested(one.pod)).items():
             if offered.get(resource, 0) < count:
                 asking[resource, count].append(one)
         for resource in requested(one.pod):
@@ -43,8 +48,15 @@ def offers(seen: Evidence) -> Iterator[Finding]:
         meant = _meant(resource, offered)
         hint = f"; did you mean {meant}?" if meant else f", nor is it a GPU such as {WHOLE_GPU}"
         yield problem(f"{_some(pods)} for {resource}, which no node has{hint}", _describe(pods[0]))
+    has = ", ".join(f"{most} × {name}" for name, most in sorted(offered.items())) or "no GPU at all"
+    for words, pods in sorted(claiming.items()):
+        yield problem(
+            f"{_some(pods, 'wait')} with a claim for {words}, and no node offers any of it now (the most that one node has: "
+            f"{has}); a claim keeps the alternatives that there were when its pod was created",
+            _describe(pods[0]),
+            *_made_anew(pods),
+        )
     for (resource, count), pods in sorted(asking.items()):
-        has = ", ".join(f"{most} × {name}" for name, most in sorted(offered.items())) or "no GPU at all"
         where = f"-n {pods[0].pod.namespace} {pods[0].pod.name}"
         yield problem(
             f"{_some(pods)} for {count} × {resource}, which no node offers (the most that one node has: {has}); "
@@ -132,19 +144,19 @@ def pending(seen: Evidence) -> Iterator[Finding]:
     free = _free(seen, nodes)
     why: dict[str, list[SeenPod]] = defaultdict(list)
     for one in _waiting(seen):
-        asked = _gpus(one.pod)
-        if asked and all(offered.get(resource, 0) >= count for resource, count in asked.items()):
-            why[_why(one, asked, nodes, free)].append(one)
+        wanted = _gpus(asked(one.pod))
+        if wanted and _may_be_served(one.pod, offered):
+            why[_why(one, wanted, nodes, free)].append(one)
     for reason, pods in why.items():
         yield warning(f"{_some(pods, 'wait')}: {reason}", _describe(pods[0]), "tessera capacity")
 
 
 def _why(
-    one: SeenPod, asked: Mapping[str, int], nodes: list[Node], free: Mapping[tuple[str, str], Fraction]
+    one: SeenPod, asks: Mapping[str, int], nodes: list[Node], free: Mapping[tuple[str, str], Fraction]
 ) -> str:
-    wanted = ", ".join(f"{count} × {resource}" for resource, count in asked.items())
+    wanted = ", ".join(f"{count} × {resource}" for resource, count in asks.items())
     having = [
-        node for node in nodes if all(_has(node, resource) >= count for resource, count in asked.items())
+        node for node in nodes if all(_has(node, resource) >= count for resource, count in asks.items())
     ]
     excluded = {node.name: why_excluded(one.pod, node) for node in having}
     open_nodes = [node for node in having if excluded[node.name] is None]
@@ -154,7 +166,7 @@ def _why(
     enough = [
         node
         for node in open_nodes
-        if all(free[node.name, resource] >= count for resource, count in asked.items())
+        if all(free[node.name, resource] >= count for resource, count in asks.items())
     ]
     if having and not enough:
         return f"{wanted} is taken on {first_of([node.name for node in open_nodes], _MOST_NAMED)}; it runs when something is freed"
@@ -172,10 +184,20 @@ def _describe(one: SeenPod) -> str:
     return f"kubectl describe pod -n {one.pod.namespace} {one.pod.name}"
 
 
-def _gpus(pod: Pod) -> dict[str, int]:
+def _may_be_served(pod: Pod, offered: Mapping[str, int]) -> bool:
+    """Whether nodes offer what a pod asks for, or of each request of its claim some alternative."""
+    claim = alternatives_of(pod)
+    plain = _gpus(requested(pod)).items()
+    return all(offered.get(resource, 0) >= count for resource, count in plain) and all(
+        any(offered.get(other.resource, 0) >= one.count for other in one.alternatives)
+        for one in (claim.requests if claim else ())
+    )
+
+
+def _gpus(amounts: Amounts) -> dict[str, int]:
     return {
         resource: int(amount.value)
-        for resource, amount in requested(pod).items()
+        for resource, amount in amounts.items()
         if is_whole_or_mig(resource) and amount.value
     }
 
@@ -197,7 +219,7 @@ def _free(seen: Evidence, nodes: list[Node]) -> dict[tuple[str, str], Fraction]:
             free[node.name, resource] = amount.value
     for one in seen.pods:
         if one.pod.node_name:
-            for resource, count in _gpus(one.pod).items():
+            for resource, count in _gpus(requested(one.pod)).items():
                 free[one.pod.node_name, resource] -= count
     return free
 

@@ -9,16 +9,17 @@ from tessera.core.admission import explanation, fallback
 from tessera.core.admission.decision import Mode, Reject, Rewrite, decide, why_exempt
 from tessera.core.admission.observe import mode_in, said_by
 from tessera.core.admission.wishes import DECIDED_ANNOTATION
+from tessera.core.devices.asking import alternatives_of, asked
 from tessera.core.devices.capacity import PODS
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.pod import Pod, requested
+from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import of_short
 from tessera.core.planning.program import Solver
 from tessera.core.text import first_of
 from tessera.inventory.why.devices import obstacle, standing_for
 from tessera.inventory.why.evidence import Evidence, SeenPod
-from tessera.inventory.why.nodes import Lack, NodeGroup, counted, gpus_of, groups_of, lacks_of
+from tessera.inventory.why.nodes import Lack, NodeGroup, counted, gpus_of, groups_of, lacks_of, least_lacks
 from tessera.inventory.why.remedies import (
     Holder,
     Remedy,
@@ -157,7 +158,7 @@ def _of_pod(seen: Evidence, one: SeenPod, solve: Solver) -> Diagnosis:
     status, node = one.state.status, one.pod.node_name
     admission = tuple(_admission(seen, one.pod, one.use.record))
     title = one.name if seen.workload is None else f"{seen.title}: {one.name}"
-    got = f" with {counted(gpus)}" if (gpus := gpus_of(one.use.amounts or requested(one.pod))) else ""
+    got = f" with {counted(gpus)}" if (gpus := gpus_of(one.use.amounts or asked(one.pod))) else ""
     fell = f" (asked for {_asked_first(one.use.record)})" if one.use.record else ""
 
     def plainly(cause: Cause, text: str) -> Diagnosis:
@@ -187,8 +188,9 @@ def _of_pod(seen: Evidence, one: SeenPod, solve: Solver) -> Diagnosis:
 
 
 def _waits(seen: Evidence, one: SeenPod, title: str, admission: tuple[str, ...], solve: Solver) -> Diagnosis:
-    asks = {**requested(one.pod), PODS: _ONE}
-    wanted = counted(gpus_of(asks)) or "what it asks for"
+    choices = _choices(one.pod)
+    asks = choices[0]
+    wanted = ", else ".join(text for one in choices if (text := counted(gpus_of(one)))) or "what it asks for"
     words = tuple(_words(one))
     if (blocked := obstacle(seen.devices)) is not None:
         mend = Remedy("mend", blocked.mended, (blocked.command,))
@@ -199,7 +201,7 @@ def _waits(seen: Evidence, one: SeenPod, title: str, admission: tuple[str, ...],
         told = one.state.status.condition("PodScheduled").message
         said = f"the scheduler says: {told}" if told else "the nodes could not be looked at"
         return Diagnosis(seen.title, Cause.UNSEEN, f"{title} waits: {said}", admission, words)
-    groups = groups_of(lacks_of(seen, one.pod, asks))
+    groups = groups_of(least_lacks(lacks_of(seen, one.pod, choice) for choice in choices))
     lack = groups[0].lack if groups else Lack.MISSING
     first = [group for group in groups if group.lack is lack]
     taken = tuple(name for group in groups if group.lack is Lack.TAKEN for name in group.nodes)
@@ -212,7 +214,7 @@ def _waits(seen: Evidence, one: SeenPod, title: str, admission: tuple[str, ...],
     if lack not in (Lack.NOTHING, Lack.OTHER, Lack.AWAY, Lack.ILL):
         remedies += by_layout(seen, one.use, one.pod, solve)
     if taken:
-        remedies += by_end(seen, asks, taken)
+        remedies += next(filter(None, (list(by_end(seen, choice, taken)) for choice in choices)), [])
     never = _never(seen, one.pod)
     cause: str = lack
     answer = _sentence(first, wanted, one)
@@ -231,9 +233,22 @@ def _waits(seen: Evidence, one: SeenPod, title: str, admission: tuple[str, ...],
         admission,
         words,
         groups,
-        tuple(holders_of(seen, gpus_of(asks), taken)),
+        tuple(holders_of(seen, {name: 1 for choice in choices for name in gpus_of(choice)}, taken)),
         tuple(remedies),
     )
+
+
+def _choices(pod: Pod) -> list[Amounts]:
+    """What a pod asks for, best first: by a claim of the bridge, any of its alternatives."""
+    first: Amounts = {**asked(pod), PODS: _ONE}
+    claim = alternatives_of(pod)
+    if claim is None:
+        return [first]
+    others = {resource: amount for resource, amount in first.items() if resource not in claim.devices()}
+    return [
+        {**others, **{resource: _ONE.with_value(number) for resource, number in choice.items()}}
+        for choice in claim.choices()
+    ]
 
 
 def _sentence(groups: list[NodeGroup], wanted: str, one: SeenPod) -> str:
@@ -284,6 +299,8 @@ def _admission(seen: Evidence, pod: Pod, record: str = "") -> Iterator[str]:
     exempt = why_exempt(pod, seen.offers)
     if record:
         yield f"changed when it was created: {record.replace('->', ' → ')}"
+    if (claim := alternatives_of(pod)) is not None:
+        yield f"its request became a claim when it was created: {claim.words}"
     for container, what in explanation.asked(original):
         yield f"asks for {what} (container {container})"
     if exempt is not None:

@@ -1,6 +1,6 @@
 """What each node lacks for a pod that waits, in one word and one sentence; nodes that say the same are one group."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -84,6 +84,11 @@ def lacks_of(seen: Evidence, pod: Pod, asks: Mapping[str, Quantity]) -> list[Nod
         NodeLack(one.node.name, *_lack(seen, pod, asks, one, layouts.get(one.node.name, ({}, "", "")), known))
         for one in seen.inventory.capacity.nodes()
     ]
+
+
+def least_lacks(choices: Iterable[Sequence[NodeLack]]) -> list[NodeLack]:
+    """What every node lacks where any of some choices would do: that of which it lacks the least, of equals the first."""
+    return [min(some, key=lambda one: _ORDER.index(one.lack)) for some in zip(*choices, strict=True)]
 
 
 _Layout = tuple[Mapping[str, int], str, str]  # what the desired layout has, its state, the reason

@@ -14,6 +14,12 @@ class Claim(NamedTuple):
     namespace: str
     name: str
     holds: tuple[tuple[PoolId, str], ...] = ()
+    pods: tuple[str, ...] = ()  # by name, of its namespace: those that it is reserved for
+
+    @property
+    def holder(self) -> str:
+        """Who has its devices, as the page names it: the pod, the first of several, or the claim alone."""
+        return f"{self.namespace}/{self.pods[0]}" if self.pods else f"claim {self.namespace}/{self.name}"
 
 
 class _ResultIn(msgspec.Struct, gc=False):
@@ -32,8 +38,14 @@ class _AllocationIn(msgspec.Struct, gc=False):
     devices: _DevicesIn | None = None
 
 
+class _ConsumerIn(msgspec.Struct, gc=False):
+    resource: str = ""
+    name: str = ""
+
+
 class _StatusIn(msgspec.Struct, gc=False):
     allocation: _AllocationIn | None = None
+    reservedFor: list[_ConsumerIn] | None = None  # noqa: N815 # as in the API
 
     @property
     def results(self) -> list[_ResultIn]:
@@ -102,9 +114,12 @@ _decode: Final = decoder(_ClaimIn)
 def read_claim(raw: bytes) -> Claim:
     """A ResourceClaim."""
     one = _decode(raw)
-    results = (one.status or _UNALLOCATED).results
+    status = one.status or _UNALLOCATED
     return Claim(
         one.metadata.namespace,
         one.metadata.name,
-        tuple((PoolId(each.driver, each.pool), each.device) for each in results if not each.adminAccess),
+        tuple(
+            (PoolId(each.driver, each.pool), each.device) for each in status.results if not each.adminAccess
+        ),
+        tuple(each.name for each in status.reservedFor or () if each.resource == "pods"),
     )

@@ -208,7 +208,10 @@ class SliceReader:
             if self._with_devices
             else ()
         )
-        key = groups, sets, devices
+        names = tuple(sys.intern(one.name) for one in spec.devices or ())
+        if spec.pool.resourceSliceCount <= 1 and len(set(names)) == len(names):
+            names = ()  # in no other slice is there one of the same name: that keeps nodes alike, and memory small
+        key = groups, sets, devices, names
         known = self._contents.get(key)
         if known is None:
             known = self._contents[key] = Contents(*key)

@@ -184,12 +184,15 @@ def pod_of(one: PodIn, namespace: str = "") -> Pod:
         looks_across_namespaces=_looks_across_namespaces(affinity),
         priority=spec.priority,
         scheduler=spec.schedulerName or "",
-        claims=tuple(
-            one.resourceClaimTemplateName or ""
-            for one in _claims_of(spec.resourceClaims, "spec.resourceClaims")
-        ),
+        claims=claims_of(spec),
         queued=is_queued(metadata),
     )
+
+
+def claims_of(spec: PodSpecIn) -> tuple[str, ...]:
+    """A pod's claims: the names of their templates, empty for a claim without one."""
+    found = _claims_of(spec.resourceClaims, "spec.resourceClaims")
+    return tuple(one.resourceClaimTemplateName or "" for one in found)
 
 
 def placement_of(spec: PodSpecIn) -> Pod:

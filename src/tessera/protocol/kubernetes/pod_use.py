@@ -19,6 +19,7 @@ from tessera.protocol.kubernetes.pod import (
     PodMetaIn,
     PodSpecIn,
     annotations_of,
+    claims_of,
     container_of,
     overhead_of,
     placement_of,
@@ -28,7 +29,7 @@ from tessera.protocol.kubernetes.pod import (
 
 Keep = Callable[[str], bool]
 
-_RECORD: Final = RECORD_ANNOTATION.encode()
+_DOMAIN: Final = b"gpu-webhook.k8s.io/"  # of the annotations that say more of what a pod asks for
 
 
 class _Meta(PodMetaIn, gc=False):
@@ -79,9 +80,7 @@ def decode_pod_use(raw: bytes, keep: Keep, *, where: Callable[[PodUse], bool] | 
     except objects.InvalidObject as error:
         raise objects.InvalidObject(f"pod {metadata.namespace}/{metadata.name}: {error}") from error
     use = pod_use(pod, status.phase or "", deleted=bool(metadata.deletionTimestamp), keep=keep)
-    record = ""
-    if _RECORD in bytes(metadata.annotations):
-        record = annotations_of(metadata.annotations).get(RECORD_ANNOTATION, "")
+    record = pod.annotations.get(RECORD_ANNOTATION, "")
     use = replace(use, created=metadata.creationTimestamp or "", record=record)
     return replace(use, where=placement_of(one.spec or PodSpecIn())) if where and where(use) else use
 
@@ -107,9 +106,12 @@ def _pod(one: _Pod, keep: Keep) -> Pod:
         has, promised = _actual(status, keep, "status")
         effective = in_effect(pod_requests, has, promised, infeasible=infeasible)
         pod_requests = {resource: effective[resource] for resource in pod_requests if resource in effective}
+    marked = _DOMAIN in bytes(metadata.annotations)  # nearly no pod is
     return Pod(
         namespace=metadata.namespace or "",
         name=metadata.name or "",
+        annotations=annotations_of(metadata.annotations) if marked else {},
+        claims=claims_of(spec) if marked else (),
         init_containers=tuple(
             container(given, f"spec.initContainers[{number}]", init=True)
             for number, given in enumerate(spec.initContainers or ())

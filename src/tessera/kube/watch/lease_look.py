@@ -1,0 +1,50 @@
+"""Whether the controller is at work, for who looks once and follows nothing: `tessera admit`.
+
+The webhook follows the controller's Lease, and takes it as held while it keeps changing. Who looks once takes its word that it
+was renewed lately, and where two clocks disagree looks a few times more, for a change.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+from tessera.kube.clock import SYSTEM_CLOCK, Clock
+from tessera.kube.errors import ApiError
+from tessera.kube.rest.client import Client
+from tessera.kube.rest.paths import path_of
+from tessera.kube.watch.lease import API_VERSION, CONTROLLER, Lease
+
+_FORBIDDEN: Final = 403
+_MORE_LOOKS: Final = 4  # a second apart: the controller renews its Lease every two seconds
+
+
+async def controller_at_work(client: Client, namespace: str, *, clock: Clock = SYSTEM_CLOCK) -> bool | None:
+    """Whether the controller is at work, by its Lease in a namespace; None where the Lease may not be read."""
+    path = path_of(API_VERSION, "leases", namespace=namespace, name=CONTROLLER)
+    try:
+        first = Lease.read(await client.get(path))
+        if not first.holder or _renewed_lately(first, clock.wall()):
+            return bool(first.holder)
+        for _ in range(_MORE_LOOKS):
+            await clock.sleep(1.0)
+            again = Lease.read(await client.get(path))
+            if (again.holder, again.renewed) != (first.holder, first.renewed):
+                return bool(again.holder)
+    except ApiError as error:
+        if not error.is_not_found and error.code != _FORBIDDEN:
+            raise
+        return False if error.is_not_found else None
+    return False
+
+
+def controller_in(leases: Iterable[bytes]) -> bool | None:
+    """Whether the controller is at work by Leases from files, which no clock goes with: it names a holder; None without it."""
+    found = [one for one in map(Lease.read, leases) if one.name == CONTROLLER]
+    return any(one.holder for one in found) if found else None
+
+
+def _renewed_lately(lease: Lease, wall: float) -> bool:
+    try:
+        return wall - datetime.fromisoformat(lease.renewed).timestamp() < lease.seconds
+    except ValueError:
+        return False
