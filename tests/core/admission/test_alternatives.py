@@ -74,6 +74,9 @@ def test_text_and_name():
         "1*2g.20gb=2g.20gb",
         "1*2g.20gb=2g.20gb/",
         "1*2g.20gb=2g.20gb/Class",
+        "1*2g.20gb=2g.20gb/a..b",  # the API server would refuse the template
+        "1*2g.20gb=2g.20gb/a.-b",
+        "1*2g.20gb=1g.10gb.x./c",
         "1*2g.20gb=2g.20gb/c,2g.20gb/d",
         "1*2g.20gb=cpu/c",
         "1*2g.20gb=2g.20gb/c ",
