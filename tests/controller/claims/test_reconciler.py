@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from tessera.controller.claims.reconciler import ClaimReconciler
+from tessera.controller.claims.retries import Retries
 from tessera.controller.leader import LeadershipLost
 from tessera.controller.metrics import ControllerMetrics
-from tessera.core.admission.alternatives import parse
+from tessera.core.admission.alternatives import parse, template_name
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.protocol.dra.templates import template_spec
@@ -83,7 +84,7 @@ def test_the_template_of_a_pod():
             assert metadata["annotations"] == {"gpu-webhook.k8s.io/alternatives": TEXT}
             assert "ownerReferences" not in metadata
             assert one.fences, "the fence was asked before the write"
-            assert 'tessera_controller_writes_total{what="make"} 1' in one.metrics()
+            await one.until(lambda: 'tessera_controller_writes_total{what="make"} 1' in one.metrics())
 
     asyncio.run(main())
 
@@ -210,6 +211,90 @@ def test_writes_that_fail():
             assert 'tessera_controller_failures_total{what="make"} 3' in one.metrics()
 
     asyncio.run(main())
+
+
+def other_text(number):
+    return f"1*2g.20gb=2g.20gb/c{number},1g.10gb/c{number}"
+
+
+def test_one_namespace_keeps_no_other_waiting(caplog):
+    """Templates that cannot be made in one namespace are tried again ever less often; others are made at once. One line tells of them."""
+
+    async def main():
+        clock = FakeClock()
+        refused = [objects.pod(f"p{n}", other_text(n)) for n in range(150)]
+        async with world(clock=clock) as one:
+
+            def intercept(request):
+                if request.method == "POST" and "/namespaces/a/" in request.path:
+                    return status(StatusError(403, "Forbidden", "namespace a is being terminated"))
+                return None
+
+            one.server.intercept = intercept
+            for document in refused:
+                one.store.create(PODS, document, "a")
+
+            def tries():
+                path = "/apis/resource.k8s.io/v1/namespaces/a/resourceclaimtemplates"
+                return len([each for each in one.server.asked(path) if each.method == "POST"])
+
+            await one.until(lambda: tries() == 150)
+            for number in range(5):  # news, each a look at all of it
+                one.store.create(PODS, objects.pod(f"q{number}", other_text(number), namespace="b"), "b")
+                await one.until(lambda: template_of(one.store, "b", template_name(other_text(number))))  # noqa: B023 # waited for
+            assert tries() == 150, "nothing is tried again before its time"
+
+    asyncio.run(main())
+    told = [each.message for each in caplog.records if "failed" in each.message]
+    assert 1 <= len(told) <= 20
+    assert told[0].startswith("make failed, will try again: a/tessera-")
+    assert "403 Forbidden: namespace a is being terminated" in told[0]
+
+
+def test_when_it_is_tried_again():
+    """After one second, two, four, to five minutes, each thing by itself; what was not wanted for long is forgotten."""
+    clock = FakeClock()
+    retries = Retries(clock)
+    assert retries.next() is None
+    waits = []
+    for _ in range(11):
+        retries.put_off("a")
+        waits.append(retries.next())
+        assert not retries.is_due("a")
+        assert retries.is_due("b")
+        clock.time += waits[-1]
+        assert retries.is_due("a")
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+    retries.put_off("b", 60.0)
+    assert retries.next() == 60.0
+    clock.time += 400
+    assert retries.next() is None
+    retries.put_off("a")
+    assert retries.next() == 1.0
+
+
+def test_an_api_server_that_is_away(caplog):
+    """Hundreds of things to do are one line, and one try, until it is back."""
+
+    async def main():
+        clock = FakeClock(auto=True)
+        async with world(clock=clock) as one:
+            away = [4]
+
+            def intercept(request):
+                if request.method == "POST" and "templates" in request.path and away[0]:
+                    away[0] -= 1
+                    return status(StatusError(503, "ServiceUnavailable", "etcd is away"))
+                return None
+
+            one.server.intercept = intercept
+            for number in range(150):
+                one.store.create(PODS, objects.pod(f"p{number}", other_text(number)), "a")
+            await one.until(lambda: len(one.store.list(RESOURCE_CLAIM_TEMPLATES)) == 150)
+
+    asyncio.run(main())
+    told = [each.message for each in caplog.records if "nothing can be written" in each.message]
+    assert 1 <= len(told) <= 4
 
 
 def test_the_fence():

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import chain, islice
 from typing import Any, Final, NoReturn
 
 from tessera.controller.claims.objects import (
@@ -21,8 +22,9 @@ from tessera.controller.claims.objects import (
     read_template,
 )
 from tessera.controller.claims.plan import Action, Make, Mark, Record, Remove, plan
+from tessera.controller.claims.retries import Retries
 from tessera.controller.metrics import ControllerMetrics
-from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION
+from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, Alternatives
 from tessera.core.admission.decision import RECORD_ANNOTATION
 from tessera.core.dra.slices import API_VERSION
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
@@ -45,6 +47,10 @@ _TEMPLATES: Final = Resource(
     optional=True,
 )
 _CLAIMS: Final = Resource("resourceclaims", path_of(API_VERSION, "resourceclaims"), optional=True)
+_AT_ONCE: Final = (
+    100  # writes of each kind before all is looked at again: what is new since then is not kept waiting
+)
+_AWAY: Final = (429, 503)  # the API server itself, and not one object
 _LOOK_AGAIN: Final = 60.0  # seconds without news, after which all is looked at anyway: templates grow old
 # seconds for which a template that another hand made under one of our names is let be
 _FOREIGN_SECONDS: Final = 60.0
@@ -59,13 +65,12 @@ class ClaimReconciler:
         self.pods: dict[Key, BridgedPod] = {}
         self.templates: dict[Key, Template] = {}
         self.claims: dict[Key, Claim] = {}
-        self.beat = clock.now()  # when it last came round
         self._client = client
         self._recorder = recorder
         self._metrics = metrics
         self._clock = clock
         self._changed = asyncio.Event()
-        self._foreign: dict[Key, float] = {}
+        self._retries = Retries(clock)
         self._backoff = Backoff()
         self.follower = Follower(
             client,
@@ -77,7 +82,7 @@ class ClaimReconciler:
             clock=clock,
         )
         metrics.bridged = lambda: len(self.pods)
-        metrics.refused = lambda: sum(one.alternatives is None for one in self.pods.values())
+        metrics.refused = lambda: sum(one.text is None for one in self.pods.values())
         metrics.templates = lambda: len(self.templates)
 
     async def run(self, fence: Callable[[], None]) -> NoReturn:
@@ -85,33 +90,61 @@ class ClaimReconciler:
         await self.follower.synced()
         while True:
             self._changed.clear()
-            failed = await self.reconcile(fence)
-            self.beat = self._clock.now()
-            if failed:
+            try:
+                more = await self.reconcile(fence)
+            except KubeError as error:  # not of one object: nothing can be done now
+                log.warning("nothing can be written, will try again: %s", error)
                 await self._clock.sleep(self._backoff.next())
                 continue
             self._backoff.reset()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_AGAIN):
-                    await self._changed.wait()
+            if not more:
+                await self._news()
 
     async def reconcile(self, fence: Callable[[], None]) -> bool:
-        """Look once and do all that is to be done; whether something went wrong."""
-        now = self._clock.now()
-        self._foreign = {key: until for key, until in self._foreign.items() if until > now}
-        failed = False
-        for action in plan(self.pods, self.templates, list(self.claims.values()), self._clock.wall()):
-            if isinstance(action, Make) and action.key in self._foreign:
-                continue
+        """Look once and do what is to be done, some of each kind; whether there is more. Raises when the API server is away."""
+        groups = plan(self.pods, self.templates, list(self.claims.values()), self._clock.wall())
+        due = [
+            list(islice((one for one in group if self._retries.is_due(_subject(one))), _AT_ONCE))
+            for group in groups
+        ]
+        failures: dict[str, list[str]] = {}
+        for action in chain(*due):
             fence()
+            what = type(action).__name__.lower()
             try:
                 await self._carry_out(action)
             except KubeError as error:
-                failed = True
-                what = type(action).__name__.lower()
+                whole = not isinstance(error, ApiError) or error.code in _AWAY
+                if not whole:
+                    self._retries.put_off(_subject(action))
+                    if _overtaken(error):  # the watch brings what it is now
+                        continue
                 self._metrics.failed(what)
-                log.warning("%s failed, will try again: %s", what, error)
-        return failed
+                if whole:
+                    raise
+                failures.setdefault(what, []).append(f"{action.key.namespace}/{action.key.name}: {error}")
+        for what, some in failures.items():  # one line, however many there are
+            more = f", and {len(some) - 1} more" if len(some) > 1 else ""
+            log.warning("%s failed, will try again: %s%s", what, some[0], more)
+        return any(len(some) == _AT_ONCE for some in due)
+
+    async def _news(self) -> None:
+        """Wait until something has changed, what failed is due again, or for a minute."""
+        wait = self._retries.next()
+        if wait is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_AGAIN):
+                    await self._changed.wait()
+            return
+        either = [
+            asyncio.ensure_future(one)
+            for one in (self._clock.sleep(min(wait, _LOOK_AGAIN)), self._changed.wait())
+        ]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in either:
+                one.cancel()
 
     # what is done
 
@@ -128,6 +161,9 @@ class ClaimReconciler:
 
     async def _make(self, make: Make) -> None:
         namespace, name = make.key
+        alternatives = make.pod.alternatives
+        if alternatives is None:
+            return
         document = {
             "apiVersion": API_VERSION,
             "kind": "ResourceClaimTemplate",
@@ -135,9 +171,9 @@ class ClaimReconciler:
                 "name": name,
                 "namespace": namespace,
                 "labels": {MANAGED_LABEL: MANAGER},
-                "annotations": {ALTERNATIVES_ANNOTATION: str(make.alternatives)},
+                "annotations": {ALTERNATIVES_ANNOTATION: str(alternatives)},
             },
-            "spec": template_spec(make.alternatives),
+            "spec": template_spec(alternatives),
         }
         try:
             raw = await self._client.create(
@@ -146,20 +182,20 @@ class ClaimReconciler:
         except ApiError as error:
             if not error.is_conflict:
                 raise
-            await self._meet(make)
+            await self._meet(make, alternatives)
             return
         self.templates[make.key] = read_template(raw)
         self._metrics.written("make")
-        log.info("template %s/%s made: %s", namespace, name, make.alternatives)
+        log.info("template %s/%s made: %s", namespace, name, alternatives)
 
-    async def _meet(self, make: Make) -> None:
+    async def _meet(self, make: Make, alternatives: Alternatives) -> None:
         """A template of that name is there and is not ours: if it says the same, good; else it is its maker's to remove."""
         namespace, name = make.key
         raw = await self._client.get(
             path_of(API_VERSION, "resourceclaimtemplates", namespace=namespace, name=name)
         )
-        self._foreign[make.key] = self._clock.now() + _FOREIGN_SECONDS
-        if claim_spec_in(raw) == template_spec(make.alternatives)["spec"]:
+        self._retries.put_off(_subject(make), _FOREIGN_SECONDS)
+        if claim_spec_in(raw) == template_spec(alternatives)["spec"]:
             return
         log.warning("template %s/%s is not the controller's and says something else", namespace, name)
         message = (
@@ -179,24 +215,14 @@ class ClaimReconciler:
             "resourceVersion": template.version,
             "annotations": {UNUSED_ANNOTATION: since},
         }
-        try:
-            raw = await self._client.patch(_template_path(template), {"metadata": metadata})
-        except ApiError as error:
-            if not _overtaken(error):
-                raise
-            return  # the watch brings what it is now
+        raw = await self._client.patch(_template_path(template), {"metadata": metadata})
         self.templates[template.key] = read_template(raw)
         self._metrics.written("mark")
 
     async def _remove(self, template: Template) -> None:
         preconditions = {"uid": template.uid, "resourceVersion": template.version}
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
-        try:
-            await self._client.delete(_template_path(template), body=options)
-        except ApiError as error:
-            if not _overtaken(error):
-                raise
-            return
+        await self._client.delete(_template_path(template), body=options)
         self.templates.pop(template.key, None)
         self._metrics.written("remove")
         log.info("template %s/%s removed", *template.key)
@@ -209,10 +235,9 @@ class ClaimReconciler:
                 path_of("v1", "pods", namespace=pod.key.namespace, name=pod.key.name), body
             )
         except ApiError as error:
-            if not _overtaken(error):
-                raise
-            self.pods.pop(pod.key, None)  # another pod of that name; the watch brings it
-            return
+            if _overtaken(error):
+                self.pods.pop(pod.key, None)  # another pod of that name; the watch brings it
+            raise
         self._put_pod(read_pod(raw))
         self._metrics.written("record")
         gets = ", ".join(f"{given} in place of {asked}" for asked, given in record.taken)
@@ -226,16 +251,17 @@ class ClaimReconciler:
     # what is seen
 
     def _replace_pods(self, found: Iterable[FoundPod]) -> None:
+        known = set(self.pods)
         self.pods.clear()
         for one in found:
-            self._put_pod(one)
+            self._put_pod(one, known)
         self._changed.set()
 
-    def _put_pod(self, one: FoundPod) -> None:
+    def _put_pod(self, one: FoundPod, known: Container[Key] = ()) -> None:
         if one.pod is None:
             self.pods.pop(one.key, None)
             return
-        if one.pod.alternatives is None and one.key not in self.pods:
+        if one.pod.text is None and one.key not in self.pods and one.key not in known:
             log.warning(
                 "pod %s/%s names a template that its annotation does not stand for: nothing is made", *one.key
             )
@@ -272,6 +298,10 @@ class ClaimReconciler:
         return drop
 
 
+def _subject(action: Action) -> tuple[type[Action], Key]:
+    return type(action), action.key
+
+
 def _about(pod: BridgedPod) -> About:
     return About("v1", "Pod", pod.key.name, pod.key.namespace, pod.uid)
 
@@ -281,6 +311,6 @@ def _template_path(template: Template) -> str:
     return path_of(API_VERSION, "resourceclaimtemplates", namespace=namespace, name=name)
 
 
-def _overtaken(error: ApiError) -> bool:
-    """Whether the object has changed or gone meanwhile."""
-    return error.is_conflict or error.is_not_found
+def _overtaken(error: KubeError) -> bool:
+    """Whether the object has changed or gone meanwhile, or its namespace has."""
+    return isinstance(error, ApiError) and (error.is_conflict or error.is_not_found)

@@ -23,7 +23,9 @@ from tessera.protocol.kubernetes.objects import decoder
 API_VERSION: Final = "coordination.k8s.io/v1"
 CONTROLLER: Final = "tessera-controller"  # the Lease of the controller, in its own namespace
 _LOOK: Final = 1.0  # seconds between two looks at the clock
-_MOST_SECONDS: Final = 60  # that a Lease is believed without a change, whatever it says; the controller's has 15
+_MOST_SECONDS: Final = (
+    60  # that a Lease is believed without a change, whatever it says; the controller's has 15
+)
 
 
 class _MetaIn(msgspec.Struct, gc=False):
