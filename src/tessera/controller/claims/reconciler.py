@@ -52,6 +52,7 @@ _AT_ONCE: Final = (
 )
 _AWAY: Final = (429, 503)  # the API server itself, and not one object
 _LOOK_AGAIN: Final = 60.0  # seconds without news, after which all is looked at anyway: templates grow old
+_LOOK_AT_ABSENT: Final = 5.0  # seconds; the collections are asked for again every minute
 # seconds for which a template that another hand made under one of our names is let be
 _FOREIGN_SECONDS: Final = 60.0
 
@@ -84,6 +85,20 @@ class ClaimReconciler:
         metrics.bridged = lambda: len(self.pods)
         metrics.refused = lambda: sum(one.text is None for one in self.pods.values())
         metrics.templates = lambda: len(self.templates)
+
+    async def able(self) -> None:
+        """Wait until templates and claims can be seen: who leads without that has requests become claims that nothing comes of."""
+        await self.follower.synced()
+        told = ""
+        while absent := self.follower.absent():
+            if absent != told:
+                log.warning(
+                    "cannot lead, so requests stay what they are (claims need Kubernetes 1.34 with resource.k8s.io/v1, and the "
+                    "chart's ClusterRole): %s",
+                    absent,
+                )
+                told = absent
+            await self._clock.sleep(_LOOK_AT_ABSENT)
 
     async def run(self, fence: Callable[[], None]) -> NoReturn:
         """Do what is to be done until cancelled; `fence` raises when another process leads."""
