@@ -39,7 +39,7 @@ def decided(asker, *nodes, rules="", namespaces=()):
         ),
     ],
 )
-def test_records(earlier, record):
+def test_what_is_recorded_is_read_again(earlier, record):
     """What is new is at the end, and is read again, however much was there before."""
     assert record_with(earlier, [("2g.20gb", "1g.10gb")]) == record
     assert (MIG + "2g.20gb", MIG + "1g.10gb") in list(recorded(record))
