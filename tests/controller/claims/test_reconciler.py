@@ -1,6 +1,7 @@
 """The reconciler against a stand-in API server."""
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from tessera.core.admission.alternatives import parse, template_name
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.protocol.dra.templates import template_spec
+from tessera.serving.http.messages import Response
 from tessera.serving.metrics import exposition
 from tessera.simulation.control_plane.kinds import EVENTS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from tessera.simulation.control_plane.store import StatusError
@@ -142,6 +144,35 @@ def test_another_alternative_was_taken():
     asyncio.run(main())
 
 
+def test_an_answer_that_comes_late():
+    """What the watch has seen since then stays: a pod that has gone does not come back, nor a template that was removed."""
+
+    async def main():
+        async with world(objects.pod(node="n")) as one:
+            pods, templates = one.reconciler.pods, one.reconciler.templates
+            stored = one.store.get(PODS, "p", "a").document
+
+            def intercept(request):
+                if request.method == "PATCH":
+                    pods.clear()  # as if its deletion had been seen while the answer was under way
+                    return Response(json.dumps(stored).encode())
+                if request.method == "POST" and "templates" in request.path:
+                    made = {"metadata": {"name": TEMPLATE, "namespace": "a"}}  # and deleted at once
+                    return Response(json.dumps(made).encode(), 201)
+                return None
+
+            one.server.intercept = intercept
+            one.store.create(RESOURCE_CLAIMS, objects.claim(stored["metadata"]["uid"], "gpu-0/1g-10gb"), "a")
+            await one.until(lambda: 'writes_total{what="record"} 1' in one.metrics())
+            assert pods == {}
+            one.store.create(PODS, objects.pod("q"), "a")
+            await one.until(lambda: 'writes_total{what="make"} 1' in one.metrics())
+            assert templates == {}
+            await one.until(lambda: 'writes_total{what="make"} 2' in one.metrics())
+
+    asyncio.run(main())
+
+
 def test_a_template_of_another_hand():
     """One that says the same serves; one that says something else is told of on the pod, and left alone."""
 
@@ -181,8 +212,10 @@ def test_unused_templates_go():
             await one.until(mark)
             assert mark() == "2027-01-15T08:00:00Z"
             one.store.create(PODS, objects.pod("q"), "a")
+            await clock.pass_sleep(1.0)  # what was just written is let be for a second
             await one.until(lambda: mark() is None)
             one.store.delete(PODS, "q", "a")
+            await clock.pass_sleep(1.0)
             await one.until(mark)
             clock.offset += 24 * 3600
             one.store.create(PODS, objects.pod("other", namespace="b"), "b")  # news, so that it looks again
@@ -259,13 +292,14 @@ def test_when_it_is_tried_again():
     waits = []
     for _ in range(11):
         retries.put_off("a")
-        waits.append(retries.next())
+        waits.append(retries.next() or 0.0)
         assert not retries.is_due("a")
         assert retries.is_due("b")
         clock.time += waits[-1]
         assert retries.is_due("a")
     assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
-    retries.put_off("b", 60.0)
+    retries.let_be("b", 60.0)
+    retries.let_be("b", 1.0)
     assert retries.next() == 60.0
     clock.time += 400
     assert retries.next() is None

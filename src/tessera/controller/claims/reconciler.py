@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import Any, Final, NoReturn
@@ -50,6 +51,8 @@ _CLAIMS: Final = Resource("resourceclaims", path_of(API_VERSION, "resourceclaims
 _AT_ONCE: Final = (
     100  # writes of each kind before all is looked at again: what is new since then is not kept waiting
 )
+# seconds for which what was written is not written again: the watch brings it, and may know more than the answer did
+_SEEN_AFTER: Final = 1.0
 _AWAY: Final = (429, 503)  # the API server itself, and not one object
 _LOOK_AGAIN: Final = 60.0  # seconds without news, after which all is looked at anyway: templates grow old
 _LOOK_AT_ABSENT: Final = 5.0  # seconds; the collections are asked for again every minute
@@ -138,6 +141,8 @@ class ClaimReconciler:
                 if whole:
                     raise
                 failures.setdefault(what, []).append(f"{action.key.namespace}/{action.key.name}: {error}")
+            else:
+                self._retries.let_be(_subject(action), _SEEN_AFTER)
         for what, some in failures.items():  # one line, however many there are
             more = f", and {len(some) - 1} more" if len(some) > 1 else ""
             log.warning("%s failed, will try again: %s%s", what, some[0], more)
@@ -191,7 +196,7 @@ class ClaimReconciler:
             "spec": template_spec(alternatives),
         }
         try:
-            raw = await self._client.create(
+            await self._client.create(
                 path_of(API_VERSION, "resourceclaimtemplates", namespace=namespace), document
             )
         except ApiError as error:
@@ -199,7 +204,6 @@ class ClaimReconciler:
                 raise
             await self._meet(make, alternatives)
             return
-        self.templates[make.key] = read_template(raw)
         self._metrics.written("make")
         log.info("template %s/%s made: %s", namespace, name, alternatives)
 
@@ -209,7 +213,7 @@ class ClaimReconciler:
         raw = await self._client.get(
             path_of(API_VERSION, "resourceclaimtemplates", namespace=namespace, name=name)
         )
-        self._retries.put_off(_subject(make), _FOREIGN_SECONDS)
+        self._retries.let_be(_subject(make), _FOREIGN_SECONDS)
         if claim_spec_in(raw) == template_spec(alternatives)["spec"]:
             return
         log.warning("template %s/%s is not the controller's and says something else", namespace, name)
@@ -230,30 +234,22 @@ class ClaimReconciler:
             "resourceVersion": template.version,
             "annotations": {UNUSED_ANNOTATION: since},
         }
-        raw = await self._client.patch(_template_path(template), {"metadata": metadata})
-        self.templates[template.key] = read_template(raw)
+        await self._client.patch(_template_path(template), {"metadata": metadata})
         self._metrics.written("mark")
 
     async def _remove(self, template: Template) -> None:
         preconditions = {"uid": template.uid, "resourceVersion": template.version}
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
         await self._client.delete(_template_path(template), body=options)
-        self.templates.pop(template.key, None)
         self._metrics.written("remove")
         log.info("template %s/%s removed", *template.key)
 
     async def _record(self, record: Record) -> None:
         pod = record.pod
         body = {"metadata": {"uid": pod.uid, "annotations": {RECORD_ANNOTATION: record.text}}}
-        try:
-            raw = await self._client.patch(
-                path_of("v1", "pods", namespace=pod.key.namespace, name=pod.key.name), body
-            )
-        except ApiError as error:
-            if _overtaken(error):
-                self.pods.pop(pod.key, None)  # another pod of that name; the watch brings it
-            raise
-        self._put_pod(read_pod(raw))
+        await self._client.patch(path_of("v1", "pods", namespace=pod.key.namespace, name=pod.key.name), body)
+        if (known := self.pods.get(pod.key)) is not None and known.uid == pod.uid:
+            self.pods[pod.key] = replace(known, record=record.text)  # told once, however slow the watch is
         self._metrics.written("record")
         gets = ", ".join(f"{given} in place of {asked}" for asked, given in record.taken)
         self._recorder.record(

@@ -22,12 +22,16 @@ class Retries:
         wait = self._waits.get(what)
         return wait is None or wait[0] <= self._clock.now()
 
-    def put_off(self, what: Hashable, seconds: float | None = None) -> None:
-        """It failed; or it is to be let be for so many seconds."""
-        if seconds is None:
-            _, before = self._waits.get(what, (0.0, _FIRST / 2))
-            seconds = min(2 * before, _LONGEST)
+    def put_off(self, what: Hashable) -> None:
+        """It failed."""
+        _, before = self._waits.get(what, (0.0, _FIRST / 2))
+        seconds = min(2 * before, _LONGEST)
         self._waits[what] = self._clock.now() + seconds, seconds
+
+    def let_be(self, what: Hashable, seconds: float) -> None:
+        """Nothing is to be done about it for so long at least; after a failure it waits from the beginning."""
+        until, _ = self._waits.get(what, (0.0, 0.0))
+        self._waits[what] = max(until, self._clock.now() + seconds), _FIRST / 2
 
     def next(self) -> float | None:
         """Seconds until something is due; None where nothing waits. What was due long ago went well, or is not wanted any more."""
