@@ -144,6 +144,21 @@ def test_another_alternative_was_taken():
     asyncio.run(main())
 
 
+def test_types_that_no_card_has():
+    """They take no series of their own: any tenant could fill the metrics with them."""
+    metrics = ControllerMetrics()
+    for number in range(100, 200):
+        metrics.fell_back(f"{number}g.{number}gb", "1g.10gb")
+    metrics.fell_back("7g.80gb", "gpu")
+    counted = [
+        one for one in exposition(metrics.families()).decode().splitlines() if "fallbacks_total{" in one
+    ]
+    assert counted == [
+        'tessera_controller_fallbacks_total{from="other",to="1g.10gb"} 100',
+        'tessera_controller_fallbacks_total{from="7g.80gb",to="gpu"} 1',
+    ]
+
+
 def test_an_answer_that_comes_late():
     """What the watch has seen since then stays: a pod that has gone does not come back, nor a template that was removed."""
 

@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from tessera.controller.claims.objects import BridgedPod, Claim, Template
+from tessera.core.admission.alternatives import parse
 from tessera.core.admission.decision import record_with
 from tessera.core.kubernetes.resources import short
 from tessera.kube.watch.resource import Key
@@ -99,15 +101,20 @@ def _records(pods: Mapping[Key, BridgedPod], claims: Iterable[Claim]) -> Iterato
     by_uid = {(pod.key.namespace, pod.uid): pod for pod in pods.values()}
     for claim in claims:
         pod = by_uid.get((claim.key.namespace, claim.pod_uid)) if claim.results else None
-        if pod is None or (alternatives := pod.alternatives) is None:
+        taken = _taken(pod.text, claim.results) if pod is not None and pod.text is not None else ()
+        if pod is None or not taken:
             continue
-        taken = tuple(
-            (short(asked), short(given))
-            for asked, given in alternatives.taken(claim.results)
-            if asked != given
-        )
         if not {f"{asked}->{given}" for asked, given in taken} <= set(pod.record.split(",")):
             yield Record(pod, taken, record_with(pod.record, taken))
+
+
+@lru_cache(
+    maxsize=256
+)  # thousands of claims got one of a few things in place of one of a few others, and stay so
+def _taken(text: str, results: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """What was asked and what was given in its place, as records have it."""
+    found = parse(text).taken(results)
+    return tuple((short(asked), short(given)) for asked, given in found if asked != given)
 
 
 def _tidy(
