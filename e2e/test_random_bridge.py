@@ -3,7 +3,7 @@
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -181,6 +181,18 @@ def again(answer: Object) -> Object:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": answer["spec"]}
 
 
+def in_scopes(cluster: Client, namespace: str, is_on: Callable[[], bool]) -> None:
+    """Kubernetes charges no claim to a quota with scopes, however full it is: so a pod that it counts has none."""
+    quotas = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    spec = {"hard": {f"requests.{MIG}2g.20gb": "1"}, "scopes": ["NotTerminating"]}
+    cluster.api.create(quotas, {"metadata": {"name": "scoped"}, "spec": spec})
+    cluster.wait(lambda: not is_on(), what="a request that stays what it is")
+    four = {"name": "r", "exactly": {"deviceClassName": "random-2", "count": 4}}  # of 2g.20gb
+    claim = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [four]}}}
+    cluster.api.create(f"{dra.RESOURCES}/namespaces/{namespace}/resourceclaims", claim, dryRun="All")
+    cluster.api.delete(f"{quotas}/scoped")
+
+
 def test_bridged_pods_and_templates_are_accepted(
     own_control_plane: Client, namespace: str, tmp_path: Path
 ) -> None:
@@ -234,6 +246,7 @@ def test_bridged_pods_and_templates_are_accepted(
             path = f"{dra.RESOURCES}/namespaces/{namespace}/resourceclaimtemplates"
             stored = cluster.api.create(path, body, dryRun="All")
             assert stored["spec"]["spec"] == body["spec"]["spec"], "the API server adds nothing to it"
+        in_scopes(cluster, namespace, is_on)
         assert [line for line in webhook.lines() if line["level"] == "error"] == []
     assert ways["claim"] > PODS / 4, ways
     assert len(texts) > 10

@@ -346,6 +346,37 @@ def test_an_api_server_that_is_away(caplog):
     assert 1 <= len(told) <= 4
 
 
+@pytest.mark.parametrize(
+    ("causes", "told"),
+    [([], ["GPUClaimTemplate"]), ([{"reason": "NamespaceTerminating"}], [])],
+)
+def test_a_template_that_may_not_be_made(causes, told):
+    """The pod's owner hears why, where events can be written: a quota on templates, a policy of the cluster."""
+
+    async def main():
+        async with world(clock=FakeClock()) as one:
+            refusal = StatusError(403, "Forbidden", "exceeded quota: few").document
+            refusal["details"] = {"causes": causes}
+
+            def intercept(request):
+                if request.method == "POST" and "templates" in request.path:
+                    return Response(json.dumps(refusal).encode(), 403)
+                return None
+
+            one.server.intercept = intercept
+            one.store.create(PODS, objects.pod(), "a")
+            await one.until(lambda: 'failures_total{what="make"} 1' in one.metrics())
+            await one.until(lambda: len(one.store.list(EVENTS)) == len(told))
+            found = [each.document for each in one.store.list(EVENTS)]
+            assert [each["reason"] for each in found] == told
+            for each in found:
+                assert (
+                    each["message"] == f"ResourceClaimTemplate {TEMPLATE} cannot be made: exceeded quota: few"
+                )
+
+    asyncio.run(main())
+
+
 def test_the_fence():
     """Nothing is written once another process may lead."""
 

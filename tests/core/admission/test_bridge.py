@@ -13,6 +13,8 @@ from tessera.core.admission.offers import Offers
 from tessera.core.admission.quota import Quota
 from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import Namespace, Node
+from tessera.core.kubernetes.pod import Container
+from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import short
 from tessera.core.kubernetes.scheduling import Requirement
 from tests.build import MIG, container, node, pod, policy, resource
@@ -210,6 +212,19 @@ def test_containers_that_keep_a_pod_from_it():
     assert way(one, init=(two,)) == "init_containers"
     assert way(*[container(f"c{n}", **{"2g.20gb": 8}) for n in range(4)]) == "claim"
     assert way(container("c", cpu=1), init=(one,)) == "init_containers"
+
+
+@pytest.mark.parametrize(
+    ("requests", "limits", "way"),
+    [(1, 1, "claim"), (None, 1, "claim"), (1, None, "claim"), (1, 2, "invalid"), (0, 1, "invalid"), (2, 1, "invalid")],
+)  # fmt: skip
+def test_limits_that_are_not_the_request(requests, limits, way):
+    """The API server refuses such a pod; as a claim it would get one of the two."""
+    name = MIG + "2g.20gb"
+    sections = ({} if n is None else {name: Quantity.parse(n)} for n in (requests, limits))
+    offers = cluster(dra_node(**{"2g.20gb": 3, "1g.10gb": 3}))
+    other = container("other", **{"2g.20gb": 1})
+    assert decide(pod(Container("main", *sections), other), offers, policy(FIRST)).way == way
 
 
 def test_too_many_devices():

@@ -53,6 +53,7 @@ _AT_ONCE: Final = (
 )
 # seconds for which what was written is not written again: the watch brings it, and may know more than the answer did
 _SEEN_AFTER: Final = 1.0
+_TERMINATING: Final = "NamespaceTerminating"  # corev1.NamespaceTerminatingCause
 _AWAY: Final = (429, 503)  # the API server itself, and not one object
 _LOOK_AGAIN: Final = 60.0  # seconds without news, after which all is looked at anyway: templates grow old
 _LOOK_AT_ABSENT: Final = 5.0  # seconds; the collections are asked for again every minute
@@ -141,12 +142,19 @@ class ClaimReconciler:
                 if whole:
                     raise
                 failures.setdefault(what, []).append(f"{action.key.namespace}/{action.key.name}: {error}")
+                self._tell(action, error)
             else:
                 self._retries.let_be(_subject(action), _SEEN_AFTER)
         for what, some in failures.items():  # one line, however many there are
             more = f", and {len(some) - 1} more" if len(some) > 1 else ""
             log.warning("%s failed, will try again: %s%s", what, some[0], more)
         return any(len(some) == _AT_ONCE for some in due)
+
+    def _tell(self, action: Action, error: KubeError) -> None:
+        """Tell a pod's owner why its template is not there, such as a quota; not where nothing can be written any more."""
+        if isinstance(action, Make) and isinstance(error, ApiError) and _TERMINATING not in error.causes:
+            message = f"ResourceClaimTemplate {action.key.name} cannot be made: {error.message}"
+            self._recorder.record(Event(_about(action.pod), "GPUClaimTemplate", message, "Warning"))
 
     async def _news(self) -> None:
         """Wait until something has changed, what failed is due again, or for a minute."""

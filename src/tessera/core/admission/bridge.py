@@ -51,6 +51,7 @@ Way = Literal[
     "not_dra",
     "quota",
     "too_many_devices",
+    "invalid",
 ]
 WAYS: Final[tuple[str, ...]] = get_args(Way)
 
@@ -200,6 +201,12 @@ def _uses(pod: Pod, profiles: Mapping[str, object]) -> list[_Use] | Kept:
         ),
         key=lambda use: use.passing,
     )
+    if any(
+        one.requests.get(r, one.limits.get(r)) != one.limits.get(r)
+        for one in pod.all_containers()
+        for r in profiles
+    ):
+        return Kept("invalid", "a limit is not its request, which the API server refuses")
     lasting = [one for one in uses if not one.passing]
     known = {(one.asked, one.count) for one in lasting}
     if any((one.asked, one.count) not in known for one in uses):
