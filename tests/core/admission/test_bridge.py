@@ -221,10 +221,10 @@ def test_containers_that_keep_a_pod_from_it():
 def test_limits_that_are_not_the_request(requests, limits, way):
     """The API server refuses such a pod; as a claim it would get one of the two."""
     name = MIG + "2g.20gb"
-    sections = ({} if n is None else {name: Quantity.parse(n)} for n in (requests, limits))
+    both = [{} if n is None else {name: Quantity.parse(n)} for n in (requests, limits)]
     offers = cluster(dra_node(**{"2g.20gb": 3, "1g.10gb": 3}))
     other = container("other", **{"2g.20gb": 1})
-    assert decide(pod(Container("main", *sections), other), offers, policy(FIRST)).way == way
+    assert decide(pod(Container("main", both[0], both[1]), other), offers, policy(FIRST)).way == way
 
 
 def test_too_many_devices():
