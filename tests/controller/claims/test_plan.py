@@ -164,9 +164,9 @@ def test_the_largest_pods_take_little_memory():
     """Each of them little more than its text, however large a tenant makes them: the controller has 192 MiB for all."""
 
     def raw(number):
-        names = [f"{n}g.10gb/{'c' * 45}{number:05}" for n in range(1, 9)]
-        text = ";".join(f"1*2g.20gb={','.join(names)}" for _ in range(32))
-        assert 15_000 < len(text) < 16 * 1024
+        names = [f"{n}g.10gb/{'c' * 16}{number:05}" for n in range(1, 9)]
+        text = ";".join(f"1*2g.20gb={','.join(names)}" for _ in range(31))
+        assert 7_500 < len(text) < 8 * 1024
         return json.dumps(objects.pod(f"p{number}", text, **{RECORD: "x" * 200_000})).encode()
 
     tracemalloc.start()
@@ -178,7 +178,7 @@ def test_the_largest_pods_take_little_memory():
     finally:
         tracemalloc.stop()
     assert all(one is not None and one.text for one in found)
-    assert held < 40 * 20 * 2**10
+    assert held < 40 * 12 * 2**10
 
 
 def test_reading_templates():

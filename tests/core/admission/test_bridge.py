@@ -385,7 +385,7 @@ def test_a_text_that_the_controller_would_not_take():
             pod(*(container(f"c{n}", **{"2g.20gb": 1}) for n in range(containers))), offers, policy(FIRST)
         ).way
 
-    assert (way(30), way(32)) == ("claim", "too_many_devices")
+    assert (way(15), way(16)) == ("claim", "too_many_devices")
 
 
 def test_too_many_profiles():
