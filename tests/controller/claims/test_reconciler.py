@@ -337,9 +337,9 @@ def test_an_api_server_that_is_away(caplog):
                 return None
 
             one.server.intercept = intercept
-            for number in range(150):
+            for number in range(40):
                 one.store.create(PODS, objects.pod(f"p{number}", other_text(number)), "a")
-            await one.until(lambda: len(one.store.list(RESOURCE_CLAIM_TEMPLATES)) == 150)
+            await one.until(lambda: len(one.store.list(RESOURCE_CLAIM_TEMPLATES)) == 40)
 
     asyncio.run(main())
     told = [each.message for each in caplog.records if "nothing can be written" in each.message]
