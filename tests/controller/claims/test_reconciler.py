@@ -15,7 +15,7 @@ from tessera.core.admission.alternatives import parse, template_name
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.protocol.dra.templates import template_spec
-from tessera.serving.http.messages import Response
+from tessera.serving.http.messages import HangUp, Response
 from tessera.serving.metrics import exposition
 from tessera.simulation.control_plane.kinds import EVENTS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from tessera.simulation.control_plane.store import StatusError
@@ -373,6 +373,30 @@ def test_a_template_that_may_not_be_made(causes, told):
                 assert (
                     each["message"] == f"ResourceClaimTemplate {TEMPLATE} cannot be made: exceeded quota: few"
                 )
+
+    asyncio.run(main())
+
+
+def test_no_answer_for_one_object():
+    """One that the API server does not answer for, as behind a webhook that hangs, is not the first again and again."""
+
+    async def main():
+        async with world() as one:
+
+            def intercept(request):
+                if (
+                    request.method == "POST"
+                    and "/namespaces/a/" in request.path
+                    and "templates" in request.path
+                ):
+                    raise HangUp
+                return None
+
+            one.server.intercept = intercept
+            one.store.create(PODS, objects.pod(), "a")
+            await one.until(lambda: 'failures_total{what="make"} 1' in one.metrics())
+            one.store.create(PODS, objects.pod(namespace="b"), "b")
+            await one.until(lambda: template_of(one.store, "b"))
 
     asyncio.run(main())
 

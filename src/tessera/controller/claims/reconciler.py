@@ -5,39 +5,33 @@ import logging
 from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import Any, Final, NoReturn
 
 from tessera.controller.claims.objects import (
     MANAGED_LABEL,
     MANAGER,
-    UNUSED_ANNOTATION,
     BridgedPod,
     Claim,
     FoundPod,
     Template,
-    claim_spec_in,
     read_claim,
     read_pod,
     read_template,
 )
-from tessera.controller.claims.plan import Action, Make, Mark, Record, Remove, plan
+from tessera.controller.claims.plan import Action, Record, plan
 from tessera.controller.claims.retries import Retries
+from tessera.controller.claims.writes import Writes
 from tessera.controller.metrics import ControllerMetrics
-from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, Alternatives
-from tessera.core.admission.decision import RECORD_ANNOTATION
 from tessera.core.dra.slices import API_VERSION
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError
-from tessera.kube.events.correlator import About, Event
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.remedies import Backoff
 from tessera.kube.watch.resource import UNFINISHED_PODS, Key, Resource, Sink
-from tessera.protocol.dra.templates import template_spec
 
 log = logging.getLogger(__name__)
 
@@ -51,14 +45,9 @@ _CLAIMS: Final = Resource("resourceclaims", path_of(API_VERSION, "resourceclaims
 _AT_ONCE: Final = (
     100  # writes of each kind before all is looked at again: what is new since then is not kept waiting
 )
-# seconds for which what was written is not written again: the watch brings it, and may know more than the answer did
-_SEEN_AFTER: Final = 1.0
-_TERMINATING: Final = "NamespaceTerminating"  # corev1.NamespaceTerminatingCause
 _AWAY: Final = (429, 503)  # the API server itself, and not one object
 _LOOK_AGAIN: Final = 60.0  # seconds without news, after which all is looked at anyway: templates grow old
 _LOOK_AT_ABSENT: Final = 5.0  # seconds; the collections are asked for again every minute
-# seconds for which a template that another hand made under one of our names is let be
-_FOREIGN_SECONDS: Final = 60.0
 
 
 class ClaimReconciler:
@@ -70,8 +59,7 @@ class ClaimReconciler:
         self.pods: dict[Key, BridgedPod] = {}
         self.templates: dict[Key, Template] = {}
         self.claims: dict[Key, Claim] = {}
-        self._client = client
-        self._recorder = recorder
+        self._writes = Writes(client, recorder, metrics)
         self._metrics = metrics
         self._clock = clock
         self._changed = asyncio.Event()
@@ -131,30 +119,31 @@ class ClaimReconciler:
             fence()
             what = type(action).__name__.lower()
             try:
-                await self._carry_out(action)
+                self._retries.let_be(_subject(action), await self._writes.carry_out(action))
             except KubeError as error:
-                whole = not isinstance(error, ApiError) or error.code in _AWAY
-                if not whole:
-                    self._retries.put_off(_subject(action))
-                    if _overtaken(error):  # the watch brings what it is now
-                        continue
+                self._retries.put_off(
+                    _subject(action)
+                )  # others first, also when the API server is slow for this one only
+                if _overtaken(error):  # the watch brings what it is now
+                    continue
                 self._metrics.failed(what)
-                if whole:
+                if not isinstance(error, ApiError) or error.code in _AWAY:
                     raise
                 failures.setdefault(what, []).append(f"{action.key.namespace}/{action.key.name}: {error}")
-                self._tell(action, error)
+                self._writes.refused(action, error)
             else:
-                self._retries.let_be(_subject(action), _SEEN_AFTER)
+                self._note(action)
         for what, some in failures.items():  # one line, however many there are
             more = f", and {len(some) - 1} more" if len(some) > 1 else ""
             log.warning("%s failed, will try again: %s%s", what, some[0], more)
         return any(len(some) == _AT_ONCE for some in due)
 
-    def _tell(self, action: Action, error: KubeError) -> None:
-        """Tell a pod's owner why its template is not there, such as a quota; not where nothing can be written any more."""
-        if isinstance(action, Make) and isinstance(error, ApiError) and _TERMINATING not in error.causes:
-            message = f"ResourceClaimTemplate {action.key.name} cannot be made: {error.message}"
-            self._recorder.record(Event(_about(action.pod), "GPUClaimTemplate", message, "Warning"))
+    def _note(self, action: Action) -> None:
+        """A record is told once, however slow the watch is; all else is what the watch says."""
+        if isinstance(action, Record):
+            known = self.pods.get(action.key)
+            if known is not None and known.uid == action.pod.uid:
+                self.pods[action.key] = replace(known, record=action.text)
 
     async def _news(self) -> None:
         """Wait until something has changed, what failed is due again, or for a minute."""
@@ -173,99 +162,6 @@ class ClaimReconciler:
         finally:
             for one in either:
                 one.cancel()
-
-    # what is done
-
-    async def _carry_out(self, action: Action) -> None:
-        match action:
-            case Make():
-                await self._make(action)
-            case Mark():
-                await self._mark(action)
-            case Remove():
-                await self._remove(action.template)
-            case Record():
-                await self._record(action)
-
-    async def _make(self, make: Make) -> None:
-        namespace, name = make.key
-        alternatives = make.pod.alternatives
-        if alternatives is None:
-            return
-        document = {
-            "apiVersion": API_VERSION,
-            "kind": "ResourceClaimTemplate",
-            "metadata": {
-                "name": name,
-                "namespace": namespace,
-                "labels": {MANAGED_LABEL: MANAGER},
-                "annotations": {ALTERNATIVES_ANNOTATION: str(alternatives)},
-            },
-            "spec": template_spec(alternatives),
-        }
-        try:
-            await self._client.create(
-                path_of(API_VERSION, "resourceclaimtemplates", namespace=namespace), document
-            )
-        except ApiError as error:
-            if not error.is_conflict:
-                raise
-            await self._meet(make, alternatives)
-            return
-        self._metrics.written("make")
-        log.info("template %s/%s made: %s", namespace, name, alternatives)
-
-    async def _meet(self, make: Make, alternatives: Alternatives) -> None:
-        """A template of that name is there and is not ours: if it says the same, good; else it is its maker's to remove."""
-        namespace, name = make.key
-        raw = await self._client.get(
-            path_of(API_VERSION, "resourceclaimtemplates", namespace=namespace, name=name)
-        )
-        self._retries.let_be(_subject(make), _FOREIGN_SECONDS)
-        if claim_spec_in(raw) == template_spec(alternatives)["spec"]:
-            return
-        log.warning("template %s/%s is not the controller's and says something else", namespace, name)
-        message = (
-            f"ResourceClaimTemplate {name} was not made by Tessera and asks for something else: remove it"
-        )
-        self._recorder.record(Event(_about(make.pod), "GPUClaimTemplate", message, "Warning"))
-
-    async def _mark(self, mark: Mark) -> None:
-        since = (
-            None
-            if mark.since is None
-            else datetime.fromtimestamp(mark.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        )
-        template = mark.template
-        metadata = {
-            "uid": template.uid,
-            "resourceVersion": template.version,
-            "annotations": {UNUSED_ANNOTATION: since},
-        }
-        await self._client.patch(_template_path(template), {"metadata": metadata})
-        self._metrics.written("mark")
-
-    async def _remove(self, template: Template) -> None:
-        preconditions = {"uid": template.uid, "resourceVersion": template.version}
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
-        await self._client.delete(_template_path(template), body=options)
-        self._metrics.written("remove")
-        log.info("template %s/%s removed", *template.key)
-
-    async def _record(self, record: Record) -> None:
-        pod = record.pod
-        body = {"metadata": {"uid": pod.uid, "annotations": {RECORD_ANNOTATION: record.text}}}
-        await self._client.patch(path_of("v1", "pods", namespace=pod.key.namespace, name=pod.key.name), body)
-        if (known := self.pods.get(pod.key)) is not None and known.uid == pod.uid:
-            self.pods[pod.key] = replace(known, record=record.text)  # told once, however slow the watch is
-        self._metrics.written("record")
-        gets = ", ".join(f"{given} in place of {asked}" for asked, given in record.taken)
-        self._recorder.record(
-            Event(_about(pod), "GPUFallback", f"the scheduler gave {gets}: the first that was free")
-        )
-        for asked, given in record.taken:
-            self._metrics.fell_back(asked, given)
-        log.info("pod %s/%s gets %s", *pod.key, gets)
 
     # what is seen
 
@@ -319,15 +215,6 @@ class ClaimReconciler:
 
 def _subject(action: Action) -> tuple[type[Action], Key]:
     return type(action), action.key
-
-
-def _about(pod: BridgedPod) -> About:
-    return About("v1", "Pod", pod.key.name, pod.key.namespace, pod.uid)
-
-
-def _template_path(template: Template) -> str:
-    namespace, name = template.key
-    return path_of(API_VERSION, "resourceclaimtemplates", namespace=namespace, name=name)
 
 
 def _overtaken(error: KubeError) -> bool:
