@@ -131,7 +131,7 @@ def amounts(document: Object) -> list[dict[str, dict[str, Quantity]]]:
         {
             section: {name: Quantity.parse(text) for name, text in found.items()}
             for section, found in (one.get("resources") or {}).items()
-            if found
+            if found and section != "claims"
         }
         for one in every_container(document)
     ]

@@ -15,10 +15,13 @@ from typing import Any, Final
 
 import msgspec
 
+from tessera.core.admission.alternatives import own_expression
 from tessera.core.admission.offers import Offers
+from tessera.core.dra.slices import DeviceClass
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.kubernetes.scheduling import Taint
 from tessera.protocol.admission import review
 from tessera.protocol.configuration import webhook as config
@@ -181,6 +184,9 @@ CORPUS: Final[Mapping[str, Callable[[], bytes]]] = {
     ),
     "6,000 profiles in one container": lambda: body(
         {"containers": [container(0, dict.fromkeys((MIG + one for one in profiles(6000)), "1"))]}
+    ),
+    "60 profiles in one container, injected": lambda: body(
+        {"containers": [container(0, dict.fromkeys((MIG + one for one in profiles(60)), "1"))]}, V100
     ),
     "8 profiles that exist": lambda: body(
         _together(["1g.5gb", "1g.10gb", "1g.20gb", "2g.10gb", "2g.20gb", "3g.20gb", "3g.40gb", "4g.40gb"]),
@@ -352,8 +358,8 @@ CORPUS: Final[Mapping[str, Callable[[], bytes]]] = {
 }
 
 
-def cluster(nodes: int) -> Offers:
-    """Nodes of several kinds, with labels, taints and sizes that differ."""
+def cluster(nodes: int, *, dra: bool = False) -> Offers:
+    """Nodes of several kinds, with labels, taints and sizes that differ; `dra`, with classes that serve their GPUs."""
     offered = ("1g.10gb", "1g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")
 
     def one(number: int) -> Node:
@@ -367,9 +373,17 @@ def cluster(nodes: int) -> Offers:
         labels = {"zone": "abcd"[number % 4], HOST: f"n{number}", "nvidia.com/gpu.product": f"P{number % 5}"}
         taints = (Taint("dedicated", f"team{number % 3}"),) if number % 6 == 0 else ()
         amounts = {name: Quantity.parse(str(count)) for name, count in has.items()}
-        return Node(f"n{number}", labels, taints, amounts | {"memory": Quantity.parse("64Gi")})
+        every = amounts | {"memory": Quantity.parse("64Gi")}
+        if not dra:
+            return Node(f"n{number}", labels, taints, every)
+        gpus = {name: has[name] for name in has if is_any_gpu(name)}
+        return Node(f"n{number}", labels, taints, {n: every[n] for n in every if n not in gpus}, dra=gpus)
 
-    return Offers(map(one, range(nodes)))
+    offers = Offers(map(one, range(nodes)))
+    if dra:
+        types = [MIG + profile for profile in offered] + ["nvidia.com/gpu"]
+        offers.put_classes({name: DeviceClass("c", (own_expression(name),)) for name in types}, ())
+    return offers
 
 
 def endpoint(admission: Admission, metrics: Metrics | None = None) -> Endpoint:

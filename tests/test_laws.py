@@ -297,10 +297,37 @@ dra_nodes = st.lists(
 profile_pods = pods(names=st.sampled_from(PROFILES).map(resource), numbers=st.integers(0, 2))
 
 
-@given(profile_pods, dra_nodes, policies, st.booleans())
+def meddled(document, how):
+    """A bridged pod as another webhook might leave it before it comes again."""
+    document = copy.deepcopy(document)
+    spec = document["spec"]
+    match how:
+        case "sidecar":
+            spec["containers"].insert(0, {"name": "mesh", "resources": {"limits": {"cpu": "1"}}})
+            spec.setdefault("initContainers", []).insert(0, {"name": "first", "restartPolicy": "Always"})
+        case "annotation":
+            document["metadata"]["annotations"]["example.com/run"] = "x"
+        case "claim":
+            spec["resourceClaims"].insert(0, {"name": "x", "resourceClaimTemplateName": "y"})
+        case "priority":
+            spec["priority"] = 1000
+        case "node":
+            spec["nodeName"] = "n0"
+        case "slice":
+            spec["containers"].insert(0, {"name": "more", "resources": {"limits": {resource("1g.10gb"): 1}}})
+    return document
+
+
+meddlings = st.sampled_from(["", "sidecar", "annotation", "claim", "priority", "node", "slice"])
+
+
+@given(profile_pods, dra_nodes, policies, st.booleans(), meddlings)
 @settings(max_examples=500)
-def test_bridge(document, cluster, rules, general):
-    """A claim takes the place of what was asked, all of it; its text is the claim; admitted again, nothing changes."""
+def test_bridge(document, cluster, rules, general, how):
+    """A claim takes the place of what was asked, all of it; its text is the claim; admitted again, nothing changes.
+
+    Whatever another webhook has done to it meanwhile: what it asks for besides is looked at, and is no second claim.
+    """
     for field in ("schedulerName", "nodeName", "nodeSelector"):
         document["spec"].pop(field, None)
     for one in (*document["spec"]["containers"], *document["spec"].get("initContainers", ())):
@@ -321,6 +348,13 @@ def test_bridge(document, cluster, rules, general):
     assert again.get("patch", []) == [], "admitting the result again changes nothing"
     if "resourceClaims" not in after["spec"]:
         return
+    between = respond(review(meddled(after, how)), offers, rules)
+    operations = between.get("patch", [])
+    assert how == "slice" or (between["allowed"] and not operations)
+    assert not [one for one in operations if one["path"].endswith(("/resourceClaims", "/claims"))]
+    if between["allowed"]:
+        twice = jsonpatch.JsonPatch(operations).apply(meddled(after, how))
+        assert respond(review(twice), offers, rules).get("patch", []) == []
     before, result = (reviews.decode(review(one)).read() for one in (document, after))
     text = result.annotations[ALTERNATIVES_ANNOTATION]
     found = alternatives.parse(text)

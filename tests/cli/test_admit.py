@@ -592,6 +592,19 @@ FROM     TO                      PODS  NAMESPACES
 """
 
 
+@pytest.mark.parametrize(
+    "pod",
+    ["{metadata: true}", "{metadata: {uid: u}, spec: [[]]}", "{status: 5, spec: {containers: 5}}",
+     "{metadata: {name: p, uid: u, annotations: x}, spec: {containers: []}}"],
+)  # fmt: skip
+def test_summary_of_what_is_no_pod(tessera, pod):
+    """One sentence, exit code 2."""
+    Path("pod.json").write_text(json.dumps({"apiVersion": "v1", "kind": "Pod", **yaml.load(pod)}))
+    code, out, err = tessera("admit", "-f", "pod.json", "--nodes", NODES / "small.yaml", "-o", "summary")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("tessera: Pod")
+
+
 def test_summary(tessera):
     """How many of the pods that are there would change, by namespace and by what becomes of them: as if created now."""
     record = {"gpu-webhook.k8s.io/fallback": "2g.20gb->1g.10gb"}

@@ -2,12 +2,16 @@
 
 import asyncio
 
+import pytest
+
 from tessera.controller.process import Controller
 from tessera.kube.rest.client import Client
 from tessera.serving.metrics import exposition
 from tessera.simulation.control_plane.kinds import LEASES, PODS, RESOURCE_CLAIM_TEMPLATES
+from tessera.simulation.control_plane.store import StatusError
 from tests.controller.claims import objects
-from tests.kube.apiserver import MisbehavingApiServer
+from tests.kube.apiserver import MisbehavingApiServer, status
+from tests.kube.clock import FakeClock
 
 
 def test_one_of_two_works():
@@ -43,3 +47,40 @@ def test_one_of_two_works():
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "words"),
+    [
+        ("/apis/resource.k8s.io/", StatusError(404, "NotFound", "no such resource"), "404 NotFound: no such resource"),
+        ("/apis/resource.k8s.io/v1/resourceclaimtemplates", StatusError(403, "Forbidden", "no right"), "403 Forbidden"),
+        ("/api/v1/pods", StatusError(403, "Forbidden", "no right"), "403 Forbidden"),
+    ],
+)  # fmt: skip
+def test_who_cannot_work_does_not_lead(path, error, words, caplog):
+    """A cluster without resource.k8s.io/v1, or without the right to it: one sentence, no Lease, alive and not ready."""
+
+    async def main():
+        async with MisbehavingApiServer() as server, asyncio.timeout(20):
+            await server.start()
+            server.intercept = lambda request: status(error) if request.path.startswith(path) else None
+            async with Client(server.cluster) as client:
+                clock = FakeClock()
+                one = Controller(client, "gpu-webhook", "one", clock=clock)
+                task = asyncio.ensure_future(one.run())
+                while words not in caplog.text:
+                    await asyncio.sleep(0.01)
+                for _ in range(40):
+                    await clock.advance(5.0)
+                    await asyncio.sleep(0.01)
+                assert (server.store.list(LEASES), one.alive, one.ready) == ([], True, False)
+                server.intercept = lambda request: None  # the cluster was upgraded, or the right given
+                while not one.ready:
+                    await clock.advance(5.0)
+                    await asyncio.sleep(0.01)
+                assert server.store.list(LEASES)[0].document["spec"]["holderIdentity"] == "one"
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(main())
+    assert len([each for each in caplog.records if "cannot lead" in each.message]) <= 3

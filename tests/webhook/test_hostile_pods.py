@@ -65,6 +65,15 @@ def test_fault_43_a_hostile_pod_costs_little(name):
     assert peak < 5 * len(octets) + 3 * 2**20
 
 
+@pytest.mark.parametrize("name", CORPUS)
+def test_fault_43_a_hostile_pod_costs_little_with_claims(name):
+    """The same where requests become claims, and all that could stand for what is asked is looked at."""
+    octets = CORPUS[name]()
+    policy = config.parse("fallback: {dra: first-available}\n" + CONFIG).policy
+    handler = hostile.endpoint(Admission(hostile.cluster(NODES, dra=True), policy))
+    assert lines_of(lambda: handler.handle(octets)) < MOST_LINES
+
+
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_fault_43_a_hostile_workload_costs_little(name, cluster):
     """A workload is at most as much work as ten pods."""

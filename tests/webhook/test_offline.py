@@ -1,6 +1,7 @@
 """The webhook's decision about objects that no API server sent."""
 
 import copy
+import re
 
 import pytest
 
@@ -151,6 +152,30 @@ def test_a_bridged_pod_as_it_was_created():
         "limits": {MIG + "2g.20gb": "2"},
         "claims": [{"name": "own"}],
     }
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"metadata": {"namespace": "team", "annotations": 5}}, "metadata.annotations"),
+        ({"spec": {"containers": ["main"]}}, "spec.containers[0]"),
+        ({"spec": {"containers": [{"resources": []}]}}, "spec.containers[0].resources"),
+        ({"spec": {"containers": [{}], "resourceClaims": [1]}}, "spec.resourceClaims"),
+        ({"spec": 1.5}, "spec"),
+    ],
+)
+def test_a_file_that_is_no_pod(change, words):
+    """What cannot be read as a pod is named in one sentence."""
+    with pytest.raises(InvalidInput, match=re.escape(words)):
+        admit_again({**running("2g.20gb->1g.10gb"), **change}, offers(), policy())
+
+
+@pytest.mark.parametrize("claims", [5, "x", ["x"], [{"name": 1, "request": []}], {"name": "tessera-gpu"}])
+def test_claims_that_are_none(claims):
+    """What a container has in place of claims is the API server's to refuse."""
+    given = running("", {"claims": claims})
+    given["metadata"]["annotations"]["gpu-webhook.k8s.io/alternatives"] = "1*2g.20gb=2g.20gb/c,1g.10gb/c"
+    assert as_created(given)["spec"]["containers"] == given["spec"]["containers"]
 
 
 def test_a_pods_own_use_is_not_held_against_it():

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from tessera import __version__
+from tessera.core.mig.geometry import is_known
 from tessera.serving.metrics import Counts, Family, gauge, labelled, process_metrics
 
 _PREFIX: Final = "tessera_controller"
@@ -27,8 +28,11 @@ class ControllerMetrics:
         self._writes.add(what)
 
     def fell_back(self, asked: str, given: str) -> None:
-        """A claim was allocated with another alternative than what was asked."""
-        self._fallbacks.add(asked, given)
+        """A claim was allocated with another alternative than what was asked.
+
+        Types that no card has are counted together: a pod's author can write any.
+        """
+        self._fallbacks.add(*(one if one == "gpu" or is_known(one) else "other" for one in (asked, given)))
 
     def failed(self, what: str) -> None:
         """Something went wrong that will be tried again."""

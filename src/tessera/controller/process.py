@@ -22,6 +22,7 @@ class Controller:
     def __init__(self, client: Client, namespace: str, identity: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.metrics = ControllerMetrics()
         self._clock = clock
+        self._able = False
         self._recorder = Recorder(client, COMPONENT, instance=socket.gethostname(), clock=clock)
         self._claims = ClaimReconciler(client, self._recorder, self.metrics, clock=clock)
         self._leader = Leader(client, namespace, CONTROLLER, identity, clock=clock)
@@ -30,8 +31,8 @@ class Controller:
 
     @property
     def alive(self) -> bool:
-        """Whether it still tries to get or keep the Lease."""
-        return self._clock.now() - self._leader.beat < _PATIENCE
+        """Whether it still tries to get or keep the Lease, once there is a use in it."""
+        return not self._able or self._clock.now() - self._leader.beat < _PATIENCE
 
     @property
     def ready(self) -> bool:
@@ -43,4 +44,9 @@ class Controller:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._claims.follower.run())
             tasks.create_task(self._recorder.run())
-            tasks.create_task(self._leader.lead(lambda: self._claims.run(self._leader.fence)))
+            tasks.create_task(self._lead())
+
+    async def _lead(self) -> None:
+        await self._claims.able()
+        self._able, self._leader.beat = True, self._clock.now()
+        await self._leader.lead(lambda: self._claims.run(self._leader.fence))

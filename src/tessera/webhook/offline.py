@@ -76,11 +76,14 @@ def admit(one: dict[str, Any], offers: Offers, policy: Policy, namespace: str) -
 
 def admit_again(pod: dict[str, Any], offers: Offers, policy: Policy) -> Admitted:
     """Admit a pod of a cluster as if it were created now. Its own use does not count against its quotas."""
-    space = str((pod.get("metadata") or {}).get("namespace") or "")
+    try:
+        own = pod_of(decode_pod(msgspec.json.encode(pod)), "")
+    except InvalidInput as error:
+        raise InvalidInput(f"{title_of(pod)}: {error}") from error
+    space = own.namespace
     quotas = offers.quotas.get(space)
     if quotas is None:
         return admit(as_created(pod), offers, policy, space)
-    own = pod_of(decode_pod(msgspec.json.encode(pod)), space)
     offers.quotas[space] = tuple(one.without(own) for one in quotas)
     try:
         return admit(as_created(pod), offers, policy, space)
@@ -89,7 +92,7 @@ def admit_again(pod: dict[str, Any], offers: Offers, policy: Policy) -> Admitted
 
 
 def as_created(pod: dict[str, Any]) -> dict[str, Any]:
-    """A pod of a cluster as its creator sent it, as far as that is known.
+    """A pod of a cluster, which can be read as one, as its creator sent it, as far as that is known.
 
     Without the node that the scheduler chose, and with a claim of the bridge or a recorded fallback undone, unless it was made
     from a template that was decided about. Of a record in which several profiles became the same one, the last is taken.
@@ -130,9 +133,10 @@ def _undo_claim(spec: dict[str, Any], text: str) -> None:
 def _asking(container: dict[str, Any], asked: Mapping[str, DeviceRequest]) -> dict[str, Any]:
     """A container that asks for what its claim was made of."""
     resources = dict(container.get("resources") or {})
-    claims = resources.pop("claims", None) or []
+    claims = resources.pop("claims", None)
+    claims = [one for one in claims if isinstance(one, dict)] if isinstance(claims, list) else []
     own = [one for one in claims if one.get("name") != alternatives.CLAIM]
-    found = [asked[one["request"]] for one in claims if one.get("request") in asked]
+    found = [asked[name] for one in claims if isinstance(name := one.get("request"), str) and name in asked]
     if not found:
         return container
     limits = {**(resources.get("limits") or {}), **{one.asked: str(one.count) for one in found}}

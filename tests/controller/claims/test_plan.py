@@ -1,13 +1,15 @@
 """What is to be done about templates and records."""
 
 import json
+import tracemalloc
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.controller.claims.objects import Claim, Template, read_claim, read_pod, read_template
+from tessera.controller.claims.objects import Claim, Template, _read, read_claim, read_pod, read_template
 from tessera.controller.claims.plan import UNUSED_FOR, Make, Mark, Record, Remove, plan
 from tessera.core.admission.alternatives import parse
 from tessera.kube.watch.resource import Key
@@ -31,15 +33,15 @@ def claims(*documents):
 
 
 def planned(some, templates=(), allocated=(), now=NOW):
-    return plan(some, {one.key: one for one in templates}, allocated, now)
+    return list(chain(*plan(some, {one.key: one for one in templates}, allocated, now)))
 
 
 def test_a_template_that_is_not_there():
     """Made once, however many pods wait for it, in each namespace; not for pods that have a node or are being deleted."""
     some = pods(objects.pod("p"), objects.pod("q"), objects.pod("r", namespace="b"))
     assert planned(some) == [
-        Make(KEY, parse(TEXT), some[Key("a", "p")]),
-        Make(Key("b", TEMPLATE), parse(TEXT), some[Key("b", "r")]),
+        Make(KEY, some[Key("a", "p")]),
+        Make(Key("b", TEMPLATE), some[Key("b", "r")]),
     ]
     going = objects.pod("p")
     going["metadata"]["deletionTimestamp"] = "2026-11-15T00:00:00Z"
@@ -112,6 +114,73 @@ def test_claims_of_others():
     assert planned(some, [THERE], claims(other, objects.claim("uid-q", "gpu-0/1g-10gb"))) == []
 
 
+def test_a_claim_in_another_namespace():
+    """A claim can name any pod as its owner: only those of the pod's own namespace are its claims."""
+    some = pods(objects.pod(node="n"))
+    foreign = objects.claim("uid-p", "gpu-0/1g-10gb", namespace="b")
+    assert planned(some, [THERE], claims(foreign)) == []
+
+
+def test_a_forged_record():
+    """However much its owner has written there, what is recorded is read again: it is written once."""
+    forged = ",".join(f"{n}g.{n}gb->1g.5gb" for n in range(1, 100))
+    for before in (forged, forged + ",2g.20gb->1g.10gb", "x" * 200_000, "," * 200_000):
+        some = pods(objects.pod(node="n", **{RECORD: before}))
+        allocated = claims(objects.claim("uid-p", "gpu-0/1g-10gb"))
+        [record] = planned(some, [THERE], allocated)
+        assert record.text.endswith("2g.20gb->1g.10gb")
+        assert planned(pods(objects.pod(node="n", **{RECORD: record.text})), [THERE], allocated) == []
+
+
+def test_namespaces_take_turns():
+    """Thousands of pods in one namespace keep the first of another waiting for one template."""
+    few = [parse(f"{n}*2g.20gb=2g.20gb/c,1g.10gb/c") for n in range(1, 31)]
+    some = pods(
+        *(objects.pod(f"p{n}", str(one)) for n, one in enumerate(few)), objects.pod("q", namespace="b")
+    )
+    assert [one.key.namespace for one in planned(some)][:4] == ["a", "b", "a", "a"]
+
+
+def test_unused_templates_are_few():
+    """Of more than a hundred in one namespace, those that are unused for longest go at once."""
+    marked = [Template(Key("a", f"t{n}"), f"u{n}", "1", NOW - n) for n in range(102)]
+    other = Template(Key("b", "t"), "u", "1", NOW - 500)
+    assert planned({}, [*marked, other]) == [Remove(marked[100]), Remove(marked[101])]
+    new = [replace(one, unused_since=None) for one in marked[:3]]
+    found = planned({}, [*new, *marked[3:]])
+    assert found == [*(Mark(one, NOW) for one in new), Remove(marked[100]), Remove(marked[101])]
+
+
+def test_a_template_that_leaves():
+    """One with a finalizer is not removed again and again; while it is there it serves."""
+    document = {"metadata": {"name": TEMPLATE, "namespace": "a", "deletionTimestamp": "2026-11-15T00:00:00Z"}}
+    leaving = read_template(json.dumps(document).encode())
+    assert planned({}, [leaving], now=NOW) == []
+    assert planned({}, [replace(leaving, unused_since=1.0)], now=NOW) == []
+    assert planned(pods(objects.pod()), [leaving]) == []
+
+
+def test_the_largest_pods_take_little_memory():
+    """Each of them little more than its text, however large a tenant makes them: the controller has 192 MiB for all."""
+
+    def raw(number):
+        names = [f"{n}g.10gb/{'c' * 16}{number:05}" for n in range(1, 9)]
+        text = ";".join(f"1*2g.20gb={','.join(names)}" for _ in range(31))
+        assert 7_500 < len(text) < 8 * 1024
+        return json.dumps(objects.pod(f"p{number}", text, **{RECORD: "x" * 200_000})).encode()
+
+    tracemalloc.start()
+    try:
+        found = [read_pod(raw(number)).pod for number in range(40)]
+        read_pod(json.dumps(objects.pod()).encode())
+        _read.cache_clear()  # of the last ones
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert all(one is not None and one.text for one in found)
+    assert held < 40 * 12 * 2**10
+
+
 def test_reading_templates():
     """A mark that is no time is none."""
     metadata = {"name": "t", "namespace": "a", "uid": "u", "resourceVersion": "3"}
@@ -177,16 +246,15 @@ def test_settled(world, since):
     }
     allocated: list[Claim] = []
     for _ in range(3):
-        actions = plan(some, templates, allocated, NOW)
-        for action in actions:
+        for action in list(chain(*plan(some, templates, allocated, NOW))):
             match action:
-                case Make(key, _, _):
+                case Make(key, _):
                     templates[key] = Template(key, "new", "1")
                 case Mark(template, marked):
                     templates[template.key] = replace(template, unused_since=marked)
                 case Remove(template):
                     del templates[template.key]
-    assert plan(some, templates, allocated, NOW) == []
+    assert list(chain(*plan(some, templates, allocated, NOW))) == []
     for one in some.values():
         if one.waits and one.alternatives is not None:
             assert Key(one.key.namespace, one.template) in templates

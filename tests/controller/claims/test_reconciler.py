@@ -1,18 +1,21 @@
 """The reconciler against a stand-in API server."""
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import pytest
 
 from tessera.controller.claims.reconciler import ClaimReconciler
+from tessera.controller.claims.retries import Retries
 from tessera.controller.leader import LeadershipLost
 from tessera.controller.metrics import ControllerMetrics
-from tessera.core.admission.alternatives import parse
+from tessera.core.admission.alternatives import parse, template_name
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.protocol.dra.templates import template_spec
+from tessera.serving.http.messages import HangUp, Response
 from tessera.serving.metrics import exposition
 from tessera.simulation.control_plane.kinds import EVENTS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from tessera.simulation.control_plane.store import StatusError
@@ -83,7 +86,7 @@ def test_the_template_of_a_pod():
             assert metadata["annotations"] == {"gpu-webhook.k8s.io/alternatives": TEXT}
             assert "ownerReferences" not in metadata
             assert one.fences, "the fence was asked before the write"
-            assert 'tessera_controller_writes_total{what="make"} 1' in one.metrics()
+            await one.until(lambda: 'tessera_controller_writes_total{what="make"} 1' in one.metrics())
 
     asyncio.run(main())
 
@@ -141,6 +144,50 @@ def test_another_alternative_was_taken():
     asyncio.run(main())
 
 
+def test_types_that_no_card_has():
+    """They take no series of their own: any tenant could fill the metrics with them."""
+    metrics = ControllerMetrics()
+    for number in range(100, 200):
+        metrics.fell_back(f"{number}g.{number}gb", "1g.10gb")
+    metrics.fell_back("7g.80gb", "gpu")
+    counted = [
+        one for one in exposition(metrics.families()).decode().splitlines() if "fallbacks_total{" in one
+    ]
+    assert counted == [
+        'tessera_controller_fallbacks_total{from="other",to="1g.10gb"} 100',
+        'tessera_controller_fallbacks_total{from="7g.80gb",to="gpu"} 1',
+    ]
+
+
+def test_an_answer_that_comes_late():
+    """What the watch has seen since then stays: a pod that has gone does not come back, nor a template that was removed."""
+
+    async def main():
+        async with world(objects.pod(node="n")) as one:
+            pods, templates = one.reconciler.pods, one.reconciler.templates
+            stored = one.store.get(PODS, "p", "a").document
+
+            def intercept(request):
+                if request.method == "PATCH":
+                    pods.clear()  # as if its deletion had been seen while the answer was under way
+                    return Response(json.dumps(stored).encode())
+                if request.method == "POST" and "templates" in request.path:
+                    made = {"metadata": {"name": TEMPLATE, "namespace": "a"}}  # and deleted at once
+                    return Response(json.dumps(made).encode(), 201)
+                return None
+
+            one.server.intercept = intercept
+            one.store.create(RESOURCE_CLAIMS, objects.claim(stored["metadata"]["uid"], "gpu-0/1g-10gb"), "a")
+            await one.until(lambda: 'writes_total{what="record"} 1' in one.metrics())
+            assert pods == {}
+            one.store.create(PODS, objects.pod("q"), "a")
+            await one.until(lambda: 'writes_total{what="make"} 1' in one.metrics())
+            assert templates == {}
+            await one.until(lambda: 'writes_total{what="make"} 2' in one.metrics())
+
+    asyncio.run(main())
+
+
 def test_a_template_of_another_hand():
     """One that says the same serves; one that says something else is told of on the pod, and left alone."""
 
@@ -180,8 +227,10 @@ def test_unused_templates_go():
             await one.until(mark)
             assert mark() == "2027-01-15T08:00:00Z"
             one.store.create(PODS, objects.pod("q"), "a")
+            await clock.pass_sleep(1.0)  # what was just written is let be for a second
             await one.until(lambda: mark() is None)
             one.store.delete(PODS, "q", "a")
+            await clock.pass_sleep(1.0)
             await one.until(mark)
             clock.offset += 24 * 3600
             one.store.create(PODS, objects.pod("other", namespace="b"), "b")  # news, so that it looks again
@@ -208,6 +257,145 @@ def test_writes_that_fail():
             one.store.create(PODS, objects.pod(), "a")
             await one.until(lambda: template_of(one.store))
             assert 'tessera_controller_failures_total{what="make"} 3' in one.metrics()
+
+    asyncio.run(main())
+
+
+def other_text(number):
+    return f"1*2g.20gb=2g.20gb/c{number},1g.10gb/c{number}"
+
+
+def test_one_namespace_keeps_no_other_waiting(caplog):
+    """Templates that cannot be made in one namespace are tried again ever less often; others are made at once. One line tells of them."""
+
+    async def main():
+        clock = FakeClock()
+        refused = [objects.pod(f"p{n}", other_text(n)) for n in range(150)]
+        async with world(clock=clock) as one:
+
+            def intercept(request):
+                if request.method == "POST" and "/namespaces/a/" in request.path:
+                    return status(StatusError(403, "Forbidden", "namespace a is being terminated"))
+                return None
+
+            one.server.intercept = intercept
+            for document in refused:
+                one.store.create(PODS, document, "a")
+
+            def tries():
+                path = "/apis/resource.k8s.io/v1/namespaces/a/resourceclaimtemplates"
+                return len([each for each in one.server.asked(path) if each.method == "POST"])
+
+            await one.until(lambda: tries() == 150)
+            for number in range(5):  # news, each a look at all of it
+                one.store.create(PODS, objects.pod(f"q{number}", other_text(number), namespace="b"), "b")
+                await one.until(lambda: template_of(one.store, "b", template_name(other_text(number))))  # noqa: B023 # waited for
+            assert tries() == 150, "nothing is tried again before its time"
+
+    asyncio.run(main())
+    told = [each.message for each in caplog.records if "failed" in each.message]
+    assert 1 <= len(told) <= 20
+    assert told[0].startswith("make failed, will try again: a/tessera-")
+    assert "403 Forbidden: namespace a is being terminated" in told[0]
+
+
+def test_when_it_is_tried_again():
+    """After one second, two, four, to five minutes, each thing by itself; what was not wanted for long is forgotten."""
+    clock = FakeClock()
+    retries = Retries(clock)
+    assert retries.next() is None
+    waits = []
+    for _ in range(11):
+        retries.put_off("a")
+        waits.append(retries.next() or 0.0)
+        assert not retries.is_due("a")
+        assert retries.is_due("b")
+        clock.time += waits[-1]
+        assert retries.is_due("a")
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+    retries.let_be("b", 60.0)
+    retries.let_be("b", 1.0)
+    assert retries.next() == 60.0
+    clock.time += 400
+    assert retries.next() is None
+    retries.put_off("a")
+    assert retries.next() == 1.0
+
+
+def test_an_api_server_that_is_away(caplog):
+    """Hundreds of things to do are one line, and one try, until it is back."""
+
+    async def main():
+        clock = FakeClock(auto=True)
+        async with world(clock=clock) as one:
+            away = [4]
+
+            def intercept(request):
+                if request.method == "POST" and "templates" in request.path and away[0]:
+                    away[0] -= 1
+                    return status(StatusError(503, "ServiceUnavailable", "etcd is away"))
+                return None
+
+            one.server.intercept = intercept
+            for number in range(40):
+                one.store.create(PODS, objects.pod(f"p{number}", other_text(number)), "a")
+            await one.until(lambda: len(one.store.list(RESOURCE_CLAIM_TEMPLATES)) == 40)
+
+    asyncio.run(main())
+    told = [each.message for each in caplog.records if "nothing can be written" in each.message]
+    assert 1 <= len(told) <= 4
+
+
+@pytest.mark.parametrize(
+    ("causes", "told"),
+    [([], ["GPUClaimTemplate"]), ([{"reason": "NamespaceTerminating"}], [])],
+)
+def test_a_template_that_may_not_be_made(causes, told):
+    """The pod's owner hears why, where events can be written: a quota on templates, a policy of the cluster."""
+
+    async def main():
+        async with world(clock=FakeClock()) as one:
+            refusal = StatusError(403, "Forbidden", "exceeded quota: few").document
+            refusal["details"] = {"causes": causes}
+
+            def intercept(request):
+                if request.method == "POST" and "templates" in request.path:
+                    return Response(json.dumps(refusal).encode(), 403)
+                return None
+
+            one.server.intercept = intercept
+            one.store.create(PODS, objects.pod(), "a")
+            await one.until(lambda: 'failures_total{what="make"} 1' in one.metrics())
+            await one.until(lambda: len(one.store.list(EVENTS)) == len(told))
+            found = [each.document for each in one.store.list(EVENTS)]
+            assert [each["reason"] for each in found] == told
+            for each in found:
+                assert (
+                    each["message"] == f"ResourceClaimTemplate {TEMPLATE} cannot be made: exceeded quota: few"
+                )
+
+    asyncio.run(main())
+
+
+def test_no_answer_for_one_object():
+    """One that the API server does not answer for, as behind a webhook that hangs, is not the first again and again."""
+
+    async def main():
+        async with world() as one:
+
+            def intercept(request):
+                if (
+                    request.method == "POST"
+                    and "/namespaces/a/" in request.path
+                    and "templates" in request.path
+                ):
+                    raise HangUp
+
+            one.server.intercept = intercept
+            one.store.create(PODS, objects.pod(), "a")
+            await one.until(lambda: 'failures_total{what="make"} 1' in one.metrics())
+            one.store.create(PODS, objects.pod(namespace="b"), "b")
+            await one.until(lambda: template_of(one.store, "b"))
 
     asyncio.run(main())
 

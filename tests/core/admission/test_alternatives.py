@@ -8,6 +8,7 @@ from tessera.core.admission.alternatives import (
     Alternative,
     Alternatives,
     DeviceRequest,
+    is_writable,
     own_expression,
     parse,
     template_name,
@@ -61,6 +62,15 @@ def test_text_and_name():
     assert Alternatives((one,)).template == "tessera-18c6f3d456670cba0b607d35cb32ce17"
 
 
+def test_the_largest_claim_of_an_h200_can_be_written():
+    """32 containers, eight alternatives each, by the chart's classes."""
+    types = ["1g.18gb", "1g.18gb.me", "1g.35gb", "2g.35gb", "3g.71gb", "4g.71gb", "7g.141gb", "gpu"]
+    few = tuple(Alternative(resource(one), f"tessera-{one.replace('.', '-')}") for one in types)
+    most = Alternatives((DeviceRequest(resource("1g.18gb"), 1, few),) * 32)
+    assert is_writable(most)
+    assert parse(str(most)) == most
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -74,6 +84,9 @@ def test_text_and_name():
         "1*2g.20gb=2g.20gb",
         "1*2g.20gb=2g.20gb/",
         "1*2g.20gb=2g.20gb/Class",
+        "1*2g.20gb=2g.20gb/a..b",  # the API server would refuse the template
+        "1*2g.20gb=2g.20gb/a.-b",
+        "1*2g.20gb=1g.10gb.x./c",
         "1*2g.20gb=2g.20gb/c,2g.20gb/d",
         "1*2g.20gb=cpu/c",
         "1*2g.20gb=2g.20gb/c ",

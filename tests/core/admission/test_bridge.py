@@ -13,7 +13,10 @@ from tessera.core.admission.offers import Offers
 from tessera.core.admission.quota import Quota
 from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import Namespace, Node
+from tessera.core.kubernetes.pod import Container
+from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import short
+from tessera.core.kubernetes.scheduling import Requirement
 from tests.build import MIG, container, node, pod, policy, resource
 
 FIRST = "fallback: {dra: first-available}"
@@ -211,6 +214,19 @@ def test_containers_that_keep_a_pod_from_it():
     assert way(container("c", cpu=1), init=(one,)) == "init_containers"
 
 
+@pytest.mark.parametrize(
+    ("requests", "limits", "way"),
+    [(1, 1, "claim"), (None, 1, "claim"), (1, None, "claim"), (1, 2, "invalid"), (0, 1, "invalid"), (2, 1, "invalid")],
+)  # fmt: skip
+def test_limits_that_are_not_the_request(requests, limits, way):
+    """The API server refuses such a pod; as a claim it would get one of the two."""
+    name = MIG + "2g.20gb"
+    both = [{} if n is None else {name: Quantity.parse(n)} for n in (requests, limits)]
+    offers = cluster(dra_node(**{"2g.20gb": 3, "1g.10gb": 3}))
+    other = container("other", **{"2g.20gb": 1})
+    assert decide(pod(Container("main", both[0], both[1]), other), offers, policy(FIRST)).way == way
+
+
 def test_too_many_devices():
     """A claim has 32 devices: more of them stay what they are."""
     offers = cluster(dra_node(**{"2g.20gb": 40, "1g.10gb": 40}))
@@ -338,6 +354,47 @@ def test_quotas_and_several_containers():
     assert decide(asker, cluster(nodes, quotas=[enough]), policy(FIRST)).way == "claim"
     short = quota(**{"2g.20gb": (0, 2), "1g.10gb": (1, 2)})
     assert decide(asker, cluster(nodes, quotas=[short]), policy(FIRST)).way == "no_alternative"
+
+
+@pytest.mark.parametrize(
+    ("scope", "more", "way"),
+    [
+        ("NotTerminating", {}, "quota"),
+        ("Terminating", {}, "claim"),  # it does not count the pod
+        ("Terminating", {"has_deadline": True}, "quota"),
+        ("NotBestEffort", {}, "quota"),  # injection may still bring the pod into it
+        ("BestEffort", {}, "quota"),
+    ],
+)
+def test_quotas_with_scopes(scope, more, way):
+    """Kubernetes charges no claim to a quota with scopes: a pod that it counts keeps its request."""
+    scoped = replace(
+        quota(**{"2g.20gb": (0, 9), "1g.10gb": (0, 9)}), scopes=(Requirement(scope, "Exists", ()),)
+    )
+    asker = pod(container(**{"2g.20gb": 1}), **more)
+    assert decide(asker, cluster(quotas=[scoped]), policy(FIRST)).way == way
+
+
+def test_a_text_that_the_controller_would_not_take():
+    """Classes with very long names and many containers: the pod would wait for ever for its template."""
+    offers = cluster(dra_node(**{"2g.20gb": 32, "1g.10gb": 32}), general=False)
+    offers.classes = {name: replace(one, name="c" * 253) for name, one in offers.classes.items()}
+
+    def way(containers):
+        return decide(
+            pod(*(container(f"c{n}", **{"2g.20gb": 1}) for n in range(containers))), offers, policy(FIRST)
+        ).way
+
+    assert (way(15), way(16)) == ("claim", "too_many_devices")
+
+
+def test_too_many_profiles():
+    """More than can be placed together: neither is all that could stand for each of them looked for."""
+    many = {f"1g.{n}gb": 1 for n in range(1, 10)}
+    offers = cluster(dra_node(**many))
+    assert decide(pod(container(**many)), offers, policy(FIRST)).way == "too_many_devices"
+    del many["1g.9gb"]
+    assert decide(pod(container(**many)), offers, policy(FIRST)).way == "claim"
 
 
 @pytest.mark.parametrize("foreign", [True, False])

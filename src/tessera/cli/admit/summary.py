@@ -34,10 +34,11 @@ class Summary:
 
     def add(self, document: dict[str, Any]) -> None:
         """Count what would be decided about an object's pods if it were created now."""
-        if (document.get("status") or {}).get("phase") in _ENDED and document.get("kind") == "Pod":
+        status, metadata = document.get("status"), document.get("metadata")
+        is_pod = document.get("kind") == "Pod"
+        if is_pod and isinstance(status, dict) and status.get("phase") in _ENDED:
             return
-        exists = document.get("kind") == "Pod" and (document.get("metadata") or {}).get("uid")
-        if exists:
+        if is_pod and isinstance(metadata, dict) and metadata.get("uid"):
             self._count(admit_again(document, self._offers, self._policy))
         else:
             self._count(admit(document, self._offers, self._policy, self._namespace))

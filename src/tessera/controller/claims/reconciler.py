@@ -2,39 +2,36 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
-from datetime import UTC, datetime
+from dataclasses import replace
+from itertools import chain, islice
 from typing import Any, Final, NoReturn
 
 from tessera.controller.claims.objects import (
     MANAGED_LABEL,
     MANAGER,
-    UNUSED_ANNOTATION,
     BridgedPod,
     Claim,
     FoundPod,
     Template,
-    claim_spec_in,
     read_claim,
     read_pod,
     read_template,
 )
-from tessera.controller.claims.plan import Action, Make, Mark, Record, Remove, plan
+from tessera.controller.claims.plan import Action, Record, plan
+from tessera.controller.claims.retries import Retries
+from tessera.controller.claims.writes import Writes
 from tessera.controller.metrics import ControllerMetrics
-from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION
-from tessera.core.admission.decision import RECORD_ANNOTATION
 from tessera.core.dra.slices import API_VERSION
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError
-from tessera.kube.events.correlator import About, Event
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.remedies import Backoff
 from tessera.kube.watch.resource import UNFINISHED_PODS, Key, Resource, Sink
-from tessera.protocol.dra.templates import template_spec
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +42,12 @@ _TEMPLATES: Final = Resource(
     optional=True,
 )
 _CLAIMS: Final = Resource("resourceclaims", path_of(API_VERSION, "resourceclaims"), optional=True)
+_AT_ONCE: Final = (
+    100  # writes of each kind before all is looked at again: what is new since then is not kept waiting
+)
+_AWAY: Final = (429, 503)  # the API server itself, and not one object
 _LOOK_AGAIN: Final = 60.0  # seconds without news, after which all is looked at anyway: templates grow old
-# seconds for which a template that another hand made under one of our names is let be
-_FOREIGN_SECONDS: Final = 60.0
+_LOOK_AT_ABSENT: Final = 5.0  # seconds; the collections are asked for again every minute
 
 
 class ClaimReconciler:
@@ -59,13 +59,11 @@ class ClaimReconciler:
         self.pods: dict[Key, BridgedPod] = {}
         self.templates: dict[Key, Template] = {}
         self.claims: dict[Key, Claim] = {}
-        self.beat = clock.now()  # when it last came round
-        self._client = client
-        self._recorder = recorder
+        self._writes = Writes(client, recorder, metrics)
         self._metrics = metrics
         self._clock = clock
         self._changed = asyncio.Event()
-        self._foreign: dict[Key, float] = {}
+        self._retries = Retries(clock)
         self._backoff = Backoff()
         self.follower = Follower(
             client,
@@ -77,165 +75,108 @@ class ClaimReconciler:
             clock=clock,
         )
         metrics.bridged = lambda: len(self.pods)
-        metrics.refused = lambda: sum(one.alternatives is None for one in self.pods.values())
+        metrics.refused = lambda: sum(one.text is None for one in self.pods.values())
         metrics.templates = lambda: len(self.templates)
+
+    async def able(self) -> None:
+        """Wait until templates and claims can be seen: who leads without that has requests become claims that nothing comes of."""
+        await self.follower.synced()
+        told = ""
+        while absent := self.follower.absent():
+            if absent != told:
+                log.warning(
+                    "cannot lead, so requests stay what they are (claims need Kubernetes 1.34 with resource.k8s.io/v1, and the "
+                    "chart's ClusterRole): %s",
+                    absent,
+                )
+                told = absent
+            await self._clock.sleep(_LOOK_AT_ABSENT)
 
     async def run(self, fence: Callable[[], None]) -> NoReturn:
         """Do what is to be done until cancelled; `fence` raises when another process leads."""
         await self.follower.synced()
         while True:
             self._changed.clear()
-            failed = await self.reconcile(fence)
-            self.beat = self._clock.now()
-            if failed:
+            try:
+                more = await self.reconcile(fence)
+            except KubeError as error:  # not of one object: nothing can be done now
+                log.warning("nothing can be written, will try again: %s", error)
                 await self._clock.sleep(self._backoff.next())
                 continue
             self._backoff.reset()
+            if not more:
+                await self._news()
+
+    async def reconcile(self, fence: Callable[[], None]) -> bool:
+        """Look once and do what is to be done, some of each kind; whether there is more. Raises when the API server is away."""
+        groups = plan(self.pods, self.templates, list(self.claims.values()), self._clock.wall())
+        due = [
+            list(islice((one for one in group if self._retries.is_due(_subject(one))), _AT_ONCE))
+            for group in groups
+        ]
+        failures: dict[str, list[str]] = {}
+        for action in chain(*due):
+            fence()
+            what = type(action).__name__.lower()
+            try:
+                self._retries.let_be(_subject(action), await self._writes.carry_out(action))
+            except KubeError as error:
+                self._retries.put_off(
+                    _subject(action)
+                )  # others first, also when the API server is slow for this one only
+                if _overtaken(error):  # the watch brings what it is now
+                    continue
+                self._metrics.failed(what)
+                if not isinstance(error, ApiError) or error.code in _AWAY:
+                    raise
+                failures.setdefault(what, []).append(f"{action.key.namespace}/{action.key.name}: {error}")
+                self._writes.refused(action, error)
+            else:
+                self._note(action)
+        for what, some in failures.items():  # one line, however many there are
+            more = f", and {len(some) - 1} more" if len(some) > 1 else ""
+            log.warning("%s failed, will try again: %s%s", what, some[0], more)
+        return any(len(some) == _AT_ONCE for some in due)
+
+    def _note(self, action: Action) -> None:
+        """A record is told once, however slow the watch is; all else is what the watch says."""
+        if isinstance(action, Record):
+            known = self.pods.get(action.key)
+            if known is not None and known.uid == action.pod.uid:
+                self.pods[action.key] = replace(known, record=action.text)
+
+    async def _news(self) -> None:
+        """Wait until something has changed, what failed is due again, or for a minute."""
+        wait = self._retries.next()
+        if wait is None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_AGAIN):
                     await self._changed.wait()
-
-    async def reconcile(self, fence: Callable[[], None]) -> bool:
-        """Look once and do all that is to be done; whether something went wrong."""
-        now = self._clock.now()
-        self._foreign = {key: until for key, until in self._foreign.items() if until > now}
-        failed = False
-        for action in plan(self.pods, self.templates, list(self.claims.values()), self._clock.wall()):
-            if isinstance(action, Make) and action.key in self._foreign:
-                continue
-            fence()
-            try:
-                await self._carry_out(action)
-            except KubeError as error:
-                failed = True
-                what = type(action).__name__.lower()
-                self._metrics.failed(what)
-                log.warning("%s failed, will try again: %s", what, error)
-        return failed
-
-    # what is done
-
-    async def _carry_out(self, action: Action) -> None:
-        match action:
-            case Make():
-                await self._make(action)
-            case Mark():
-                await self._mark(action)
-            case Remove():
-                await self._remove(action.template)
-            case Record():
-                await self._record(action)
-
-    async def _make(self, make: Make) -> None:
-        namespace, name = make.key
-        document = {
-            "apiVersion": API_VERSION,
-            "kind": "ResourceClaimTemplate",
-            "metadata": {
-                "name": name,
-                "namespace": namespace,
-                "labels": {MANAGED_LABEL: MANAGER},
-                "annotations": {ALTERNATIVES_ANNOTATION: str(make.alternatives)},
-            },
-            "spec": template_spec(make.alternatives),
-        }
-        try:
-            raw = await self._client.create(
-                path_of(API_VERSION, "resourceclaimtemplates", namespace=namespace), document
-            )
-        except ApiError as error:
-            if not error.is_conflict:
-                raise
-            await self._meet(make)
             return
-        self.templates[make.key] = read_template(raw)
-        self._metrics.written("make")
-        log.info("template %s/%s made: %s", namespace, name, make.alternatives)
-
-    async def _meet(self, make: Make) -> None:
-        """A template of that name is there and is not ours: if it says the same, good; else it is its maker's to remove."""
-        namespace, name = make.key
-        raw = await self._client.get(
-            path_of(API_VERSION, "resourceclaimtemplates", namespace=namespace, name=name)
-        )
-        self._foreign[make.key] = self._clock.now() + _FOREIGN_SECONDS
-        if claim_spec_in(raw) == template_spec(make.alternatives)["spec"]:
-            return
-        log.warning("template %s/%s is not the controller's and says something else", namespace, name)
-        message = (
-            f"ResourceClaimTemplate {name} was not made by Tessera and asks for something else: remove it"
-        )
-        self._recorder.record(Event(_about(make.pod), "GPUClaimTemplate", message, "Warning"))
-
-    async def _mark(self, mark: Mark) -> None:
-        since = (
-            None
-            if mark.since is None
-            else datetime.fromtimestamp(mark.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        )
-        template = mark.template
-        metadata = {
-            "uid": template.uid,
-            "resourceVersion": template.version,
-            "annotations": {UNUSED_ANNOTATION: since},
-        }
+        either = [
+            asyncio.ensure_future(one)
+            for one in (self._clock.sleep(min(wait, _LOOK_AGAIN)), self._changed.wait())
+        ]
         try:
-            raw = await self._client.patch(_template_path(template), {"metadata": metadata})
-        except ApiError as error:
-            if not _overtaken(error):
-                raise
-            return  # the watch brings what it is now
-        self.templates[template.key] = read_template(raw)
-        self._metrics.written("mark")
-
-    async def _remove(self, template: Template) -> None:
-        preconditions = {"uid": template.uid, "resourceVersion": template.version}
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
-        try:
-            await self._client.delete(_template_path(template), body=options)
-        except ApiError as error:
-            if not _overtaken(error):
-                raise
-            return
-        self.templates.pop(template.key, None)
-        self._metrics.written("remove")
-        log.info("template %s/%s removed", *template.key)
-
-    async def _record(self, record: Record) -> None:
-        pod = record.pod
-        body = {"metadata": {"uid": pod.uid, "annotations": {RECORD_ANNOTATION: record.text}}}
-        try:
-            raw = await self._client.patch(
-                path_of("v1", "pods", namespace=pod.key.namespace, name=pod.key.name), body
-            )
-        except ApiError as error:
-            if not _overtaken(error):
-                raise
-            self.pods.pop(pod.key, None)  # another pod of that name; the watch brings it
-            return
-        self._put_pod(read_pod(raw))
-        self._metrics.written("record")
-        gets = ", ".join(f"{given} in place of {asked}" for asked, given in record.taken)
-        self._recorder.record(
-            Event(_about(pod), "GPUFallback", f"the scheduler gave {gets}: the first that was free")
-        )
-        for asked, given in record.taken:
-            self._metrics.fell_back(asked, given)
-        log.info("pod %s/%s gets %s", *pod.key, gets)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in either:
+                one.cancel()
 
     # what is seen
 
     def _replace_pods(self, found: Iterable[FoundPod]) -> None:
+        known = set(self.pods)
         self.pods.clear()
         for one in found:
-            self._put_pod(one)
+            self._put_pod(one, known)
         self._changed.set()
 
-    def _put_pod(self, one: FoundPod) -> None:
+    def _put_pod(self, one: FoundPod, known: Container[Key] = ()) -> None:
         if one.pod is None:
             self.pods.pop(one.key, None)
             return
-        if one.pod.alternatives is None and one.key not in self.pods:
+        if one.pod.text is None and one.key not in self.pods and one.key not in known:
             log.warning(
                 "pod %s/%s names a template that its annotation does not stand for: nothing is made", *one.key
             )
@@ -272,15 +213,10 @@ class ClaimReconciler:
         return drop
 
 
-def _about(pod: BridgedPod) -> About:
-    return About("v1", "Pod", pod.key.name, pod.key.namespace, pod.uid)
+def _subject(action: Action) -> tuple[type[Action], Key]:
+    return type(action), action.key
 
 
-def _template_path(template: Template) -> str:
-    namespace, name = template.key
-    return path_of(API_VERSION, "resourceclaimtemplates", namespace=namespace, name=name)
-
-
-def _overtaken(error: ApiError) -> bool:
-    """Whether the object has changed or gone meanwhile."""
-    return error.is_conflict or error.is_not_found
+def _overtaken(error: KubeError) -> bool:
+    """Whether the object has changed or gone meanwhile, or its namespace has."""
+    return isinstance(error, ApiError) and (error.is_conflict or error.is_not_found)

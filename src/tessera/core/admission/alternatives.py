@@ -19,7 +19,7 @@ from typing import Final
 
 from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, of_short, short
+from tessera.core.kubernetes.resources import WHOLE_GPU, is_qualified_name, of_short, short
 from tessera.core.mig.profile import MigProfile
 from tessera.core.text import quoted
 from tessera.core.values import value
@@ -36,8 +36,10 @@ GENERAL_CLASS: Final = (
     "tessera-any"  # of the chart: every device of the driver; a request that names it says which it wants
 )
 
-_LONGEST: Final = 16 * 1024  # bytes; 32 requests with 8 alternatives and ordinary names have 10 KiB
-_CLASS: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)  # a DNS subdomain
+# bytes; 32 requests with 8 alternatives and the chart's names have 7 KiB. The controller keeps it of every pod, and a tenant can have thousands
+_LONGEST: Final = 8 * 1024
+_LABEL: Final = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+_CLASS: Final = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*", re.ASCII)  # a DNS subdomain
 
 
 @value
@@ -173,6 +175,11 @@ def own_expression(resource: str) -> str:
     return f"{attributes}.profile == '{MigProfile.of_resource(resource) or ''}'"
 
 
+def is_writable(alternatives: Alternatives) -> bool:
+    """Whether the text is one that `parse` takes, and so the controller."""
+    return len(str(alternatives)) <= _LONGEST
+
+
 def parse(text: str) -> Alternatives:
     """Read the text of an annotation; `InvalidInput` for anything that the webhook would not write."""
     if len(text) > _LONGEST:
@@ -199,6 +206,7 @@ def _request(text: str) -> DeviceRequest:
 
 def _alternative(text: str) -> Alternative:
     name, slash, device_class = text.partition("/")
-    if not slash or not _CLASS.fullmatch(device_class) or not is_any_gpu(of_short(name)):
+    resource = of_short(name)
+    if not slash or not _CLASS.fullmatch(device_class) or not is_qualified_name(resource):
         raise InvalidInput(f"{ALTERNATIVES_ANNOTATION}: {quoted(text)} is no type with its class")
-    return Alternative(of_short(name), device_class)
+    return Alternative(resource, device_class)

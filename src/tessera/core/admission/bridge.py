@@ -18,13 +18,14 @@ from tessera.core.admission.alternatives import (
     Alternative,
     Alternatives,
     DeviceRequest,
+    is_writable,
     own_expression,
     request_name,
     template_name,
 )
 from tessera.core.admission.candidates import Candidate, FallbackPolicy, Step
 from tessera.core.admission.edits import ClaimRequest, ContainerList, Edit, SetClaims, SetPodClaims
-from tessera.core.admission.fallback import Question, asked_profiles
+from tessera.core.admission.fallback import MOST_PROFILES, Question, asked_profiles
 from tessera.core.admission.offers import Offers
 from tessera.core.admission.quota import Allowance
 from tessera.core.kubernetes.pod import Amounts, Container, Pod
@@ -50,6 +51,7 @@ Way = Literal[
     "not_dra",
     "quota",
     "too_many_devices",
+    "invalid",
 ]
 WAYS: Final[tuple[str, ...]] = get_args(Way)
 
@@ -88,16 +90,19 @@ def bridge(pod: Pod, question: Question, offers: Offers, policy: FallbackPolicy)
     kept = _why_not(pod, question, offers)
     if kept is not None:
         return kept
+    uses = _uses(pod, question.asked)
+    if isinstance(uses, Kept):
+        return uses
     lists = {asked: question.alternatives(asked) for asked in question.asked}
     if len(lists) > 1 and question.need(tuple(lists)) > policy.max_whole_gpus:
         # each profile alone may become a whole GPU, and all of them together may not
         lists = {a: [one for one in found if one.kind is not Step.WHOLE_GPU] for a, found in lists.items()}
-    uses = _uses(pod, lists)
-    if isinstance(uses, Kept):
-        return uses
     if (kept := _why_not_dra(lists, question, offers)) is not None:
         return kept
     quotas = offers.quotas.get(pod.namespace, ())
+    # injection may still make the pod more than best effort
+    if any(one.scopes and one.counts(pod, qos_known=False) for one in quotas):
+        return Kept("quota", "it is in a quota with scopes, and those count no claims")
     if quotas:
         lists = _within(lists, uses, Allowance(quotas, pod))
         if not all(lists.values()):
@@ -106,7 +111,10 @@ def bridge(pod: Pod, question: Question, offers: Offers, policy: FallbackPolicy)
             )
     if not all(lists.values()) or all(len(found) < 2 for found in lists.values()):
         return Kept("no_alternative", "nothing else may stand for what it asks for")
-    return _bridged(lists, uses, _classes(lists, offers, per_type=bool(quotas)))
+    bridged = _bridged(lists, uses, _classes(lists, offers, per_type=bool(quotas)))
+    if not is_writable(bridged.alternatives):  # some class has a very long name
+        return Kept("too_many_devices", "what it asks for is too long a text for an annotation")
+    return bridged
 
 
 def without_amounts(pod: Pod, bridged: Bridged) -> Pod:
@@ -179,18 +187,26 @@ class _Use:
     passing: bool  # of an ordinary init container: it has ended before the containers begin
 
 
-def _uses(pod: Pod, lists: Mapping[str, object]) -> list[_Use] | Kept:
+def _uses(pod: Pod, profiles: Mapping[str, object]) -> list[_Use] | Kept:
     """What is asked for: first what lasts, then what init containers use of it."""
+    if len(profiles) > MOST_PROFILES:
+        return Kept("too_many_devices", f"it asks for more than {MOST_PROFILES} different profiles")
     uses = sorted(
         (
             _Use(where, index, asked, int(amount.value), where == "initContainers" and not one.restartable)
             for where, containers in _lists(pod)
             for index, one in enumerate(containers)
-            for asked in lists
+            for asked in profiles
             if (amount := one.asked(asked))
         ),
         key=lambda use: use.passing,
     )
+    if any(
+        one.requests.get(r, one.limits.get(r)) != one.limits.get(r)
+        for one in pod.all_containers()
+        for r in profiles
+    ):
+        return Kept("invalid", "a limit is not its request, which the API server refuses")
     lasting = [one for one in uses if not one.passing]
     known = {(one.asked, one.count) for one in lasting}
     if any((one.asked, one.count) not in known for one in uses):

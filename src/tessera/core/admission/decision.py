@@ -48,9 +48,8 @@ OWN_ANNOTATIONS: Final = (
     MIRROR_ANNOTATION,
 )
 MOST_GPUS: Final = 999_999  # of one resource in one container: no node has a million devices
-_MOST_RECORDED: Final = (
-    32  # entries of an earlier record that are kept: ours has one for each of 8 profiles at most
-)
+# entries of a record that are read and kept: the webhook's have one for each of 8 profiles at most, a claim has 32 requests
+_MOST_RECORDED: Final = 32
 _INJECTION_STEPS: Final = 100  # for each container: some 30 µs
 WARNING_LENGTH: Final = 120  # kubectl and the API server cut longer ones
 
@@ -268,7 +267,10 @@ def _chosen(pod: Pod, outcome: Outcome, policy: Policy) -> _Stage | Reject:
     if isinstance(outcome, AsAsked):
         return _Stage(pod, "what it asks for is offered")
     replaced = tuple((short(old), short(new)) for old, new in outcome.by.items())
-    record = {**pod.annotations, RECORD_ANNOTATION: _record(pod, replaced)}
+    record = {
+        **pod.annotations,
+        RECORD_ANNOTATION: record_with(pod.annotations.get(RECORD_ANNOTATION, ""), replaced),
+    }
     return _Stage(
         fallback.apply(pod, outcome.by, record),
         "; ".join(f"{old} is not offered, {new} is the first that is" for old, new in replaced),
@@ -438,13 +440,12 @@ def _untouched(pod: Pod) -> str:
     return "asks for nothing that is configured here"
 
 
-def _record(pod: Pod, replaced: tuple[tuple[str, str], ...]) -> str:
-    """The record with what is new at its end; what was recorded at an earlier admission stays."""
-    entries = [f"{old}->{new}" for old, new in replaced]
-    earlier = pod.annotations.get(RECORD_ANNOTATION)
-    if earlier:
-        entries = [f"{short(old)}->{short(new)}" for old, new in recorded(earlier)] + entries
-    return ",".join(dict.fromkeys(entries))
+def record_with(earlier: str, replaced: Sequence[tuple[str, str]]) -> str:
+    """A record with what is new at its end; of what was recorded before, as much as is read again."""
+    new = list(dict.fromkeys(f"{old}->{given}" for old, given in replaced))
+    before = [f"{short(old)}->{short(given)}" for old, given in recorded(earlier)]
+    kept = [one for one in dict.fromkeys(before) if one not in new]
+    return ",".join([*kept[: _MOST_RECORDED - len(new)], *new])
 
 
 def recorded(record: str) -> Iterator[tuple[str, str]]:

@@ -73,6 +73,12 @@ class Follower:
         ]
         return "; ".join(waiting) or None
 
+    def absent(self) -> str:
+        """What counts as empty since the server does not have it, or not for us, and its words; empty when all is there."""
+        return "; ".join(
+            f"{one.resource.name}: {one.health.last_error}" for one in self.reflectors if one.health.absent
+        )
+
     def trouble(self) -> str:
         """Why the sinks may no longer be how things are; empty while they are."""
         return "; ".join(

@@ -1,10 +1,11 @@
 """A Lease: how one process tells all others that it is at work (`coordination.k8s.io/v1`).
 
 Clocks of two machines differ. So a Lease counts as held for as long as it keeps changing, by the clock of who looks
-(as in client-go's leader election); what its times say matters to no decision but one, see `Watched`.
+(as in client-go's leader election); what its times say matters to no decision.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -22,7 +23,9 @@ from tessera.protocol.kubernetes.objects import decoder
 API_VERSION: Final = "coordination.k8s.io/v1"
 CONTROLLER: Final = "tessera-controller"  # the Lease of the controller, in its own namespace
 _LOOK: Final = 1.0  # seconds between two looks at the clock
-_MOST_SECONDS: Final = 3600  # of a Lease that is believed; the controller's has 15
+_MOST_SECONDS: Final = (
+    60  # that a Lease is believed without a change, whatever it says; the controller's has 15
+)
 
 
 class _MetaIn(msgspec.Struct, gc=False):
@@ -97,29 +100,24 @@ class Lease:
             return renewed
         return replace(renewed, acquired=now, transitions=self.transitions + (1 if self.version else 0))
 
-    def age(self, wall: float) -> float:
-        """Seconds since it was renewed, as far as two clocks agree; never less than none."""
-        try:
-            return max(0.0, wall - datetime.fromisoformat(self.renewed).timestamp())
-        except ValueError:
-            return float(_MOST_SECONDS)
-
 
 class Watched:
     """A Lease as one process sees it: held while it keeps changing."""
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK, *, at_first: bool = True) -> None:
+        """Watch a Lease; `at_first`: one that is seen for the first time counts as just renewed, else not at all."""
         self.lease: Lease | None = None
         self._clock = clock
+        self._at_first = at_first
         self._since = 0.0
 
-    def see(self, lease: Lease | None, *, age: float = 0.0) -> None:
-        """This is how it is now. `age`: how old it was when it was first seen, where that matters."""
+    def see(self, lease: Lease | None) -> None:
+        """This is how it is now."""
         before, self.lease = self.lease, lease
         if lease is None:
             return
         if before is None:
-            self._since = self._clock.now() - age
+            self._since = self._clock.now() if self._at_first else -math.inf
         elif (before.holder, before.renewed, before.transitions) != (
             lease.holder,
             lease.renewed,
@@ -150,7 +148,8 @@ class LeaseFollower(Follower):
         resource = Resource("leases", path, fields=f"metadata.name={name}", optional=True)
         sink = Sink(Lease.read, self._replace, self._see, lambda _: self._see(None))
         super().__init__(client, {resource: sink}, clock=clock)
-        self._watched = Watched(clock)
+        # one that was left behind is not at work; one that is renews it two seconds later
+        self._watched = Watched(clock, at_first=False)
         self._clock = clock
         self._tell = tell
 
@@ -169,6 +168,5 @@ class LeaseFollower(Follower):
         self._see(next(iter(found), None))
 
     def _see(self, lease: Lease | None) -> None:
-        # of one that is seen for the first time its own word is taken: one that was left behind is not at work
-        self._watched.see(lease, age=lease.age(self._clock.wall()) if lease is not None else 0.0)
+        self._watched.see(lease)
         self._tell(self._watched.is_held)

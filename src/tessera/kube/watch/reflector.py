@@ -257,6 +257,7 @@ class Reflector(Generic[T]):
     def _have_nothing(self, error: ApiError) -> None:
         """The server does not have the collection, or not for us: it counts as empty until it does."""
         self.health.last_contact = self._clock.now()
+        self.health.last_error = str(error)
         self._anew, self._next = True, Next.LIST
         if not self.health.absent:
             self.health.absent = True

@@ -1,0 +1,152 @@
+"""What is written: templates, their marks, and the records and events of pods. Every write does no harm twice."""
+
+import logging
+from datetime import UTC, datetime
+from typing import Final
+
+from tessera.controller.claims.objects import (
+    MANAGED_LABEL,
+    MANAGER,
+    UNUSED_ANNOTATION,
+    BridgedPod,
+    Template,
+    claim_spec_in,
+)
+from tessera.controller.claims.plan import Action, Make, Mark, Record, Remove
+from tessera.controller.metrics import ControllerMetrics
+from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, Alternatives
+from tessera.core.admission.decision import RECORD_ANNOTATION
+from tessera.core.dra.slices import API_VERSION
+from tessera.kube.errors import ApiError
+from tessera.kube.events.correlator import About, Event
+from tessera.kube.events.recorder import Recorder
+from tessera.kube.rest.client import Client
+from tessera.kube.rest.paths import path_of
+from tessera.protocol.dra.templates import template_spec
+
+log = logging.getLogger(__name__)
+
+# seconds for which what was written is not written again: the watch brings it, and may know more than the answer did
+_SEEN_AFTER: Final = 1.0
+# seconds for which a template that another hand made under one of our names is let be
+_FOREIGN_SECONDS: Final = 60.0
+_TERMINATING: Final = "NamespaceTerminating"  # corev1.NamespaceTerminatingCause
+
+
+class Writes:
+    """Carries out what is planned."""
+
+    def __init__(self, client: Client, recorder: Recorder, metrics: ControllerMetrics) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._metrics = metrics
+
+    async def carry_out(self, action: Action) -> float:
+        """Do it; for how many seconds nothing more is to be done about it."""
+        match action:
+            case Make():
+                return await self._make(action)
+            case Mark():
+                await self._mark(action)
+            case Remove():
+                await self._remove(action.template)
+            case Record():
+                await self._record(action)
+        return _SEEN_AFTER
+
+    def refused(self, action: Action, error: ApiError) -> None:
+        """Tell a pod's owner why its template is not there, such as a quota; not where nothing can be written any more."""
+        if isinstance(action, Make) and _TERMINATING not in error.causes:
+            self._complain(
+                action.pod, f"ResourceClaimTemplate {action.key.name} cannot be made: {error.message}"
+            )
+
+    async def _make(self, make: Make) -> float:
+        namespace, name = make.key
+        alternatives = make.pod.alternatives
+        if alternatives is None:
+            return _SEEN_AFTER
+        document = {
+            "apiVersion": API_VERSION,
+            "kind": "ResourceClaimTemplate",
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "labels": {MANAGED_LABEL: MANAGER},
+                "annotations": {ALTERNATIVES_ANNOTATION: str(alternatives)},
+            },
+            "spec": template_spec(alternatives),
+        }
+        try:
+            await self._client.create(
+                path_of(API_VERSION, "resourceclaimtemplates", namespace=namespace), document
+            )
+        except ApiError as error:
+            if not error.is_conflict:
+                raise
+            await self._meet(make, alternatives)
+            return _FOREIGN_SECONDS
+        self._metrics.written("make")
+        log.info("template %s/%s made: %s", namespace, name, alternatives)
+        return _SEEN_AFTER
+
+    async def _meet(self, make: Make, alternatives: Alternatives) -> None:
+        """A template of that name is there and is not ours: if it says the same, good; else it is its maker's to remove."""
+        namespace, name = make.key
+        raw = await self._client.get(
+            path_of(API_VERSION, "resourceclaimtemplates", namespace=namespace, name=name)
+        )
+        if claim_spec_in(raw) == template_spec(alternatives)["spec"]:
+            return
+        log.warning("template %s/%s is not the controller's and says something else", namespace, name)
+        self._complain(
+            make.pod,
+            f"ResourceClaimTemplate {name} was not made by Tessera and asks for something else: remove it",
+        )
+
+    async def _mark(self, mark: Mark) -> None:
+        since = (
+            None
+            if mark.since is None
+            else datetime.fromtimestamp(mark.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        )
+        template = mark.template
+        metadata = {
+            "uid": template.uid,
+            "resourceVersion": template.version,
+            "annotations": {UNUSED_ANNOTATION: since},
+        }
+        await self._client.patch(_template_path(template), {"metadata": metadata})
+        self._metrics.written("mark")
+
+    async def _remove(self, template: Template) -> None:
+        preconditions = {"uid": template.uid, "resourceVersion": template.version}
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+        await self._client.delete(_template_path(template), body=options)
+        self._metrics.written("remove")
+        log.info("template %s/%s removed", *template.key)
+
+    async def _record(self, record: Record) -> None:
+        pod = record.pod
+        body = {"metadata": {"uid": pod.uid, "annotations": {RECORD_ANNOTATION: record.text}}}
+        await self._client.patch(path_of("v1", "pods", namespace=pod.key.namespace, name=pod.key.name), body)
+        self._metrics.written("record")
+        gets = ", ".join(f"{given} in place of {asked}" for asked, given in record.taken)
+        self._recorder.record(
+            Event(_about(pod), "GPUFallback", f"the scheduler gave {gets}: the first that was free")
+        )
+        for asked, given in record.taken:
+            self._metrics.fell_back(asked, given)
+        log.info("pod %s/%s gets %s", *pod.key, gets)
+
+    def _complain(self, pod: BridgedPod, message: str) -> None:
+        self._recorder.record(Event(_about(pod), "GPUClaimTemplate", message, "Warning"))
+
+
+def _about(pod: BridgedPod) -> About:
+    return About("v1", "Pod", pod.key.name, pod.key.namespace, pod.uid)
+
+
+def _template_path(template: Template) -> str:
+    namespace, name = template.key
+    return path_of(API_VERSION, "resourceclaimtemplates", namespace=namespace, name=name)
