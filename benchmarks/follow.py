@@ -10,7 +10,7 @@ import uvloop
 
 from tessera.kube.access.choice import find_cluster
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.view import LiveView
+from tessera.kube.view.live import LiveView
 
 
 async def main(kubeconfig: str) -> None:

@@ -19,7 +19,7 @@ from e2e.webhook import Webhook, registered
 from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, own_expression, parse, template_name
 from tessera.core.admission.decision import Reject
 from tessera.core.admission.offers import Offers
-from tessera.kube.watch.dra import put_served
+from tessera.kube.view.dra import put_served
 from tessera.protocol.configuration import webhook as config
 from tessera.protocol.dra.objects import read_class
 from tessera.protocol.dra.templates import template_spec

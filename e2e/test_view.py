@@ -8,9 +8,9 @@ from pathlib import Path
 from e2e.cluster import Client, Cluster
 from tessera.kube.access.choice import find_cluster
 from tessera.kube.rest import client as kube
+from tessera.kube.view.live import LiveView, read_node
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import NODES, Sink
-from tessera.kube.watch.view import LiveView, read_node
 
 _PROFILE = "nvidia.com/mig-1g.10gb"
 

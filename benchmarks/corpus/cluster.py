@@ -13,7 +13,7 @@ from tessera.core.admission.offers import Offers
 from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.resources import is_any_gpu
-from tessera.kube.watch.view import read_node
+from tessera.kube.view.live import read_node
 
 NODES: Final = 5000
 

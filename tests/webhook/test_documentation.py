@@ -9,8 +9,8 @@ from tessera.cli.webhook import command
 from tessera.kube.access.cluster import Cluster, Endpoint
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.file_view import FileView
-from tessera.kube.watch.view import LiveView
+from tessera.kube.view.files import FileView
+from tessera.kube.view.live import LiveView
 from tessera.webhook.certificates.manager import CertificateManager
 from tessera.webhook.certificates.served import ServedCertificate
 from tessera.webhook.http.listener import Listener

@@ -97,7 +97,7 @@ async def _serve(
     from tessera.core.admission.decision import Policy
     from tessera.dashboard.board import Board
     from tessera.dashboard.server import serve_metrics, serve_page
-    from tessera.kube.watch.view import LiveView
+    from tessera.kube.view.live import LiveView
 
     async with choice.connected("tessera-dashboard") as client:
         cluster = client.cluster

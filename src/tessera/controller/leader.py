@@ -18,7 +18,7 @@ from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
-from tessera.kube.watch.lease import API_VERSION, Lease, Watched
+from tessera.kube.view.lease import API_VERSION, Lease, Watched
 
 log = logging.getLogger(__name__)
 

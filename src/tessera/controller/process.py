@@ -10,7 +10,7 @@ from tessera.controller.metrics import ControllerMetrics
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.lease import CONTROLLER
+from tessera.kube.view.lease import CONTROLLER
 
 COMPONENT: Final = "tessera-controller"  # as events name it
 _PATIENCE: Final = 120.0  # seconds: a candidate that has not tried for so long hangs

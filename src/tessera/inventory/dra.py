@@ -9,7 +9,7 @@ from tessera.core.dra.slices import PoolId
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.kube.errors import ApiError
-from tessera.kube.watch.dra import DraObjects
+from tessera.kube.view.dra import DraObjects
 from tessera.kube.watch.resource import (
     DEVICE_CLASSES,
     RESOURCE_CLAIMS,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tessera.kube.watch.view import LiveView
+from tessera.kube.view.live import LiveView
 from tessera.node.sources.simulated.cards import SMI_IN_CONTAINER
 from tessera.protocol.configuration.webhook import Configuration
 from tessera.protocol.mig.documents import RUNAI_CONFIG

@@ -15,8 +15,8 @@ from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import TesseraError
 from tessera.core.kubernetes.resources import WHOLE_GPU, short
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.lease import CONTROLLER, LeaseFollower
-from tessera.kube.watch.view import LiveView
+from tessera.kube.view.lease import CONTROLLER, LeaseFollower
+from tessera.kube.view.live import LiveView
 from tessera.node.assembly import Settings
 from tessera.node.dra.process import NodeDriver
 from tessera.node.process import NodePlugin

@@ -10,8 +10,8 @@ from typing import Final
 from tessera.core.admission.bridge import WAYS
 from tessera.core.admission.decision import REJECTIONS, Decision, Reject, Rewrite
 from tessera.kube.events.recorder import Recorder
-from tessera.kube.watch.file_view import FileView
-from tessera.kube.watch.view import LiveView
+from tessera.kube.view.files import FileView
+from tessera.kube.view.live import LiveView
 from tessera.serving.logs import Log
 from tessera.serving.metrics import (
     CONTENT_TYPE,

@@ -20,9 +20,9 @@ from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import InvalidKubeconfig
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.file_view import FileView
-from tessera.kube.watch.lease import CONTROLLER, LeaseFollower
-from tessera.kube.watch.view import LiveView
+from tessera.kube.view.files import FileView
+from tessera.kube.view.lease import CONTROLLER, LeaseFollower
+from tessera.kube.view.live import LiveView
 from tessera.protocol.admission.review import Request
 from tessera.protocol.configuration import webhook as config
 from tessera.serving.address import Address

@@ -153,8 +153,8 @@ def command(
 
 async def _offers_of(client: "Client", webhook_namespace: str) -> tuple[Offers, str, str]:
     """What a cluster offers now, why it is not known whether the controller is at work, and the context's namespace."""
-    from tessera.kube.watch.lease_look import controller_at_work
-    from tessera.kube.watch.view import LiveView
+    from tessera.kube.view.lease_look import controller_at_work
+    from tessera.kube.view.live import LiveView
 
     async with LiveView(client, keep=None).following() as view:  # explanations tell of all nodes
         warn_of_classes(view.dra.troubles)
@@ -227,10 +227,10 @@ def read_offers(files: tuple[str, ...]) -> tuple[Offers, str]:
     if not offers.nodes:
         raise InvalidInput(f"{called(*files)}: no nodes")
     if classes and slices:
-        from tessera.kube.watch.dra import put_served
+        from tessera.kube.view.dra import put_served
 
         warn_of_classes(put_served(offers, classes, slices).troubles)
-    from tessera.kube.watch.lease_look import controller_in
+    from tessera.kube.view.lease_look import controller_in
 
     return offers, _take_controller(offers, controller_in(leases), "its Lease is not among the files")
 

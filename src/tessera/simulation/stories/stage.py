@@ -20,7 +20,7 @@ from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
-from tessera.kube.watch.dra import put_served
+from tessera.kube.view.dra import put_served
 from tessera.protocol.dra.claims import decode_claim
 from tessera.protocol.dra.objects import read_class
 from tessera.protocol.kubernetes import objects

@@ -14,8 +14,8 @@ from tessera.core.errors import InvalidInput
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.files import WatchedFiles
 from tessera.kube.object_files import ClusterObjects, cluster_objects, objects_in_text, read_file
-from tessera.kube.watch.dra import put_served
-from tessera.kube.watch.view import Keep, replace_namespaces, replace_quotas
+from tessera.kube.view.dra import put_served
+from tessera.kube.view.live import Keep, replace_namespaces, replace_quotas
 
 _log: Final = logging.getLogger("tessera.kube")
 _INTERVAL: Final = 2.0  # seconds between two looks

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.lease import CONTROLLER, Lease
-from tessera.kube.watch.lease_look import controller_at_work, controller_in
+from tessera.kube.view.lease import CONTROLLER, Lease
+from tessera.kube.view.lease_look import controller_at_work, controller_in
 from tessera.simulation.control_plane.kinds import LEASES
 from tessera.simulation.control_plane.store import StatusError
 from tests.kube.apiserver import MisbehavingApiServer

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.pod import Pod, requested
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.file_view import FileView
+from tessera.kube.view.files import FileView
+from tessera.kube.view.live import LiveView
 from tessera.kube.watch.resource import Key
-from tessera.kube.watch.view import LiveView
 from tessera.simulation.control_plane.kinds import (
     DEVICE_CLASSES,
     NAMESPACES,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tessera.core.dra import pools
 from tessera.core.dra.places import may_be_meant
 from tessera.core.kubernetes.node import Node
-from tessera.kube.watch.dra import DraObjects
+from tessera.kube.view.dra import DraObjects
 from tessera.kube.watch.resource import Key
 from tessera.protocol.dra import kinds
 from tessera.protocol.dra.names import EVERY_NAME

@@ -18,9 +18,9 @@ from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.dra import DraObjects
+from tessera.kube.view.dra import DraObjects
+from tessera.kube.view.grace import NodesWithGrace
 from tessera.kube.watch.follow import Follower, relist
-from tessera.kube.watch.grace import NodesWithGrace
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import (
     DEVICE_CLASSES,
