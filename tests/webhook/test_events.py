@@ -95,7 +95,7 @@ def test_observe_mode_is_told_as_would():
         ("would be patched", None, (("2g.20gb", "1g.10gb"),)),
     ):
         record = Record(decision=decision, reason="why")
-        verdict = Verdict(b"", Outcome.UNCHANGED, "info", record, replaced, rejected=rejected)
+        verdict = Verdict(b"", Outcome.UNCHANGED, "info", record, replaced, rejected=rejected, observed=True)
         OwnerEvents(recorder).tell(request, verdict)
     assert [(one.reason, one.message) for one in recorder] == [
         ("GPUWouldReject", "a pod would be rejected: why"),

@@ -27,7 +27,7 @@ class OwnerEvents:
         if owner is None or not owner.uid:
             return
         about = About(owner.api_version, owner.kind, owner.name, request.namespace, owner.uid)
-        would = str(verdict.record["decision"]).startswith("would")  # observe mode: told, and not done
+        would = verdict.observed  # told, and not done
         reason = verdict.record["reason"]
         if verdict.rejected is not None:
             word, text = ("GPUWouldReject", "would be rejected") if would else ("GPURejected", "is rejected")

@@ -110,3 +110,17 @@ async def test_refusal_is_counted_and_no_trouble():
         await one.settled(written=1)
         (event,) = one.events()
     assert event["count"] == 1
+
+
+async def test_flood_lets_other_work_run():
+    """What is limited is looked at some at a time; everything else runs in between."""
+    async with stage() as one:
+        for _ in range(25):
+            one.recorder.record(Event(OWNER, "R", "m"))
+        await one.settled(written=25)
+        for _ in range(900):
+            one.recorder.record(Event(OWNER, "R", "m"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert 0 < one.recorder.counts[("limited",)] < 100
+        await one.settled(limited=900)

@@ -18,6 +18,7 @@ Result = Literal["written", "limited", "full", "failed"]
 RESULTS: Final[tuple[str, ...]] = get_args(Result)
 
 _MOST_WAITING: Final = 1000  # events; each about 1 KiB at most
+_AT_ONCE: Final = 32  # events that are looked at before others are heard: some hundred microseconds
 _SECONDS: Final = 10.0  # for one write; an API server that is busy for longer has better things to do
 # Events about what has no namespace live in this one, as the kubelet's do: `kubectl describe node` looks everywhere.
 _CLUSTER_NAMESPACE: Final = "default"
@@ -52,9 +53,12 @@ class Recorder:
         while True:
             await self._news.wait()
             self._news.clear()
+            looked_at = 0
             while self._waiting:
                 await self._write(self._waiting.popleft())
-                await asyncio.sleep(0)  # what is limited is not written and would keep others waiting
+                looked_at += 1
+                if looked_at % _AT_ONCE == 0:  # what is limited is not written and would keep others waiting
+                    await asyncio.sleep(0)
 
     async def _write(self, event: Event) -> None:
         written = self._correlator.correlate(event, self._clock.wall())
