@@ -24,6 +24,11 @@ FALLBACK = Event(ABOUT, "GPUFallback", "a pod gets 1g.10gb in place of 2g.20gb: 
 class Told(list[Event]):
     """A recorder that remembers."""
 
+    full = False
+
+    def is_full(self) -> bool:
+        return self.full
+
     def record(self, event: Event) -> None:
         self.append(event)
 
@@ -74,6 +79,18 @@ def test_rejection_is_a_warning():
 def test_nothing_is_told(one: bytes):
     """Of a dry run nothing may remain, and without an owner there is no object to tell it of."""
     assert told(one) == []
+
+
+def test_nothing_is_made_for_a_full_recorder():
+    """While too many events wait, pods are answered without one."""
+    recorder: Any = Told()
+    verdict = Verdict(b"", Outcome.PATCHED, "info", Record(reason="why"), (("2g.20gb", "1g.10gb"),))
+    recorder.full = True
+    OwnerEvents(recorder).tell(decode(body()), verdict)
+    assert recorder == []
+    recorder.full = False
+    OwnerEvents(recorder).tell(decode(body()), verdict)
+    assert len(recorder) == 1
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ class OwnerEvents:
 
     def tell(self, request: Request, verdict: Verdict) -> None:
         """An event for a fallback or a rejection, for a pod that has an owner."""
-        if request.dry_run:
+        if request.dry_run or self._recorder.is_full():
             return
         owner = request.owner()
         if owner is None or not owner.uid:

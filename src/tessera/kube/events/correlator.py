@@ -8,7 +8,7 @@ longest time is forgotten, and begins anew.
 
 import secrets
 from collections.abc import Callable, Hashable
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -107,7 +107,7 @@ class Correlator:
         """It could not be written at all."""
         for key, known in self._written.items():
             if known.name == written.name and written.is_new:
-                self._written.drop(key)
+                del self._written[key]
                 break
 
     def _are_many(self, group: Hashable, message: int, now: float) -> bool:
@@ -131,28 +131,16 @@ class Correlator:
         return enough
 
 
-class _Lately(Generic[K, V]):
-    """A map that forgets what was not touched for the longest time."""
+class _Lately(dict[K, V]):
+    """A map that forgets what was not put for the longest time."""
 
-    __slots__ = ("_known",)
-
-    def __init__(self) -> None:
-        self._known: dict[K, V] = {}
-
-    def get(self, key: K) -> V | None:
-        return self._known.get(key)
+    __slots__ = ()
 
     def put(self, key: K, value: V) -> None:
-        self._known.pop(key, None)
-        self._known[key] = value
-        if len(self._known) > _MOST_REMEMBERED:
-            del self._known[next(iter(self._known))]
-
-    def drop(self, key: K) -> None:
-        self._known.pop(key, None)
-
-    def items(self) -> list[tuple[K, V]]:
-        return list(self._known.items())
+        self.pop(key, None)
+        self[key] = value
+        if len(self) > _MOST_REMEMBERED:
+            del self[next(iter(self))]
 
 
 def _cut(text: str, most: int) -> str:
