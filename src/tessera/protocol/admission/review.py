@@ -188,7 +188,7 @@ def decode(body: bytes) -> Request:
     if not body:
         raise InvalidReview("empty body, expected an AdmissionReview")
     size = len(body)
-    unread = size > _MOST_OBJECTS and body.count(b"{") > _MOST_OBJECTS  # counting takes as long as decoding
+    unread = size > _MOST_OBJECTS and body.count(b"{") > _MOST_OBJECTS  # counting is not free
     try:
         review = _decode_raw(body) if unread else _decode(body)
     except RecursionError as error:
