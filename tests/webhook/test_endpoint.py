@@ -164,6 +164,7 @@ DEEP = (
         (review(pod_document({"limits": [1]})), "spec.containers[0].resources.limits: expected object | null, got array"),
         (review(pod_document({}, annotations={"a": 1})), "metadata.annotations[...]: expected str, got int"),
         (review({"spec": {"affinity": []}}), "spec.affinity: expected object, got array"),
+        (review({"metadata": {"labels": ["a"]}}), "request.object.metadata.labels: expected object | null, got array"),
         (review({"spec": {"tolerations": [{"key": 5}]}}), "spec.tolerations[0].key: expected str | null, got int"),
     ],
 )  # fmt: skip

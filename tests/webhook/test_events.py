@@ -24,6 +24,11 @@ FALLBACK = Event(ABOUT, "GPUFallback", "a pod gets 1g.10gb in place of 2g.20gb: 
 class Told(list[Event]):
     """A recorder that remembers."""
 
+    full = False
+
+    def is_full(self) -> bool:
+        return self.full
+
     def record(self, event: Event) -> None:
         self.append(event)
 
@@ -76,6 +81,18 @@ def test_nothing_is_told(one: bytes):
     assert told(one) == []
 
 
+def test_nothing_is_made_for_a_full_recorder():
+    """While too many events wait, pods are answered without one."""
+    recorder: Any = Told()
+    verdict = Verdict(b"", Outcome.PATCHED, "info", Record(reason="why"), (("2g.20gb", "1g.10gb"),))
+    recorder.full = True
+    OwnerEvents(recorder).tell(decode(body()), verdict)
+    assert recorder == []
+    recorder.full = False
+    OwnerEvents(recorder).tell(decode(body()), verdict)
+    assert len(recorder) == 1
+
+
 @pytest.mark.parametrize(
     ("owners", "expected"),
     [([OTHER, REPLICA_SET], "web"), ([OTHER], "x"), ([], None)],
@@ -95,7 +112,7 @@ def test_observe_mode_is_told_as_would():
         ("would be patched", None, (("2g.20gb", "1g.10gb"),)),
     ):
         record = Record(decision=decision, reason="why")
-        verdict = Verdict(b"", Outcome.UNCHANGED, "info", record, replaced, rejected=rejected)
+        verdict = Verdict(b"", Outcome.UNCHANGED, "info", record, replaced, rejected=rejected, observed=True)
         OwnerEvents(recorder).tell(request, verdict)
     assert [(one.reason, one.message) for one in recorder] == [
         ("GPUWouldReject", "a pod would be rejected: why"),

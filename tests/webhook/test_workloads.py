@@ -14,6 +14,7 @@ from tessera.webhook.endpoint import Admission, Endpoint
 from tessera.webhook.events import OwnerEvents
 from tessera.webhook.metrics import Metrics
 from tests.build import MIG, node, offers, pod_document, policy, respond, review
+from tests.webhook.test_events import Told
 
 SMALL = node("small", **{"1g.10gb": 4})
 DECIDED, RECORD = "gpu-webhook.k8s.io/decided", "gpu-webhook.k8s.io/fallback"
@@ -204,7 +205,7 @@ def test_ten_templates_are_decided_about():
 
 def test_no_event_is_told():
     """A workload that is created has no uid yet, and nothing of it is written down: its warning must do."""
-    told: Any = []
+    told: Any = Told()
     cluster = offers(SMALL)
     handler = Endpoint(
         Admission(cluster, policy()), lambda: None, Metrics("1"), Log("json", "error"), OwnerEvents(told).tell

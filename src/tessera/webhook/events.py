@@ -21,13 +21,13 @@ class OwnerEvents:
 
     def tell(self, request: Request, verdict: Verdict) -> None:
         """An event for a fallback or a rejection, for a pod that has an owner."""
-        if request.dry_run:
+        if request.dry_run or self._recorder.is_full():
             return
         owner = request.owner()
         if owner is None or not owner.uid:
             return
         about = About(owner.api_version, owner.kind, owner.name, request.namespace, owner.uid)
-        would = str(verdict.record["decision"]).startswith("would")  # observe mode: told, and not done
+        would = verdict.observed  # told, and not done
         reason = verdict.record["reason"]
         if verdict.rejected is not None:
             word, text = ("GPUWouldReject", "would be rejected") if would else ("GPURejected", "is rejected")

@@ -1,10 +1,10 @@
 """Which events are written: client-go's rules, told by a clock that stands where it is put."""
 
-from dataclasses import replace
 from itertools import count
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tessera.kube.events.correlator import About, Correlator, Event
 

@@ -37,7 +37,7 @@ class Stage:
 async def stage(*, working: bool = True) -> AsyncIterator[Stage]:
     server = MisbehavingApiServer()
     async with await server.start(), Client(server.cluster, clock=FakeClock(auto=True)) as client:
-        recorder = Recorder(client, "gpu-webhook", instance="pod-1", clock=FakeClock(wall=1_800_000_000.0))
+        recorder = Recorder(client, "gpu-webhook", instance="pod-1", clock=FakeClock(auto=True))
         task = asyncio.create_task(recorder.run()) if working else None
         yield Stage(server, recorder)
         if task is not None:
@@ -110,3 +110,17 @@ async def test_refusal_is_counted_and_no_trouble():
         await one.settled(written=1)
         (event,) = one.events()
     assert event["count"] == 1
+
+
+async def test_flood_lets_other_work_run():
+    """What is limited is looked at some at a time, with a rest in between."""
+    async with stage() as one:
+        for _ in range(25):
+            one.recorder.record(Event(OWNER, "R", "m"))
+        await one.settled(written=25)
+        for _ in range(900):
+            one.recorder.record(Event(OWNER, "R", "m"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert 0 < one.recorder.counts[("limited",)] < 100
+        await one.settled(limited=900)

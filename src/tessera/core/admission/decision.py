@@ -450,6 +450,8 @@ def record_with(earlier: str, replaced: Sequence[tuple[str, str]]) -> str:
 
 def recorded(record: str) -> Iterator[tuple[str, str]]:
     """The replacements of a record, as resources; entries that fallback would not write are left out."""
+    if not record:  # nearly always, and an entry without a meaning takes long
+        return
     for entry in record.split(",", _MOST_RECORDED)[:_MOST_RECORDED]:
         old, arrow, new = entry.partition("->")
         try:

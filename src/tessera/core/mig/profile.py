@@ -7,7 +7,7 @@ ends in `.shared` is no profile: it is a share of one, which several containers 
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, total_ordering
 from typing import Final
 
@@ -38,6 +38,19 @@ class MigProfile:
     compute: int
     memory_gb: int
     extras: str = ""  # "+me", "+me.all", "-me"; empty for a plain slice
+    # worked out once: there are few profiles, and every decision asks for these
+    label: str = field(
+        init=False, repr=False, compare=False
+    )  # as resource names and records have it: `1g.10gb.me`
+    resource: str = field(init=False, repr=False, compare=False)  # of nodes: `nvidia.com/mig-1g.10gb.me`
+    rank: tuple[int, int, int, str] = field(init=False, repr=False, compare=False)  # the place in the order
+
+    def __post_init__(self) -> None:
+        label = str(self).replace("+", ".")
+        engines = -1 if self.extras.startswith("-") else _ENGINES.get(self.extras, len(_ENGINES))
+        object.__setattr__(self, "label", label)
+        object.__setattr__(self, "resource", MIG_PREFIX + label)
+        object.__setattr__(self, "rank", (self.memory_gb, self.compute, engines, self.extras))
 
     @classmethod
     def parse(cls, text: str) -> "MigProfile":
@@ -59,24 +72,8 @@ class MigProfile:
         """The profile as NVIDIA's tools write it: `1g.10gb+me`."""
         return f"{self.compute}g.{self.memory_gb}gb{self.extras}"
 
-    @property
-    def label(self) -> str:
-        """The profile as resource names and records have it: `1g.10gb.me`."""
-        return str(self).replace("+", ".")
-
-    @property
-    def resource(self) -> str:
-        """The node resource that offers it: `nvidia.com/mig-1g.10gb.me`."""
-        return MIG_PREFIX + self.label
-
     def __lt__(self, other: "MigProfile") -> bool:
         return self.rank < other.rank
-
-    @property
-    def rank(self) -> tuple[int, int, int, str]:
-        """The place in the order, for sorting many."""
-        engines = -1 if self.extras.startswith("-") else _ENGINES.get(self.extras, len(_ENGINES))
-        return (self.memory_gb, self.compute, engines, self.extras)
 
     @property
     def engines(self) -> frozenset[str]:

@@ -8,8 +8,10 @@ longest time is forgotten, and begins anew.
 
 import secrets
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -27,9 +29,8 @@ _LONGEST_MESSAGE: Final = 1024  # bytes: the API server refuses longer notes in 
 _LONGEST_NAME: Final = 253 - 1 - 16  # a name has 253 characters at most, and a part of its own behind a dot
 
 
-@dataclass(frozen=True, slots=True)
-class About:
-    """The object that an event is about."""
+class About(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """The object that an event is about: a key of all that is remembered, so its hash is worked out once."""
 
     api_version: str
     kind: str
@@ -38,8 +39,7 @@ class About:
     uid: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, gc=False):
     """Something that happened."""
 
     about: About
@@ -48,8 +48,7 @@ class Event:
     type: str = "Normal"  # or Warning
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True, gc=False):
     """An event as it is to be written: anew, or as one more of the one of this name."""
 
     event: Event
@@ -75,24 +74,23 @@ class Correlator:
 
     def correlate(self, event: Event, now: float) -> Written | None:
         """What to write about one more event; None: nothing now."""
-        event = replace(event, message=_cut(event.message, _LONGEST_MESSAGE))
+        message = _cut(event.message, _LONGEST_MESSAGE)
         group = (event.about, event.type, event.reason)
-        key: Hashable = (group, hash(event.message))
-        if self._are_many(group, hash(event.message), now):
+        key: Hashable = (group, hash(message))
+        if self._are_many(group, hash(message), now):
             key = group
-            event = replace(event, message=_cut(_COMBINED + event.message, _LONGEST_MESSAGE))
-        known = self._written.get(key)
-        if known is None:
+            message = _cut(_COMBINED + message, _LONGEST_MESSAGE)
+        event = Event(event.about, event.reason, message, event.type)
+        known, taken = self._written.get(key), self._take(event.about, now)
+        if known is not None:  # counted, if not now then for the next time
+            written = Written(event, known.name, known.count + 1, known.first, now)
+        elif taken:
             name = f"{event.about.name[:_LONGEST_NAME]}.{self._token()}"
             written = Written(event, name, 1, now, now)
-        else:
-            written = replace(known, event=event, count=known.count + 1, last=now)
-        if self._take(event.about, now):
-            self._written.put(key, written)
-            return written
-        if known is not None:  # counted, for the next time; one that was never written cannot be counted up
-            self._written.put(key, written)
-        return None
+        else:  # what was never written cannot be counted up
+            return None
+        self._written.put(key, written)
+        return written if taken else None
 
     def forget(self, written: Written) -> Written:
         """The event is not there any more (they live for an hour) or was never made: begin a new one."""
@@ -109,7 +107,7 @@ class Correlator:
         """It could not be written at all."""
         for key, known in self._written.items():
             if known.name == written.name and written.is_new:
-                self._written.drop(key)
+                del self._written[key]
                 break
 
     def _are_many(self, group: Hashable, message: int, now: float) -> bool:
@@ -133,28 +131,16 @@ class Correlator:
         return enough
 
 
-class _Lately(Generic[K, V]):
-    """A map that forgets what was not touched for the longest time."""
+class _Lately(dict[K, V]):
+    """A map that forgets what was not put for the longest time."""
 
-    __slots__ = ("_known",)
-
-    def __init__(self) -> None:
-        self._known: dict[K, V] = {}
-
-    def get(self, key: K) -> V | None:
-        return self._known.get(key)
+    __slots__ = ()
 
     def put(self, key: K, value: V) -> None:
-        self._known.pop(key, None)
-        self._known[key] = value
-        if len(self._known) > _MOST_REMEMBERED:
-            del self._known[next(iter(self._known))]
-
-    def drop(self, key: K) -> None:
-        self._known.pop(key, None)
-
-    def items(self) -> list[tuple[K, V]]:
-        return list(self._known.items())
+        self.pop(key, None)
+        self[key] = value
+        if len(self) > _MOST_REMEMBERED:
+            del self[next(iter(self))]
 
 
 def _cut(text: str, most: int) -> str:

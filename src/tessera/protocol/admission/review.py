@@ -17,7 +17,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.text import quoted
 from tessera.protocol.admission.patch import Operation
-from tessera.protocol.kubernetes.objects import ABSENT, complaint, decoder, present
+from tessera.protocol.kubernetes.objects import ABSENT, complaint, decoder, present, reader
 from tessera.protocol.kubernetes.pod import PodIn, PodMetaIn, PodSpecIn, annotations_of, is_queued, pod_of
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -47,8 +47,8 @@ class _KindIn(msgspec.Struct, gc=False):
 class _RequestIn(msgspec.Struct, gc=False):
     uid: str = ""
     kind: _KindIn | None = None
-    namespace: str | None = None
     name: str | None = None
+    namespace: str | None = None
     operation: str = ""
     subResource: str | None = None  # noqa: N815
     object: PodIn | None = None
@@ -56,8 +56,8 @@ class _RequestIn(msgspec.Struct, gc=False):
 
 
 class _ReviewIn(msgspec.Struct, gc=False):
-    apiVersion: str = ""  # noqa: N815
     kind: str = ""
+    apiVersion: str = ""  # noqa: N815
     request: _RequestIn | None = None
 
 
@@ -72,8 +72,8 @@ class _RawRequestIn(msgspec.Struct, gc=False):
 
 
 class _RawReviewIn(msgspec.Struct, gc=False):
-    apiVersion: str = ""  # noqa: N815
     kind: str = ""
+    apiVersion: str = ""  # noqa: N815
     request: _RawRequestIn | None = None
 
 
@@ -97,7 +97,7 @@ class Owner(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     controller: bool | None = None
 
 
-_owners_of: Final = decoder(list[Owner])
+_owners_of: Final = reader(list[Owner], [])
 _MOST_OWNERS: Final = 64 * 1024  # bytes: some hundred owners; a pod has one
 
 
@@ -148,10 +148,13 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         if memoryview(raw).nbytes > _MOST_OWNERS:
             return None
         try:
-            owners = _owners_of(raw) if present(raw) else []
+            owners = _owners_of(raw, "metadata.ownerReferences")
         except InvalidInput:  # the API server will say what is wrong with it
             return None
-        return next((one for one in owners if one.controller), owners[0] if owners else None)
+        for one in owners:
+            if one.controller:
+                return one
+        return owners[0] if owners else None
 
     def read(self) -> Pod:
         """The pod as decisions see it."""
@@ -185,7 +188,7 @@ def decode(body: bytes) -> Request:
     if not body:
         raise InvalidReview("empty body, expected an AdmissionReview")
     size = len(body)
-    unread = size > _SMALL and body.count(b"{") > _MOST_OBJECTS
+    unread = size > _MOST_OBJECTS and body.count(b"{") > _MOST_OBJECTS  # counting is not free
     try:
         review = _decode_raw(body) if unread else _decode(body)
     except RecursionError as error:

@@ -21,33 +21,40 @@ class ContainerIn(msgspec.Struct, gc=False):
     restartPolicy: str | None = None  # noqa: N815 # as in the API
 
 
+class _LabelsIn(msgspec.Struct, gc=False):
+    """The labels by which Kueue's integration for plain pods knows what it manages (its pkg/controller/constants)."""
+
+    queue: str | None = msgspec.field(default=None, name="kueue.x-k8s.io/queue-name")
+    managed: str | None = msgspec.field(default=None, name="kueue.x-k8s.io/managed")
+
+
 class PodMetaIn(msgspec.Struct, gc=False):
     """A pod's metadata; its annotations and owners unread."""
 
     name: str | None = None
     generateName: str | None = None  # noqa: N815
     namespace: str | None = None
+    labels: _LabelsIn | None = None
     annotations: msgspec.Raw = ABSENT
     ownerReferences: msgspec.Raw = ABSENT  # noqa: N815
-    labels: msgspec.Raw = ABSENT
 
 
 class PodSpecIn(msgspec.Struct, gc=False, omit_defaults=True):
     """A pod's spec; what decides where it may go is unread."""
 
-    containers: list[ContainerIn] | None = None
     initContainers: list[ContainerIn] | None = None  # noqa: N815
-    nodeName: str | None = None  # noqa: N815
-    nodeSelector: msgspec.Raw = ABSENT  # noqa: N815
-    affinity: msgspec.Raw = ABSENT
-    tolerations: msgspec.Raw = ABSENT
-    overhead: msgspec.Raw = ABSENT
-    resources: msgspec.Raw = ABSENT
+    containers: list[ContainerIn] | None = None
     activeDeadlineSeconds: int | None = None  # noqa: N815
+    nodeSelector: msgspec.Raw = ABSENT  # noqa: N815
+    nodeName: str | None = None  # noqa: N815
+    affinity: msgspec.Raw = ABSENT
+    schedulerName: str | None = None  # noqa: N815
+    tolerations: msgspec.Raw = ABSENT
     priorityClassName: str | None = None  # noqa: N815
     priority: int | None = None
-    schedulerName: str | None = None  # noqa: N815
+    overhead: msgspec.Raw = ABSENT
     resourceClaims: msgspec.Raw = ABSENT  # noqa: N815
+    resources: msgspec.Raw = ABSENT
 
 
 class PodIn(msgspec.Struct, gc=False):
@@ -119,10 +126,6 @@ class _TolerationIn(msgspec.Struct, gc=False):
     effect: str | None = None
 
 
-# labels by which Kueue's integration for plain pods knows what it manages (kueue.x-k8s.io, pkg/controller/constants)
-_QUEUED: Final = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/managed")
-_KUEUE: Final = b"kueue.x-k8s.io"
-
 decode_pod: Final = decoder(PodIn)
 _texts_of = reader(dict[str, str], {})
 _resources_of = reader(ResourcesIn, ResourcesIn())
@@ -139,11 +142,8 @@ def annotations_of(raw: msgspec.Raw) -> dict[str, str]:
 
 def is_queued(metadata: PodMetaIn) -> bool:
     """Whether Kueue manages the pod itself, by a label; pods of a workload that it has admitted are like any others."""
-    raw = metadata.labels
-    if raw is ABSENT or _KUEUE not in bytes(raw):  # nearly always
-        return False
-    labels = _texts_of(raw, "metadata.labels")
-    return any(label in labels for label in _QUEUED)
+    labels = metadata.labels
+    return labels is not None and (labels.queue is not None or labels.managed is not None)
 
 
 def container_of(one: ContainerIn, where: str, resources: ResourcesIn) -> Container:
