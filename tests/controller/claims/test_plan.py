@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.controller.claims.objects import Claim, Template, _read, read_claim, read_pod, read_template
+from tessera.controller.claims.objects import Claim, Template, read_claim, read_pod, read_template
 from tessera.controller.claims.plan import UNUSED_FOR, Make, Mark, Record, Remove, plan
-from tessera.core.admission.alternatives import parse
+from tessera.core.admission.alternatives import parse, read
 from tessera.kube.watch.resource import Key
 from tessera.protocol.dra.templates import template_spec
 from tests.controller.claims import objects
@@ -173,7 +173,7 @@ def test_the_largest_pods_take_little_memory():
     try:
         found = [read_pod(raw(number)).pod for number in range(40)]
         read_pod(json.dumps(objects.pod()).encode())
-        _read.cache_clear()  # of the last ones
+        read.cache_clear()  # of the last ones
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

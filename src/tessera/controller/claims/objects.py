@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -11,11 +10,10 @@ from tessera.core.admission.alternatives import (
     ALTERNATIVES_ANNOTATION,
     CLAIM,
     Alternatives,
-    parse,
-    template_name,
+    carried,
+    read,
 )
 from tessera.core.admission.decision import RECORD_ANNOTATION, record_with
-from tessera.core.errors import InvalidInput
 from tessera.kube.watch.resource import Key
 from tessera.protocol.dra.claims import decode_claim
 from tessera.protocol.kubernetes.objects import decoder
@@ -61,8 +59,6 @@ class _TemplateIn(msgspec.Struct, gc=False):
 _pod: Final = decoder(_PodIn)
 _named: Final = decoder(_NamedIn)
 _template: Final = decoder(_TemplateIn)
-# A cluster's pods have few different ones. The largest that a tenant can write takes 100 KiB: 13 MiB of them in all.
-_read: Final = lru_cache(maxsize=128)(parse)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +75,7 @@ class BridgedPod:
     @property
     def alternatives(self) -> Alternatives | None:
         """What its claim may be served with: read when it is needed, since it takes many times the memory of its text."""
-        return None if self.text is None else _read(self.text)
+        return None if self.text is None else read(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,26 +114,20 @@ def read_pod(raw: bytes) -> FoundPod:
     one = _pod(raw)
     metadata, spec = one.metadata, one.spec or _PodSpecIn()
     key, annotations = Key(metadata.namespace, metadata.name), metadata.annotations or {}
-    named = [claim.resourceClaimTemplateName for claim in spec.resourceClaims or () if claim.name == CLAIM]
+    claims = [claim for claim in spec.resourceClaims or () if claim.name == CLAIM]
+    template = claims[0].resourceClaimTemplateName if claims else None
     text = annotations.get(ALTERNATIVES_ANNOTATION)
-    if text is None or not named or not named[0]:
+    if text is None or not template:
         return FoundPod(key, None)
     found = BridgedPod(
         key,
         metadata.uid,
-        named[0],
-        text if _is_ours(text, named[0]) else None,
+        template,
+        None if carried(annotations, [template]) is None else text,
         not spec.nodeName and metadata.deletionTimestamp is None,
         record_with(annotations.get(RECORD_ANNOTATION, ""), ()),
     )
     return FoundPod(key, found)
-
-
-def _is_ours(text: str, template: str) -> bool:
-    try:
-        return template_name(text) == template and _read(text) is not None
-    except InvalidInput:
-        return False
 
 
 def read_template(raw: bytes) -> Template:

@@ -108,9 +108,8 @@ def _records(pods: Mapping[Key, BridgedPod], claims: Iterable[Claim]) -> Iterato
             yield Record(pod, taken, record_with(pod.record, taken))
 
 
-@lru_cache(
-    maxsize=256
-)  # thousands of claims got one of a few things in place of one of a few others, and stay so
+# Thousands of claims got one of a few things in place of one of a few others, and stay so.
+@lru_cache(maxsize=256)
 def _taken(text: str, results: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """What was asked and what was given in its place, as records have it."""
     found = parse(text).taken(results)
