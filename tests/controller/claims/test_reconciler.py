@@ -169,7 +169,8 @@ def test_an_answer_that_comes_late():
 
             def intercept(request):
                 if request.method == "PATCH":
-                    pods.clear()  # as if its deletion had been seen while the answer was under way
+                    one.store.delete(PODS, "p", "a")
+                    pods.clear()  # its deletion was seen while the answer was under way
                     return Response(json.dumps(stored).encode())
                 if request.method == "POST" and "templates" in request.path:
                     made = {"metadata": {"name": TEMPLATE, "namespace": "a"}}  # and deleted at once
