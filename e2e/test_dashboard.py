@@ -424,17 +424,19 @@ def test_keyboard(world: World, chromium: "Browser") -> None:
         page.keyboard.press("/")
         page.keyboard.type("train")
         until(lambda: list(tab.tiles()), ["cards"])
-        assert page.locator("#nodes-count").inner_text() == "1 of 4"
+        until(page.locator("#nodes-count").inner_text, "1 of 4")
         page.locator("article.node button.tile").first.focus()
         first = page.evaluate("document.activeElement.getAttribute('aria-label')")
         assert first.startswith("cards, card 0, slices 0–1: 2g.20gb, free (MIG-")
-        assert page.locator("#detail").inner_text() == first
+        until(page.locator("#detail").inner_text, first)
         page.keyboard.press("ArrowRight")
         page.keyboard.press("ArrowRight")
-        assert "3g.30gb, held by default/train" in page.locator("#detail").inner_text()
+        # which of the node's slices it has is only known when the kubelet has told
+        until(lambda: "3g.30gb, held by default/train" in page.locator("#detail").inner_text(), expected=True)
         world.api.create(pod("other", f"{MIG}2g.20gb"))  # redrawn, and the focus stays
         until(lambda: len([t for t in tab.tiles()["cards"] if t["pod"]]), 2)
-        assert "held by default/train" in page.evaluate("document.activeElement.getAttribute('aria-label')")
+        focused = "document.activeElement.getAttribute('aria-label')"
+        until(lambda: "held by default/train" in (page.evaluate(focused) or ""), expected=True)
         page.keyboard.press("/")
         page.keyboard.press("Escape")
         until(lambda: len(tab.tiles()), 3)
