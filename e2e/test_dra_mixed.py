@@ -8,6 +8,7 @@ from pathlib import Path
 from e2e import dra
 from e2e.bridge import (
     MIG,
+    NAMESPACE,
     RECORD,
     asks,
     bound,
@@ -76,7 +77,7 @@ def explained(cluster: Client, webhook: Webhook, pod: Object) -> str:
     """`tessera admit -o explain`, with the webhook's configuration."""
     return tessera(
         *("admit", "-o", "explain", f"--kubeconfig={cluster.kubeconfig}", f"--config={webhook.config}"),
-        *("-f", "-"),
+        *("-f", "-", f"--webhook-namespace={NAMESPACE}"),
         stdin=json.dumps({"apiVersion": "v1", "kind": "Pod", **pod}),
     ).stdout
 
