@@ -15,6 +15,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,7 +95,7 @@ class Tab:
         return found
 
     def tiles(self) -> dict[str, list[Object]]:
-        """Every node's tiles: resource, id, pod and how they are drawn."""
+        """Every node's tiles: resource, id, pod and how they are drawn; none for a node that is not drawn yet."""
         found: dict[str, list[Object]] = self.page.evaluate(
             """() => Object.fromEntries([...document.querySelectorAll("article.node")].map((node) => [
                 node.dataset.node,
@@ -104,7 +105,7 @@ class Tab:
                     guessed: tile.classList.contains("guessed"), width: tile.getBoundingClientRect().width,
                 }))]))"""
         )
-        return found
+        return defaultdict(list, found)
 
     def totals(self) -> dict[str, list[str]]:
         """The capacity table: resource → allocatable, allocated, available, waiting."""
