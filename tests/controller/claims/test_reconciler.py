@@ -73,6 +73,19 @@ def template_of(store, namespace="a", name=TEMPLATE):
         return None
 
 
+def failing(times, error):
+    """An API server that makes no template the first times."""
+    left = [times]
+
+    def intercept(request):
+        if request.method == "POST" and "templates" in request.path and left[0]:
+            left[0] -= 1
+            return status(error)
+        return None
+
+    return intercept
+
+
 def test_the_template_of_a_pod():
     """It is made in the pod's namespace with the content that its name says, labelled, without an owner."""
 
@@ -246,15 +259,7 @@ def test_writes_that_fail():
 
     async def main():
         async with world() as one:
-            failures = [3]
-
-            def intercept(request):
-                if request.method == "POST" and "templates" in request.path and failures[0]:
-                    failures[0] -= 1
-                    return status(StatusError(500, "InternalError", "etcd is away"))
-                return None
-
-            one.server.intercept = intercept
+            one.server.intercept = failing(3, StatusError(500, "InternalError", "etcd is away"))
             one.store.create(PODS, objects.pod(), "a")
             await one.until(lambda: template_of(one.store))
             assert 'tessera_controller_failures_total{what="make"} 3' in one.metrics()
@@ -329,15 +334,7 @@ def test_an_api_server_that_is_away(caplog):
     async def main():
         clock = FakeClock(auto=True)
         async with world(clock=clock) as one:
-            away = [4]
-
-            def intercept(request):
-                if request.method == "POST" and "templates" in request.path and away[0]:
-                    away[0] -= 1
-                    return status(StatusError(503, "ServiceUnavailable", "etcd is away"))
-                return None
-
-            one.server.intercept = intercept
+            one.server.intercept = failing(4, StatusError(503, "ServiceUnavailable", "etcd is away"))
             for number in range(40):
                 one.store.create(PODS, objects.pod(f"p{number}", other_text(number)), "a")
             await one.until(lambda: len(one.store.list(RESOURCE_CLAIM_TEMPLATES)) == 40)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from tessera.controller.claims.objects import BridgedPod, Claim, Template
-from tessera.core.admission.alternatives import parse
+from tessera.core.admission.alternatives import read
 from tessera.core.admission.decision import record_with
 from tessera.core.kubernetes.resources import short
 from tessera.kube.watch.resource import Key
@@ -112,7 +112,7 @@ def _records(pods: Mapping[Key, BridgedPod], claims: Iterable[Claim]) -> Iterato
 @lru_cache(maxsize=256)
 def _taken(text: str, results: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """What was asked and what was given in its place, as records have it."""
-    found = parse(text).taken(results)
+    found = read(text).taken(results)
     return tuple((short(asked), short(given)) for asked, given in found if asked != given)
 
 

@@ -76,6 +76,11 @@ class Lease:
             spec.leaseTransitions or 0,
         )
 
+    @property
+    def beat(self) -> tuple[str, str, int]:
+        """What changes as long as its holder is at work, or another takes over."""
+        return self.holder, self.renewed, self.transitions
+
     def document(self, namespace: str) -> dict[str, Any]:
         """The Lease as JSON; with its version, a write fails when another was first."""
         version = {"resourceVersion": self.version} if self.version else {}
@@ -118,11 +123,7 @@ class Watched:
             return
         if before is None:
             self._since = self._clock.now() if self._at_first else -math.inf
-        elif (before.holder, before.renewed, before.transitions) != (
-            lease.holder,
-            lease.renewed,
-            lease.transitions,
-        ):
+        elif before.beat != lease.beat:
             self._since = self._clock.now()
 
     @property

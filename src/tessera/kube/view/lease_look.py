@@ -28,7 +28,7 @@ async def controller_at_work(client: Client, namespace: str, *, clock: Clock = S
         for _ in range(_MORE_LOOKS):
             await clock.sleep(1.0)
             again = Lease.read(await client.get(path))
-            if (again.holder, again.renewed) != (first.holder, first.renewed):
+            if again.beat != first.beat:
                 return bool(again.holder)
     except ApiError as error:
         if not error.is_not_found and error.code != _FORBIDDEN:
