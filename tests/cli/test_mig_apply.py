@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from tessera.controller.layouts.rollout import Rollout
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.protocol.mig import documents as mig
+from tessera.rollout.rollout import Rollout
 from tessera.serving.http.messages import Response
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import MIG
-from tests.controller.plugin import FakePlugin
 from tests.inventory.objects import LAYOUT, node, pod
 from tests.kube.apiserver import status as refusal
+from tests.rollout.plugin import FakePlugin
 
 SMALL = LAYOUT.replace("[2g.20gb, 2g.20gb, 3g.30gb]", "[1g.10gb, 1g.10gb]")
 PARTED = """\

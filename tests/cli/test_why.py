@@ -2,7 +2,7 @@
 
 import json
 
-from tests.inventory.why.clusters import node, pod
+from tests.diagnosis.clusters import node, pod
 
 
 def add(served) -> None:

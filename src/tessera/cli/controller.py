@@ -12,7 +12,7 @@ import click
 
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice
-from tessera.cli.common.process import process_options
+from tessera.cli.common.options import process_options
 
 if TYPE_CHECKING:
     from tessera.serving.address import Address

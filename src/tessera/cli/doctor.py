@@ -9,7 +9,7 @@ import click
 
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
-from tessera.cli.common.duration import Duration
+from tessera.cli.common.options import Duration
 from tessera.cli.common.output import Output, output_option
 from tessera.cli.common.terminal import Style
 from tessera.core.errors import InvalidInput

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from tessera.core.admission.decision import Policy
-    from tessera.inventory.why.diagnosis import Diagnosis
-    from tessera.inventory.why.evidence import Evidence
+    from tessera.diagnosis.diagnosis import Diagnosis
+    from tessera.diagnosis.evidence import Evidence
     from tessera.kube.rest.client import Client
 
 _MOST_ROWS: Final = 12  # of groups of nodes and of holders; beyond that a person reads the answer
@@ -68,8 +68,8 @@ def command(
     kubectl tessera why job/night -o json
     """  # fmt: skip
     from tessera.cli.admit.command import read_policy
-    from tessera.inventory.why.diagnosis import diagnose
-    from tessera.inventory.why.gather import Gatherer, parse_target
+    from tessera.diagnosis.diagnosis import diagnose
+    from tessera.diagnosis.gather import Gatherer, parse_target
     from tessera.solver import highs
 
     kind, name = parse_target(target)
@@ -92,8 +92,8 @@ def command(
 
 def explained(client: "Client", policy: "Policy | None" = None) -> "Callable[[str, str], Awaitable[str]]":
     """The same answer for the page: why a pod of a namespace waits."""
-    from tessera.inventory.why.diagnosis import diagnose
-    from tessera.inventory.why.gather import Gatherer
+    from tessera.diagnosis.diagnosis import diagnose
+    from tessera.diagnosis.gather import Gatherer
     from tessera.solver import highs
 
     async def answer(namespace: str, pod: str) -> str:
@@ -169,8 +169,8 @@ def _nodes(found: "Diagnosis", style: Style) -> list[str]:
 
 def _holders(found: "Diagnosis", seen: "Evidence", style: Style) -> list[str]:
     from tessera.core.text import number_of
-    from tessera.inventory.why.nodes import counted
-    from tessera.inventory.why.remedies import age
+    from tessera.diagnosis.nodes import counted
+    from tessera.diagnosis.remedies import age
 
     rows = [
         (one.pod, one.node, counted(one.holds), "ending" if one.ending else age(seen.now, one.since))

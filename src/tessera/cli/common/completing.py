@@ -97,7 +97,7 @@ def namespaces(ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 
 def pods_and_workloads(ctx: click.Context, _param: click.Parameter, incomplete: str) -> _Items:
     """Complete a pod, or a kind that makes pods and then its name, of the namespace that the other options name."""
-    from tessera.inventory.why.gather import KINDS, collection
+    from tessera.diagnosis.gather import KINDS, collection
 
     kind, slash, name = incomplete.rpartition("/")
     namespace = ctx.params.get("namespace") or "default"

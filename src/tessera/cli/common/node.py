@@ -14,7 +14,7 @@ import click
 
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice
-from tessera.cli.common.process import process_options
+from tessera.cli.common.options import process_options
 from tessera.cli.common.terminal import read_parsed
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import click
 
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options, selector_option
-from tessera.cli.common.duration import Duration
+from tessera.cli.common.options import Duration
 from tessera.cli.common.output import Output, output_option
 from tessera.cli.common.reading import files_option, read_inventory
-from tessera.cli.mig.defragment import print_advice
-from tessera.cli.mig.plan_cards import node_cards, product_cards
-from tessera.cli.mig.plan_output import DRAWN, NO_MORE, More, print_plan, waiting_document
+from tessera.cli.mig.plan.cards import node_cards, product_cards
+from tessera.cli.mig.plan.defragment import print_advice
+from tessera.cli.mig.plan.output import DRAWN, NO_MORE, More, print_plan, waiting_document
 from tessera.cli.mig.sources import read_text
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.profile import MigProfile

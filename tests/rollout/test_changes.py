@@ -4,17 +4,17 @@ import json
 
 import pytest
 
-from tessera.controller.layouts.changes import Wanted, change_of
-from tessera.controller.layouts.progress import offered_by
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.product import product_named
 from tessera.protocol.kubernetes.objects import decode_node
 from tessera.protocol.kubernetes.pod_use import decode_pod_use
 from tessera.protocol.mig import documents as mig
+from tessera.rollout.changes import Wanted, change_of
+from tessera.rollout.progress import offered_by
 from tests.build import MIG
-from tests.controller.conftest import BIG
 from tests.inventory.objects import LAYOUT, node, pod
+from tests.rollout.conftest import BIG
 
 ONES = LAYOUT.replace("[2g.20gb, 2g.20gb, 3g.30gb]", "[1g.10gb, 1g.10gb]")
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from tessera.controller.layouts.changes import Change
-from tessera.controller.layouts.progress import offered_by, progress_of
-from tessera.controller.layouts.watch import Watched, watched
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client, PatchType
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes.objects import decode_node
 from tessera.protocol.mig.nodes import gpu_node
+from tessera.rollout.changes import Change
+from tessera.rollout.progress import offered_by, progress_of
+from tessera.rollout.watch import Watched, watched
 
 _MANAGER: Final = {"fieldManager": "tessera"}
 _MOST_TRIES: Final = 5  # a kubelet writes its node every few seconds: two conflicts in a row are rare

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tessera.controller.layouts.progress import Progress, offered_by, progress_of
 from tessera.protocol.kubernetes.objects import decode_node
 from tessera.protocol.mig.nodes import gpu_node
+from tessera.rollout.progress import Progress, offered_by, progress_of
 from tests.build import GPU, MIG
 
 ONES, TWOS = MIG + "1g.10gb", MIG + "2g.20gb"

@@ -8,17 +8,17 @@ import click
 
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options, selector_option
-from tessera.cli.common.duration import Duration
+from tessera.cli.common.options import Duration
 from tessera.cli.common.terminal import Style
-from tessera.cli.mig.apply_output import describe, summary
+from tessera.cli.mig.apply.output import describe, summary
 from tessera.cli.mig.sources import product_option, read_text
-from tessera.controller.layouts.changes import Change, Wanted
-from tessera.controller.layouts.rollout import MaxUnavailable, Rollout, refusal
-from tessera.controller.layouts.targets import changes_of
 from tessera.core.mig.geometry import Product
 from tessera.kube.object_files import naming
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
+from tessera.rollout.changes import Change, Wanted
+from tessera.rollout.rollout import MaxUnavailable, Rollout, refusal
+from tessera.rollout.targets import changes_of
 from tessera.serving.ending import until_signalled
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import of_short
 from tessera.core.planning.program import Solver
 from tessera.core.text import first_of
-from tessera.inventory.why.devices import obstacle, standing_for
-from tessera.inventory.why.evidence import Evidence, SeenPod
-from tessera.inventory.why.nodes import Lack, NodeGroup, counted, gpus_of, groups_of, lacks_of, least_lacks
-from tessera.inventory.why.remedies import (
+from tessera.diagnosis.devices import obstacle, standing_for
+from tessera.diagnosis.evidence import Evidence, SeenPod
+from tessera.diagnosis.nodes import Lack, NodeGroup, counted, gpus_of, groups_of, lacks_of, least_lacks
+from tessera.diagnosis.remedies import (
     Holder,
     Remedy,
     by_end,
@@ -32,7 +32,7 @@ from tessera.inventory.why.remedies import (
     exceeded_in,
     holders_of,
 )
-from tessera.inventory.why.wire import Event
+from tessera.diagnosis.wire import Event
 
 _DENIED: Final = "denied the request: "
 _MOST_NAMED: Final = 3

@@ -2,14 +2,14 @@
 
 import pytest
 
-from tessera.controller.layouts.rollout import MaxUnavailable
 from tessera.core.errors import InvalidInput
 from tessera.protocol.mig import documents as mig
+from tessera.rollout.rollout import MaxUnavailable
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import GPU, MIG
-from tests.controller.conftest import BIG
 from tests.inventory.objects import LAYOUT, node
 from tests.kube.apiserver import status as refusal
+from tests.rollout.conftest import BIG
 
 ONES = "1g.10gb=2"
 ONES_TEXT = LAYOUT.replace("[2g.20gb, 2g.20gb, 3g.30gb]", "[1g.10gb, 1g.10gb]")

@@ -18,12 +18,12 @@ from tessera.core.mig.layout import CardLayout
 from tessera.core.planning.planner import Question, plan
 from tessera.core.planning.program import Solver
 from tessera.core.text import first_of
+from tessera.diagnosis.evidence import Evidence
+from tessera.diagnosis.nodes import Lack, NodeGroup, counted, gpus_of, profiles_of
+from tessera.diagnosis.wire import seconds
 from tessera.inventory.defragment import make_room
 from tessera.inventory.pending import Pending
 from tessera.inventory.report import amount
-from tessera.inventory.why.evidence import Evidence
-from tessera.inventory.why.nodes import Lack, NodeGroup, counted, gpus_of, profiles_of
-from tessera.inventory.why.wire import seconds
 
 _MOST_NAMED: Final = 3
 # the API server's words for a pod that a quota does not let in (k8s.io/apiserver, plugin resourcequota)

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tessera.core.errors import InvalidInput
-from tessera.inventory.why.gather import NoSuchObject, parse_target
+from tessera.diagnosis.gather import NoSuchObject, parse_target
 from tessera.simulation.control_plane import kinds
 from tests.build import MIG, policy
-from tests.inventory.why.clusters import QUOTAS, REPLICA_SETS, node, pod, refused, why
+from tests.diagnosis.clusters import QUOTAS, REPLICA_SETS, node, pod, refused, why
 
 POLICY = "gpu-webhook.k8s.io/fallback-policy"
 LAYOUT = """\

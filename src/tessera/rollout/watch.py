@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from tessera.controller.layouts.progress import offered_by
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import follow
 from tessera.kube.watch.resource import NODES, Key, Sink
 from tessera.protocol.kubernetes.objects import NodeIn, decode_node
+from tessera.rollout.progress import offered_by
 
 
 @dataclass(slots=True)

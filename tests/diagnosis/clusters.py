@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tessera.core.admission.decision import Policy
-from tessera.inventory.why.diagnosis import Diagnosis, diagnose
-from tessera.inventory.why.gather import Gatherer, parse_target
+from tessera.diagnosis.diagnosis import Diagnosis, diagnose
+from tessera.diagnosis.gather import Gatherer, parse_target
 from tessera.kube.access.cluster import Cluster, Endpoint
 from tessera.kube.rest.client import Client
 from tessera.simulation.control_plane import kinds

@@ -11,9 +11,9 @@ from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
 from tessera.core.kubernetes.resources import is_any_gpu, short
 from tessera.core.mig.profile import MigProfile
+from tessera.diagnosis.evidence import Evidence
 from tessera.inventory.layouts import Source, node_layouts
 from tessera.inventory.report import amount
-from tessera.inventory.why.evidence import Evidence
 
 
 class Lack(StrEnum):

@@ -8,9 +8,9 @@ from tessera.core.admission.offers import Offers
 from tessera.core.devices.capacity import PodUse
 from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.diagnosis.devices import SeenDevices
+from tessera.diagnosis.wire import Event, PodState, Workload, decode_pod_state
 from tessera.inventory.inventory import Inventory, InventoryNode
-from tessera.inventory.why.devices import SeenDevices
-from tessera.inventory.why.wire import Event, PodState, Workload, decode_pod_state
 from tessera.protocol.kubernetes import objects
 
 

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-from tessera.controller.layouts.changes import Change, Wanted, change_of
-from tessera.controller.layouts.progress import offered_by
 from tessera.core.devices.capacity import PodUse
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.kubernetes.resources import is_any_gpu
@@ -15,6 +13,8 @@ from tessera.kube.watch.resource import NODES, UNFINISHED_PODS
 from tessera.protocol.kubernetes.objects import NodeIn, decode_node
 from tessera.protocol.kubernetes.pod_use import decode_pod_use
 from tessera.protocol.kubernetes.selector import LabelSelector
+from tessera.rollout.changes import Change, Wanted, change_of
+from tessera.rollout.progress import offered_by
 
 
 async def changes_of(

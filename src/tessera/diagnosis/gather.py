@@ -12,9 +12,9 @@ from tessera.core.admission.quota import Quota
 from tessera.core.dra.slices import API_VERSION
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.core.kubernetes.resources import is_any_gpu
-from tessera.inventory.why.devices import SeenClaim, SeenDevices, claim_of, devices_for
-from tessera.inventory.why.evidence import Evidence, SeenPod, SeenWorkload, WhyInventory, why_inventory
-from tessera.inventory.why.wire import (
+from tessera.diagnosis.devices import SeenClaim, SeenDevices, claim_of, devices_for
+from tessera.diagnosis.evidence import Evidence, SeenPod, SeenWorkload, WhyInventory, why_inventory
+from tessera.diagnosis.wire import (
     Event,
     PodState,
     decode_config_map,

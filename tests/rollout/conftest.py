@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from tessera.controller.layouts.changes import Wanted
-from tessera.controller.layouts.rollout import Rollout
-from tessera.controller.layouts.targets import changes_of
 from tessera.kube.rest.client import Client
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
+from tessera.rollout.changes import Wanted
+from tessera.rollout.rollout import Rollout
+from tessera.rollout.targets import changes_of
 from tests.build import MIG
-from tests.controller.plugin import FakePlugin
 from tests.inventory.objects import LAYOUT, node
 from tests.kube.served import served  # noqa: F401 # a fixture
+from tests.rollout.plugin import FakePlugin
 
 BIG = {MIG + "2g.20gb": "4", MIG + "3g.30gb": "2"}
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from tessera.cli.common.terminal import Style
-from tessera.controller.layouts.changes import Change
-from tessera.controller.layouts.rollout import Outcome
 from tessera.core.text import first_of
+from tessera.rollout.changes import Change
+from tessera.rollout.rollout import Outcome
 
 _CONTEXT: Final = 2  # lines around a change: a layout has few
 _MOST_NAMED: Final = 8  # nodes that change alike are named up to here, and counted beyond

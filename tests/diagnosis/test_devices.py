@@ -6,7 +6,7 @@ import pytest
 
 from tessera.simulation.control_plane import kinds
 from tests.build import MIG, bridged
-from tests.inventory.why.clusters import CLAIMS, CLASSES, node, pod, why
+from tests.diagnosis.clusters import CLAIMS, CLASSES, node, pod, why
 
 DRIVER = "gpu.tessera.dev"
 TWO = "tessera-2g-20gb"

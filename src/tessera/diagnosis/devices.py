@@ -12,7 +12,7 @@ import msgspec
 
 from tessera.core.dra.slices import DeviceClass, serving
 from tessera.core.text import first_of
-from tessera.inventory.why.wire import In
+from tessera.diagnosis.wire import In
 from tessera.protocol.dra.objects import SliceReader, read_class
 from tessera.protocol.dra.selectors import Selectors
 from tessera.protocol.kubernetes.objects import decoder

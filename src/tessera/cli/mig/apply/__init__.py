@@ -1,0 +1,1 @@
+"""`tessera mig apply`: the command, and what it prints."""
