@@ -34,17 +34,9 @@ class Report:
     asked: Mapping[str, Quantity]
     rooms: Mapping[MigProfile, Room]
     pods: Sequence[PodUse] | None  # None: not asked for
-    namespaces: Mapping[str, Mapping[str, "Share"]] | None = None  # None: not asked for
-
-    @property
-    def with_dra(self) -> bool:
-        """Whether DRA serves any of it: only then is there a question where it comes from."""
-        return any(one.source(resource) == "dra" for one in self.nodes for resource in one.resources)
-
-    def source(self, resource: str) -> str:
-        """Where a resource comes from on all nodes: `plugin`, `dra`, both of them, or empty."""
-        sources = {one.source(resource) for one in self.nodes if one.resources.get(resource)}
-        return ",".join(sorted(sources - {""}, reverse=True))
+    namespaces: Mapping[str, Mapping[str, "Share"]] | None  # None: not asked for
+    sources: Mapping[str, str]  # by resource, on all nodes together: `plugin`, `dra`, both of them, or empty
+    with_dra: bool  # whether DRA serves any of it: only then does it matter where a resource comes from
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +78,19 @@ def report_of(
         rooms(_cards(inventory)) if with_rooms else {},
         _pods(inventory, shown) if with_pods else None,
         _namespaces(_pods(inventory, shown)) if with_namespaces else None,
+        _sources(nodes),
+        any(one.source(resource) == "dra" for one in nodes for resource in one.resources),
     )
+
+
+def _sources(nodes: Iterable[NodeUse]) -> dict[str, str]:
+    """Where each resource comes from on the nodes that have any of it."""
+    found: dict[str, set[str]] = {}
+    for one in nodes:
+        for resource, usage in one.resources.items():
+            if usage:
+                found.setdefault(resource, set()).add(one.source(resource))
+    return {resource: ",".join(sorted(some - {""}, reverse=True)) for resource, some in found.items()}
 
 
 def _namespaces(uses: Iterable[PodUse]) -> dict[str, dict[str, Share]]:

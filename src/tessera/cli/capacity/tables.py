@@ -74,7 +74,7 @@ def _total_table(report: Report) -> Table:
     for resource in in_order({**report.total, **report.asked}):
         usage, asked = report.total.get(resource, Usage()), report.asked.get(resource, ZERO)
         if usage or asked:
-            source = (_source(report.source(resource)),) if report.with_dra else ()
+            source = (_source(report.sources.get(resource, "")),) if report.with_dra else ()
             rows.append(("all", resource, *source, *_numbers(usage), amount(asked)))
     first = ("TOTAL", "RESOURCE", *_from(report))
     return Table((*first, "ALLOCATABLE", "ALLOCATED", "AVAILABLE", "ASKED FOR"), rows, keys=len(first))
