@@ -213,6 +213,56 @@ async def test_an_idle_client_makes_room():
             writer.close()
 
 
+async def test_half_sent_requests_keep_no_probe_out():
+    """Ninety clients that send half a request leave room for a whole one, again and again."""
+    async with serving() as (server, _):
+        crowd = []
+        for _ in range(90):
+            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(b"GET /livez HT")
+            await writer.drain()
+            crowd.append(writer)
+        for _ in range(3):
+            assert bodies(await said(server.port, get("/livez", version="1.0"))) == ["GET /livez\n"]
+        for writer in crowd:
+            writer.close()
+
+
+async def test_clients_that_were_served_stay():
+    """A client that had a response is not ended while one that never had any can be."""
+    async with serving(Limits(connections=2)) as (server, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(get("/a"))
+        await reader.readuntil(b"GET /a\n")
+        _, half = await asyncio.open_connection("127.0.0.1", server.port)
+        half.write(b"GET /b HT")
+        await half.drain()
+        assert bodies(await said(server.port, get("/c", version="1.0"))) == ["GET /c\n"]
+        writer.write(get("/d", version="1.0"))
+        assert bodies(await reader.read()) == ["GET /d\n"]
+        half.close()
+        writer.close()
+
+
+async def test_streams_leave_places():
+    """More streams than their share are refused with 503; whoever asks something small is served."""
+    async with serving(Limits(connections=3, streams=2)) as (server, handler):
+        writers = []
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(get("/forever"))
+            await reader.readuntil(b"again")
+            writers.append(writer)
+        refused = await said(server.port, get("/forever", version="1.0"))
+        assert refused.startswith(b"HTTP/1.1 503 ")
+        assert bodies(refused) == ["there are 2 streams already: try again later\n"]
+        assert bodies(await said(server.port, get("/a", version="1.0"))) == ["GET /a\n"]
+        writers[0].close()
+        await handler.closed.wait()
+        assert b"0\n1\n2\n" in await said(server.port, get("/stream", version="1.0"))
+        writers[1].close()
+
+
 async def test_a_client_that_does_not_read_is_let_go():
     """A response that is not taken in time ends its connection."""
     closed = asyncio.Event()

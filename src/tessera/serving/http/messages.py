@@ -18,6 +18,7 @@ class Limits:
     """What one server takes."""
 
     connections: int = 64
+    streams: int = 48  # of the connections; the rest is for probes and scrapes
     head: int = 16 * 1024
     body: int = 256 * 1024  # a pod's YAML is a few KiB
     request_seconds: float = 10.0  # for a request to arrive whole, or for a client to take what it is sent

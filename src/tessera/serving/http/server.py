@@ -5,8 +5,11 @@ import errno
 import logging
 import socket
 import ssl
+from collections import Counter
 from contextlib import aclosing
-from typing import Any, Final
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 from tessera.serving.address import Address
 from tessera.serving.http.messages import (
@@ -29,6 +32,18 @@ _LINGER_SECONDS: Final = 1.0  # for a refused client to read why: closing at onc
 _log: Final = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, slots=True)
+class _Client:
+    """One connection, and what it does now."""
+
+    connection: socket.socket
+    address: str
+    since: float  # when it came, became idle or began a request
+    begun: bool = False  # its task runs, and closes the connection
+    served: bool = False  # it had a response
+    kept: bool = False  # the handler works for it, or it has a stream: it is not ended for a new client
+
+
 class Server:
     """Serves one handler on one address; `headers` go with every response."""
 
@@ -37,8 +52,8 @@ class Server:
         self._limits = limits
         self._headers = headers
         self._listener: socket.socket | None = None
-        self._connections: dict[asyncio.Task[None], socket.socket] = {}
-        self._idle: dict[asyncio.Task[Any], None] = {}  # between two requests; idle longest first
+        self._clients: dict[_Client, asyncio.Task[None]] = {}
+        self._streams = 0
         self._tls: ssl.SSLContext | None = None
         self.address = Address("127.0.0.1", 0)
         self.accepted = 0  # connections so far
@@ -67,35 +82,47 @@ class Server:
             asyncio.get_running_loop().remove_reader(self._listener)
             self._listener.close()
             self._listener = None
-        connections = dict(self._connections)
-        for task in connections:
+        tasks = list(self._clients.values())
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*connections, return_exceptions=True)
-        for connection in connections.values():
-            connection.close()  # of those whose task had not begun
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(_BATCH):
             try:
-                connection, _ = listener.accept()
+                connection, peer = listener.accept()
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     self._rest(listener)
                 return  # none left, or gone again already
             self.accepted += 1
-            if len(self._connections) >= self._limits.connections:
-                if not self._idle:
-                    connection.close()
-                    continue
-                longest = next(
-                    iter(self._idle)
-                )  # makes room: clients that say nothing must not keep probes out
-                del self._idle[longest]
-                longest.cancel()
+            if len(self._clients) >= self._limits.connections and not self._make_room():
+                connection.close()
+                continue
             connection.settimeout(0)
-            task = asyncio.create_task(self._serve(connection))
-            self._connections[task] = connection
-            task.add_done_callback(lambda done: self._connections.pop(done, None))
+            loop = asyncio.get_running_loop()
+            client = _Client(connection, str(peer[0]), loop.time())
+            self._clients[client] = task = loop.create_task(self._serve(client))
+            task.add_done_callback(partial(self._gone, client))
+
+    def _gone(self, client: _Client, _: asyncio.Task[None]) -> None:
+        self._clients.pop(client, None)
+        if not client.begun:
+            client.connection.close()
+
+    def _make_room(self) -> bool:
+        """End one connection for a new one, so that no crowd keeps probes out; false if none can be ended.
+
+        A client that never had a response goes first, then one of the address that has most connections. Of these, the one
+        that has been idle, or has been sending its request, for the longest time.
+        """
+        open_to_end = [client for client in self._clients if not client.kept]
+        if not open_to_end:
+            return False
+        share = Counter(client.address for client in open_to_end)
+        ended = min(open_to_end, key=lambda one: (one.served, -share[one.address], one.since))
+        self._clients.pop(ended).cancel()
+        return True
 
     def _rest(self, listener: socket.socket) -> None:
         """Out of file descriptors: the listener stays readable, so looking away for a while saves a busy loop."""
@@ -108,18 +135,20 @@ class Server:
 
         loop.call_later(_RETRY_SECONDS, again)
 
-    async def _serve(self, connection: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
+    async def _serve(self, client: _Client) -> None:
+        client.begun = True
+        loop, connection = asyncio.get_running_loop(), client.connection
         reader = asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(reader)
         try:
-            transport, _ = await loop.connect_accepted_socket(lambda: protocol, connection, ssl=self._tls)
-        except OSError:
-            connection.close()  # TLS that did not come about
+            async with asyncio.timeout(self._limits.request_seconds):
+                transport, _ = await loop.connect_accepted_socket(lambda: protocol, connection, ssl=self._tls)
+        except OSError:  # TLS that did not come about, or not in time
+            connection.close()
             return
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         try:
-            await self._converse(reader, writer)
+            await self._converse(client, reader, writer)
             writer.close()
         except (HangUp, OSError, TimeoutError):
             pass  # gone, or too slow
@@ -129,20 +158,17 @@ class Server:
             if not writer.is_closing():
                 transport.abort()
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _converse(
+        self, client: _Client, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         """Requests and their responses, in order, until one side has enough."""
-        loop, limits, task = asyncio.get_running_loop(), self._limits, asyncio.current_task()
-        assert task is not None  # noqa: S101 # we are in one
+        loop, limits = asyncio.get_running_loop(), self._limits
         parser = Parser(limits, writer.get_extra_info("peercert"))
         until = loop.time() + limits.idle_seconds
         while True:
-            if idle := parser.idle:
-                self._idle[task] = None
-            try:
-                async with asyncio.timeout_at(until):
-                    data = await reader.read(READ)
-            finally:
-                self._idle.pop(task, None)
+            idle = parser.idle
+            async with asyncio.timeout_at(until):
+                data = await reader.read(READ)
             if not data:
                 return None
             for request in parser.feed(data):
@@ -152,17 +178,25 @@ class Server:
                         writer.write_eof()
                     async with asyncio.timeout(_LINGER_SECONDS):
                         return await _end_of(reader)
+                client.kept = True
                 response = await self._response(request)
                 if isinstance(response, Stream):
-                    return await self._stream(request, response, reader, writer)
+                    if self._streams < limits.streams:
+                        return await self._stream(request, response, reader, writer)
+                    await response.pieces.aclose()
+                    response = text(f"there are {limits.streams} streams already: try again later", 503)
+                client.kept = False
                 await self._write(writer, response, request.method, keep=request.keep_alive)
+                client.served = True
                 await asyncio.sleep(0)  # one that asks a thousand things at once takes turns with the others
                 if not request.keep_alive:
                     return None
             if parser.idle:
-                until = loop.time() + limits.idle_seconds
+                client.since = loop.time()
+                until = client.since + limits.idle_seconds
             elif idle:
-                until = loop.time() + limits.request_seconds
+                client.since = loop.time()
+                until = client.since + limits.request_seconds
 
     async def _response(self, request: Request) -> Response | Stream:
         try:
@@ -201,12 +235,14 @@ class Server:
             if chunked:
                 writer.write(b"0\r\n\r\n")
 
+        self._streams += 1
         copying, leaving = asyncio.create_task(copy()), asyncio.create_task(_end_of(reader))
         try:
             await asyncio.wait({copying, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if copying.done():
                 copying.result()
         finally:
+            self._streams -= 1
             for task in (copying, leaving):
                 task.cancel()
             await asyncio.gather(copying, leaving, return_exceptions=True)

@@ -33,7 +33,12 @@ from tessera.simulation.control_plane.store import Document, StatusError, Store
 
 # bodies: the API server takes 3 MiB, and reviews for webhooks are larger; programs on this machine may take their time
 _LIMITS: Final = Limits(
-    connections=4096, head=64 * 1024, body=8 * 1024 * 1024, request_seconds=60.0, idle_seconds=600.0
+    connections=4096,
+    streams=4096,
+    head=64 * 1024,
+    body=8 * 1024 * 1024,
+    request_seconds=60.0,
+    idle_seconds=600.0,
 )
 # an update elsewhere leaves their status alone
 _HAS_STATUS: Final = frozenset({NODES, NAMESPACES, PODS, RESOURCE_CLAIMS})
