@@ -124,10 +124,28 @@ def test_a_node_moves_from_plugin_to_dra(installed: ClusterWithNode, node_namesp
     cluster.apply(dra.pod("waits", limits={TWO: 1}), namespace=node_namespace)
     cluster.wait_for_pod_unschedulable("waits", namespace=node_namespace)
 
-    assert _refusal(cluster, found, cluster.node_name, dra.DRIVER) == ""
-    assert "its own node only" in _refusal(cluster, found, "another-node", dra.DRIVER)
-    assert "its own node only" in _refusal(cluster, None, cluster.node_name, dra.DRIVER)
-    assert "gpu.tessera.dev only" in _refusal(cluster, found, cluster.node_name, "gpu.example.com")
+    own = cluster.node_name
+    driver = _token(cluster, "tessera-dra-driver", found)
+    assert _refusal(cluster, driver, _slice(own)) == ""
+    assert "its own node only" in _refusal(cluster, driver, _slice("another-node"))
+    assert "its own node only" in _refusal(cluster, _token(cluster, "tessera-dra-driver", None), _slice(own))
+    assert "gpu.tessera.dev only" in _refusal(cluster, driver, _slice(own, driver="gpu.example.com"))
+    assert "its own node's pool only" in _refusal(cluster, driver, _slice(own, pool="another-node/tessera"))
+    forged = {"apiVersion": "v1", "kind": "Node", "name": "another-node", "uid": "x"}
+    assert "owned by its node" in _refusal(cluster, driver, _slice(own, ownerReferences=[forged]))
+    assert "no finalizer" in _refusal(cluster, driver, _slice(own, finalizers=["example.com/stay"]))
+
+    leading = _token(cluster, "tessera-controller", leader)
+    assert _refusal(cluster, leading, _template(node_namespace)) == ""
+    assert "where the webhook sees no pods" in _refusal(cluster, leading, _template("kube-system"))
+    assert "that it made only" in _refusal(cluster, leading, _template(node_namespace, labels={}))
+    assert "that it made only" in _refusal(cluster, leading, _template(node_namespace, name="somebodys"))
+    assert "no owner and no finalizer" in _refusal(
+        cluster, leading, _template(node_namespace, ownerReferences=[forged])
+    )
+    foreign = _template(node_namespace, name="somebodys", labels={})
+    cluster.apply(json.dumps(foreign), namespace=node_namespace)
+    assert "that it made only" in _refusal(cluster, leading, foreign, delete=True)
 
     # an update: the new process is registered before the old one goes
     cluster.kubectl("rollout", "restart", "-n", NAMESPACE, "daemonset/tessera-dra-driver")
@@ -140,32 +158,53 @@ def test_a_node_moves_from_plugin_to_dra(installed: ClusterWithNode, node_namesp
     dra.remove_pods(cluster, node_namespace)
 
 
-def _refusal(cluster: ClusterWithNode, pod: Object | None, node: str, driver: str) -> str:
-    """Create a slice with the driver's token, bound to its pod or to none, as a dry run; what the API server has against it."""
-    account = ("create", "token", "tessera-dra-driver", f"-n={NAMESPACE}")
+def _token(cluster: ClusterWithNode, account: str, pod: Object | None) -> str:
+    """A token of a service account, bound to a pod of it or to none."""
     bound = (
         ("--bound-object-kind=Pod", f"--bound-object-name={pod['metadata']['name']}", f"--bound-object-uid={pod['metadata']['uid']}")
         if pod
         else ()
     )  # fmt: skip
-    token = cluster.kubectl(*account, *bound).strip()
-    body: dict[str, Any] = {
+    return cluster.kubectl("create", "token", account, f"-n={NAMESPACE}", *bound).strip()
+
+
+def _slice(node: str, *, driver: str = dra.DRIVER, pool: str = "", **metadata: Any) -> Object:
+    return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",
-        "metadata": {"name": "tried"},
+        "metadata": {"name": "tried", **metadata},
         "spec": {
             "driver": driver,
             "nodeName": node,
-            "pool": {"name": "tried", "generation": 1, "resourceSliceCount": 1},
+            "pool": {"name": pool or f"{node}/tessera", "generation": 1, "resourceSliceCount": 1},
             "devices": [],
         },
     }
+
+
+def _template(namespace: str, *, name: str = "tessera-tried", **metadata: Any) -> Object:
+    labels = {"app.kubernetes.io/managed-by": "tessera-controller"}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels, **metadata},
+        "spec": {"spec": {"devices": {"requests": []}}},
+    }
+
+
+def _refusal(cluster: ClusterWithNode, token: str, document: Object, *, delete: bool = False) -> str:
+    """Create or delete an object with a token, as a dry run; what the API server has against it."""
+    metadata = document["metadata"]
+    path = dra.SLICES
+    if document["kind"] == "ResourceClaimTemplate":
+        path = f"/apis/resource.k8s.io/v1/namespaces/{metadata['namespace']}/resourceclaimtemplates"
     entry = json.loads(cluster.kubeconfig.read_text())["clusters"][0]["cluster"]
     authority = base64.b64decode(entry["certificate-authority-data"]).decode()
     request = urllib.request.Request(  # noqa: S310 # the API server's address
-        f"{entry['server']}{dra.SLICES}?dryRun=All",
-        data=json.dumps(body).encode(),
+        f"{entry['server']}{path}{'/' + metadata['name'] if delete else ''}?dryRun=All",
+        data=None if delete else json.dumps(document).encode(),
         headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+        method="DELETE" if delete else "POST",
     )
     try:
         with urllib.request.urlopen(request, context=ssl.create_default_context(cadata=authority)):  # noqa: S310

@@ -422,7 +422,13 @@ def test_plugin_may_change_its_own_node_only(installed: Installation) -> None:
         assert "labels of nvidia.com/ only" in refusal(own, {"metadata": {"labels": labels}})
     foreign = {"metadata": {"annotations": {"x": "y"}}}
     assert "annotations of nvidia.com/ and run.ai/ only" in refusal(own, foreign)
-    assert "labels and annotations only" in refusal(own, {"spec": {"unschedulable": True}})
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "gone", "uid": "gone"}  # would delete the node
+    for body in (
+        {"spec": {"unschedulable": True}},
+        {"metadata": {"ownerReferences": [owner]}},
+        {"metadata": {"finalizers": ["example.com/stay"]}},
+    ):
+        assert "labels and annotations only" in refusal(own, body)
 
 
 def _patch_node(cluster: ClusterWithNode, token: str, body: dict[str, Any]) -> str:

@@ -32,7 +32,10 @@ spec:
   validations:
     - expression: request.name in request.userInfo.?extra["authentication.kubernetes.io/node-name"].orValue([])
       message: a {{ .who }} may change its own node only
-    - expression: object.?spec == oldObject.?spec && object.?status == oldObject.?status
+    - expression: >-
+        object.?spec == oldObject.?spec && object.?status == oldObject.?status &&
+        object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences &&
+        object.metadata.?finalizers == oldObject.metadata.?finalizers
       message: a {{ .who }} may change its node's labels and annotations only
     - expression: >-
         variables.labels.all(k, k.startsWith("nvidia.com/") || variables.oldLabels[?k] == optional.of(variables.labels[k])) &&
