@@ -9,6 +9,7 @@ from tessera.core.admission.decision import Rewrite
 from tessera.core.admission.quota import Quota
 from tessera.core.errors import InvalidInput
 from tessera.protocol.kubernetes.workloads import TEMPLATES, template_of
+from tessera.webhook.judgement import KnownJudgements
 from tessera.webhook.offline import admit, admit_again, as_created
 from tests.build import MIG, node, offers, pod_document, policy
 
@@ -189,3 +190,45 @@ def test_a_pods_own_use_is_not_held_against_it():
     assert would.replaced == (("2g.20gb", "1g.10gb"),)
     assert admit(as_created(running("2g.20gb->1g.10gb")), cluster, policy(), "").rejected
     assert cluster.quotas == {"team": (full,)}
+
+
+def test_pods_of_one_template_are_decided_once(monkeypatch):
+    """However many pods ask the same, the nodes are searched once; another request, annotation or namespace is another question."""
+    cluster = offers(node("small", **{"1g.10gb": 4}))
+    searches = []
+    search = cluster.for_pod
+
+    def counted(*args, **more):
+        searches.append(args)
+        return search(*args, **more)
+
+    monkeypatch.setattr(cluster, "for_pod", counted)
+    known = KnownJudgements()
+    admit_again(running("2g.20gb->1g.10gb"), cluster, policy(), known)
+    first = len(searches)
+    for number in range(50):
+        again = running("2g.20gb->1g.10gb")
+        again["spec"]["nodeName"] = f"node-{number}"
+        again["metadata"].update(name=f"pod-{number}", uid=f"u{number}")
+        found = admit_again(again, cluster, policy(), known)
+        assert found.title == f"Pod team/pod-{number}"
+    assert len(searches) == first
+    others = [running("3g.30gb->1g.10gb"), running("2g.20gb->1g.10gb"), running("2g.20gb->1g.10gb")]
+    others[1]["metadata"]["namespace"] = "other"
+    others[2]["metadata"]["annotations"]["gpu-webhook.k8s.io/min-memory"] = "20Gi"
+    for other in others:
+        before = len(searches)
+        admit_again(other, cluster, policy(), known)
+        assert len(searches) > before
+
+
+def test_known_judgements_respect_a_pods_own_use():
+    """Two pods that asked the same, of which one counts in a full quota: it may be created again, the other may not."""
+    cluster = offers(node("small", **{"1g.10gb": 4}))
+    cluster.put_quota(Quota("team", "gpus", {MIG + "1g.10gb": 1}, {MIG + "1g.10gb": 1}))
+    fell_back = running("2g.20gb->1g.10gb")
+    as_asked = running(resources={"limits": {MIG + "2g.20gb": "1"}})
+    for pods in ([fell_back, as_asked], [as_asked, fell_back]):
+        known = KnownJudgements()
+        found = {id(pod): admit_again(pod, cluster, policy(), known).rejected for pod in pods}
+        assert (found[id(fell_back)], found[id(as_asked)]) == (False, True)

@@ -5,7 +5,7 @@ A template is put into an AdmissionReview and takes the very same path as the AP
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -21,6 +21,8 @@ from tessera.protocol.admission.review import Request
 from tessera.protocol.kubernetes.workloads import Place, templates_of, title_of
 
 Decide = Callable[[Pod, Offers, Policy], Decision]
+
+_MOST_KNOWN: Final = 4096  # judgements: more than most clusters have templates, some 16 MiB
 
 
 @value
@@ -38,6 +40,27 @@ class Judgement:
         return self.decision.would if isinstance(self.decision, Observed) else self.decision
 
 
+class KnownJudgements:
+    """Judgements by all that they depend on, while nodes, namespaces and policy stay the same: those of one template are made once.
+
+    The pod of a judgement is the first that asked the same; it has the same namespace, and may have another name.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], Judgement] = {}
+
+    def judge(self, request: Request, offers: Offers, policy: Policy, decide: Decide) -> Judgement:
+        """As `judge`."""
+        used = (tuple(one.used.items()) for one in offers.quotas.get(request.namespace, ()))
+        key = (request.key(policy.annotations), *used)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            found = self._known[key] = judge(request, offers, policy, decide)
+        return found
+
+
 def judge(request: Request, offers: Offers, policy: Policy, decide: Decide = decide) -> Judgement:
     """Decide about a request's pod, and prove that the patch applies to it."""
     pod = request.read()
@@ -53,7 +76,12 @@ def judge(request: Request, offers: Offers, policy: Policy, decide: Decide = dec
 
 
 def judge_templates(
-    one: dict[str, Any], offers: Offers, policy: Policy, namespace: str, decide: Decide = decide
+    one: dict[str, Any],
+    offers: Offers,
+    policy: Policy,
+    namespace: str,
+    decide: Decide = decide,
+    known: KnownJudgements | None = None,
 ) -> dict[Place, Judgement]:
     """A judgement on each pod template of an object, by its place; none on an object that makes no pods."""
     templates = templates_of(one)
@@ -63,14 +91,18 @@ def judge_templates(
     if not isinstance(metadata, dict):
         raise InvalidInput(f"{one.get('kind')}: metadata: expected an object")
     space = metadata.get("namespace") or namespace
-    return {
-        place: _below(place, _judged(one, pod, space, offers, policy, decide)) for place, pod in templates
-    }
+    judged = judge if known is None else known.judge
+    try:
+        return {
+            place: _below(place, judged(_request(pod, space), offers, policy, decide))
+            for place, pod in templates
+        }
+    except InvalidInput as error:
+        raise InvalidInput(f"{title_of(one)}: {str(error).removeprefix('request.object.')}") from error
 
 
-def _judged(
-    one: dict[str, Any], pod: dict[str, Any], namespace: str, offers: Offers, policy: Policy, decide: Decide
-) -> Judgement:
+def _request(pod: dict[str, Any], namespace: str) -> Request:
+    """The request that the API server would send."""
     request = {
         "uid": "template",
         "kind": {"group": "", "version": "v1", "kind": "Pod"},
@@ -78,11 +110,9 @@ def _judged(
         "operation": "CREATE",
         "object": pod,
     }
-    body = msgspec.json.encode({"apiVersion": review.API_VERSION, "kind": review.KIND, "request": request})
-    try:
-        return judge(review.decode(body), offers, policy, decide)
-    except InvalidInput as error:
-        raise InvalidInput(f"{title_of(one)}: {str(error).removeprefix('request.object.')}") from error
+    return review.decode(
+        msgspec.json.encode({"apiVersion": review.API_VERSION, "kind": review.KIND, "request": request})
+    )
 
 
 def _below(place: Place, judged: Judgement) -> Judgement:

@@ -21,7 +21,7 @@ from tessera.protocol.admission import patch
 from tessera.protocol.admission.patch import Operation
 from tessera.protocol.kubernetes.pod import decode_pod, pod_of
 from tessera.protocol.kubernetes.workloads import Place, title_of, written
-from tessera.webhook.judgement import Judgement, judge_templates
+from tessera.webhook.judgement import Judgement, KnownJudgements, judge_templates
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,13 @@ class Admitted:
     """One object, and what became of it: a judgement for each of its pod templates, by place."""
 
     before: dict[str, Any]
-    after: dict[str, Any]
     judgements: Mapping[Place, Judgement]
+
+    @property
+    def after(self) -> dict[str, Any]:
+        """The object with the patch applied."""
+        after: dict[str, Any] = patch.apply(self.before, self.operations)
+        return after
 
     @property
     def title(self) -> str:
@@ -59,22 +64,31 @@ class Admitted:
         return [operation for one in self.judgements.values() for operation in one.operations]
 
 
-def admit(one: dict[str, Any], offers: Offers, policy: Policy, namespace: str) -> Admitted:
-    """Admit one object as the webhook would; `namespace` is that of objects that name none."""
+def admit(
+    one: dict[str, Any],
+    offers: Offers,
+    policy: Policy,
+    namespace: str,
+    known: KnownJudgements | None = None,
+) -> Admitted:
+    """Admit one object as the webhook would; `namespace` is that of objects that name none.
+
+    `known` is for many objects: what asks the same is decided once.
+    """
     kind = one.get("kind")
     if not isinstance(kind, str):
         raise InvalidInput(
             f"kind: {'missing' if kind is None else 'not a text'}; expected a Kubernetes object"
         )
     try:
-        judgements = judge_templates(one, offers, policy, namespace)
+        return Admitted(one, judge_templates(one, offers, policy, namespace, known=known))
     except BeyondLimits as error:
         raise InvalidInput(f"{title_of(one)}: the webhook would decide nothing: {error}") from error
-    operations = [operation for judged in judgements.values() for operation in judged.operations]
-    return Admitted(one, patch.apply(one, operations), judgements)
 
 
-def admit_again(pod: dict[str, Any], offers: Offers, policy: Policy) -> Admitted:
+def admit_again(
+    pod: dict[str, Any], offers: Offers, policy: Policy, known: KnownJudgements | None = None
+) -> Admitted:
     """Admit a pod of a cluster as if it were created now. Its own use does not count against its quotas."""
     try:
         own = pod_of(decode_pod(msgspec.json.encode(pod)), "")
@@ -83,10 +97,10 @@ def admit_again(pod: dict[str, Any], offers: Offers, policy: Policy) -> Admitted
     space = own.namespace
     quotas = offers.quotas.get(space)
     if quotas is None:
-        return admit(as_created(pod), offers, policy, space)
+        return admit(as_created(pod), offers, policy, space, known)
     offers.quotas[space] = tuple(one.without(own) for one in quotas)
     try:
-        return admit(as_created(pod), offers, policy, space)
+        return admit(as_created(pod), offers, policy, space, known)
     finally:
         offers.quotas[space] = quotas
 

@@ -29,6 +29,7 @@ from tessera.kube.object_files import (
 )
 from tessera.protocol import yaml
 from tessera.protocol.configuration import webhook as config
+from tessera.webhook.judgement import KnownJudgements
 from tessera.webhook.offline import Admitted, admit
 
 if TYPE_CHECKING:
@@ -255,9 +256,10 @@ def _put_from(given: _Given, offers: Offers, namespace: str) -> None:
 
 
 def _admitted(given: _Given, offers: Offers, policy: Policy, namespace: str) -> Iterator[Admitted]:
+    known = KnownJudgements()
     for file, found in given:
         with naming(called(file)):
-            yield from [admit(one, offers, policy, namespace) for one in found]
+            yield from [admit(one, offers, policy, namespace, known) for one in found]
 
 
 def _objects(file: str) -> list[dict[str, Any]]:

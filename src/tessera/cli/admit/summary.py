@@ -12,6 +12,7 @@ from tessera.core.admission.offers import Offers
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.resources import short
 from tessera.core.text import first_of, number_of
+from tessera.webhook.judgement import KnownJudgements
 from tessera.webhook.offline import Admitted, admit, admit_again
 
 _ENDED: Final = ("Succeeded", "Failed")  # phases: such pods hold nothing, and clusters keep thousands of them
@@ -24,6 +25,7 @@ class Summary:
 
     def __init__(self, offers: Offers, policy: Policy, namespace: str) -> None:
         self._offers, self._policy, self._namespace = offers, policy, namespace
+        self._known = KnownJudgements()
         self._pods = 0  # of whatever kind
         self._with_gpus: Counter[str] = Counter()  # by namespace, as all that follow
         self._changed: Counter[str] = Counter()
@@ -39,9 +41,9 @@ class Summary:
         if is_pod and isinstance(status, dict) and status.get("phase") in _ENDED:
             return
         if is_pod and isinstance(metadata, dict) and metadata.get("uid"):
-            self._count(admit_again(document, self._offers, self._policy))
+            self._count(admit_again(document, self._offers, self._policy, self._known))
         else:
-            self._count(admit(document, self._offers, self._policy, self._namespace))
+            self._count(admit(document, self._offers, self._policy, self._namespace, self._known))
 
     def _count(self, one: Admitted) -> None:
         self.claims |= one.claims
