@@ -14,6 +14,7 @@ from tessera.controller.metrics import ControllerMetrics
 from tessera.core.admission.alternatives import parse, template_name
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
+from tessera.kube.watch.resource import Key
 from tessera.protocol.dra.templates import template_spec
 from tessera.serving.http.messages import HangUp, Response
 from tessera.serving.metrics import exposition
@@ -177,13 +178,13 @@ def test_an_answer_that_comes_late():
 
     async def main():
         async with world(objects.pod(node="n")) as one:
-            pods, templates = one.reconciler.pods, one.reconciler.templates
+            pods, templates = one.reconciler.state.pods, one.reconciler.state.templates
             stored = one.store.get(PODS, "p", "a").document
 
             def intercept(request):
                 if request.method == "PATCH":
                     one.store.delete(PODS, "p", "a")
-                    pods.clear()  # its deletion was seen while the answer was under way
+                    one.reconciler.state.remove_pod(Key("a", "p"))  # seen while the answer was under way
                     return Response(json.dumps(stored).encode())
                 if request.method == "POST" and "templates" in request.path:
                     made = {"metadata": {"name": TEMPLATE, "namespace": "a"}}  # and deleted at once

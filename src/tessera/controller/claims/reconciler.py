@@ -2,16 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn, Protocol, TypeVar
 
 from tessera.controller.claims.objects import (
     MANAGED_LABEL,
     MANAGER,
-    BridgedPod,
     Claim,
     FoundPod,
     Template,
@@ -19,8 +18,9 @@ from tessera.controller.claims.objects import (
     read_pod,
     read_template,
 )
-from tessera.controller.claims.plan import Action, Record, plan
+from tessera.controller.claims.plan import Action, plan
 from tessera.controller.claims.retries import Retries
+from tessera.controller.claims.state import ClaimState, Record
 from tessera.controller.claims.writes import Writes
 from tessera.controller.metrics import ControllerMetrics
 from tessera.core.dra.slices import API_VERSION
@@ -31,9 +31,17 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.remedies import Backoff
-from tessera.kube.watch.resource import UNFINISHED_PODS, Key, Resource, Sink
+from tessera.kube.watch.resource import UNFINISHED_PODS, Key, Resource, Sink, replace_all
 
 log = logging.getLogger(__name__)
+
+
+class _Keyed(Protocol):
+    @property
+    def key(self) -> Key: ...
+
+
+T = TypeVar("T", bound=_Keyed)
 
 _TEMPLATES: Final = Resource(
     "resourceclaimtemplates",
@@ -56,9 +64,7 @@ class ClaimReconciler:
     def __init__(
         self, client: Client, recorder: Recorder, metrics: ControllerMetrics, *, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        self.pods: dict[Key, BridgedPod] = {}
-        self.templates: dict[Key, Template] = {}
-        self.claims: dict[Key, Claim] = {}
+        self.state = ClaimState()
         self._writes = Writes(client, recorder, metrics)
         self._metrics = metrics
         self._clock = clock
@@ -68,15 +74,17 @@ class ClaimReconciler:
         self.follower = Follower(
             client,
             {
-                UNFINISHED_PODS: Sink(read_pod, self._replace_pods, self._put_pod, self._drop(self.pods)),
-                _TEMPLATES: self._sink(self.templates, read_template),
-                _CLAIMS: Sink(read_claim, self._replace_claims, self._put_claim, self._drop(self.claims)),
+                UNFINISHED_PODS: self._sink(read_pod, self.state.pods, self._put_pod, self.state.remove_pod),
+                _TEMPLATES: self._sink(
+                    read_template, self.state.templates, self._put_template, self.state.remove_template
+                ),
+                _CLAIMS: self._sink(read_claim, self.state.claims, self._put_claim, self.state.remove_claim),
             },
             clock=clock,
         )
-        metrics.bridged = lambda: len(self.pods)
-        metrics.refused = lambda: sum(one.text is None for one in self.pods.values())
-        metrics.templates = lambda: len(self.templates)
+        metrics.bridged = lambda: len(self.state.pods)
+        metrics.refused = lambda: sum(one.text is None for one in self.state.pods.values())
+        metrics.templates = lambda: len(self.state.templates)
 
     async def able(self) -> None:
         """Wait until templates and claims can be seen: who leads without that has requests become claims that nothing comes of."""
@@ -109,7 +117,7 @@ class ClaimReconciler:
 
     async def reconcile(self, fence: Callable[[], None]) -> bool:
         """Look once and do what is to be done, some of each kind; whether there is more. Raises when the API server is away."""
-        groups = plan(self.pods, self.templates, list(self.claims.values()), self._clock.wall())
+        groups = plan(self.state, self._clock.wall())
         due = [
             list(islice((one for one in group if self._retries.is_due(_subject(one))), _AT_ONCE))
             for group in groups
@@ -141,9 +149,9 @@ class ClaimReconciler:
     def _note(self, action: Action) -> None:
         """A record is told once, however slow the watch is; all else is what the watch says."""
         if isinstance(action, Record):
-            known = self.pods.get(action.key)
+            known = self.state.pods.get(action.key)
             if known is not None and known.uid == action.pod.uid:
-                self.pods[action.key] = replace(known, record=action.text)
+                self.state.put_pod(replace(known, record=action.text))
 
     async def _news(self) -> None:
         """Wait until something has changed, what failed is due again, or for a minute."""
@@ -165,52 +173,45 @@ class ClaimReconciler:
 
     # what is seen
 
-    def _replace_pods(self, found: Iterable[FoundPod]) -> None:
-        known = set(self.pods)
-        self.pods.clear()
-        for one in found:
-            self._put_pod(one, known)
-        self._changed.set()
+    def _sink(
+        self,
+        read: Callable[[bytes], T],
+        known: Mapping[Key, object],
+        put: Callable[[T], bool],
+        remove: Callable[[Key], bool],
+    ) -> Sink[T]:
+        """Where objects of one kind go; `put` and `remove` answer whether that changed anything."""
 
-    def _put_pod(self, one: FoundPod, known: Container[Key] = ()) -> None:
+        def replace(found: Iterable[T]) -> None:
+            fresh = {one.key: one for one in found}
+            replace_all(tuple(known), fresh, put, remove)
+            self._changed.set()
+
+        def told(changed: bool) -> None:
+            if changed:
+                self._changed.set()
+
+        return Sink(read, replace, lambda one: told(put(one)), lambda key: told(remove(key)))
+
+    def _put_pod(self, one: FoundPod) -> bool:
         if one.pod is None:
-            self.pods.pop(one.key, None)
-            return
-        if one.pod.text is None and one.key not in self.pods and one.key not in known:
+            return self.state.remove_pod(one.key)
+        if one.pod.text is None and one.key not in self.state.pods:
             log.warning(
                 "pod %s/%s names a template that its annotation does not stand for: nothing is made", *one.key
             )
-        self.pods[one.key] = one.pod
-        self._changed.set()
+        self.state.put_pod(one.pod)
+        return True
 
-    def _replace_claims(self, found: Iterable[Claim]) -> None:
-        self.claims.clear()
-        self.claims.update({one.key: one for one in found if one.pod_uid})
-        self._changed.set()
+    def _put_template(self, one: Template) -> bool:
+        self.state.put_template(one)
+        return True
 
-    def _put_claim(self, one: Claim) -> None:
-        if one.pod_uid:
-            self.claims[one.key] = one
-            self._changed.set()
-
-    def _sink(self, into: dict[Key, Any], read: Callable[[bytes], Any]) -> Sink[Any]:
-        def replace(found: Iterable[Any]) -> None:
-            into.clear()
-            into.update({one.key: one for one in found})
-            self._changed.set()
-
-        def put(one: Any) -> None:
-            into[one.key] = one
-            self._changed.set()
-
-        return Sink(read, replace, put, self._drop(into))
-
-    def _drop(self, known: dict[Key, Any]) -> Callable[[Key], None]:
-        def drop(key: Key) -> None:
-            if known.pop(key, None) is not None:
-                self._changed.set()
-
-        return drop
+    def _put_claim(self, one: Claim) -> bool:
+        if not one.pod_uid:  # not of a pod that was converted, or no longer
+            return self.state.remove_claim(one.key)
+        self.state.put_claim(one)
+        return True
 
 
 def _subject(action: Action) -> tuple[type[Action], Key]:

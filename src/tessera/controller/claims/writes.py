@@ -12,7 +12,8 @@ from tessera.controller.claims.objects import (
     Template,
     claim_spec_in,
 )
-from tessera.controller.claims.plan import Action, Make, Mark, Record, Remove
+from tessera.controller.claims.plan import Action, Make, Mark, Remove
+from tessera.controller.claims.state import Record
 from tessera.controller.metrics import ControllerMetrics
 from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, Alternatives
 from tessera.core.admission.decision import RECORD_ANNOTATION

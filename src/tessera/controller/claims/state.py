@@ -1,0 +1,125 @@
+"""Pods, templates and claims as the cluster has them, indexed: a plan costs what is to be done, not what is there."""
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tessera.controller.claims.objects import BridgedPod, Claim, Template
+from tessera.core.admission.alternatives import read
+from tessera.core.admission.decision import record_with
+from tessera.core.kubernetes.resources import short
+from tessera.kube.watch.resource import Key
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Write what a pod got in place of what it asked for."""
+
+    pod: BridgedPod
+    taken: tuple[tuple[str, str], ...]  # as records have it: ("2g.20gb", "1g.10gb")
+    text: str
+
+    @property
+    def key(self) -> Key:
+        """What is written."""
+        return self.pod.key
+
+
+class ClaimState:
+    """What the reconciler knows. Every change of an object updates the indexes; nothing else does."""
+
+    def __init__(self) -> None:
+        self.pods: dict[Key, BridgedPod] = {}
+        self.templates: dict[Key, Template] = {}
+        self.claims: dict[Key, Claim] = {}
+        self.users: Counter[Key] = Counter()  # by template: how many pods name it
+        self.waiting: dict[Key, dict[Key, BridgedPod]] = {}  # by template: pods that cannot start without it
+        self.records: dict[Key, Record] = {}  # by claim: what its pod's annotation does not say yet
+        # A claim can name any pod as its owner: only a pod of the claim's own namespace counts.
+        self._pod_of: dict[Key, Key] = {}  # by namespace and UID
+        self._claims_of: dict[Key, dict[Key, None]] = {}  # by namespace and UID of the pod
+
+    def put_pod(self, pod: BridgedPod) -> None:
+        """Add a pod or take its new state."""
+        self.remove_pod(pod.key)
+        template = Key(pod.key.namespace, pod.template)
+        self.pods[pod.key] = pod
+        self.users[template] += 1
+        if pod.waits and pod.text is not None:
+            self.waiting.setdefault(template, {})[pod.key] = pod
+        owner = Key(pod.key.namespace, pod.uid)
+        self._pod_of[owner] = pod.key
+        self._compare(owner)
+
+    def remove_pod(self, key: Key) -> bool:
+        """Forget a pod; False where it is not known."""
+        pod = self.pods.pop(key, None)
+        if pod is None:
+            return False
+        template = Key(key.namespace, pod.template)
+        self.users[template] -= 1
+        if not self.users[template]:
+            del self.users[template]
+        waiting = self.waiting.get(template, {})
+        if waiting.pop(key, None) is not None and not waiting:
+            del self.waiting[template]
+        owner = Key(key.namespace, pod.uid)
+        if self._pod_of.get(owner) == key:
+            del self._pod_of[owner]
+        self._compare(owner)
+        return True
+
+    def put_claim(self, claim: Claim) -> None:
+        """Add a claim or take its new state."""
+        self.remove_claim(claim.key)
+        owner = Key(claim.key.namespace, claim.pod_uid)
+        self.claims[claim.key] = claim
+        self._claims_of.setdefault(owner, {})[claim.key] = None
+        self._compare(owner)
+
+    def remove_claim(self, key: Key) -> bool:
+        """Forget a claim; False where it is not known."""
+        claim = self.claims.pop(key, None)
+        if claim is None:
+            return False
+        owner = Key(key.namespace, claim.pod_uid)
+        claims = self._claims_of[owner]
+        del claims[key]
+        if not claims:
+            del self._claims_of[owner]
+        self.records.pop(key, None)
+        return True
+
+    def put_template(self, template: Template) -> None:
+        """Add a template or take its new state."""
+        self.templates[template.key] = template
+
+    def remove_template(self, key: Key) -> bool:
+        """Forget a template; False where it is not known."""
+        return self.templates.pop(key, None) is not None
+
+    def _compare(self, owner: Key) -> None:
+        """Work out what the annotation of a pod does not say yet of its claims."""
+        pod = self.pods[self._pod_of[owner]] if owner in self._pod_of else None
+        for key in self._claims_of.get(owner, ()):
+            record = None if pod is None else record_of(pod, self.claims[key])
+            if record is None:
+                self.records.pop(key, None)
+            else:
+                self.records[key] = record
+
+
+def record_of(pod: BridgedPod, claim: Claim) -> Record | None:
+    """What to write for a claim of a pod; None where its annotation says it, or there is nothing to say."""
+    taken = _taken(pod.text, claim.results) if claim.results and pod.text is not None else ()
+    if not taken or {f"{asked}->{given}" for asked, given in taken} <= set(pod.record.split(",")):
+        return None
+    return Record(pod, taken, record_with(pod.record, taken))
+
+
+# Thousands of claims got one of a few things in place of one of a few others.
+@lru_cache(maxsize=256)
+def _taken(text: str, results: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """What was asked and what was given in its place, as records have it."""
+    found = read(text).taken(results)
+    return tuple((short(asked), short(given)) for asked, given in found if asked != given)
