@@ -103,7 +103,7 @@ class Running:
     changed: asyncio.Event
 
     def poke(self) -> None:
-        """A source has news: look now, not only at the next tick."""
+        """A source has news: poll now, not only at the next tick."""
         self.changed.set()
 
     @property
@@ -158,12 +158,12 @@ async def running(
         tick=tick,
     )
 
-    async def look() -> None:
-        async for result in plugin.looks():
+    async def poll() -> None:
+        async for result in plugin.polls():
             if isinstance(result, Transition):
                 transitions.append(result)  # noqa: PERF401 # tests read the list while it grows
 
-    tasks = [asyncio.create_task(plugin.run()), asyncio.create_task(look())]
+    tasks = [asyncio.create_task(plugin.run()), asyncio.create_task(poll())]
     try:
         yield Running(root, kubelet, plugin, metrics, transitions, changed)
     finally:

@@ -27,3 +27,18 @@ def test_what_is_waited_for(
     assert (tmp_path / "file").read_bytes() == b"content"
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_failure_names_the_file_that_was_wanted(tmp_path: Path) -> None:
+    """The same failure has the same text each time, without the temporary name; and nothing is left over."""
+    (tmp_path / "taken").mkdir()
+    texts = set()
+    for _ in range(2):
+        with pytest.raises(IsADirectoryError) as caught:
+            write_whole(tmp_path / "taken", b"content")
+        texts.add(str(caught.value))
+    assert texts == {f"[Errno 21] Is a directory: '{tmp_path / 'taken'}'"}
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match="file/below"):  # where even cleaning up fails
+        write_whole(tmp_path / "file" / "below", b"content")

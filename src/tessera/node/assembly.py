@@ -4,8 +4,9 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
+from tessera.core.devices.transition import Transition
 from tessera.kube.rest.client import Client
-from tessera.node.looking import TICK
+from tessera.node.polling import TICK, NotPublished
 from tessera.node.sources import BlockingSource, InThread, Source
 from tessera.node.sources.faults import FaultySource
 from tessera.node.sources.simulated.source import LayoutMetrics, SimulatedSource
@@ -27,7 +28,7 @@ class Settings:
 
 
 class NodeSources:
-    """Every source of a node; `changed` is set when one has news, so that the next look need not wait."""
+    """Every source of a node; `changed` is set when one has news, so that the next poll need not wait."""
 
     def __init__(
         self,
@@ -59,6 +60,15 @@ class NodeSources:
             self.all.append(InThread(_nvml(configuration.nvml, settings.host_root)))
         if configuration.fault_file:
             self.all = [FaultySource(source, Path(configuration.fault_file)) for source in self.all]
+
+    def report(self, result: Transition | NotPublished) -> None:
+        """What became of the devices that the sources gave last: the simulated cards publish it at their node."""
+        if self.simulated is None:
+            return
+        if isinstance(result, NotPublished):
+            self.simulated.not_settled(result.reason)
+        else:
+            self.simulated.settled(result)
 
 
 def _nvml(cards: NvmlCards, host_root: Path) -> BlockingSource:

@@ -1,5 +1,6 @@
 """Files that are there whole or not at all."""
 
+import contextlib
 import os
 import secrets
 import time
@@ -29,8 +30,13 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644, *, lasting: bool = T
             os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):  # a read-only file system refuses this too
+            temporary.unlink()
+        if isinstance(
+            error, OSError
+        ):  # named by the file that was wanted: the same failure has the same text each time
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     if lasting:
         _sync_folder(path.parent)
@@ -46,8 +52,8 @@ def remove_leftovers(folder: Path, older_than: float = 0.0) -> None:
         try:
             if not older_than or path.stat().st_mtime < time.time() - older_than:
                 path.unlink(missing_ok=True)
-        except FileNotFoundError:
-            pass  # put in place meanwhile
+        except OSError:
+            pass  # put in place meanwhile, or the file system is read-only
 
 
 def _sync_folder(folder: Path) -> None:

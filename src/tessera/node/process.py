@@ -9,7 +9,7 @@ from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.node.assembly import NodeSources, Settings
 from tessera.node.cdi import CdiDirectory
-from tessera.node.deviceplugin.plugin import NotPublished, Plugin
+from tessera.node.deviceplugin.plugin import Plugin
 from tessera.node.events import COMPONENT, NodeNews
 from tessera.node.holders import Holders
 from tessera.node.metrics import Metrics
@@ -32,7 +32,7 @@ class NodePlugin:
             )
         self.metrics = Metrics()
         self._settings = settings
-        sources = NodeSources(configuration, settings, self.metrics, client)
+        self._sources = sources = NodeSources(configuration, settings, self.metrics, client)
         self._simulated = sources.simulated
         self._news = NodeNews(settings.node)
         self._recorder = Recorder(client, COMPONENT, instance=settings.node) if client else None
@@ -54,20 +54,16 @@ class NodePlugin:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.plugin.run())
-            tasks.create_task(self._look())
+            tasks.create_task(self._poll())
             if self._recorder is not None:
                 tasks.create_task(self._recorder.run())
             if self._simulated is not None:
                 tasks.create_task(self._simulated.run())
                 tasks.create_task(self._measure(self._simulated))
 
-    async def _look(self) -> None:
-        async for result in self.plugin.looks():
-            if self._simulated is not None:
-                if isinstance(result, NotPublished):
-                    self._simulated.not_settled(result.reason)
-                else:
-                    self._simulated.settled(result)
+    async def _poll(self) -> None:
+        async for result in self.plugin.polls():
+            self._sources.report(result)
             if self._recorder is not None:
                 outcome = self._simulated.outcome if self._simulated else None
                 for event in self._news.of(self.plugin.devices, outcome):

@@ -1,7 +1,9 @@
 """The plugin and a kubelet: what is told, what is handed out, what survives."""
 
 import asyncio
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -435,6 +437,59 @@ def test_devices_that_a_restart_would_forget_are_not_announced() -> None:
             assert (node.kubelet.allocatable, spec.read_bytes()) == ({GPU: 8}, before)
             (root / "state").unlink()
             await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 4})
+
+    run(story)
+
+
+def test_fault_56_news_do_not_hurry_what_fails() -> None:
+    """However often a source has news, a step that fails is tried again only after its time."""
+
+    async def story(root: Path) -> None:
+        source = ListSource(mock_devices())
+        async with running(source, root=root, tick=1.0) as node:
+            await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
+            (root / "state").rename(root / "elsewhere")
+            (root / "state").write_text("a file where the folder should be")
+            source.list = mock_devices(4)
+            node.poke()
+            await node.until(lambda: node.metric("failures_total", what="publish") == 1)
+            for _ in range(20):
+                node.poke()
+                await asyncio.sleep(0)
+            assert node.metric("failures_total", what="publish") == 1
+
+    run(story)
+
+
+def test_fault_58_a_restart_while_the_state_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin that starts publishes what the last one saved, with the health of now; the new layout comes when there is room."""
+
+    def full(path: Path, *_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    async def story(root: Path) -> None:
+        two, four = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-4g.40gb"
+        async with started(Kubelet(root)) as kubelet:
+            async with running(ListSource(slices(2, [0, 2, 4])), root=root, kubelet=kubelet):
+                await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 3})
+                await kubelet.admit("ml/train", {two: 1}, {two: ["MIG-0-0-2"]})
+            await kubelet.restart()
+            source = ListSource([*slices(2, [0]), *slices(4, [4])])
+            with monkeypatch.context() as disk:
+                disk.setattr("tessera.node.state.write_whole", full)
+                disk.setattr("tessera.node.holders.write_whole", full)
+                async with running(source, root=root, kubelet=kubelet) as node:
+                    await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 3})
+                    assert (node.metric("failures_total", what="publish") or 0) > 0
+                    source.list[0] = source.list[0].ailing("XID 79")
+                    await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 2})
+                    assert kubelet.devices[two]["MIG-0-0-2"] is False
+                    source.list[0] = slices(2, [0])[0]
+                    await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 3})
+                    assert (await kubelet.admit("ml/more", {two: 1}, {two: ["MIG-0-2-2"]}))[two].cdi_devices
+                    disk.undo()
+                    await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 1, four: 1})
+                    assert kubelet.devices[two] == {"MIG-0-0-2": True, "MIG-0-2-2": False}
 
     run(story)
 

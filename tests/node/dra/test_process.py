@@ -1,6 +1,8 @@
 """The whole driver, between an API server and a kubelet that are both stand-ins."""
 
 import asyncio
+import errno
+import os
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -271,7 +273,7 @@ def test_health_is_told_without_an_api_server() -> None:
 
 def test_a_device_that_a_claim_has_never_leaves_the_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new layout: what is allocated, prepared or not, is tainted and stays; it goes when its claim has gone."""
-    monkeypatch.setattr("tessera.node.dra.driver._FAREWELL", 0.2)
+    monkeypatch.setattr("tessera.node.dra.driver._NOTICE", 0.2)
 
     async def story(root: Path) -> None:
         async with cluster(root) as found:
@@ -436,6 +438,30 @@ def test_entries_of_claims_that_can_have_no_container_are_forgotten() -> None:
             await found.until(lambda: [path.stem for path in folder.glob("*.json")] == ["u-held"])
             await found.until(lambda: found.driver.metrics.stale == 1)
 
+    run(story)
+
+
+def test_fault_58_a_restart_while_the_state_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that starts offers what the last one saved; the new layout is pending, and comes when there is room."""
+
+    def full(path: Path, *_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    async def story(root: Path) -> None:
+        async with cluster(root) as found:
+            await found.until(lambda: len(found.devices) == 3)
+            saved = set(found.devices)
+        with monkeypatch.context() as disk:
+            disk.setattr("tessera.node.state.write_whole", full)
+            async with cluster(root, CONFIGURATION.replace("2g.20gb=1,1g.10gb=2", "7g.70gb=1")) as found:
+                await found.until(lambda: len(found.devices) == 3)
+                assert set(found.devices) == saved
+                await found.registered()
+                await found.until(lambda: found.driver.ready)
+                disk.undo()
+                await found.until(lambda: set(found.devices) == {"gpu-0-mig-7g-70gb-0"})
+
+    monkeypatch.setattr(driver, "_NOTICE", 0.1)
     run(story)
 
 

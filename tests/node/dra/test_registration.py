@@ -48,11 +48,11 @@ def test_a_socket_that_is_gone_before_it_was_ever_seen(monkeypatch):
         monkeypatch.setattr(registration, "serve", losing)
         endpoint = Endpoint(folder, "mine", [], DraMetrics())
         path = folder / "plugins" / "gpu.tessera.dev" / "mine.sock"
-        await endpoint.tend()
+        await endpoint.ensure_registered()
         assert not path.exists()
-        await endpoint.tend()
+        await endpoint.ensure_registered()
         assert path.exists()
-        await endpoint.tend()
+        await endpoint.ensure_registered()
         assert len(calls) == 4, "and then it is let be"
         await endpoint.close()
 

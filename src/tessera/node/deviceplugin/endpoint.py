@@ -62,12 +62,12 @@ class Endpoint:
         """Whether a kubelet knows this resource, and listens."""
         return self._kubelet is not None and bool(self.service.streams)
 
-    async def tend(self) -> None:
-        """Look, and do what is to be done; call it every second."""
+    async def ensure_registered(self) -> None:
+        """Serve and register where need be; call it every second."""
         kubelet = signature_of(self._folder / KUBELET_SOCKET)
-        reason = self._why_anew(kubelet)
+        reason = self._why_again(kubelet)
         if reason:
-            log.info("%s: %s: serving and registering anew", self.service.resource, reason)
+            log.info("%s: %s: serving and registering again", self.service.resource, reason)
             await self.close()
         if kubelet is None and not self._waiting:
             log.info("%s: waiting for a kubelet at %s", self.service.resource, self._folder / KUBELET_SOCKET)
@@ -85,7 +85,7 @@ class Endpoint:
         await server.stop(_STOP_GRACE)
         self._socket.unlink(missing_ok=True)
 
-    def _why_anew(self, kubelet: Signature | None) -> str:
+    def _why_again(self, kubelet: Signature | None) -> str:
         if self._kubelet is None:
             return ""
         if self.service.streams:

@@ -1,6 +1,6 @@
 """The device plugin: from what sources say to what the kubelet knows.
 
-Two loops, each looking once a second and doing what is to be done. `looks` asks the sources, puts the CDI specs in
+Two loops, each polling once a second and doing what is to be done. `polls` asks the sources, puts the CDI specs in
 place, publishes, and yields what came of it; `run` keeps every resource registered. Nothing is remembered that cannot be
 looked at again, so there is no missed event to recover from.
 """
@@ -8,8 +8,7 @@ looked at again, so there is no missed event to recover from.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,22 +21,15 @@ from tessera.node.deviceplugin.endpoint import Endpoint
 from tessera.node.deviceplugin.service import ResourceService
 from tessera.node.files import PREFIX
 from tessera.node.holders import Holders, Key
-from tessera.node.looking import TICK, either, log_health
 from tessera.node.metrics import Metrics
+from tessera.node.polling import TICK, Failures, NotPublished, Pace, either, log_health, with_health
 from tessera.node.rpc import remove_dead_sockets
 from tessera.node.sources import Answers, Source, SourceFailed
 from tessera.node.state import DeviceState
 
 log = logging.getLogger(__name__)
 
-_PATIENCE: Final = 60.0  # seconds: a loop that has not come round for that long hangs
-
-
-@dataclass(frozen=True, slots=True)
-class NotPublished:
-    """What the sources say could not be put in place: the devices are as they were, and it will be tried again."""
-
-    reason: str
+_TIMEOUT: Final = 60.0  # seconds: a loop that has not come round for that long hangs
 
 
 class Plugin:
@@ -56,7 +48,7 @@ class Plugin:
         changed: asyncio.Event | None = None,
         tick: float = TICK,
     ) -> None:
-        """`changed` is set by a source that has news, so that the next look need not wait for its second."""
+        """`changed` is set by a source that has news, so that the next poll need not wait for its second."""
         self._sources = Answers(sources)
         self._folder = kubelet_dir / "device-plugins"
         self._cdi = cdi
@@ -69,14 +61,14 @@ class Plugin:
         self._endpoints: dict[str, Endpoint] = {}
         self._devices: tuple[Device, ...] = ()
         self._published = False
-        self._complaint = ""
+        self._failures = Failures(log, metrics.failed)
         self._changed = changed or asyncio.Event()
-        self._tend = asyncio.Event()
+        self._unregistered = asyncio.Event()  # set when a resource may be new
         self._beats = [time.monotonic(), time.monotonic()]
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """What the kubelet is told, leaving devices included."""
+        """What is published to the kubelet, leaving devices included."""
         return self._devices
 
     @property
@@ -87,7 +79,7 @@ class Plugin:
     @property
     def alive(self) -> bool:
         """Whether both loops still come round."""
-        return time.monotonic() - min(self._beats) < _PATIENCE
+        return time.monotonic() - min(self._beats) < _TIMEOUT
 
     async def in_use(self) -> frozenset[Key]:
         """The devices that pods hold, as far as it is known; those that are not proven free are among them."""
@@ -102,54 +94,72 @@ class Plugin:
         """
         remove_dead_sockets(self._folder, f"{PREFIX}*.sock")
         try:
-            await self._tending()
+            await self._ensure_registered()
         finally:
             await asyncio.gather(*(endpoint.close() for endpoint in self._endpoints.values()))
 
-    async def looks(self) -> AsyncIterator[Transition | NotPublished]:
-        """Look once a second, and sooner when a source has news; what came of it, if the sources could say."""
+    async def polls(self) -> AsyncIterator[Transition | NotPublished]:
+        """Poll once a second, and sooner when a source has news; what came of it, if the sources could say."""
         self._devices = self._state.load()
         self._holders.load()
+        pace = Pace(self._changed, self._tick)
         while True:
             self._changed.clear()
-            result = await self._refresh()
+            result = await self._poll()
             if result is not None:
                 yield result
             self._beats[0] = time.monotonic()
-            await either(self._changed, self._tick)
+            await pace.rest(failed=isinstance(result, NotPublished))
 
-    async def _tending(self) -> None:
+    async def _ensure_registered(self) -> None:
         while True:
-            self._tend.clear()
-            await asyncio.gather(*(endpoint.tend() for endpoint in self._endpoints.values()))
+            self._unregistered.clear()
+            await asyncio.gather(*(endpoint.ensure_registered() for endpoint in self._endpoints.values()))
             self._beats[1] = time.monotonic()
-            await either(self._tend, self._tick)
+            await either(self._unregistered, self._tick)
 
-    async def _refresh(self) -> Transition | NotPublished | None:
-        """Ask the sources; if the answer is news, write it to disk and then tell the kubelet."""
+    async def _poll(self) -> Transition | NotPublished | None:
+        """Ask the sources; if the answer is news, write it to disk and then publish it to the kubelet."""
+        wanted: Sequence[Device] | None = None
         try:
             wanted, failure = await self._sources.ask()
             if failure:
-                self._complain("source", failure)
+                self._failed("source", failure)
             keys = {device.key for device in self._devices}
             going = bool(keys - {device.key for device in wanted})
             if going:
                 await self._allocations.settle(keys)
-            # from here to the end nothing is awaited: no Allocate can come between what is decided and what is told
+            # from here to the end nothing is awaited: no Allocate can come between what is decided and what is published
             held = self._allocations.held(keys) if going else {}
             change = transition(self._devices, wanted, held)
             if change.devices != self._devices or not self._published or not self._cdi.intact():
-                sets = by_resource(change.devices)
+                by_resource(
+                    change.devices
+                )  # an id that stands twice is an InvalidInput, before anything is written
                 self._put_on_disk(change.devices)
-                self._publish(change.devices, sets)
-            self._complaint = str(failure or "")
+                self._publish(change.devices)
         except SourceFailed as error:
-            self._complain("source", error)
+            self._failed("source", error)
             return None
         except (InvalidInput, OSError) as error:
-            self._complain("publish", error)
+            self._failed("publish", error)
+            if wanted is not None:
+                self._keep(wanted)
             return NotPublished(str(error))
+        finally:
+            self._failures.round_over()
         return change
+
+    def _keep(self, wanted: Sequence[Device]) -> None:
+        """Publish what is there, with its health as it is now: after a restart that is what the last run left on disk."""
+        kept = with_health(self._devices, wanted)
+        if kept == self._devices and (self._published or not kept):
+            return
+        try:
+            self._cdi.write(kept)
+        except OSError:
+            return  # a device is published only with its spec on disk
+        self._publish(kept)
 
     def _put_on_disk(self, devices: tuple[Device, ...]) -> None:
         """CDI specs for the runtime, and what a restart must know; both, or neither and an OSError."""
@@ -164,16 +174,13 @@ class Plugin:
         """Send the devices of one resource to the kubelet once more; False when it listens to none."""
         return any(endpoint.service.send_again() for endpoint in self._endpoints.values())
 
-    def _complain(self, what: str, error: Exception) -> None:
-        """Count every failure, and say it once."""
-        self._metrics.failed(what)
-        if str(error) != self._complaint:
-            log.warning("devices stay as they were, will try again: %s", error)
-        self._complaint = str(error)
+    def _failed(self, what: str, error: Exception) -> None:
+        self._failures.add(what, "devices stay as they were, will try again: %s", error)
 
-    def _publish(self, devices: tuple[Device, ...], sets: Mapping[str, DeviceSet]) -> None:
+    def _publish(self, devices: tuple[Device, ...]) -> None:
         log_health(self._devices if self._published else (), devices)
         self._devices, self._published = devices, True
+        sets = by_resource(devices)
         for resource in sets.keys() - self._endpoints.keys():
             service = ResourceService(
                 resource,
@@ -185,7 +192,7 @@ class Plugin:
             )
             self._endpoints[resource] = Endpoint(service, self._folder, self._metrics)
         for resource, endpoint in self._endpoints.items():
-            # a resource that has gone is told as an empty list: the node then has none of it at once
+            # a resource that has gone is published as an empty list: the node then has none of it at once
             endpoint.service.publish(sets.get(resource, DeviceSet(resource)))
         self._metrics.devices(devices, self._endpoints)
-        self._tend.set()
+        self._unregistered.set()

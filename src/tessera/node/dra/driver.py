@@ -1,8 +1,8 @@
 """The DRA driver: from what sources say to ResourceSlices, and claims prepared for the kubelet.
 
-Loops that look once a second and do what is to be done, as the device plugin's. A device that is no longer wanted is first
-told to the scheduler as leaving, and goes when no claim has it: one that is taken out of the slices while it is allocated
-would be counted as free.
+Loops that poll once a second and do what is to be done, as the device plugin's. A device that is no longer wanted is first
+published to the scheduler as leaving, and goes when no claim has it: one that is taken out of the slices while it is
+allocated would be counted as free.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from tessera.node.dra.slices.documents import Document, Offer, specs
 from tessera.node.dra.slices.offer import Offered, offer
 from tessera.node.dra.slices.publisher import Publisher
 from tessera.node.events import warning
-from tessera.node.looking import either, log_health
+from tessera.node.polling import Failures, NotPublished, Pace, log_health, with_health
 from tessera.node.sources import Answers, SourceFailed
 from tessera.node.state import DeviceState
 from tessera.protocol.kubelet.dra_messages import DeviceCondition
@@ -39,15 +39,15 @@ log = logging.getLogger(__name__)
 
 _Key = tuple[str, str]  # resource and id
 
-# Seconds for which a device is told as leaving before it may go: a scheduler that has not heard of it yet may give it out
-_FAREWELL: Final = 3.0
-_MODE_EVERY: Final = 5.0  # seconds between looks for a device plugin
+# Seconds for which a device is published as leaving before it may go: a scheduler that has not heard of it yet may give it out
+_NOTICE: Final = 3.0
+_MODE_EVERY: Final = 5.0  # seconds between checks for a device plugin
 _SCHEDULER: Final = "the scheduler, until it has heard of it"
 _SOME_CLAIM: Final = "a claim, perhaps: the API server does not say"
 
 
 class Driver:
-    """Decides which devices there are, and says so to the scheduler and to the kubelet."""
+    """Decides which devices there are, and publishes them to the scheduler and to the kubelet."""
 
     def __init__(
         self,
@@ -83,54 +83,68 @@ class Driver:
         self._offered: tuple[Offered, ...] = ()
         self._by_name: dict[str, Device] = {}
         self._going: dict[_Key, float] = {}  # no longer wanted, and since when
-        self._said: Offer | None = None
+        self._published: Offer | None = None
         self._documents: tuple[Document, ...] = ()  # the slices that say it
         self._mode_at = float("-inf")
         self._remembered: list[str] = []
-        self._complaint = ""
+        self._failures = Failures(log, metrics.failed)
 
     @property
     def offered(self) -> Mapping[str, Device]:
         """The devices that there are now, by name."""
         return self._by_name
 
-    async def looks(self, claims: Claims) -> AsyncIterator[Transition]:
-        """Look once a second, and sooner when a source has news; what came of it, if the sources could say."""
+    async def polls(self, claims: Claims) -> AsyncIterator[Transition | NotPublished]:
+        """Poll once a second, and sooner when a source has news; what came of it, if the sources could say."""
         self._take(await asyncio.to_thread(self._state.load))
+        pace = Pace(self._changed, self._settings.tick)
         while True:
             self._changed.clear()
-            change = await self._look(claims)
-            if change is not None:
-                yield change
+            result = await self._poll(claims)
+            if result is not None:
+                yield result
             self.beat = time.monotonic()
-            await either(self._changed, self._settings.tick)
+            await pace.rest(failed=isinstance(result, NotPublished))
 
-    async def _look(self, claims: Claims) -> Transition | None:
+    async def _poll(self, claims: Claims) -> Transition | NotPublished | None:
         try:
             wanted, failure = await self._sources.ask()
-            maybe_held = await self._maybe_held(wanted)
-            async with claims.changing:  # no claim begins between what is decided and what is told
-                entries = await asyncio.to_thread(self._store.readable)
-                held = {(one.resource, one.id): str(entry) for entry in entries for one in entry.devices}
-                change = transition(self._devices, wanted, maybe_held | held)
-                if change.devices != self._devices:
-                    await asyncio.to_thread(self._remember, change.devices)
-                    log_health(self._devices, change.devices)
-                    self._take(change.devices)
-            self._metrics.claims = len(entries)
+            change, not_saved = await self._change(claims, wanted)
             await self._check_mode()
-            self._say()
+            self._publish()
             claims.news()
+            if not_saved:
+                raise not_saved
             if failure:
-                self._complain("source", failure)
-            self._complaint = str(failure or "")
+                self._failed("source", failure)
         except SourceFailed as error:
-            self._complain("source", error)
+            self._failed("source", error)
             return None
         except (InvalidInput, OSError, KubeError) as error:
-            self._complain("look", error)
-            return None
+            self._failed("look", error)
+            return NotPublished(str(error))
+        finally:
+            self._failures.round_over()
         return change
+
+    async def _change(self, claims: Claims, wanted: list[Device]) -> tuple[Transition, OSError | None]:
+        """Take what is wanted and can be; where that cannot be saved, the devices stay as they were, and why."""
+        maybe_held = await self._maybe_held(wanted)
+        async with claims.changing:  # no claim begins between what is decided and what is published
+            entries = await asyncio.to_thread(self._store.readable)
+            self._metrics.claims = len(entries)
+            held = {(one.resource, one.id): str(entry) for entry in entries for one in entry.devices}
+            change = transition(self._devices, wanted, maybe_held | held)
+            devices, not_saved = change.devices, None
+            try:
+                if devices != self._devices:
+                    await asyncio.to_thread(self._remember, devices)
+            except OSError as error:
+                devices, not_saved = with_health(self._devices, wanted), error
+            if devices != self._devices:
+                log_health(self._devices, devices)
+                self._take(devices)
+        return change, not_saved
 
     def _remember(self, devices: tuple[Device, ...]) -> None:
         if not self._state.save(devices):
@@ -148,14 +162,14 @@ class Driver:
         names = {one.device.key: one.name for one in self._offered}
         keys = names.keys() - {device.key for device in wanted}
         self._going = {key: self._going.get(key, now) for key in keys}
-        held = {key: _SCHEDULER for key, since in self._going.items() if now - since < _FAREWELL}
+        held = {key: _SCHEDULER for key, since in self._going.items() if now - since < _NOTICE}
         rest = keys - held.keys()
         if not rest:
             return held
         try:
             claims = await allocated(self._client, pool_of(self._settings.node))
         except (KubeError, InvalidInput) as error:
-            self._complain("claims", error)
+            self._failed("claims", error)
             return held | dict.fromkeys(rest, _SOME_CLAIM)
         return held | {key: f"claim {claims[names[key]]}" for key in rest if names[key] in claims}
 
@@ -168,9 +182,8 @@ class Driver:
         except (KubeError, InvalidInput) as error:
             if self.conflict is None:
                 raise
-            self._complain(
-                "node", error
-            )  # what was known holds: health is told to the kubelet without an API server
+            # what was known holds: health is published to the kubelet without an API server
+            self._failed("node", error)
             return
         found = await conflict(node, self._settings.kubelet_dir, self._devices)
         if found and found != self.conflict:
@@ -191,7 +204,7 @@ class Driver:
         self._remembered = remembered
         self.conflict, self._mode_at = found, time.monotonic()
 
-    def _say(self) -> None:
+    def _publish(self) -> None:
         pool = pool_of(self._settings.node)
         self._metrics.devices(self._devices)
         self._health.publish(
@@ -211,15 +224,11 @@ class Driver:
             withheld=bool(self.conflict),
         )
         if (
-            wanted != self._said
+            wanted != self._published
         ):  # making the documents of many devices takes milliseconds, in which no claim is answered
-            self._said, self._documents = wanted, specs(wanted)
+            self._published, self._documents = wanted, specs(wanted)
         self._publisher.want(self._documents)
         self._publisher.look()
 
-    def _complain(self, what: str, error: Exception) -> None:
-        """Count every failure, and say it once."""
-        self._metrics.failed(what)
-        if str(error) != self._complaint:
-            log.warning("devices stay as they were, will try again: %s", error)
-        self._complaint = str(error)
+    def _failed(self, what: str, error: Exception) -> None:
+        self._failures.add(what, "devices stay as they were, will try again: %s", error)

@@ -32,7 +32,7 @@ from tessera.protocol.kubelet.dra_messages import ClaimName
 
 log = logging.getLogger(__name__)
 
-_PATIENCE: Final = 60.0  # seconds: a loop that has not come round for that long hangs
+_TIMEOUT: Final = 60.0  # seconds: a loop that has not come round for that long hangs
 _CLEAN_EVERY: Final = 60.0  # seconds
 _STALE_EVERY: Final = 5  # cleanings
 
@@ -82,12 +82,12 @@ class NodeDriver:
         self._endpoint = Endpoint(
             settings.kubelet_dir, self._instance.token, handlers, self.metrics, self._health.close
         )
-        self._tended = time.monotonic()
+        self._endpoint_beat = time.monotonic()
 
     @property
     def alive(self) -> bool:
         """Whether the loops still come round."""
-        return time.monotonic() - min(self.driver.beat, self._tended) < _PATIENCE
+        return time.monotonic() - min(self.driver.beat, self._endpoint_beat) < _TIMEOUT
 
     @property
     def ready(self) -> bool:
@@ -99,9 +99,9 @@ class NodeDriver:
         with self._instance:
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._looking())
+                    tasks.create_task(self._polling())
                     tasks.create_task(self._publisher.run())
-                    tasks.create_task(self._tending())
+                    tasks.create_task(self._ensure_registered())
                     tasks.create_task(self._recorder.run())
                     tasks.create_task(self._cleaning())
                     if self._sources.simulated is not None:
@@ -110,15 +110,14 @@ class NodeDriver:
                 await self._endpoint.close()
                 await self.claims.drained()
 
-    async def _looking(self) -> None:
-        async for change in self.driver.looks(self.claims):
-            if self._sources.simulated is not None:
-                self._sources.simulated.settled(change)
+    async def _polling(self) -> None:
+        async for result in self.driver.polls(self.claims):
+            self._sources.report(result)
 
-    async def _tending(self) -> None:
+    async def _ensure_registered(self) -> None:
         while True:
-            await self._endpoint.tend()
-            self._tended = time.monotonic()
+            await self._endpoint.ensure_registered()
+            self._endpoint_beat = time.monotonic()
             await asyncio.sleep(self._settings.tick)
 
     # cleaning

@@ -377,3 +377,38 @@ def test_room_is_measured() -> None:
             assert it.room("1g.10gb", "recut") == 21
 
     run(story)
+
+
+def test_fault_56_specs_that_cannot_be_written() -> None:
+    """A layout whose CDI spec cannot be written is reported once; it is tried less and less often, whatever happens."""
+
+    async def story(root: Path) -> None:
+        async with cluster(root, annotation("2g.20gb", "2g.20gb", "3g.30gb")) as it:
+            await it.until(lambda: it.labels.get(STATE) == "success")
+            spec = root / "cdi" / "tessera-tessera.simulated_gpu.json"
+            spec.unlink()
+            spec.mkdir()  # as a folder that is read-only: no file can be put there
+            before = len(patches(it))
+            await it.annotate(annotation("7g.70gb"))
+            await it.until(lambda: it.labels.get(STATE) == "pending")
+            for tried in range(4):
+                await it.until(lambda tried=tried: (failures(it) or 0) > tried)  # type: ignore[misc]
+                await it.patch(
+                    {"labels": {"heartbeat": str(tried)}}
+                )  # what a node says all the time is no reason to try
+            written = [change for change in patches(it)[before:] if b"heartbeat" not in change]
+            assert len(written) == 2, "our own annotation, and one report"
+            assert it.annotations[REASON] == (
+                f"cannot be put in place, will be tried again: [Errno 21] Is a directory: '{spec}'"
+            )
+            assert it.kubelet.allocatable == {TWO: 8, THREE: 4}
+            spec.rmdir()
+            await it.until(lambda: it.labels.get(STATE) == "success")
+
+    def patches(it: Cluster) -> list[bytes]:
+        return [request.body for request in it.server.requests if request.method == "PATCH"]
+
+    def failures(it: Cluster) -> float | None:
+        return sample(it.node.metrics, "tessera_device_plugin_failures_total", what="publish")
+
+    run(story)

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import grpc
 import grpc.aio
 
-from tessera.node.looking import either
+from tessera.node.polling import either
 from tessera.protocol.kubelet import dra_messages as messages
 from tessera.protocol.kubelet import health_pb2 as health
 from tessera.protocol.kubelet.dra_messages import DeviceCondition

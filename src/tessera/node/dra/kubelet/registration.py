@@ -18,6 +18,7 @@ from tessera.core.errors import TesseraError
 from tessera.kube.files import Signature, signature_of
 from tessera.node.dra.metrics import DraMetrics
 from tessera.node.dra.names import DRIVER
+from tessera.node.polling import Failures
 from tessera.node.rpc import remove_dead_sockets, serve
 from tessera.protocol.kubelet import dra_messages as messages
 from tessera.protocol.kubelet import registration_pb2 as registration
@@ -52,25 +53,22 @@ class Endpoint:
         self._closing = closing
         self._servers: list[grpc.aio.Server] = []
         self._identities: list[Signature | None] = []
-        self._complaint = ""
+        self._failures = Failures(log, metrics.failed)
         self.registered = False
 
-    async def tend(self) -> None:
-        """Look whether both sockets are there, and serve anew if not; call it every second."""
-        if self._servers and None not in self._identities and self._identities == self._look():
+    async def ensure_registered(self) -> None:
+        """Serve, and serve again when a socket is gone; call it every second."""
+        if self._servers and None not in self._identities and self._identities == self._current():
             return
         if self._servers:
-            log.warning("a socket was removed: serving and registering anew")
+            log.warning("a socket was removed: serving and registering again")
             await self._stop()
         try:
             await self._start()
-            self._complaint = ""
         except (TesseraError, OSError) as error:
             await self._stop()
-            self._metrics.failed("serve")
-            if str(error) != self._complaint:
-                log.warning("cannot serve the kubelet, will try again: %s", error)
-            self._complaint = str(error)
+            self._failures.add("serve", "cannot serve the kubelet, will try again: %s", error)
+        self._failures.round_over()
 
     async def close(self) -> None:
         """Say goodbye: the kubelet then asks another process of the driver, if there is one."""
@@ -91,7 +89,7 @@ class Endpoint:
         self._servers.append(await serve(self._socket, self._handlers))
         self._servers.append(await serve(self._hidden, [self._registration()]))
         self._hidden.rename(self._found)
-        self._identities = self._look()
+        self._identities = self._current()
 
     async def _stop(self) -> None:
         servers, self._servers, self.registered = self._servers, [], False
@@ -100,7 +98,7 @@ class Endpoint:
         for path in (self._found, self._socket):
             path.unlink(missing_ok=True)
 
-    def _look(self) -> list[Signature | None]:
+    def _current(self) -> list[Signature | None]:
         return [_identity(path) for path in (self._socket, self._found)]
 
     def _registration(self) -> Handlers:

@@ -19,6 +19,7 @@ from tessera.node.dra.names import API_VERSION, DRIVER
 from tessera.node.dra.slices.documents import Document
 from tessera.node.dra.slices.plan import Plan, dropped, essence, plan
 from tessera.node.events import warning
+from tessera.node.polling import Failures
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class Publisher:
         self._current: dict[str, Document] = {}
         self._generation = 0  # the highest ever seen
         self._kept: dict[str, tuple[Document, object]] = {}  # by name: what was sent, and what was kept of it
-        self._complaint = ""
+        self._failures = Failures(log, metrics.failed)
         self._dropped: tuple[str, ...] = ()
         self._news = asyncio.Event()
         resource = Resource(
@@ -123,12 +124,10 @@ class Publisher:
             try:
                 await self._reconcile()
                 delay = _RETRY[0]
-                self._complaint = ""
+                self._failures.round_over()
             except (KubeError, InvalidInput) as error:
-                self._metrics.failed("publish")
-                if str(error) != self._complaint:
-                    log.warning("ResourceSlices cannot be written, will try again: %s", error)
-                self._complaint = str(error)
+                self._failures.add("publish", "ResourceSlices cannot be written, will try again: %s", error)
+                self._failures.round_over()
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, longest)
                 self._news.set()

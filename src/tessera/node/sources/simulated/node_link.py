@@ -85,9 +85,10 @@ class NodeLink:
 
     def upsert(self, one: MetaIn) -> None:
         """The node has changed."""
-        self._seen = one
+        before, self._seen = (self.heard, self.desired), one
         self.heard, self.desired = True, (one.annotations or {}).get(RUNAI_CONFIG)
-        self._changed.set()
+        if (self.heard, self.desired) != before:  # most changes are heartbeats, or what we wrote ourselves
+            self._changed.set()
         self._news.set()
 
     def delete(self, key: Key) -> None:
