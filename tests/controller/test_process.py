@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from tessera.controller.leader import Timing
 from tessera.controller.process import Controller
 from tessera.kube.rest.client import Client
 from tessera.serving.metrics import exposition
@@ -25,7 +26,10 @@ def test_one_of_two_works():
         async with MisbehavingApiServer() as server, asyncio.timeout(30):
             await server.start()
             async with Client(server.cluster) as client:
-                both = [Controller(client, "gpu-webhook", name) for name in ("one", "two")]
+                both = [
+                    Controller(client, "gpu-webhook", name, timing=Timing(retry=0.02))
+                    for name in ("one", "two")
+                ]
                 assert [one.ready for one in both] == [False, False]
                 tasks = [asyncio.ensure_future(one.run()) for one in both]
 

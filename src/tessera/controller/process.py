@@ -5,7 +5,7 @@ import socket
 from typing import Final
 
 from tessera.controller.claims.reconciler import ClaimReconciler
-from tessera.controller.leader import Leader
+from tessera.controller.leader import Leader, Timing
 from tessera.controller.metrics import ControllerMetrics
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.events.recorder import Recorder
@@ -19,13 +19,21 @@ _PATIENCE: Final = 120.0  # seconds: a candidate that has not tried for so long 
 class Controller:
     """One process of the controller."""
 
-    def __init__(self, client: Client, namespace: str, identity: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        identity: str,
+        *,
+        timing: Timing = Timing(),  # noqa: B008 # frozen
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self.metrics = ControllerMetrics()
         self._clock = clock
         self._able = False
         self._recorder = Recorder(client, COMPONENT, instance=socket.gethostname(), clock=clock)
         self._claims = ClaimReconciler(client, self._recorder, self.metrics, clock=clock)
-        self._leader = Leader(client, namespace, CONTROLLER, identity, clock=clock)
+        self._leader = Leader(client, namespace, CONTROLLER, identity, timing=timing, clock=clock)
         self.metrics.leads = lambda: self._leader.leads
         self.metrics.events = lambda: self._recorder.counts
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from tessera.controller.leader import Timing
 from tessera.controller.process import Controller
 from tessera.core.admission.alternatives import GENERAL_CLASS, own_expression
 from tessera.core.dra.slices import DRIVER
@@ -42,6 +43,9 @@ from tessera.webhook.metrics import Metrics
 _NAMESPACE, _SERVICE, _SECRET = "gpu-webhook", "gpu-webhook", "gpu-webhook-ca"
 _CONFIGURATION: Final = "gpu-allocation-webhook"
 _TICK: Final = 0.2  # seconds between two looks of what runs on a node; people are watching
+_LEASE: Final = Timing(
+    retry=0.1
+)  # the webhook believes a Lease once it was renewed: a demo starts that much sooner
 _SMALL: Final = Limits(connections=16)
 
 
@@ -93,7 +97,7 @@ def _device_class(name: str, expression: str, **more: str) -> Document:
 async def controller(client: Client) -> AsyncIterator[None]:
     """`tessera controller`, at work."""
     async with asyncio.TaskGroup() as tasks:
-        working = tasks.create_task(Controller(client, _NAMESPACE, "embedded").run())
+        working = tasks.create_task(Controller(client, _NAMESPACE, "embedded", timing=_LEASE).run())
         try:
             yield
         finally:
