@@ -1,0 +1,116 @@
+"""CONTRIBUTING is a true map: it lists every folder, its walks name files and functions that exist, and folders stay small."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "tessera"
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+MOST_MODULES = 10
+# These folders still have more, and are to be cut. Do not add to this list; strike a name when its folder is cut.
+TOO_LARGE = {"core/admission", "dashboard"}
+
+LISTING = CONTRIBUTING.partition("```\nsrc/tessera/\n")[2].partition("\ntests/")[0]
+WALKS = re.findall(r"^## (One .*?), file by file\n(.*?)(?=^## )", CONTRIBUTING, re.MULTILINE | re.DOTALL)
+STEPS = [
+    pytest.param(step, id=f"{title}: {step[:30]}")
+    for title, text in WALKS
+    for step in re.split(r"\n(?=\d+\. )|\n\n", text.strip())
+]
+
+
+def listed() -> set[str]:
+    """The paths in the listing: folders by their slash, modules without; each line's indentation says what it is in."""
+    found, inside = set(), [""]
+    for line in LISTING.splitlines():
+        entry = re.match(r"((?:  )+)([\w/]+)  ", line)
+        if entry is None:
+            continue  # the line before goes on
+        depth = len(entry[1]) // 2
+        path = inside[depth - 1] + entry[2]
+        found.add(path)
+        inside[depth:] = [path]
+    return found
+
+
+def test_every_folder_is_listed():
+    """Every package of the source is in CONTRIBUTING's listing, and everything listed exists."""
+    folders = {f"{file.parent.relative_to(SOURCE)}/" for file in SOURCE.rglob("__init__.py")} - {"./"}
+    paths = listed()
+    missing = sorted(folders - paths)
+    assert not missing, (
+        f'add these folders to the listing in CONTRIBUTING.md, "Where a change goes": {missing}'
+    )
+    gone = sorted(
+        path
+        for path in paths
+        if path not in folders and not (path[-1] != "/" and (SOURCE / f"{path}.py").is_file())
+    )
+    assert not gone, f"strike or correct these lines in the listing in CONTRIBUTING.md: {gone}"
+
+
+def definitions(file: Path) -> set[str]:
+    """The functions, classes, methods (`Class.method` and `method`) and constants of a module."""
+    found: set[str] = set()
+
+    def walk(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                found.update((node.name, prefix + node.name))
+                if isinstance(node, ast.ClassDef):
+                    walk(node.body, f"{node.name}.")
+            elif isinstance(node, ast.Assign):
+                found.update(one.id for one in node.targets if isinstance(one, ast.Name))
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                found.add(node.target.id)
+
+    walk(ast.parse(file.read_text()).body, "")
+    return found
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_walks(step):
+    """Every file that a walk's step names exists, and every function or class beside it is defined in one of them."""
+    told = "CONTRIBUTING.md names it in a walk; what moved or was renamed is to be moved or renamed there"
+    files, names, folder = [], [], SOURCE
+    for word in re.findall(r"`([^`]+)`", step):
+        if re.fullmatch(r"[\w/]+\.py", word):
+            path = SOURCE / word if "/" in word else folder / word
+            assert path.is_file(), f"no file {word} (in {folder.relative_to(ROOT)}): {told}"
+            files.append(path)
+            folder = path.parent
+        elif word.endswith("/"):
+            folder = SOURCE / word
+            assert folder.is_dir(), f"no folder {word}: {told}"
+        elif re.fullmatch(r"[A-Za-z_][\w.]*", word):
+            names.append(word)
+    known = {name for file in files for name in definitions(file)}
+    for name in names:
+        assert name in known, f"{name} is not defined in {[file.name for file in files]}: {told}"
+
+
+def test_there_are_walks():
+    """An admission, an allocation and both kinds of claims are walked, in steps."""
+    assert [title for title, _ in WALKS] == [
+        "One admission",
+        "One allocation",
+        "One claim (DRA)",
+        "One pod that becomes a claim",
+    ]
+    assert all(len(re.findall(r"^\d+\. ", text, re.MULTILINE)) >= 6 for _, text in WALKS)
+
+
+def test_folders_are_small():
+    """No folder but `cli/` has more than ten modules: one person can know it as a whole."""
+    modules = {
+        str(folder.relative_to(SOURCE)): sum(
+            file.name != "__init__.py" and not file.stem.endswith("_pb2") for file in folder.glob("*.py")
+        )
+        for folder in {file.parent for file in SOURCE.rglob("__init__.py")}
+    }
+    large = {name for name, count in modules.items() if count > MOST_MODULES and name != "cli"}
+    assert large <= TOO_LARGE, f"more than {MOST_MODULES} modules; cut them: {sorted(large - TOO_LARGE)}"
+    assert large >= TOO_LARGE, f"small now; strike from TOO_LARGE: {sorted(TOO_LARGE - large)}"
