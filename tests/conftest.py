@@ -4,7 +4,8 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-os.environ.pop("COLUMNS", None)  # a worker of pytest-xdist has its terminal's width; commands under test find none
+# A worker of pytest-xdist has the terminal's width in its environment; the commands under test find none.
+os.environ.pop("COLUMNS", None)
 
 settings.register_profile(
     "tessera", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
