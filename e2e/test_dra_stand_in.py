@@ -16,7 +16,7 @@ from e2e import dra
 from e2e.cluster import BUSYBOX, Client, pods_path
 from e2e.cluster.api import Object
 from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.pod import decode_pod, pod_of
+from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.simulation.control_plane.dra.scheduling import Claimed, Round
 from tessera.simulation.control_plane.kinds import (
     DEVICE_CLASSES,
@@ -162,7 +162,7 @@ class Case:
             store.create(RESOURCE_CLAIMS, self._claim(name, wish))
         pod = self._pod(name, wish)
         pod["metadata"] |= {"namespace": self.namespace, "uid": "new"}
-        asks = pod_of(decode_pod(msgspec.json.encode(pod)), self.namespace)
+        asks = pod_of(decode_lean_pod(msgspec.json.encode(pod)), self.namespace)
         found = {}
         for stored in store.list(NODES):
             node, round_ = objects.node_of(objects.decode_node(stored.encoded)), Round(store)

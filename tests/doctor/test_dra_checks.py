@@ -7,12 +7,15 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tessera.doctor import wire
 from tessera.doctor.checks import dra, score
 from tessera.doctor.evidence import DynamicAllocation, Evidence, Scheduler, SeenPod
 from tessera.doctor.reading import decode
+from tessera.protocol.kubernetes.controllers import Workload
+from tessera.protocol.kubernetes.dra import DeviceClassIn, SliceIn
+from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.protocol.kubernetes.objects import NodeIn
-from tessera.protocol.kubernetes.pod import decode_pod, pod_of
+from tessera.protocol.kubernetes.pod import PodIn
+from tessera.protocol.kubernetes.webhook import Version
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import Document
 from tests.build import bridged
@@ -35,10 +38,10 @@ TWO = "nvidia.com/mig-2g.20gb"
 OURS, OTHER = "gpu.tessera.dev", "gpu.example.com"
 
 
-def device_class(name: str, extended: str = "", age: int = 0) -> wire.DeviceClass:
+def device_class(name: str, extended: str = "", age: int = 0) -> DeviceClassIn:
     created = datetime.fromtimestamp(NOW - age, UTC).isoformat()
     spec = {"extendedResourceName": extended} if extended else {}
-    return _as({"metadata": {"name": name, "creationTimestamp": created}, "spec": spec}, wire.DeviceClass)
+    return _as({"metadata": {"name": name, "creationTimestamp": created}, "spec": spec}, DeviceClassIn)
 
 
 def slice_document(
@@ -48,8 +51,8 @@ def slice_document(
     return object_of(name, spec={"driver": driver, "nodeName": on, "pool": pool, **spec})
 
 
-def resource_slice(name: str, on: str, **more: Any) -> wire.ResourceSlice:
-    return _as(slice_document(name, on, **more), wire.ResourceSlice)
+def resource_slice(name: str, on: str, **more: Any) -> SliceIn:
+    return _as(slice_document(name, on, **more), SliceIn)
 
 
 def _as(document: Document, kind: type[T]) -> T:
@@ -57,7 +60,7 @@ def _as(document: Document, kind: type[T]) -> T:
 
 
 def seen(minor: str = "36", **parts: Any) -> Evidence:
-    version = wire.Version("1", minor, f"v1.{minor}.3")
+    version = Version("1", minor, f"v1.{minor}.3")
     nodes = tuple(_as(node(name, {}), NodeIn) for name in parts.pop("nodes", ()))
     unseen = parts.pop("unseen", {})
     return Evidence(version=version, nodes=nodes, unseen=unseen, dra=DynamicAllocation(**parts))
@@ -79,7 +82,7 @@ def told(findings: Any) -> list[tuple[str, str]]:
     ],
     ids=["none", "without a name", "two names", "the younger", "the younger first", "of the same age"],
 )  # fmt: skip
-def test_classes_that_have_one_name(found: list[wire.DeviceClass], expected: tuple[str, str] | None) -> None:
+def test_classes_that_have_one_name(found: list[DeviceClassIn], expected: tuple[str, str] | None) -> None:
     """Two classes with one extendedResourceName: it is said which the scheduler takes."""
     findings = list(dra.classes(seen(classes=tuple(found))))
     if expected is None:
@@ -107,7 +110,7 @@ def test_classes_that_have_one_name(found: list[wire.DeviceClass], expected: tup
     ],
     ids=["none", "whole", "of two", "half written", "an older one is left", "of two drivers", "no such node", "of no node"],
 )  # fmt: skip
-def test_stale_pools(slices: list[wire.ResourceSlice], expected: list[tuple[str, str]]) -> None:
+def test_stale_pools(slices: list[SliceIn], expected: list[tuple[str, str]]) -> None:
     """A pool is used only when it is whole, and what a node that is gone offered is still given out."""
     found = told(dra.pools(seen(slices=tuple(slices), nodes=("n1", "n2"))))
     assert len(found) == len(expected)
@@ -115,18 +118,18 @@ def test_stale_pools(slices: list[wire.ResourceSlice], expected: list[tuple[str,
         assert (severity, text.startswith(begins)) == (wanted, True), text
 
 
-def _driver_pod(on: str, **metadata: Any) -> wire.PodState:
-    return _as({"metadata": {"name": f"driver-{on}", **metadata}, "spec": {"nodeName": on}}, wire.PodState)
+def _driver_pod(on: str, **metadata: Any) -> PodIn:
+    return _as({"metadata": {"name": f"driver-{on}", **metadata}, "spec": {"nodeName": on}}, PodIn)
 
 
 @pytest.mark.parametrize(
     ("parts", "expected"),
     [
         ({}, []),
-        ({"drivers": (wire.Workload(),), "driver_pods": (_driver_pod("n1"), _driver_pod("n2"))}, []),
-        ({"drivers": (wire.Workload(),), "driver_pods": (_driver_pod("n1"),)},
+        ({"drivers": (Workload(),), "driver_pods": (_driver_pod("n1"), _driver_pod("n2"))}, []),
+        ({"drivers": (Workload(),), "driver_pods": (_driver_pod("n1"),)},
          [("problem", "node n2 has ResourceSlices of gpu.tessera.dev, and no pod of the driver runs there")]),
-        ({"drivers": (wire.Workload(),), "driver_pods": (_driver_pod("n1"), _driver_pod("n2", deletionTimestamp="2026-01-01T00:00:00Z"))},
+        ({"drivers": (Workload(),), "driver_pods": (_driver_pod("n1"), _driver_pod("n2", deletionTimestamp="2026-01-01T00:00:00Z"))},
          [("problem", "node n2 has ResourceSlices")]),
         ({"unseen": {"drivers": "you may not"}}, [("unseen", "could not look whether drivers run: drivers: you may not")]),
     ],
@@ -235,7 +238,7 @@ def _fell_back(name: str, on: str, record: str = FELL, **spec: Any) -> Document:
 def _bridged(name: str, on: str, record: str = FELL, **spec: Any) -> SeenPod:
     document = _fell_back(name, on, record, **spec)
     raw = json.dumps(document).encode()
-    return SeenPod(pod_of(decode_pod(raw)), _as(document, wire.PodState))
+    return SeenPod(pod_of(decode_lean_pod(raw)), _as(document, PodIn))
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import pytest
 
 from tessera.doctor.checks import webhook as webhook_checks
 from tessera.doctor.evidence import Evidence
-from tessera.doctor.wire import Version
 from tessera.kube import errors
 from tessera.kube.rest import client
 from tessera.protocol import yaml
+from tessera.protocol.kubernetes.webhook import Version
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import Document
 from tessera.webhook.certificates.authorities import InvalidAuthorities, read_authorities

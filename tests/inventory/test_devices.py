@@ -6,8 +6,9 @@ import pytest
 
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.product import product_named
-from tessera.inventory.devices import decode_held, placed_devices
+from tessera.inventory.devices import held_by, placed_devices
 from tessera.protocol.kubernetes import objects
+from tessera.protocol.kubernetes.pod import decode_pod
 from tessera.protocol.mig.documents import read_layout
 from tessera.protocol.mig.mapping import MAPPING, encode_mapping, mapping_of
 from tessera.protocol.mig.nodes import gpu_node
@@ -27,7 +28,6 @@ def described(**annotations):
 @pytest.mark.parametrize(
     ("status", "held"),
     [
-        (None, ()),
         ({}, ()),
         ({"containerStatuses": None}, ()),
         ({"containerStatuses": [{"name": "main"}]}, ()),
@@ -50,7 +50,7 @@ def described(**annotations):
 )  # fmt: skip
 def test_devices_that_a_pod_holds(status, held):
     """As its kubelet wrote them down, of the resources that are asked about; nothing where it did not."""
-    assert decode_held(json.dumps({"metadata": {}, "status": status}).encode(), is_any_gpu) == held
+    assert held_by(decode_pod(json.dumps({"metadata": {}, "status": status}).encode()), is_any_gpu) == held
 
 
 def test_devices_have_the_ids_that_the_node_tells():

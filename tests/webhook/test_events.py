@@ -8,7 +8,8 @@ import pytest
 from tessera.core.admission.decision import Policy
 from tessera.core.admission.offers import Offers
 from tessera.kube.events.correlator import About, Event
-from tessera.protocol.admission.review import Owner, Request, decode
+from tessera.protocol.admission.review import Request, decode
+from tessera.protocol.kubernetes.metadata import OwnerReference
 from tessera.serving.logs import Log, Record
 from tessera.webhook.endpoint import Admission, Endpoint, Verdict
 from tessera.webhook.events import OwnerEvents
@@ -100,7 +101,7 @@ def test_nothing_is_made_for_a_full_recorder():
 def test_owner_is_the_controller(owners: Any, expected: str | None):
     """The controller, or else the first owner."""
     found = decode(body(owners=owners)).owner()
-    assert (found.name if isinstance(found, Owner) else found) == expected
+    assert (found.name if isinstance(found, OwnerReference) else found) == expected
 
 
 def test_observe_mode_is_told_as_would():

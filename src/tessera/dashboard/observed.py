@@ -3,16 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-import msgspec
-
 from tessera.core.devices.capacity import PodUse
 from tessera.core.kubernetes.node import Node
-from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.quantity import ZERO
 from tessera.core.kubernetes.resources import is_extended, is_whole_or_mig
-from tessera.inventory.devices import Held, decode_held
+from tessera.inventory.devices import Held, held_by
 from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.objects import AmountsIn
-from tessera.protocol.kubernetes.pod_use import decode_pod_use
+from tessera.protocol.kubernetes.controllers import decode_event
+from tessera.protocol.kubernetes.pod import decode_pod
+from tessera.protocol.kubernetes.pod_use import pod_use_of
 from tessera.protocol.mig.nodes import GpuNode, gpu_node
 
 _DENIED: Final = 'admission webhook "gpu-allocation.k8s.io" denied the request: '
@@ -21,55 +20,6 @@ _DENIED: Final = 'admission webhook "gpu-allocation.k8s.io" denied the request: 
 def matters(resource: str) -> bool:
     """Whether the page shows a resource: GPUs, and what else device plugins bring."""
     return is_extended(resource)
-
-
-class _Condition(msgspec.Struct, gc=False):
-    type: str = ""
-    status: str = ""
-    reason: str | None = None
-    message: str | None = None
-
-
-class _NodeSpec(msgspec.Struct, gc=False):
-    unschedulable: bool | None = None
-
-
-class _NodeStatus(msgspec.Struct, gc=False):
-    capacity: AmountsIn = None
-    conditions: list[_Condition] | None = None
-
-
-class _Node(msgspec.Struct, gc=False):
-    spec: _NodeSpec | None = None
-    status: _NodeStatus | None = None
-
-
-class _PodStatus(msgspec.Struct, gc=False):
-    phase: str | None = None
-    message: str | None = None
-    conditions: list[_Condition] | None = None
-
-
-class _Pod(msgspec.Struct, gc=False):
-    status: _PodStatus | None = None
-
-
-class _Involved(msgspec.Struct, gc=False):
-    kind: str = ""
-    name: str = ""
-
-
-class _Event(msgspec.Struct, gc=False):
-    metadata: objects.MetaIn
-    involvedObject: _Involved  # noqa: N815
-    message: str | None = None
-    lastTimestamp: str | None = None  # noqa: N815
-    eventTime: str | None = None  # noqa: N815
-
-
-_node: Final = objects.decoder(_Node)
-_pod: Final = objects.decoder(_Pod)
-_event: Final = objects.decoder(_Event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,48 +58,39 @@ class Denial:
 
 def see_node(raw: bytes) -> SeenNode:
     """Read a node."""
-    decoded, more = objects.decode_node(raw), _node(raw)
-    status = more.status or _NodeStatus()
-    node = objects.node_of(decoded, matters)
-    capacity = objects.amounts_of(status.capacity, f"node {node.name}, status.capacity")
+    decoded = objects.decode_node(raw)
+    node, status = objects.node_of(decoded, matters), decoded.status
+    capacity = objects.amounts_of(status.capacity if status else None, f"node {node.name}, status.capacity")
     missing = {
-        resource: int((amount - node.allocatable.get(resource, Quantity.parse(0))).value)
+        resource: int((amount - node.allocatable.get(resource, ZERO)).value)
         for resource, amount in capacity.items()
         if matters(resource)
     }
-    conditions = {one.type: one.status for one in status.conditions or ()}
     return SeenNode(
         node,
         gpu_node(decoded),
-        ready=conditions.get("Ready", "True") == "True",
-        cordoned=bool(more.spec and more.spec.unschedulable),
+        ready=node.ready,
+        cordoned=bool(decoded.spec and decoded.spec.unschedulable),
         unhealthy={resource: count for resource, count in missing.items() if count > 0},
     )
 
 
 def see_pod(raw: bytes) -> SeenPod:
     """Read a pod."""
-    status = _pod(raw).status or _PodStatus()
-    why = next(
-        (
-            one.message or one.reason or ""
-            for one in status.conditions or ()
-            if one.type == "PodScheduled" and one.status == "False"
-        ),
-        "",
-    )
-    held = decode_held(raw, matters)
-    return SeenPod(decode_pod_use(raw, matters), status.phase or "", why or status.message or "", held)
+    pod = decode_pod(raw)
+    status, scheduled = pod.status, pod.status.condition("PodScheduled")
+    why = (scheduled.message or scheduled.reason) if scheduled.status == "False" else ""
+    return SeenPod(pod_use_of(pod, matters), status.phase, why or status.message, held_by(pod, matters))
 
 
 def see_event(raw: bytes) -> Denial | None:
     """Read an event; None when it tells of no denial by the webhook."""
-    event = _event(raw)
-    _, denied, reason = (event.message or "").partition(_DENIED)
+    event = decode_event(raw)
+    _, denied, reason = event.message.partition(_DENIED)
     if not denied:
         return None
-    owner = f"{event.involvedObject.kind} {event.involvedObject.name}"
-    when = event.lastTimestamp or event.eventTime or ""
+    owner = f"{event.involved_object.kind} {event.involved_object.name}"
+    when = event.last_timestamp or event.event_time or ""
     return Denial(event.metadata.name, event.metadata.namespace, owner, reason, when)
 
 

@@ -8,65 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import msgspec
-
 from tessera.core.dra.slices import DeviceClass, serving
 from tessera.core.text import first_of
-from tessera.diagnosis.wire import In
 from tessera.protocol.dra.objects import SliceReader, read_class
 from tessera.protocol.dra.selectors import Selectors
-from tessera.protocol.kubernetes.objects import decoder
+from tessera.protocol.kubernetes.dra import decode_claim
 
 _MOST_NAMED: Final = 3
 # what a device plugin would call a device: an attribute of our driver's
 _CALLED: Final = (
     "device.driver == 'gpu.tessera.dev' && device.attributes['gpu.tessera.dev'].resource == '{resource}'"
 )
-
-
-# Claims on the wire
-
-
-class _Cel(In):
-    expression: str = ""
-
-
-class _Selector(In):
-    cel: _Cel = msgspec.field(default_factory=_Cel)
-
-
-class _Exactly(In):
-    device_class_name: str = ""
-    selectors: list[_Selector] | None = None
-
-
-class _Request(In):
-    name: str = ""
-    exactly: _Exactly | None = None
-    first_available: list[_Exactly] | None = None
-
-
-class _Requests(In):
-    requests: list[_Request] | None = None
-
-
-class _ClaimSpec(In):
-    devices: _Requests = msgspec.field(default_factory=_Requests)
-
-
-class _ClaimStatus(In):
-    allocation: msgspec.Raw | None = None
-
-
-class _Claim(In):
-    spec: _ClaimSpec = msgspec.field(default_factory=_ClaimSpec)
-    status: _ClaimStatus = msgspec.field(default_factory=_ClaimStatus)
-
-
-_decode_claim: Final = decoder(_Claim)
-
-
-# As the diagnosis sees it
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +54,7 @@ class SeenDevices:
 
 def claim_of(name: str, raw: bytes) -> SeenClaim:
     """A claim as the API server has it."""
-    found = _decode_claim(raw)
+    found = decode_claim(raw)
     requests = {}
     for one in found.spec.devices.requests or ():
         wanted = [one.exactly] if one.exactly else one.first_available or []

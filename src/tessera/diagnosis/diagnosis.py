@@ -32,7 +32,7 @@ from tessera.diagnosis.remedies import (
     exceeded_in,
     holders_of,
 )
-from tessera.diagnosis.wire import Event
+from tessera.protocol.kubernetes.controllers import EventIn
 
 _DENIED: Final = "denied the request: "
 _MOST_NAMED: Final = 3
@@ -100,7 +100,7 @@ def _diagnosed(seen: Evidence, solve: Solver) -> Diagnosis:
 # Pods that were never created
 
 
-def _refusal(seen: Evidence) -> Event | None:
+def _refusal(seen: Evidence) -> EventIn | None:
     """The latest word on why a workload that has too few pods gets no more."""
     workload = seen.workload
     if workload is None or workload.pods >= workload.state.wanted:
@@ -110,7 +110,7 @@ def _refusal(seen: Evidence) -> Event | None:
     return recent[-1] if recent else None
 
 
-def _not_created(seen: Evidence, refusal: Event) -> Diagnosis:
+def _not_created(seen: Evidence, refusal: EventIn) -> Diagnosis:
     assert seen.workload is not None  # noqa: S101 # only a workload's pods are never created
     workload, pod, message = seen.workload, seen.workload.template, refusal.message
     have = f"{workload.pods} of {workload.state.wanted} pods"
@@ -374,4 +374,4 @@ def _words(one: SeenPod) -> Iterator[str]:
     told = dict.fromkeys(
         f"{event.reason}: {event.message}" for event in one.events if event.type == "Warning"
     )
-    yield from (words for words in told if scheduled.message is None or scheduled.message not in words)
+    yield from (words for words in told if not scheduled.message or scheduled.message not in words)

@@ -9,9 +9,10 @@ from tessera.core.devices.capacity import PodUse
 from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.diagnosis.devices import SeenDevices
-from tessera.diagnosis.wire import Event, PodState, Workload, decode_pod_state
 from tessera.inventory.inventory import Inventory, InventoryNode
 from tessera.protocol.kubernetes import objects
+from tessera.protocol.kubernetes.controllers import EventIn, Workload
+from tessera.protocol.kubernetes.pod import PodIn
 
 
 @dataclass(slots=True)
@@ -21,21 +22,18 @@ class WhyInventory(Inventory):
     capacity_of: dict[str, Amounts] = field(default_factory=dict)  # node → GPUs, healthy or not
     started: dict[str, str] = field(default_factory=dict)  # namespace/name of who holds GPUs → since when
 
-    def decode_node(self, raw: bytes) -> InventoryNode:
+    def node_of(self, given: objects.NodeIn) -> InventoryNode:
         """A node; what it has of GPUs whether they are healthy or not is kept."""
-        one = Inventory.decode_node(self, raw)
-        status = objects.decode_node(raw).status
-        given = {r: amount for r, amount in ((status and status.capacity) or {}).items() if is_any_gpu(r)}
-        self.capacity_of[one.node.name] = objects.amounts_of(given, f"node {one.node.name}, status.capacity")
+        one, status = Inventory.node_of(self, given), given.status
+        gpus = {r: amount for r, amount in ((status and status.capacity) or {}).items() if is_any_gpu(r)}
+        self.capacity_of[one.node.name] = objects.amounts_of(gpus, f"node {one.node.name}, status.capacity")
         return one
 
-    def decode_pod(self, raw: bytes) -> PodUse:
+    def use_of(self, given: PodIn) -> PodUse:
         """What a pod uses; since when, if it holds GPUs."""
-        use = Inventory.decode_pod(self, raw)
+        use = Inventory.use_of(self, given)
         if use.node and self.holds(use):
-            self.started[f"{use.namespace}/{use.name}"] = (
-                decode_pod_state(raw).status.start_time or use.created
-            )
+            self.started[f"{use.namespace}/{use.name}"] = given.status.start_time or use.created
         return use
 
 
@@ -49,9 +47,9 @@ class SeenPod:
     """The pod that is asked about, or the one of a workload that waits."""
 
     pod: Pod
-    state: PodState
+    state: PodIn
     use: PodUse
-    events: tuple[Event, ...] = ()
+    events: tuple[EventIn, ...] = ()
 
     @property
     def name(self) -> str:
@@ -68,7 +66,7 @@ class SeenWorkload:
     template: Pod
     pods: int  # that there are
     running: int
-    events: tuple[Event, ...] = ()  # of it, and of what it made its pods by
+    events: tuple[EventIn, ...] = ()  # of it, and of what it made its pods by
 
 
 @dataclass(frozen=True, slots=True)

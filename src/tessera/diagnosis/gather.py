@@ -14,14 +14,6 @@ from tessera.core.errors import InvalidInput, TesseraError
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.diagnosis.devices import SeenClaim, SeenDevices, claim_of, devices_for
 from tessera.diagnosis.evidence import Evidence, SeenPod, SeenWorkload, WhyInventory, why_inventory
-from tessera.diagnosis.wire import (
-    Event,
-    PodState,
-    decode_config_map,
-    decode_event,
-    decode_pod_state,
-    decode_workload,
-)
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
@@ -30,7 +22,10 @@ from tessera.kube.watch.listing import PAGE, list_all, read_list
 from tessera.kube.watch.resource import UNFINISHED_PODS
 from tessera.protocol.configuration import webhook as configuration
 from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.pod import decode_pod, pod_of
+from tessera.protocol.kubernetes.controllers import EventIn, decode_event, decode_workload
+from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
+from tessera.protocol.kubernetes.pod import PodIn, decode_pod
+from tessera.protocol.kubernetes.webhook import decode_config_map
 from tessera.protocol.kubernetes.workloads import template_of
 
 _APPS: Final = "apps/v1"
@@ -138,7 +133,7 @@ class Gatherer:
         """A workload, and the one of its pods that there is most to say about."""
         state = decode_workload(raw)
         document: dict[str, Any] = {**_whole(raw), "kind": _OBJECT[kind]}
-        template = pod_of(decode_pod(msgspec.json.encode(template_of(document))), self._namespace)
+        template = pod_of(decode_lean_pod(msgspec.json.encode(template_of(document))), self._namespace)
         makers = {state.metadata.uid: (_OBJECT[kind], state.metadata.name)}
         if kind == "deployment":
             with self._looking("replicasets"):
@@ -147,19 +142,19 @@ class Gatherer:
                     owner = one.metadata.controller
                     if owner is not None and owner.uid == state.metadata.uid and one.wanted:
                         makers[one.metadata.uid] = ("ReplicaSet", one.metadata.name)
-        own: list[tuple[PodState, bytes]] = []
+        own: list[tuple[PodIn, bytes]] = []
         with self._looking(f"pods of namespace {self._namespace}"):
             path = path_of("v1", "pods", namespace=self._namespace)
             own = [
                 one
-                for one in await list_all(self._client, path, {}, lambda raw: (decode_pod_state(raw), raw))
+                for one in await list_all(self._client, path, {}, lambda raw: (decode_pod(raw), raw))
                 if (owner := one[0].metadata.controller) is not None
                 and owner.uid in makers
                 and one[0].status.phase not in ("Succeeded", "Failed")
                 and not one[0].metadata.deletion_timestamp
             ]
         events = tuple([event for uid, by in makers.items() for event in await self._events(*by, uid)])
-        own.sort(key=lambda one: (_progress(one[0]), one[0].metadata.creation_timestamp))
+        own.sort(key=lambda one: (_progress(one[0]), one[0].metadata.creation_timestamp or ""))
         seen = SeenWorkload(
             f"{kind} {self._namespace}/{state.metadata.name}",
             state,
@@ -171,15 +166,13 @@ class Gatherer:
         return seen, own[0][1] if own else None
 
     async def _pod(self, raw: bytes) -> SeenPod:
-        state = decode_pod_state(raw)
+        state = decode_pod(raw)
         events = await self._events("Pod", state.metadata.name, state.metadata.uid)
-        return SeenPod(
-            pod_of(decode_pod(raw), self._namespace), state, why_inventory().decode_pod(raw), events
-        )
+        return SeenPod(pod_of(state, self._namespace), state, why_inventory().use_of(state), events)
 
-    async def _events(self, kind: str, name: str, uid: str) -> tuple[Event, ...]:
+    async def _events(self, kind: str, name: str, uid: str) -> tuple[EventIn, ...]:
         """What was told about an object, the latest last; what was told about an earlier one of its name is not."""
-        found: list[Event] = []
+        found: list[EventIn] = []
         with self._looking("events"):
             query = {
                 "fieldSelector": f"involvedObject.name={name},involvedObject.kind={kind}",
@@ -188,7 +181,7 @@ class Gatherer:
             path = path_of("v1", "events", namespace=self._namespace)
             found = await list_all(self._client, path, query, decode_event)
         mine = [one for one in found if not uid or one.involved_object.uid in ("", uid)]
-        return tuple(sorted(mine, key=lambda one: one.last_seen))
+        return tuple(sorted(mine, key=lambda one: one.last_seen or 0.0))
 
     async def _inventory(self) -> WhyInventory:
         inventory = why_inventory()
@@ -262,10 +255,10 @@ class Gatherer:
 
     async def _plugins(self) -> dict[str, bool] | None:
         """The device plugin's pods, by node; None where there are none to be seen: it may run without pods."""
-        found: list[PodState] = []
+        found: list[PodIn] = []
         with self._looking("the device plugin's pods"):
             path = path_of("v1", "pods")
-            found = await list_all(self._client, path, {"labelSelector": _PLUGINS}, decode_pod_state)
+            found = await list_all(self._client, path, {"labelSelector": _PLUGINS}, decode_pod)
         ready = {one.spec.node_name: one.status.condition("Ready").status == "True" for one in found}
         return ready or None
 
@@ -280,7 +273,7 @@ class Gatherer:
             self._unseen[at] = str(error)
 
 
-def _progress(one: PodState) -> int:
+def _progress(one: PodIn) -> int:
     """How far a pod has come: the one that waits for a node first, one that runs last."""
     if not one.spec.node_name:
         return 0

@@ -20,10 +20,10 @@ from tessera.core.planning.program import Solver
 from tessera.core.text import first_of
 from tessera.diagnosis.evidence import Evidence
 from tessera.diagnosis.nodes import Lack, NodeGroup, counted, gpus_of, profiles_of
-from tessera.diagnosis.wire import seconds
 from tessera.inventory.defragment import make_room
 from tessera.inventory.pending import Pending
 from tessera.inventory.report import amount
+from tessera.protocol.kubernetes.metadata import seconds
 
 _MOST_NAMED: Final = 3
 # the API server's words for a pod that a quota does not let in (k8s.io/apiserver, plugin resourcequota)
@@ -246,7 +246,7 @@ def holders_of(seen: Evidence, gpus: Mapping[str, int], nodes: Sequence[str]) ->
         held = {r: n for r, n in gpus_of(use.amounts).items() if r in gpus}
         if held and use.node in nodes:
             name = f"{use.namespace}/{use.name}"
-            since = seconds(seen.inventory.started.get(name) or use.created)
+            since = seconds(seen.inventory.started.get(name) or use.created) or 0.0
             found.append(Holder(name, use.node, held, since, use.ending))
     return sorted(found, key=lambda one: (-sum(one.holds.values()), one.since, one.pod))
 

@@ -8,8 +8,11 @@ from typing import Final
 from tessera.core.dra.slices import PoolId
 from tessera.core.kubernetes.node import Namespace
 from tessera.core.kubernetes.pod import Pod
-from tessera.doctor import wire
+from tessera.protocol.kubernetes.controllers import EventIn, Workload
+from tessera.protocol.kubernetes.dra import DeviceClassIn, SliceIn
 from tessera.protocol.kubernetes.objects import NodeIn
+from tessera.protocol.kubernetes.pod import PodIn
+from tessera.protocol.kubernetes.webhook import Secret, Service, Version, Webhook, WebhookConfiguration
 
 TRIED: Final = "nvidia.com/gpu"  # fallback leaves it alone, so the answer does not depend on the nodes
 
@@ -64,15 +67,15 @@ class SeenPod:
     """A pod that asks for devices: what it asks for, and how it is."""
 
     pod: Pod
-    state: wire.PodState
+    state: PodIn
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """An event that says that a controller could not create a pod, and that controller as it is now."""
 
-    event: wire.Event
-    owner: wire.Workload | None = None
+    event: EventIn
+    owner: Workload | None = None
     gone: bool = False  # there is no such object any more
 
 
@@ -98,10 +101,10 @@ class Scheduler:
 class DynamicAllocation:
     """Devices that are handed out by dynamic resource allocation (DRA)."""
 
-    classes: tuple[wire.DeviceClass, ...] = ()
-    slices: tuple[wire.ResourceSlice, ...] = ()
-    drivers: tuple[wire.Workload, ...] = ()  # DaemonSets of Tessera's driver
-    driver_pods: tuple[wire.PodState, ...] = ()
+    classes: tuple[DeviceClassIn, ...] = ()
+    slices: tuple[SliceIn, ...] = ()
+    drivers: tuple[Workload, ...] = ()  # DaemonSets of Tessera's driver
+    driver_pods: tuple[PodIn, ...] = ()
     alternatives: tuple[str, ...] = ()  # claims, and templates of claims, that ask for "this, else that"
     schedulers: tuple[Scheduler, ...] = ()
     served: Mapping[str, Mapping[str, int]] = field(
@@ -121,7 +124,7 @@ class DynamicAllocation:
     def offered(self, node: str) -> Counter[str]:
         """A node's devices of Tessera's driver, counted by what the device plugin would call them; not those that leave."""
         return Counter(
-            device.attributes["resource"].string
+            device.attributes["resource"].text or ""
             for one in self.slices
             if one.spec.node_name == node
             for device in one.spec.devices or ()
@@ -143,14 +146,14 @@ class Evidence:
 
     names: Names = field(default_factory=Names)
     now: float = 0.0  # Unix time
-    version: wire.Version | None = None
-    configuration: wire.WebhookConfiguration | None = None
-    deployment: wire.Workload | None = None
-    service: wire.Service | None = None
-    webhook_pods: tuple[wire.PodState, ...] = ()
-    controller: wire.Workload | None = None  # the certificate controller's Deployment
-    controller_pods: tuple[wire.PodState, ...] = ()
-    secret: wire.Secret | None = (
+    version: Version | None = None
+    configuration: WebhookConfiguration | None = None
+    deployment: Workload | None = None
+    service: Service | None = None
+    webhook_pods: tuple[PodIn, ...] = ()
+    controller: Workload | None = None  # the certificate controller's Deployment
+    controller_pods: tuple[PodIn, ...] = ()
+    secret: Secret | None = (
         None  # with the webhook's own authority, or with the certificate that it was given
     )
     served: tuple[Served, ...] = ()
@@ -160,8 +163,8 @@ class Evidence:
     namespaces: tuple[Namespace, ...] = ()
     pods: tuple[SeenPod, ...] = ()  # those that ask for devices and have not ended
     refusals: tuple[Refusal, ...] = ()
-    plugins: tuple[wire.Workload, ...] = ()  # DaemonSets of the device plugin
-    plugin_pods: tuple[wire.PodState, ...] = ()
+    plugins: tuple[Workload, ...] = ()  # DaemonSets of the device plugin
+    plugin_pods: tuple[PodIn, ...] = ()
     plugin_configs: Mapping[str, str] = field(default_factory=dict)  # DaemonSet → its devices.yaml
     dra: DynamicAllocation = field(default_factory=DynamicAllocation)
     cdi: tuple[CdiFile, ...] | None = None  # None: this is not a node, or it was not asked for
@@ -172,7 +175,7 @@ class Evidence:
     )  # field → objects that cannot be read, and why
 
     @property
-    def webhooks(self) -> list[wire.Webhook]:
+    def webhooks(self) -> list[Webhook]:
         """The webhooks of the configuration."""
         return (self.configuration.webhooks if self.configuration else None) or []
 

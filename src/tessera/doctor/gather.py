@@ -8,7 +8,7 @@ from tessera.core.admission.observe import OBSERVE_MODE
 from tessera.core.devices.asking import alternatives_of
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_extended
-from tessera.doctor import trial, wire
+from tessera.doctor import trial
 from tessera.doctor.evidence import Evidence, Names, Refusal, SeenPod, Served, Trial
 from tessera.doctor.gather_dra import gather_dra
 from tessera.doctor.reading import Reader, decode, reason
@@ -18,7 +18,11 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.resource import FAILED_CREATES, UNFINISHED_PODS
 from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.pod import decode_pod, pod_of
+from tessera.protocol.kubernetes.controllers import EventIn, Workload
+from tessera.protocol.kubernetes.lean_pod import pod_of
+from tessera.protocol.kubernetes.metadata import ObjectList, ObjectReference
+from tessera.protocol.kubernetes.pod import PodIn, decode_pod
+from tessera.protocol.kubernetes.webhook import ConfigMap, Secret, Service, Version, WebhookConfiguration
 
 T = TypeVar("T")
 
@@ -60,21 +64,17 @@ class Gatherer:
         """Look at everything; raises `Unreachable` when the API server cannot be talked to at all."""
         names = self._names
         version = await self._version()
-        deployment = await self._one("deployment", wire.Workload, _APPS, "deployments", names.webhook)
+        deployment = await self._one("deployment", Workload, _APPS, "deployments", names.webhook)
         pods_path = path_of("v1", "pods", namespace=names.namespace)
-        webhook_pods = await self._reader.all(
-            "webhook_pods", wire.PodState, pods_path, f"app={names.webhook}"
-        )
-        controller = await self._one("controller", wire.Workload, _APPS, "deployments", names.controller)
+        webhook_pods = await self._reader.all("webhook_pods", PodIn, pods_path, f"app={names.webhook}")
+        controller = await self._one("controller", Workload, _APPS, "deployments", names.controller)
         controller_pods = await self._reader.all(
-            "controller_pods", wire.PodState, pods_path, f"app={names.controller}"
+            "controller_pods", PodIn, pods_path, f"app={names.controller}"
         )
-        plugins = await self._reader.all("plugins", wire.Workload, path_of(_APPS, "daemonsets"), _PLUGINS)
-        plugin_pods: tuple[wire.PodState, ...] = ()
+        plugins = await self._reader.all("plugins", Workload, path_of(_APPS, "daemonsets"), _PLUGINS)
+        plugin_pods: tuple[PodIn, ...] = ()
         if plugins:
-            plugin_pods = await self._reader.all(
-                "plugin_pods", wire.PodState, path_of("v1", "pods"), _PLUGINS
-            )
+            plugin_pods = await self._reader.all("plugin_pods", PodIn, path_of("v1", "pods"), _PLUGINS)
         namespaces = await self._reader.all("namespaces", objects.NamespaceIn, path_of("v1", "namespaces"))
         nodes = await self._reader.each("nodes", path_of("v1", "nodes"), {}, _node)
         return Evidence(
@@ -83,11 +83,11 @@ class Gatherer:
             version=version,
             configuration=await self._reader.one(
                 "configuration",
-                wire.WebhookConfiguration,
+                WebhookConfiguration,
                 path_of(*_CONFIGURATIONS, name=names.configuration),
             ),
             deployment=deployment,
-            service=await self._one("service", wire.Service, "v1", "services", names.webhook),
+            service=await self._one("service", Service, "v1", "services", names.webhook),
             webhook_pods=webhook_pods,
             controller=controller,
             controller_pods=controller_pods,
@@ -107,26 +107,24 @@ class Gatherer:
             odd={field: tuple(odd) for field, odd in self._reader.odd.items()},
         )
 
-    async def _version(self) -> wire.Version | None:
+    async def _version(self) -> Version | None:
         """The first question: without any answer to it there is no cluster to look at."""
         try:
-            return decode(await self._client.get("/version"), wire.Version)
+            return decode(await self._client.get("/version"), Version)
         except Unreachable:
             raise
         except (KubeError, InvalidInput) as error:
             self._reader.unseen["version"] = reason(error)
         return None
 
-    async def _secret(self, deployment: wire.Workload | None) -> wire.Secret | None:
+    async def _secret(self, deployment: Workload | None) -> Secret | None:
         """The Secret behind the certificate: the one that it was given, or the one with its own authority."""
         given = deployment.given_secret() if deployment else None
         own = deployment.argument("--ca-secret") if deployment else None
         name = given or own or self._names.secret
-        return await self._one("secret", wire.Secret, "v1", "secrets", name)
+        return await self._one("secret", Secret, "v1", "secrets", name)
 
-    async def _served(
-        self, deployment: wire.Workload | None, pods: tuple[wire.PodState, ...]
-    ) -> tuple[Served, ...]:
+    async def _served(self, deployment: Workload | None, pods: tuple[PodIn, ...]) -> tuple[Served, ...]:
         """What the replicas say of the certificates that they serve, read by way of the API server."""
         port = (deployment.port("metrics") if deployment else None) or _METRICS_PORT
         found: list[Served] = []
@@ -146,19 +144,19 @@ class Gatherer:
         ends, trusted = _ENDS.search(text), _TRUSTED.search(text)
         return Served(pod, float(ends[1]) if ends else None, trusted[1] == "1" if trusted else None)
 
-    async def _config(self, deployment: wire.Workload | None) -> str | None:
+    async def _config(self, deployment: Workload | None) -> str | None:
         name = deployment.config_map() if deployment else None
         if name is None:
             return None
-        found = await self._one("config", wire.ConfigMap, "v1", "configmaps", name)
+        found = await self._one("config", ConfigMap, "v1", "configmaps", name)
         return (found.data or {}).get("config.yaml") if found else None
 
-    async def _plugin_configs(self, plugins: tuple[wire.Workload, ...]) -> dict[str, str]:
+    async def _plugin_configs(self, plugins: tuple[Workload, ...]) -> dict[str, str]:
         configs = {}
         for plugin in plugins:
             if name := plugin.config_map():
                 path = path_of("v1", "configmaps", namespace=plugin.metadata.namespace, name=name)
-                found = await self._reader.one("plugin_configs", wire.ConfigMap, path)
+                found = await self._reader.one("plugin_configs", ConfigMap, path)
                 if text := (found.data or {}).get("devices.yaml") if found else None:
                     configs[plugin.metadata.name] = text
         return configs
@@ -172,10 +170,10 @@ class Gatherer:
         found: list[Refusal] = []
         with self._reader.looking("refusals"):
             query = {**FAILED_CREATES.query, "limit": str(_MOST_REFUSALS)}
-            page = decode(await self._client.get(FAILED_CREATES.path, query), wire.Page)
-            owners: dict[tuple[str, str, str], tuple[wire.Workload | None, bool]] = {}
+            page = decode(await self._client.get(FAILED_CREATES.path, query), ObjectList)
+            owners: dict[tuple[str, str, str], tuple[Workload | None, bool]] = {}
             for raw in page.items or ():
-                event = self._reader.readable("refusals", raw, lambda one: decode(one, wire.Event))
+                event = self._reader.readable("refusals", raw, lambda one: decode(one, EventIn))
                 if event is None or "denied the request" not in event.message:
                     continue
                 about = event.involved_object
@@ -185,13 +183,13 @@ class Gatherer:
                 found.append(Refusal(event, *owners[key]))
         return tuple(found)
 
-    async def _owner(self, about: wire.ObjectReference) -> tuple[wire.Workload | None, bool]:
+    async def _owner(self, about: ObjectReference) -> tuple[Workload | None, bool]:
         """The controller that an event is about, and whether it is gone; what may not be read may well be there."""
         if about.kind not in _OWNERS:
             return None, False
         path = path_of(*_OWNERS[about.kind], namespace=about.namespace, name=about.name)
         try:
-            owner = decode(await self._client.get(path), wire.Workload)
+            owner = decode(await self._client.get(path), Workload)
         except ApiError as error:
             return None, error.is_not_found
         except (KubeError, InvalidInput):
@@ -225,6 +223,7 @@ def _node(raw: bytes) -> objects.NodeIn:
 
 def _seen_pod(raw: bytes) -> SeenPod | None:
     """A pod if it asks for devices."""
-    pod = pod_of(decode_pod(raw))
+    one = decode_pod(raw)
+    pod = pod_of(one)
     asks = any(is_extended(name) for each in pod.all_containers() for name in each.resources())
-    return SeenPod(pod, decode(raw, wire.PodState)) if asks or alternatives_of(pod) else None
+    return SeenPod(pod, one) if asks or alternatives_of(pod) else None

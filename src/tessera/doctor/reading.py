@@ -8,11 +8,11 @@ from typing import TypeVar
 import msgspec
 
 from tessera.core.errors import InvalidInput
-from tessera.doctor import wire
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.listing import list_all
 from tessera.protocol.kubernetes import objects
+from tessera.protocol.kubernetes.metadata import Named
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ def decode(raw: bytes | msgspec.Raw, kind: type[T]) -> T:
 
 def _name_of(raw: bytes | msgspec.Raw) -> str:
     try:
-        metadata = decode(raw, wire.Named).metadata
+        metadata = decode(raw, Named).metadata
     except InvalidInput:
         return "one without a name"
     return "/".join(part for part in (metadata.namespace, metadata.name) if part)

@@ -6,50 +6,22 @@ default from Kubernetes 1.36). Elsewhere the API has only numbers.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
-
-import msgspec
 
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.layout import NodeLayout, Slot
-from tessera.protocol.kubernetes import objects
+from tessera.protocol.kubernetes.pod import PodIn
 from tessera.protocol.mig.mapping import MappedDevice, decode_mapping
 from tessera.protocol.mig.nodes import GpuNode
 
 Held = tuple[tuple[str, str], ...]  # resource, device id
 
 
-class _Device(msgspec.Struct, gc=False):
-    resourceID: str = ""  # noqa: N815 # as in the API
-
-
-class _Allocated(msgspec.Struct, gc=False):
-    name: str = ""
-    resources: list[_Device] | None = None
-
-
-class _Container(msgspec.Struct, gc=False):
-    allocatedResourcesStatus: list[_Allocated] | None = None  # noqa: N815
-
-
-class _Status(msgspec.Struct, gc=False):
-    containerStatuses: list[_Container] | None = None  # noqa: N815
-
-
-class _Pod(msgspec.Struct, gc=False):
-    status: _Status | None = None
-
-
-_pod: Final = objects.decoder(_Pod)
-
-
-def decode_held(raw: bytes, keep: Callable[[str], bool]) -> Held:
+def held_by(pod: PodIn, keep: Callable[[str], bool]) -> Held:
     """The devices that a pod holds, by their ids; empty where its kubelet does not write them down."""
-    status = _pod(raw).status or _Status()
     return tuple(
-        (allocated.name, device.resourceID)
-        for container in status.containerStatuses or ()
-        for allocated in container.allocatedResourcesStatus or ()
+        (allocated.name, device.id)
+        for container in pod.status.container_statuses or ()
+        for allocated in container.allocated_resources_status or ()
         if keep(allocated.name)
         for device in allocated.resources or ()
     )

@@ -13,15 +13,16 @@ from tessera.core.devices.capacity import Capacity, PodUse
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.resources import is_any_gpu
-from tessera.inventory.devices import decode_held
+from tessera.inventory.devices import held_by
 from tessera.inventory.dra import KINDS as DRA_KINDS
 from tessera.inventory.dra import DraInventory
 from tessera.kube.errors import NOT_JSON
 from tessera.kube.object_files import FileObject, called, naming, objects_in
 from tessera.kube.watch.resource import NODES, UNFINISHED_PODS
 from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.pod import PodMetaIn
-from tessera.protocol.kubernetes.pod_use import decode_pod_use
+from tessera.protocol.kubernetes.metadata import Named
+from tessera.protocol.kubernetes.pod import PodIn, decode_pod
+from tessera.protocol.kubernetes.pod_use import pod_use_of
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 from tessera.protocol.mig.nodes import GpuNode, gpu_node
 
@@ -60,12 +61,19 @@ class Inventory:
 
     def decode_node(self, raw: bytes) -> InventoryNode:
         """A node, with the resources that are asked about."""
-        decoded = objects.decode_node(raw)
-        return InventoryNode(objects.node_of(decoded, self.keep), gpu_node(decoded))
+        return self.node_of(objects.decode_node(raw))
+
+    def node_of(self, node: objects.NodeIn) -> InventoryNode:
+        """A node, with the resources that are asked about."""
+        return InventoryNode(objects.node_of(node, self.keep), gpu_node(node))
 
     def decode_pod(self, raw: bytes) -> PodUse:
         """What a pod uses of the resources that are asked about."""
-        return decode_pod_use(raw, self.keep, where=self.holds if self.places else None)
+        return self.use_of(decode_pod(raw))
+
+    def use_of(self, pod: PodIn) -> PodUse:
+        """What a pod uses of the resources that are asked about."""
+        return pod_use_of(pod, self.keep, where=self.holds if self.places else None)
 
     def put(self, one: InventoryNode) -> None:
         """Take a node in, if it is asked about."""
@@ -106,10 +114,11 @@ class Inventory:
 
     def read_pod(self, raw: bytes) -> None:
         """Read a pod and take it in, with the devices that it holds where they are asked for."""
-        pod = self.decode_pod(raw)
-        self.add(pod)
-        if self.with_devices and pod.node and pod.amounts:
-            self.held.setdefault(pod.node, set()).update(device for _, device in decode_held(raw, self.keep))
+        pod = decode_pod(raw)
+        use = self.use_of(pod)
+        self.add(use)
+        if self.with_devices and use.node and use.amounts:
+            self.held.setdefault(use.node, set()).update(device for _, device in held_by(pod, self.keep))
 
     # reading everything
 
@@ -174,11 +183,7 @@ class Inventory:
         return {kind for kind, _, _ in seen}
 
 
-class _Named(msgspec.Struct):
-    metadata: PodMetaIn
-
-
-_name: Final = objects.decoder(_Named)
+_name: Final = objects.decoder(Named)
 
 
 class _Count(msgspec.Struct):

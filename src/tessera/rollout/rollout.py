@@ -158,7 +158,7 @@ class Rollout:
                 return False
             if found != expected:
                 raise Overtaken(change)
-            patch = change.patch(value, state, node.metadata.resourceVersion)
+            patch = change.patch(value, state, node.metadata.resource_version)
             try:
                 await self._client.patch(path, patch, PatchType.MERGE, _MANAGER)
             except ApiError as error:

@@ -19,7 +19,7 @@ from tessera.core.admission.wishes import DECIDED_ANNOTATION
 from tessera.core.errors import InvalidInput
 from tessera.protocol.admission import patch
 from tessera.protocol.admission.patch import Operation
-from tessera.protocol.kubernetes.pod import decode_pod, pod_of
+from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.protocol.kubernetes.workloads import Place, title_of, written
 from tessera.webhook.judgement import Judgement, KnownJudgements, judge_templates
 
@@ -91,7 +91,7 @@ def admit_again(
 ) -> Admitted:
     """Admit a pod of a cluster as if it were created now. Its own use does not count against its quotas."""
     try:
-        own = pod_of(decode_pod(msgspec.json.encode(pod)), "")
+        own = pod_of(decode_lean_pod(msgspec.json.encode(pod)), "")
     except InvalidInput as error:
         raise InvalidInput(f"{title_of(pod)}: {error}") from error
     space = own.namespace

@@ -8,8 +8,8 @@ import pytest
 from tessera.core.admission.offers import Offers
 from tessera.core.admission.quota import Quota
 from tessera.core.kubernetes.scheduling import Requirement
+from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.protocol.kubernetes.objects import InvalidObject, decode_quota, quota_of
-from tessera.protocol.kubernetes.pod import decode_pod, pod_of
 
 ONE_G = "nvidia.com/mig-1g.10gb"
 
@@ -82,7 +82,7 @@ def affinity(kind, *terms, preferred=False):
 )
 def test_what_scopes_ask_about_a_pod(spec, facts):
     """A deadline, a priority class, and pod affinity that names namespaces."""
-    pod = pod_of(decode_pod(json.dumps({"spec": spec}).encode()))
+    pod = pod_of(decode_lean_pod(json.dumps({"spec": spec}).encode()))
     assert (pod.has_deadline, pod.priority_class, pod.looks_across_namespaces) == facts
 
 

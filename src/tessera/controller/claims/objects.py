@@ -15,7 +15,7 @@ from tessera.core.admission.alternatives import (
 )
 from tessera.core.admission.decision import RECORD_ANNOTATION, record_with
 from tessera.kube.watch.resource import Key
-from tessera.protocol.dra.claims import decode_claim
+from tessera.protocol.kubernetes.dra import decode_claim
 from tessera.protocol.kubernetes.objects import decoder
 
 MANAGED_LABEL: Final = "app.kubernetes.io/managed-by"

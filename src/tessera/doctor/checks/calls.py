@@ -10,10 +10,11 @@ from tessera.core.devices.asking import asked
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu
 from tessera.core.mig.profile import MIG_PREFIX
-from tessera.doctor import wire
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, shown, unseen, warning
 from tessera.protocol.configuration import webhook as config
+from tessera.protocol.kubernetes.metadata import LabelSelectorIn
+from tessera.protocol.kubernetes.webhook import Webhook
 
 _LONGEST_TIMEOUT: Final = (
     10  # seconds; every GPU pod's creation waits that long while the webhook does not answer
@@ -115,7 +116,7 @@ def policy(seen: Evidence) -> Iterator[Finding]:
     yield from dict.fromkeys(finding for webhook in seen.webhooks for finding in _outage(webhook, seen))
 
 
-def _outage(webhook: wire.Webhook, seen: Evidence) -> Iterator[Finding]:
+def _outage(webhook: Webhook, seen: Evidence) -> Iterator[Finding]:
     names = seen.names
     fails = webhook.failure_policy == "Fail"
     excluded = _excluded(webhook.namespace_selector)
@@ -125,7 +126,7 @@ def _outage(webhook: wire.Webhook, seen: Evidence) -> Iterator[Finding]:
             "down, none can be created again",
             f"kubectl label namespace {names.namespace} {EXEMPT_LABEL[0]}={EXEMPT_LABEL[1]}",
         )
-    if fails and seen.deployment is not None and seen.deployment.spec.replicas < 2:
+    if fails and seen.deployment is not None and seen.deployment.wanted < 2:
         yield warning(
             "failurePolicy is Fail with a single replica: while it restarts, no GPU pod can be created",
             f"kubectl scale -n {names.namespace} deployment/{names.webhook} --replicas=3",
@@ -174,12 +175,12 @@ def configuration(seen: Evidence) -> Iterator[Finding]:
                 )
 
 
-def _rules(webhook: wire.Webhook, seen: Evidence) -> Iterator[Finding]:
+def _rules(webhook: Webhook, seen: Evidence) -> Iterator[Finding]:
     mended = seen.names.upgrade
     if not _is_called_for_pods(webhook) and not _is_for_workloads(webhook, seen):
         yield problem(f"{webhook.name}: no rule for the creation of pods: it is never called", mended)
     label, value = EXEMPT_LABEL
-    expressions = (webhook.namespace_selector or wire.LabelSelector()).match_expressions or ()
+    expressions = (webhook.namespace_selector or LabelSelectorIn()).match_expressions or ()
     if not any(
         one.key == label and one.operator == "NotIn" and value in (one.values or ()) for one in expressions
     ):
@@ -197,20 +198,20 @@ def _rules(webhook: wire.Webhook, seen: Evidence) -> Iterator[Finding]:
         yield note(f"{webhook.name}: an objectSelector leaves some pods out")
 
 
-def _is_called_for_pods(webhook: wire.Webhook) -> bool:
+def _is_called_for_pods(webhook: Webhook) -> bool:
     return any(
         {"CREATE", "*"} & {*(rule.operations or ())} and {"pods", "*", "*/*"} & {*(rule.resources or ())}
         for rule in webhook.rules or ()
     )
 
 
-def _is_for_workloads(webhook: wire.Webhook, seen: Evidence) -> bool:
+def _is_for_workloads(webhook: Webhook, seen: Evidence) -> bool:
     """Whether a webhook is the one for pod templates of workloads, beside the one for pods."""
     called = map(_is_called_for_pods, seen.webhooks)
     return bool(webhook.rules) and not _is_called_for_pods(webhook) and any(called)
 
 
-def _conditions(webhook: wire.Webhook, seen: Evidence) -> Iterator[Finding]:
+def _conditions(webhook: Webhook, seen: Evidence) -> Iterator[Finding]:
     said = " ".join(one.expression for one in webhook.match_conditions or ())
     if not said:
         yield warning(
@@ -244,7 +245,7 @@ def _explain_call(message: str, seen: Evidence) -> tuple[str, ...]:
     return (f"the API server cannot call the webhook: {short(message)}", *commands["pods"])
 
 
-def _excluded(selector: wire.LabelSelector | None) -> set[str]:
+def _excluded(selector: LabelSelectorIn | None) -> set[str]:
     expressions = (selector.match_expressions if selector else None) or ()
     return {
         value

@@ -6,10 +6,10 @@ from typing import Final
 
 from tessera.core.dra.slices import DRIVER
 from tessera.core.text import first_of
-from tessera.doctor import wire
 from tessera.doctor.checks.webhook import release_of
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, problem, short, unseen, warning
+from tessera.protocol.kubernetes.dra import DeviceClassIn, SliceIn
 
 _MOST_NAMED: Final = 3
 _COUNTERS_MENDED: Final = (1, 37)  # kubernetes/kubernetes#138917
@@ -20,7 +20,7 @@ _MOST_COUNTED_NODES: Final = (
 
 def classes(seen: Evidence) -> Iterator[Finding]:
     """An extended resource leads to one DeviceClass."""
-    by_name: dict[str, list[wire.DeviceClass]] = defaultdict(list)
+    by_name: dict[str, list[DeviceClassIn]] = defaultdict(list)
     for one in seen.dra.classes:
         if one.spec.extended_resource_name:
             by_name[one.spec.extended_resource_name].append(one)
@@ -41,7 +41,7 @@ def classes(seen: Evidence) -> Iterator[Finding]:
         )
 
 
-def _precedence(one: wire.DeviceClass) -> tuple[float, str]:
+def _precedence(one: DeviceClassIn) -> tuple[float, str]:
     """The scheduler's order: youngest first, then by name."""
     return -(one.metadata.created or 0.0), one.metadata.name
 
@@ -51,7 +51,7 @@ def pools(seen: Evidence) -> Iterator[Finding]:
     if not seen.dra.slices:
         yield not_applicable("there are no ResourceSlices")
         return
-    by_pool: dict[tuple[str, str], list[wire.ResourceSlice]] = defaultdict(list)
+    by_pool: dict[tuple[str, str], list[SliceIn]] = defaultdict(list)
     for one in seen.dra.slices:
         by_pool[one.spec.driver, one.spec.pool.name].append(one)
     for (driver, pool), slices in sorted(by_pool.items()):
@@ -73,7 +73,7 @@ def pools(seen: Evidence) -> Iterator[Finding]:
     yield from _without_driver(seen, {*gone})
 
 
-def _incomplete(driver: str, pool: str, slices: Sequence[wire.ResourceSlice]) -> Iterator[Finding]:
+def _incomplete(driver: str, pool: str, slices: Sequence[SliceIn]) -> Iterator[Finding]:
     top = max(one.spec.pool.generation for one in slices)
     newest = [one for one in slices if one.spec.pool.generation == top]
     wanted = max(one.spec.pool.resource_slice_count for one in newest)
@@ -94,7 +94,7 @@ def _without_driver(seen: Evidence, gone: set[str]) -> Iterator[Finding]:
     if not seen.dra.drivers:
         return  # installed without the chart, if at all
     running = {pod.spec.node_name for pod in seen.dra.driver_pods if not pod.metadata.deletion_timestamp}
-    offered = {one.spec.node_name for one in seen.dra.slices if one.spec.driver == DRIVER}
+    offered = {one.spec.node_name or "" for one in seen.dra.slices if one.spec.driver == DRIVER}
     for node in sorted(offered - running - gone):
         yield problem(
             f"node {node} has ResourceSlices of {DRIVER}, and no pod of the driver runs there: claims that get its devices are "

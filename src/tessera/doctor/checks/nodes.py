@@ -5,12 +5,13 @@ from collections.abc import Iterator, Mapping
 
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.layout import Strategy
-from tessera.doctor import wire
 from tessera.doctor.checks.webhook import starting, why_not_ready
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, unseen, warning
 from tessera.protocol.configuration import devices as device_config
+from tessera.protocol.kubernetes.controllers import Workload
 from tessera.protocol.kubernetes.objects import NodeIn, node_of
+from tessera.protocol.kubernetes.pod import PodIn
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import gpu_node
 
@@ -24,7 +25,7 @@ def plugin(seen: Evidence) -> Iterator[Finding]:
     elif why := seen.unseen.get("plugin_configs"):
         yield unseen(f"could not compare with its configuration: {short(why)}")
     for one in seen.plugins:
-        wanted, ready = one.status.desired_number_scheduled, one.status.number_ready
+        wanted, ready = one.status.desired_number_scheduled or 0, one.status.number_ready
         if wanted == 0:
             yield warning(
                 f"DaemonSet {one.metadata.name} has no node to run on: its nodeSelector and tolerations fit none",
@@ -37,8 +38,8 @@ def plugin(seen: Evidence) -> Iterator[Finding]:
             yield from _registered(one, text, seen)
 
 
-def _unready(one: wire.Workload, seen: Evidence) -> Iterator[Finding]:
-    wanted, ready = one.status.desired_number_scheduled, one.status.number_ready
+def _unready(one: Workload, seen: Evidence) -> Iterator[Finding]:
+    wanted, ready = one.status.desired_number_scheduled or 0, one.status.number_ready
     pods = [pod for pod in _pods_of(one, seen) if not (pod.ready or pod.metadata.deletion_timestamp)]
     for pod in pods:
         if starting(pod, seen.now):
@@ -57,7 +58,7 @@ def _unready(one: wire.Workload, seen: Evidence) -> Iterator[Finding]:
         )
 
 
-def _registered(one: wire.Workload, text: str, seen: Evidence) -> Iterator[Finding]:
+def _registered(one: Workload, text: str, seen: Evidence) -> Iterator[Finding]:
     """What the configuration lists for every node is in the node's allocatable."""
     try:
         devices = Counter(device.resource for device in device_config.parse(text, "devices.yaml").static)
@@ -179,7 +180,7 @@ def _says_it_has_gpus(node: NodeIn) -> bool:
     return (node.metadata.labels or {}).get("nvidia.com/gpu.present") == "true"
 
 
-def _pods_of(one: wire.Workload, seen: Evidence) -> list[wire.PodState]:
+def _pods_of(one: Workload, seen: Evidence) -> list[PodIn]:
     selector = one.spec.selector.match_labels or {}
     return [pod for pod in seen.plugin_pods if selector.items() <= (pod.metadata.labels or {}).items()]
 

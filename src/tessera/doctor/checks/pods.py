@@ -132,8 +132,7 @@ def _is_over(refusal: Refusal, now: float) -> bool:
         return True
     counts = refusal.event.involved_object.kind in ("ReplicaSet", "ReplicationController", "StatefulSet")
     return owner is not None and (
-        owner.metadata.deletion_timestamp is not None
-        or (counts and owner.status.replicas >= owner.spec.replicas)
+        owner.metadata.deletion_timestamp is not None or (counts and owner.status.replicas >= owner.wanted)
     )
 
 

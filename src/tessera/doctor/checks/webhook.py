@@ -4,9 +4,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from tessera.doctor import wire
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, shown, warning
+from tessera.protocol.kubernetes.controllers import Workload
+from tessera.protocol.kubernetes.metadata import Texts
+from tessera.protocol.kubernetes.pod import PodIn
+from tessera.protocol.kubernetes.webhook import Version, Webhook
 
 OLDEST: Final = (
     1,
@@ -19,7 +22,7 @@ _NO_IMAGE: Final = frozenset({"ImagePullBackOff", "ErrImagePull", "ErrImageNever
 
 def version(seen: Evidence) -> Iterator[Finding]:
     """Kubernetes is a release that Tessera works with."""
-    said = seen.version or wire.Version()
+    said = seen.version or Version()
     if release_of(seen) < OLDEST:
         yield warning(
             f"the API server is {said.git_version or 'of an unknown version'}; "
@@ -29,7 +32,7 @@ def version(seen: Evidence) -> Iterator[Finding]:
 
 def release_of(seen: Evidence) -> tuple[int, ...]:
     """The API server's release, such as (1, 36)."""
-    said = seen.version or wire.Version()
+    said = seen.version or Version()
     return tuple(int(re.sub(r"\D.*", "", part) or 0) for part in (said.major, said.minor))
 
 
@@ -85,12 +88,10 @@ def running(seen: Evidence) -> Iterator[Finding]:
     yield from replicas(found, seen.webhook_pods, seen, usual=3)
 
 
-def replicas(
-    found: wire.Workload, pods: Sequence[wire.PodState], seen: Evidence, *, usual: int
-) -> Iterator[Finding]:
+def replicas(found: Workload, pods: Sequence[PodIn], seen: Evidence, *, usual: int) -> Iterator[Finding]:
     """The pods of a Deployment are there and ready, or on their way; the chart makes `usual` of them."""
     name, where = found.metadata.name, f"-n {seen.names.namespace}"
-    wanted, ready = found.spec.replicas, found.status.ready_replicas
+    wanted, ready = found.wanted, found.status.ready_replicas
     of = "" if name == seen.names.webhook else f"Deployment {name}: "
     if wanted == 0:
         yield problem(
@@ -156,7 +157,7 @@ def service(seen: Evidence) -> Iterator[Finding]:
             )
 
 
-def starting(pod: wire.PodState, now: float) -> bool:
+def starting(pod: PodIn, now: float) -> bool:
     """Whether a pod is on its way, as in every rollout: it is young, and nothing has gone wrong with it."""
     created, scheduled = pod.metadata.created, pod.status.condition("PodScheduled")
     if created is None or now - created >= _STARTS or scheduled.status == "False":
@@ -168,7 +169,7 @@ def starting(pod: wire.PodState, now: float) -> bool:
     )
 
 
-def why_not_ready(pod: wire.PodState, namespace: str) -> tuple[str, str]:
+def why_not_ready(pod: PodIn, namespace: str) -> tuple[str, str]:
     """Why a pod is not ready, and what to type to see more."""
     name, where = pod.metadata.name, f"-n {namespace}"
     scheduled = pod.status.condition("PodScheduled")
@@ -192,11 +193,11 @@ def why_not_ready(pod: wire.PodState, namespace: str) -> tuple[str, str]:
     return "running, not ready: the log says what it waits for", f"kubectl logs {where} {name}"
 
 
-def _while_down(webhook: wire.Webhook) -> str:
+def _while_down(webhook: Webhook) -> str:
     if webhook.failure_policy == "Fail":
         return "under failurePolicy Fail no GPU pod can be created"
     return "every GPU pod waits for nothing before it is created as it is"
 
 
-def _selected(selector: Mapping[str, str], labels: wire.Texts) -> bool:
+def _selected(selector: Mapping[str, str], labels: Texts) -> bool:
     return bool(selector) and selector.items() <= (labels or {}).items()

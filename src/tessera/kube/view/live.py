@@ -35,7 +35,7 @@ from tessera.kube.watch.resource import (
     replace_all,
 )
 from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.pod import decode_pod, pod_of
+from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 
 if TYPE_CHECKING:
     from tessera.core.dra.slices import Slice
@@ -159,7 +159,7 @@ class FoundPod(NamedTuple):
 
 def read_pod(raw: bytes, keep: Keep | None = None) -> FoundPod:
     """A pod, if it asks for something that matters."""
-    one = decode_pod(raw)
+    one = decode_lean_pod(raw)
     pod, name = pod_of(one), (one.metadata.name if one.metadata else None) or ""
     asks = keep is None or any(keep(name) for each in pod.all_containers() for name in each.resources())
     return FoundPod(Key(pod.namespace, name), pod if asks else None)

@@ -17,8 +17,9 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.text import quoted
 from tessera.protocol.admission.patch import Operation
+from tessera.protocol.kubernetes.lean_pod import LeanMetadata, LeanPod, LeanSpec, annotations_of, pod_of
+from tessera.protocol.kubernetes.metadata import OwnerReference
 from tessera.protocol.kubernetes.objects import ABSENT, complaint, decoder, present, reader
-from tessera.protocol.kubernetes.pod import PodIn, PodMetaIn, PodSpecIn, annotations_of, is_queued, pod_of
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
@@ -51,7 +52,7 @@ class _RequestIn(msgspec.Struct, gc=False):
     namespace: str | None = None
     operation: str = ""
     subResource: str | None = None  # noqa: N815
-    object: PodIn | None = None
+    object: LeanPod | None = None
     dryRun: bool | None = None  # noqa: N815
 
 
@@ -82,22 +83,12 @@ _decode: Final = msgspec.json.Decoder(_ReviewIn).decode
 _decode_raw: Final = msgspec.json.Decoder(_RawReviewIn).decode
 _decode_any: Final = decoder(object)
 _decode_object: Final = decoder(dict[str, Any])
-_UNREAD: Final = PodIn()
-_NO_META: Final = PodMetaIn()
-_NO_SPEC: Final = PodSpecIn()
+_UNREAD: Final = LeanPod()
+_NO_META: Final = LeanMetadata()
+_NO_SPEC: Final = LeanSpec()
 
 
-class Owner(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What a pod belongs to."""
-
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool | None = None
-
-
-_owners_of: Final = reader(list[Owner], [])
+_owners_of: Final = reader(list[OwnerReference], [])
 _MOST_OWNERS: Final = 64 * 1024  # bytes: some hundred owners; a pod has one
 
 
@@ -111,7 +102,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
     uid: str
     namespace: str
-    pod: PodIn | None
+    pod: LeanPod | None
     size: int = 0  # bytes of the whole review
     dry_run: bool = False
     workload: msgspec.Raw | None = None
@@ -120,7 +111,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     def name(self) -> str:
         """The pod's name, or what its name will begin with."""
         metadata = (self.pod.metadata if self.pod else None) or _NO_META
-        return metadata.name or metadata.generateName or ""
+        return metadata.name or metadata.generate_name or ""
 
     def key(self, annotations: Sequence[str]) -> tuple[object, ...]:
         """Everything of the request that a decision and its patch depend on, as bytes and texts.
@@ -138,13 +129,13 @@ class Request(msgspec.Struct, frozen=True, gc=False):
             pod is not None and pod.metadata is not None,
             bool(has) or present(metadata.annotations),
             *map(has.get, annotations),
-            is_queued(metadata),
+            metadata.queued,
             _encode(spec),
         )
 
-    def owner(self) -> Owner | None:
+    def owner(self) -> OwnerReference | None:
         """The controller that makes the pod, or else its first owner; None where it has none that can be read."""
-        raw = ((self.pod and self.pod.metadata) or _NO_META).ownerReferences
+        raw = ((self.pod and self.pod.metadata) or _NO_META).owner_references
         if memoryview(raw).nbytes > _MOST_OWNERS:
             return None
         try:
@@ -158,13 +149,13 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
     def read(self) -> Pod:
         """The pod as decisions see it."""
-        pod = self.pod or PodIn()
+        pod = self.pod or LeanPod()
         metadata, spec = pod.metadata or _NO_META, pod.spec or _NO_SPEC
         _check_containers(spec)
         if self.size > _SMALL:
             self._check_size(metadata, spec)
             at_most(len(_encode(spec)), _MOST_SPEC, "bytes of resources and selectors")
-            every = (*(spec.initContainers or ()), *(spec.containers or ()))
+            every = (*(spec.init_containers or ()), *(spec.containers or ()))
             colons = sum(bytes(one.resources).count(b":") for one in every)  # two more in each than amounts
             at_most(colons - 2 * len(every), MOST_AMOUNTS, "requests and limits")
         return pod_of(pod, self.namespace)
@@ -175,7 +166,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         at_most(memoryview(raw).nbytes, _MOST_WORKLOAD, "bytes", "the workload")
         return _decode_object(raw)
 
-    def _check_size(self, metadata: PodMetaIn, spec: PodSpecIn) -> None:
+    def _check_size(self, metadata: LeanMetadata, spec: LeanSpec) -> None:
         """Refuse what would be too much to read."""
         if self.pod is _UNREAD:
             raise BeyondLimits(f"the review has more than {_MOST_OBJECTS:,} objects")
@@ -210,13 +201,13 @@ def decode(body: bytes) -> Request:
 
 def patchable_of(request: Request) -> Any:
     """What a patch is tried on: a review's pod as it came, without the parts that no patch of ours reaches into."""
-    pod = request.pod or PodIn()
+    pod = request.pod or LeanPod()
     spec = pod.spec or _NO_SPEC
     return {
         **({"metadata": _json(annotations=pod.metadata.annotations)} if pod.metadata else {}),
         "spec": {
             name: [_json(resources=one.resources) for one in given or ()]
-            for name, given in (("initContainers", spec.initContainers), ("containers", spec.containers))
+            for name, given in (("initContainers", spec.init_containers), ("containers", spec.containers))
         },
     }
 
@@ -305,8 +296,8 @@ def _workload_of(request: Any, size: int) -> Request:
     return Request(request.uid, request.namespace or "", None, size, bool(request.dryRun), workload)
 
 
-def _check_containers(spec: PodSpecIn) -> None:
-    at_most(len(spec.containers or ()) + len(spec.initContainers or ()), MOST_CONTAINERS, "containers")
+def _check_containers(spec: LeanSpec) -> None:
+    at_most(len(spec.containers or ()) + len(spec.init_containers or ()), MOST_CONTAINERS, "containers")
 
 
 def _shown(text: str) -> str:

@@ -10,138 +10,30 @@ from collections.abc import Iterator
 from typing import Final
 from weakref import WeakValueDictionary
 
-import msgspec
-
 from tessera.core.dra.places import Place, Where, together
 from tessera.core.dra.slices import Attribute, Contents, Counters, DeviceClass, Group, Kind, PoolId, Slice
 from tessera.core.kubernetes.quantity import InvalidQuantity, Number, Quantity
 from tessera.protocol.dra.kinds import Kinds
 from tessera.protocol.dra.names import Names
-from tessera.protocol.kubernetes.objects import InvalidObject, decoder
-from tessera.protocol.kubernetes.pod import NodeSelectorIn, term_of
+from tessera.protocol.kubernetes.dra import CounterIn, DeviceIn, SliceSpec, decode_class, decode_slice
+from tessera.protocol.kubernetes.lean_pod import term_of
+from tessera.protocol.kubernetes.objects import InvalidObject
 
 # Effects of a taint that keep claims without tolerations away, and those that extended resources become have none
 _KEEP_AWAY: Final = ("NoSchedule", "NoExecute")
 
 
-class _AttributeIn(msgspec.Struct, gc=False, rename={"number": "int", "flag": "bool", "text": "string"}):
-    number: int | None = None
-    flag: bool | None = None
-    text: str | None = None
-    version: str | None = None
-    ints: tuple[int, ...] | None = None
-    bools: tuple[bool, ...] | None = None
-    strings: tuple[str, ...] | None = None
-    versions: tuple[str, ...] | None = None
-
-    def value(self) -> tuple[str, object]:
-        """Its type and value; what is newer is of no type that is known here."""
-        if self.text is not None:
-            return "string", sys.intern(self.text)
-        if self.number is not None:
-            return "int", self.number
-        if self.flag is not None:
-            return "bool", self.flag
-        if self.version is not None:
-            return "version", self.version
-        lists = (
-            ("ints", self.ints),
-            ("bools", self.bools),
-            ("strings", self.strings),
-            ("versions", self.versions),
-        )
-        return next((one for one in lists if one[1] is not None), ("other", None))
-
-
-class _ValueIn(msgspec.Struct, gc=False):
-    value: str | int | float = 0
-
-
-class _ConsumesIn(msgspec.Struct, gc=False):
-    counterSet: str = ""  # noqa: N815 # as in the API
-    counters: dict[str, _ValueIn] | None = None
-
-
-class _TaintIn(msgspec.Struct, gc=False):
-    effect: str = ""
-
-
-class _DeviceIn(msgspec.Struct, gc=False):
-    name: str = ""
-    attributes: dict[str, _AttributeIn] | None = None
-    capacity: dict[str, _ValueIn] | None = None
-    consumesCounters: list[_ConsumesIn] | None = None  # noqa: N815
-    taints: list[_TaintIn] | None = None
-    nodeName: str | None = None  # noqa: N815
-    nodeSelector: NodeSelectorIn | None = None  # noqa: N815
-    allNodes: bool | None = None  # noqa: N815
-    allowMultipleAllocations: bool | None = None  # noqa: N815
-
-
-class _CounterSetIn(msgspec.Struct, gc=False):
-    name: str = ""
-    counters: dict[str, _ValueIn] | None = None
-
-
-class _PoolIn(msgspec.Struct, gc=False):
-    name: str = ""
-    generation: int = 0
-    resourceSliceCount: int = 0  # noqa: N815
-
-
-class _SliceSpecIn(msgspec.Struct, gc=False):
-    driver: str
-    pool: _PoolIn = msgspec.field(default_factory=_PoolIn)
-    nodeName: str | None = None  # noqa: N815
-    nodeSelector: NodeSelectorIn | None = None  # noqa: N815
-    allNodes: bool | None = None  # noqa: N815
-    perDeviceNodeSelection: bool | None = None  # noqa: N815
-    devices: list[_DeviceIn] | None = None
-    sharedCounters: list[_CounterSetIn] | None = None  # noqa: N815
-
-
-class _MetaIn(msgspec.Struct, gc=False):
-    name: str = ""
-    creationTimestamp: str | None = None  # noqa: N815
-
-
-class _SliceIn(msgspec.Struct, gc=False):
-    metadata: _MetaIn
-    spec: _SliceSpecIn
-
-
-class _CelIn(msgspec.Struct, gc=False):
-    expression: str = ""
-
-
-class _SelectorIn(msgspec.Struct, gc=False):
-    cel: _CelIn | None = None
-
-
-class _ClassSpecIn(msgspec.Struct, gc=False):
-    selectors: list[_SelectorIn] | None = None
-    extendedResourceName: str | None = None  # noqa: N815
-
-
-class _ClassIn(msgspec.Struct, gc=False):
-    metadata: _MetaIn
-    spec: _ClassSpecIn | None = None
-
-
 _NO_NAMES: Final = Names()
-_decode_slice: Final = decoder(_SliceIn)
-_decode_class: Final = decoder(_ClassIn)
 
 
 def read_class(raw: bytes) -> DeviceClass:
     """A DeviceClass. A selector of a kind that is newer than this release is an empty expression, which no one can read."""
-    one = _decode_class(raw)
-    spec = one.spec or _ClassSpecIn()
+    one = decode_class(raw)
     return DeviceClass(
         name=one.metadata.name,
-        selectors=tuple(each.cel.expression if each.cel else "" for each in spec.selectors or ()),
-        resource=sys.intern(spec.extendedResourceName or ""),
-        created=one.metadata.creationTimestamp or "",
+        selectors=tuple(each.cel.expression for each in one.spec.selectors or ()),
+        resource=sys.intern(one.spec.extended_resource_name),
+        created=one.metadata.creation_timestamp or "",
     )
 
 
@@ -177,9 +69,9 @@ class SliceReader:
 
     def read(self, raw: bytes) -> Slice:
         """A ResourceSlice."""
-        one = _decode_slice(raw)
+        one = decode_slice(raw)
         spec = one.spec
-        per_device = bool(spec.perDeviceNodeSelection)
+        per_device = bool(spec.per_device_node_selection)
         try:
             contents = self._contents_of(spec)
         except InvalidQuantity as error:
@@ -188,28 +80,28 @@ class SliceReader:
             name=one.metadata.name,
             pool=PoolId(sys.intern(spec.driver), sys.intern(spec.pool.name)),
             generation=spec.pool.generation,
-            total=spec.pool.resourceSliceCount,
+            total=spec.pool.resource_slice_count,
             where=together(one.where for one in contents.groups) if per_device else _where(spec),
             contents=contents,
             per_device=per_device,
             edition=self.edition,
         )
 
-    def _contents_of(self, spec: _SliceSpecIn) -> Contents:
+    def _contents_of(self, spec: SliceSpec) -> Contents:
         numbers: Counter[_Alike] = Counter()
         for alike, is_free in self._devices(spec):
             numbers[alike] += is_free
         groups = tuple(
             Group(kind, number, consumes, where) for (kind, consumes, where), number in numbers.items()
         )
-        sets = tuple((sys.intern(one.name), _counters(one.counters)) for one in spec.sharedCounters or ())
+        sets = tuple((sys.intern(one.name), _counters(one.counters)) for one in spec.shared_counters or ())
         devices = (
             tuple((sys.intern(one.name), self._kind(spec.driver, one)) for one in spec.devices or ())
             if self._with_devices
             else ()
         )
         names = tuple(sys.intern(one.name) for one in spec.devices or ())
-        if spec.pool.resourceSliceCount <= 1 and len(set(names)) == len(names):
+        if spec.pool.resource_slice_count <= 1 and len(set(names)) == len(names):
             names = ()  # in no other slice is there one of the same name: that keeps nodes alike, and memory small
         key = groups, sets, devices, names
         known = self._contents.get(key)
@@ -217,21 +109,22 @@ class SliceReader:
             known = self._contents[key] = Contents(*key)
         return known
 
-    def _devices(self, spec: _SliceSpecIn) -> Iterator[tuple[_Alike, bool]]:
+    def _devices(self, spec: SliceSpec) -> Iterator[tuple[_Alike, bool]]:
         """The devices, and whether a claim can have them; others matter to what a pool is, where they say a place or counters."""
         for one in spec.devices or ():
             is_free = not any(taint.effect in _KEEP_AWAY for taint in one.taints or ())
-            if not (is_free or spec.perDeviceNodeSelection or one.consumesCounters):
+            if not (is_free or spec.per_device_node_selection or one.consumes_counters):
                 continue
             consumes = tuple(
-                (sys.intern(each.counterSet), _counters(each.counters)) for each in one.consumesCounters or ()
+                (sys.intern(each.counter_set), _counters(each.counters))
+                for each in one.consumes_counters or ()
             )
-            where = _where(one) if spec.perDeviceNodeSelection else None
+            where = _where(one) if spec.per_device_node_selection else None
             yield (self._kind(spec.driver, one), consumes, where), is_free
 
-    def _kind(self, driver: str, one: _DeviceIn) -> Kind:
+    def _kind(self, driver: str, one: DeviceIn) -> Kind:
         include = (self.names or _NO_NAMES).include
-        multiple = bool(one.allowMultipleAllocations)
+        multiple = bool(one.allow_multiple_allocations)
         attributes = [
             Attribute(*_qualified(name, driver), *given.value())
             for name, given in (one.attributes or {}).items()
@@ -251,13 +144,13 @@ def _in_order(attributes: list[Attribute]) -> tuple[Attribute, ...]:
     return tuple(sorted(attributes, key=lambda one: one[:3]))
 
 
-def _where(given: _SliceSpecIn | _DeviceIn) -> Where:
-    if given.nodeName:
-        return sys.intern(given.nodeName)
-    if given.allNodes:
+def _where(given: SliceSpec | DeviceIn) -> Where:
+    if given.node_name:
+        return sys.intern(given.node_name)
+    if given.all_nodes:
         return Place(everywhere=True)
-    if given.nodeSelector is not None:
-        return Place(terms=tuple(map(term_of, given.nodeSelector.nodeSelectorTerms or ())))
+    if given.node_selector is not None:
+        return Place(terms=tuple(map(term_of, given.node_selector.node_selector_terms or ())))
     return None
 
 
@@ -267,7 +160,7 @@ def _qualified(name: str, driver: str) -> tuple[str, str]:
     return (sys.intern(domain), sys.intern(identifier)) if slash else (sys.intern(driver), sys.intern(name))
 
 
-def _counters(given: dict[str, _ValueIn] | None) -> Counters:
+def _counters(given: dict[str, CounterIn] | None) -> Counters:
     return tuple(sorted((sys.intern(name), _number(one.value)) for name, one in (given or {}).items()))
 
 

@@ -32,39 +32,44 @@ class InvalidObject(InvalidInput):
     """An object that is not what Kubernetes would accept."""
 
 
-class ResourcesIn(msgspec.Struct, gc=False):
+class Part(msgspec.Struct, gc=False, rename="camel"):
+    """An object, or a part of one; fields that are not named here are skipped."""
+
+
+class ResourcesIn(Part):
     """`resources` of a container or of a pod."""
 
     requests: AmountsIn = None
     limits: AmountsIn = None
 
 
-class MetaIn(msgspec.Struct, gc=False):
+class MetaIn(Part):
     """Metadata of any object."""
 
     name: str = ""
     namespace: str = ""
     labels: _Texts = None
     annotations: _Texts = None
-    resourceVersion: str = ""  # noqa: N815
+    resource_version: str = ""
 
 
-class _TaintIn(msgspec.Struct, gc=False):
+class _TaintIn(Part):
     key: str = ""
     value: str | None = None
     effect: str | None = None
 
 
-class _NodeSpecIn(msgspec.Struct, gc=False):
+class _NodeSpecIn(Part):
     taints: list[_TaintIn] | None = None
+    unschedulable: bool | None = None
 
 
-class _ConditionIn(msgspec.Struct, gc=False):
+class _ConditionIn(Part):
     type: str = ""
     status: str = ""
 
 
-class _NodeStatusIn(msgspec.Struct, gc=False):
+class _NodeStatusIn(Part):
     allocatable: AmountsIn = None
     capacity: AmountsIn = None
     conditions: list[_ConditionIn] | None = None
@@ -76,7 +81,7 @@ class _NodeStatusIn(msgspec.Struct, gc=False):
         return said == "True"
 
 
-class NodeIn(msgspec.Struct, gc=False):
+class NodeIn(Part):
     """A node."""
 
     metadata: MetaIn
@@ -84,34 +89,34 @@ class NodeIn(msgspec.Struct, gc=False):
     status: _NodeStatusIn | None = None
 
 
-class NamespaceIn(msgspec.Struct, gc=False):
+class NamespaceIn(Part):
     """A namespace."""
 
     metadata: MetaIn
 
 
-class _ScopeIn(msgspec.Struct, gc=False):
-    scopeName: str = ""  # noqa: N815
+class _ScopeIn(Part):
+    scope_name: str = ""
     operator: str = "Exists"
     values: list[str] | None = None
 
 
-class _ScopeSelectorIn(msgspec.Struct, gc=False):
-    matchExpressions: list[_ScopeIn] | None = None  # noqa: N815
+class _ScopeSelectorIn(Part):
+    match_expressions: list[_ScopeIn] | None = None
 
 
-class _QuotaSpecIn(msgspec.Struct, gc=False):
+class _QuotaSpecIn(Part):
     hard: AmountsIn = None
     scopes: list[str] | None = None
-    scopeSelector: _ScopeSelectorIn | None = None  # noqa: N815
+    scope_selector: _ScopeSelectorIn | None = None
 
 
-class _QuotaStatusIn(msgspec.Struct, gc=False):
+class _QuotaStatusIn(Part):
     hard: AmountsIn = None
     used: AmountsIn = None
 
 
-class QuotaIn(msgspec.Struct, gc=False):
+class QuotaIn(Part):
     """A ResourceQuota."""
 
     metadata: MetaIn
@@ -271,8 +276,8 @@ def quota_of(one: QuotaIn, namespace: str = "") -> Quota:
         scopes=(
             *(Requirement(scope, "Exists") for scope in spec.scopes or ()),
             *(
-                Requirement(scope.scopeName, scope.operator, tuple(scope.values or ()))
-                for scope in (spec.scopeSelector and spec.scopeSelector.matchExpressions) or ()
+                Requirement(scope.scope_name, scope.operator, tuple(scope.values or ()))
+                for scope in (spec.scope_selector and spec.scope_selector.match_expressions) or ()
             ),
         ),
     )

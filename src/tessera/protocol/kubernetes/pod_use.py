@@ -7,17 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-import msgspec
-
 from tessera.core.admission.decision import RECORD_ANNOTATION
 from tessera.core.devices.capacity import PodUse, in_effect, pod_use, resized
 from tessera.core.kubernetes.pod import Amounts, Container, Pod
 from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.objects import AmountsIn, ResourcesIn
-from tessera.protocol.kubernetes.pod import (
+from tessera.protocol.kubernetes.lean_pod import (
     ContainerIn,
-    PodMetaIn,
-    PodSpecIn,
     annotations_of,
     claims_of,
     container_of,
@@ -26,70 +21,37 @@ from tessera.protocol.kubernetes.pod import (
     pod_resources_of,
     resources_of,
 )
+from tessera.protocol.kubernetes.objects import AmountsIn, ResourcesIn
+from tessera.protocol.kubernetes.pod import ActualResources, PodIn, decode_pod
 
 Keep = Callable[[str], bool]
 
 _DOMAIN: Final = b"gpu-webhook.k8s.io/"  # of the annotations that say more of what a pod asks for
 
 
-class _Meta(PodMetaIn, gc=False):
-    creationTimestamp: str | None = None  # noqa: N815 # as in the API
-    deletionTimestamp: str | None = None  # noqa: N815
+def decode_pod_use(raw: bytes, keep: Keep) -> PodUse:
+    """What a pod uses of the resources to keep."""
+    return pod_use_of(decode_pod(raw), keep)
 
 
-class _Actual(msgspec.Struct, gc=False):
-    """What the kubelet says of a container's resources, or of the pod's."""
-
-    name: str = ""
-    resources: ResourcesIn | None = None
-    allocatedResources: AmountsIn = None  # noqa: N815
-
-
-class _Condition(msgspec.Struct, gc=False):
-    type: str = ""
-    reason: str | None = None
-
-
-class _Status(_Actual, gc=False):
-    phase: str | None = None
-    conditions: list[_Condition] | None = None
-    containerStatuses: list[_Actual] | None = None  # noqa: N815
-    initContainerStatuses: list[_Actual] | None = None  # noqa: N815
-
-    @property
-    def resize_infeasible(self) -> bool:
-        pending = next((one for one in self.conditions or () if one.type == "PodResizePending"), None)
-        return pending is not None and pending.reason == "Infeasible"
-
-
-class _Pod(msgspec.Struct, gc=False):
-    metadata: _Meta
-    spec: PodSpecIn | None = None
-    status: _Status | None = None
-
-
-_decode: Final = objects.decoder(_Pod)
-
-
-def decode_pod_use(raw: bytes, keep: Keep, *, where: Callable[[PodUse], bool] | None = None) -> PodUse:
+def pod_use_of(one: PodIn, keep: Keep, *, where: Callable[[PodUse], bool] | None = None) -> PodUse:
     """What a pod uses of the resources to keep; `where` says of which pods to read where they may go."""
-    one = _decode(raw)
-    metadata, status = one.metadata, one.status or _Status()
+    metadata, status = one.metadata, one.status
     try:
         pod = _pod(one, keep)
     except objects.InvalidObject as error:
         raise objects.InvalidObject(f"pod {metadata.namespace}/{metadata.name}: {error}") from error
-    use = pod_use(pod, status.phase or "", deleted=bool(metadata.deletionTimestamp), keep=keep)
+    use = pod_use(pod, status.phase, deleted=bool(metadata.deletion_timestamp), keep=keep)
     record = pod.annotations.get(RECORD_ANNOTATION, "")
-    use = replace(use, created=metadata.creationTimestamp or "", record=record)
-    return replace(use, where=placement_of(one.spec or PodSpecIn())) if where and where(use) else use
+    use = replace(use, created=metadata.creation_timestamp or "", record=record)
+    return replace(use, where=placement_of(one.spec)) if where and where(use) else use
 
 
-def _pod(one: _Pod, keep: Keep) -> Pod:
-    metadata, spec, status = one.metadata, one.spec or PodSpecIn(), one.status or _Status()
-    known = {actual.name: actual for actual in status.containerStatuses or ()}
-    known |= {actual.name: actual for actual in status.initContainerStatuses or ()}
-    infeasible = status.resize_infeasible
+def _pod(one: PodIn, keep: Keep) -> Pod:
+    metadata, spec, status = one.metadata, one.spec, one.status
+    known = {actual.name: actual for actual in status.container_statuses or ()}
+    known |= {actual.name: actual for actual in status.init_container_statuses or ()}
+    infeasible = status.condition("PodResizePending").reason == "Infeasible"
 
     def container(given: ContainerIn, where: str, *, init: bool) -> Container:
         resources = resources_of(given.resources, where)
@@ -108,19 +70,19 @@ def _pod(one: _Pod, keep: Keep) -> Pod:
         pod_requests = {resource: effective[resource] for resource in pod_requests if resource in effective}
     marked = _DOMAIN in bytes(metadata.annotations)  # nearly no pod is
     return Pod(
-        namespace=metadata.namespace or "",
-        name=metadata.name or "",
+        namespace=metadata.namespace,
+        name=metadata.name,
         annotations=annotations_of(metadata.annotations) if marked else {},
         claims=claims_of(spec) if marked else (),
         init_containers=tuple(
             container(given, f"spec.initContainers[{number}]", init=True)
-            for number, given in enumerate(spec.initContainers or ())
+            for number, given in enumerate(spec.init_containers or ())
         ),
         containers=tuple(
             container(given, f"spec.containers[{number}]", init=False)
             for number, given in enumerate(spec.containers or ())
         ),
-        node_name=spec.nodeName or "",
+        node_name=spec.node_name,
         overhead=overhead_of(spec),
         pod_requests=pod_requests,
     )
@@ -134,10 +96,10 @@ def _some(amounts: AmountsIn, keep: Keep) -> AmountsIn:
     return {resource: amount for resource, amount in amounts.items() if keep(resource)} if amounts else None
 
 
-def _actual(actual: _Actual, keep: Keep, where: str) -> tuple[Amounts, Amounts]:
+def _actual(actual: ActualResources, keep: Keep, where: str) -> tuple[Amounts, Amounts]:
     """What is there, and what was promised."""
     requests = actual.resources.requests if actual.resources else None
     return (
         objects.amounts_of(_some(requests, keep), f"{where}: resources.requests"),
-        objects.amounts_of(_some(actual.allocatedResources, keep), f"{where}: allocatedResources"),
+        objects.amounts_of(_some(actual.allocated_resources, keep), f"{where}: allocatedResources"),
     )

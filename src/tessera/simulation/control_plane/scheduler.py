@@ -20,7 +20,7 @@ from tessera.core.kubernetes.pod import Pod, requested
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.scheduling import Taint
 from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.pod import decode_pod, pod_of
+from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.simulation.control_plane.dra.claims import NotMade, Unschedulable
 from tessera.simulation.control_plane.dra.devices import CannotBeSaid
 from tessera.simulation.control_plane.dra.scheduling import Claimed, Round
@@ -174,7 +174,7 @@ class Scheduler:
 
 def read_pod(stored: Stored) -> Pod:
     """A stored pod as decisions see it."""
-    return pod_of(decode_pod(stored.encoded), stored.key[0])
+    return pod_of(decode_lean_pod(stored.encoded), stored.key[0])
 
 
 def _room(stored: Stored) -> Room | None:

@@ -21,9 +21,9 @@ from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.view.dra import put_served
-from tessera.protocol.dra.claims import decode_claim
 from tessera.protocol.dra.objects import read_class
 from tessera.protocol.kubernetes import objects
+from tessera.protocol.kubernetes.dra import decode_claim
 from tessera.protocol.kubernetes.pod_use import decode_pod_use
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.stories.scenes import annotations_of, claimed_counts

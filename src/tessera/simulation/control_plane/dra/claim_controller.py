@@ -5,7 +5,7 @@ import contextlib
 from typing import Final
 
 from tessera.core.errors import InvalidInput
-from tessera.protocol.dra.claims import POD_CLAIM_NAME, decode_claim
+from tessera.protocol.kubernetes.dra import POD_CLAIM_NAME, decode_claim
 from tessera.simulation.control_plane.dra.claims import claim_names, owned_by
 from tessera.simulation.control_plane.events import Events
 from tessera.simulation.control_plane.kinds import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS

@@ -11,9 +11,10 @@ import msgspec
 from tessera.core.dra.slices import DeviceClass, serving
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.pod import Pod
-from tessera.protocol.dra.claims import decode_claim, read_claim
+from tessera.protocol.dra.claims import read_claim
 from tessera.protocol.dra.objects import read_class
-from tessera.protocol.kubernetes.pod import NodeSelectorIn, term_of
+from tessera.protocol.kubernetes.dra import decode_claim
+from tessera.protocol.kubernetes.lean_pod import NodeSelectorIn, term_of
 from tessera.simulation.control_plane.dra.allocating import Given, allocate, score
 from tessera.simulation.control_plane.dra.claims import (
     NotMade,
@@ -153,7 +154,7 @@ def _is_there(allocation: Document, node: Node) -> bool:
     if selector is None:
         return True
     try:
-        terms = msgspec.convert(selector, NodeSelectorIn).nodeSelectorTerms or ()
+        terms = msgspec.convert(selector, NodeSelectorIn).node_selector_terms or ()
     except msgspec.ValidationError:
         return False
     return any(term_of(one).matches(node.name, node.labels) for one in terms)

@@ -1,11 +1,14 @@
-"""The webhook as the API server knows it: its configuration, its Service, what they are made from."""
+"""The webhook as the API server knows it: its configuration, its Service, and what they are made from."""
+
+from typing import Final
 
 import msgspec
 
-from tessera.doctor.wire.metadata import In, LabelSelector, Texts
+from tessera.protocol.kubernetes.metadata import LabelSelectorIn, Texts
+from tessera.protocol.kubernetes.objects import Part, decoder
 
 
-class ServiceReference(In):
+class ServiceReference(Part):
     """Which Service the API server calls."""
 
     name: str = ""
@@ -13,7 +16,7 @@ class ServiceReference(In):
     port: int | None = None
 
 
-class ClientConfig(In):
+class ClientConfig(Part):
     """How the API server calls, and whom it trusts."""
 
     service: ServiceReference | None = None
@@ -21,27 +24,27 @@ class ClientConfig(In):
     ca_bundle: bytes | None = None
 
 
-class Rule(In):
+class Rule(Part):
     """What is sent."""
 
     operations: list[str] | None = None
     resources: list[str] | None = None
 
 
-class MatchCondition(In):
+class MatchCondition(Part):
     """Which pods, in CEL."""
 
     expression: str = ""
 
 
-class Webhook(In):
+class Webhook(Part):
     """One webhook of a configuration."""
 
     name: str = ""
     client_config: ClientConfig = msgspec.field(default_factory=ClientConfig)
     rules: list[Rule] | None = None
-    namespace_selector: LabelSelector | None = None
-    object_selector: LabelSelector | None = None
+    namespace_selector: LabelSelectorIn | None = None
+    object_selector: LabelSelectorIn | None = None
     match_conditions: list[MatchCondition] | None = None
     failure_policy: str = "Fail"
     timeout_seconds: int = 10
@@ -49,46 +52,49 @@ class Webhook(In):
     reinvocation_policy: str = "Never"
 
 
-class WebhookConfiguration(In):
+class WebhookConfiguration(Part):
     """MutatingWebhookConfiguration."""
 
     webhooks: list[Webhook] | None = None
 
 
-class ServicePort(In):
+class ServicePort(Part):
     """A port of a Service."""
 
     port: int = 0
 
 
-class ServiceSpec(In):
+class ServiceSpec(Part):
     """A Service's spec."""
 
     selector: Texts = None
     ports: list[ServicePort] | None = None
 
 
-class Service(In):
+class Service(Part):
     """A Service."""
 
     spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
 
 
-class ConfigMap(In):
+class ConfigMap(Part):
     """A ConfigMap."""
 
     data: Texts = None
 
 
-class Secret(In):
+class Secret(Part):
     """A Secret."""
 
     data: dict[str, bytes] | None = None
 
 
-class Version(In):
+class Version(Part):
     """An API server's version."""
 
     major: str = ""
     minor: str = ""
     git_version: str = ""
+
+
+decode_config_map: Final = decoder(ConfigMap)

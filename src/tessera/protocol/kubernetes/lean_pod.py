@@ -1,0 +1,275 @@
+"""Pods as decisions see them, read in the fewest steps: this is the webhook's hot path.
+
+Parts of a pod stay raw bytes until a reader needs them: a webhook that has seen the same bytes before does not look
+inside. `pod.PodIn` extends these structs with everything else that some reader needs; `pod_of` reads both the same way.
+"""
+
+from typing import Final, Protocol
+
+import msgspec
+
+from tessera.core.kubernetes.pod import Amounts, Container, Pod
+from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Toleration
+from tessera.protocol.kubernetes.objects import ABSENT, Part, ResourcesIn, amounts_of, decoder, reader
+
+
+class ContainerIn(Part):
+    """A container; its resources unread."""
+
+    name: str = ""
+    resources: msgspec.Raw = ABSENT
+    restart_policy: str | None = None
+
+
+# The labels by which Kueue's integration for plain pods knows what it manages (its pkg/controller/constants).
+QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+MANAGED_LABEL: Final = "kueue.x-k8s.io/managed"
+
+
+class _KueueLabels(Part):
+    queue: str | None = msgspec.field(default=None, name=QUEUE_LABEL)
+    managed: str | None = msgspec.field(default=None, name=MANAGED_LABEL)
+
+
+class PodNames(Part):
+    """What every reading of a pod's metadata has; its annotations unread."""
+
+    name: str | None = None
+    generate_name: str | None = None
+    namespace: str | None = None
+    annotations: msgspec.Raw = ABSENT
+
+    @property
+    def queued(self) -> bool:
+        """Whether Kueue manages the pod itself, by a label; pods of a workload that it has admitted are like any others."""
+        raise NotImplementedError
+
+
+class LeanMetadata(PodNames):
+    """A pod's metadata; its owners unread."""
+
+    labels: _KueueLabels | None = None
+    owner_references: msgspec.Raw = ABSENT
+
+    @property
+    def queued(self) -> bool:
+        """Whether Kueue manages the pod itself."""
+        labels = self.labels
+        return labels is not None and (labels.queue is not None or labels.managed is not None)
+
+
+class LeanSpec(Part, omit_defaults=True):
+    """A pod's spec; what decides where it may go is unread."""
+
+    init_containers: list[ContainerIn] | None = None
+    containers: list[ContainerIn] | None = None
+    active_deadline_seconds: int | None = None
+    node_selector: msgspec.Raw = ABSENT
+    node_name: str | None = None
+    affinity: msgspec.Raw = ABSENT
+    scheduler_name: str | None = None
+    tolerations: msgspec.Raw = ABSENT
+    priority_class_name: str | None = None
+    priority: int | None = None
+    overhead: msgspec.Raw = ABSENT
+    resource_claims: msgspec.Raw = ABSENT
+    resources: msgspec.Raw = ABSENT
+
+
+class LeanPod(Part):
+    """A pod, or a workload's pod template."""
+
+    kind: str | None = None
+    metadata: LeanMetadata | None = None
+    spec: LeanSpec | None = None
+
+
+class AnyPod(Protocol):
+    """A pod as either of the two structs has it."""
+
+    @property
+    def metadata(self) -> PodNames | None: ...
+
+    @property
+    def spec(self) -> LeanSpec | None: ...
+
+
+class _RequirementIn(Part):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class _TermIn(Part):
+    match_expressions: list[_RequirementIn] | None = None
+    match_fields: list[_RequirementIn] | None = None
+
+
+class NodeSelectorIn(Part):
+    node_selector_terms: list[_TermIn] | None = None
+
+
+class _NodeAffinityIn(Part):
+    required_during_scheduling_ignored_during_execution: NodeSelectorIn | None = None
+
+
+class _PodTermIn(Part):
+    namespaces: list[str] | None = None
+    namespace_selector: dict[str, object] | None = None
+
+    @property
+    def names_namespaces(self) -> bool:
+        return bool(self.namespaces) or self.namespace_selector is not None
+
+
+class _WeightedPodTermIn(Part):
+    pod_affinity_term: _PodTermIn | None = None
+
+
+class _PodAffinityIn(Part):
+    required_during_scheduling_ignored_during_execution: list[_PodTermIn] | None = None
+    preferred_during_scheduling_ignored_during_execution: list[_WeightedPodTermIn] | None = None
+
+    @property
+    def names_namespaces(self) -> bool:
+        preferred = self.preferred_during_scheduling_ignored_during_execution or ()
+        terms = [one.pod_affinity_term for one in preferred if one.pod_affinity_term is not None]
+        terms += self.required_during_scheduling_ignored_during_execution or ()
+        return any(one.names_namespaces for one in terms)
+
+
+class _AffinityIn(Part):
+    node_affinity: _NodeAffinityIn | None = None
+    pod_affinity: _PodAffinityIn | None = None
+    pod_anti_affinity: _PodAffinityIn | None = None
+
+
+class _ClaimIn(Part):
+    resource_claim_template_name: str | None = None
+
+
+class _TolerationIn(Part):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+decode_lean_pod: Final = decoder(LeanPod)
+_texts_of = reader(dict[str, str], {})
+_resources_of = reader(ResourcesIn, ResourcesIn())
+_affinity_of = reader(_AffinityIn, _AffinityIn())
+_tolerations_of = reader(list[_TolerationIn], [])
+_claims_of = reader(list[_ClaimIn], [])
+_overhead_of = reader(dict[str, str | int | float], {})
+
+
+def annotations_of(raw: msgspec.Raw) -> dict[str, str]:
+    """A pod's annotations."""
+    return _texts_of(raw, "metadata.annotations")
+
+
+def container_of(one: ContainerIn, where: str, resources: ResourcesIn) -> Container:
+    """A container with its resources read."""
+    return Container(
+        name=one.name,
+        requests=amounts_of(resources.requests, where + ".resources.requests"),
+        limits=amounts_of(resources.limits, where + ".resources.limits"),
+        restartable=one.restart_policy == "Always",
+    )
+
+
+def resources_of(raw: msgspec.Raw, where: str) -> ResourcesIn:
+    """A container's resources, by section."""
+    return _resources_of(raw, where + ".resources")
+
+
+def pod_of(one: AnyPod, namespace: str = "") -> Pod:
+    """A pod as decisions see it; `namespace` where the object itself does not say it."""
+    metadata, spec = one.metadata or LeanMetadata(), one.spec or LeanSpec()
+    whole = pod_resources_of(spec)
+    affinity = _affinity_of(spec.affinity, "spec.affinity")
+    return Pod(
+        namespace=namespace or metadata.namespace or "",
+        name=metadata.name or metadata.generate_name or "",
+        annotations=annotations_of(metadata.annotations),
+        init_containers=_containers_of(spec.init_containers, "spec.initContainers"),
+        containers=_containers_of(spec.containers, "spec.containers"),
+        node_name=spec.node_name or "",
+        node_selector=_texts_of(spec.node_selector, "spec.nodeSelector"),
+        required_terms=_required_terms(affinity),
+        tolerations=_tolerations(spec),
+        overhead=overhead_of(spec),
+        pod_requests=amounts_of(whole.requests, "spec.resources.requests"),
+        pod_limits=amounts_of(whole.limits, "spec.resources.limits"),
+        has_deadline=spec.active_deadline_seconds is not None,
+        priority_class=spec.priority_class_name or "",
+        looks_across_namespaces=_looks_across_namespaces(affinity),
+        priority=spec.priority,
+        scheduler=spec.scheduler_name or "",
+        claims=claims_of(spec),
+        queued=metadata.queued,
+    )
+
+
+def claims_of(spec: LeanSpec) -> tuple[str, ...]:
+    """A pod's claims: the names of their templates, empty for a claim without one."""
+    found = _claims_of(spec.resource_claims, "spec.resourceClaims")
+    return tuple(one.resource_claim_template_name or "" for one in found)
+
+
+def placement_of(spec: LeanSpec) -> Pod:
+    """Where a pod may go, and nothing else of it."""
+    return Pod(
+        node_name=spec.node_name or "",
+        node_selector=_texts_of(spec.node_selector, "spec.nodeSelector"),
+        required_terms=_required_terms(_affinity_of(spec.affinity, "spec.affinity")),
+        tolerations=_tolerations(spec),
+    )
+
+
+def _looks_across_namespaces(affinity: _AffinityIn) -> bool:
+    """As Kubernetes' scope CrossNamespacePodAffinity has it."""
+    return any(
+        one is not None and one.names_namespaces
+        for one in (affinity.pod_affinity, affinity.pod_anti_affinity)
+    )
+
+
+def _required_terms(affinity: _AffinityIn) -> tuple[NodeSelectorTerm, ...] | None:
+    required = (
+        affinity.node_affinity and affinity.node_affinity.required_during_scheduling_ignored_during_execution
+    )
+    return tuple(map(term_of, required.node_selector_terms or ())) if required else None
+
+
+def _tolerations(spec: LeanSpec) -> tuple[Toleration, ...]:
+    return tuple(
+        Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "")
+        for t in _tolerations_of(spec.tolerations, "spec.tolerations")
+    )
+
+
+def _containers_of(given: list[ContainerIn] | None, where: str) -> tuple[Container, ...]:
+    return tuple(
+        container_of(one, place, resources_of(one.resources, place))
+        for number, one in enumerate(given or ())
+        for place in (f"{where}[{number}]",)
+    )
+
+
+def overhead_of(spec: LeanSpec) -> Amounts:
+    """What a pod costs beside its containers."""
+    return amounts_of(_overhead_of(spec.overhead, "spec.overhead"), "spec.overhead")
+
+
+def pod_resources_of(spec: LeanSpec) -> ResourcesIn:
+    """The resources of a pod as a whole."""
+    return _resources_of(spec.resources, "spec.resources")
+
+
+def term_of(term: _TermIn) -> NodeSelectorTerm:
+    def requirements(given: list[_RequirementIn] | None) -> tuple[Requirement, ...]:
+        return tuple(Requirement(one.key, one.operator, tuple(one.values or ())) for one in given or ())
+
+    return NodeSelectorTerm(requirements(term.match_expressions), requirements(term.match_fields))
