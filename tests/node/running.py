@@ -14,7 +14,7 @@ from tessera.core.devices.device import Card, Device, DeviceNode, Edits, Handove
 from tessera.core.devices.transition import Transition
 from tessera.node.cdi import CdiDirectory
 from tessera.node.deviceplugin.plugin import Plugin
-from tessera.node.holders import Holders
+from tessera.node.holders import GRACE, Holders
 from tessera.node.metrics import Metrics
 from tessera.node.sources import Source, SourceFailed
 from tessera.node.state import DeviceState
@@ -151,7 +151,7 @@ async def running(
         kubelet_dir=root,
         cdi=CdiDirectory(root / "cdi"),
         state=DeviceState(root / "state" / "devices.json"),
-        holders=Holders(root / "state" / "holders.json"),
+        holders=Holders(root / "state" / "holders.json", grace=GRACE * tick),
         metrics=metrics,
         handover=handover,
         changed=changed,

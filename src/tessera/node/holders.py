@@ -1,7 +1,8 @@
 """Which devices pods hold, remembered on disk: what was handed out stays held until it is proven free.
 
-A record alone, the same for every protocol: a service says here what it hands out, before a container gets it, and what
-is proven to be held. What a proof is, each protocol knows for itself.
+A record alone: a service writes here what it hands out, before a container gets it, and what the kubelet counts. A device
+is free when the kubelet has not counted it for a while: a pod that comes is counted a moment after its devices were handed
+out, and a pod that is deleted by force is no longer counted while its container still has seconds to end.
 """
 
 import logging
@@ -19,8 +20,9 @@ log = logging.getLogger(__name__)
 Key = tuple[str, str]  # resource, device id
 
 A_POD: Final = "a pod"  # a holder whose name is not known yet
-# Seconds from handing out until the kubelet has it in its books for certain, if the pod came about
-_RECENT: Final = 10.0
+# Ticks for which the kubelet must not count a device before it is free: it gives the containers of a pod that is deleted by
+# force 2 seconds before it kills them, and writes down what it was given within milliseconds; a busy machine takes longer
+GRACE: Final = 10.0
 
 
 class _Held(msgspec.Struct, frozen=True, array_like=True):
@@ -32,12 +34,16 @@ class _Held(msgspec.Struct, frozen=True, array_like=True):
 class Holders:
     """Devices and who holds them; a file that is missing, broken or cannot be written is no reason to stop."""
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, path: Path, clock: Callable[[], float] = time.monotonic, *, grace: float = GRACE
+    ) -> None:
+        """`grace`: seconds for which the kubelet must not count a device before it is free."""
         self._path = path
         self._clock = clock
+        self._grace = grace
         self._holders: dict[Key, str] = {}
         self._saved: dict[Key, str] = {}
-        self._granted: dict[Key, float] = {}
+        self._not_counted: dict[Key, float] = {}  # held, and since when the kubelet does not count them
         self._complained = False
 
     def load(self) -> None:
@@ -51,29 +57,27 @@ class Holders:
             return
         self._holders = {(one.resource, one.id): one.holder for one in found}
         self._saved = dict(self._holders)
-        now = self._clock()  # a device without a name may have been handed out a moment before the restart
-        self._granted = {key: now for key, holder in self._holders.items() if holder == A_POD}
 
     def grant(self, keys: Iterable[Key]) -> None:
         """These are about to be handed out: on disk before a container has them."""
-        now = self._clock()
         for key in keys:
             self._holders[key] = A_POD
-            self._granted[key] = now
+            self._not_counted.pop(key, None)
         self._save()
 
     def named(self, holders: Mapping[Key, str]) -> None:
         """Pods that hold these devices; it says nothing about devices that are not among them."""
         for key, holder in holders.items():
             self._holders[key] = holder
-            self._granted.pop(key, None)
+            self._not_counted.pop(key, None)
         self._save()
 
-    def proven(self, held: Collection[Key]) -> None:
-        """These are held, and of all others only what was handed out so recently that the proof may lack it."""
-        late = self._clock() - _RECENT
-        self._granted = {key: at for key, at in self._granted.items() if at > late and key not in held}
-        self._holders = {key: self._holders.get(key, A_POD) for key in (*held, *self._granted)}
+    def counted(self, keys: Collection[Key]) -> None:
+        """The kubelet counts these as held, and no others: what it has not counted for long enough is free."""
+        now = self._clock()
+        since = {key: self._not_counted.get(key, now) for key in self._holders if key not in keys}
+        self._not_counted = {key: at for key, at in since.items() if now - at < self._grace}
+        self._holders = {key: self._holders.get(key, A_POD) for key in (*keys, *self._not_counted)}
         self._save()
 
     def of(self, keys: Iterable[Key]) -> dict[Key, str]:
@@ -83,7 +87,7 @@ class Holders:
     @property
     def recent(self) -> frozenset[Key]:
         """What was handed out, and has not been seen with a pod yet."""
-        return frozenset(self._granted)
+        return frozenset(key for key, holder in self._holders.items() if holder == A_POD)
 
     @property
     def all(self) -> frozenset[Key]:

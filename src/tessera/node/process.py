@@ -11,7 +11,7 @@ from tessera.node.assembly import NodeSources, Settings
 from tessera.node.cdi import CdiDirectory
 from tessera.node.deviceplugin.plugin import Plugin
 from tessera.node.events import COMPONENT, NodeNews
-from tessera.node.holders import Holders
+from tessera.node.holders import GRACE, Holders
 from tessera.node.metrics import Metrics
 from tessera.node.sources.simulated.source import SimulatedSource
 from tessera.node.state import DeviceState
@@ -43,7 +43,7 @@ class NodePlugin:
             kubelet_dir=settings.kubelet_dir,
             cdi=CdiDirectory(settings.cdi_dir),
             state=DeviceState(settings.state_dir / "devices.json"),
-            holders=Holders(settings.state_dir / "holders.json"),
+            holders=Holders(settings.state_dir / "holders.json", grace=GRACE * settings.tick),
             metrics=self.metrics,
             handover=configuration.handover,
             changed=sources.changed,

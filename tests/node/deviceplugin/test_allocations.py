@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tessera.node.deviceplugin.allocations import Allocations
-from tessera.node.holders import Holders, Key
+from tessera.node.holders import GRACE, Holders, Key
 from tessera.protocol.kubelet import checkpoint
 from tessera.simulation.node.kubelet import Held, Kubelet
 from tests.node.running import run, started
@@ -51,6 +51,12 @@ class Node:
         await self.allocations.settle(keys or (A, B))
         return self.allocations.held(keys or (A, B))
 
+    async def held_after_grace(self) -> dict[Key, str]:
+        """What is held still, when the kubelet has not counted the others for ten seconds."""
+        await self.held()
+        self.clock.now += GRACE
+        return await self.held()
+
 
 @asynccontextmanager
 async def node_in(root: Path) -> AsyncIterator[Node]:
@@ -70,20 +76,54 @@ def test_what_is_not_proven_free_is_held() -> None:
             node.listens = True
             assert await node.held() == {A: "ml/train"}
             node.runs()
-            assert await node.held() == {}
+            assert await node.held_after_grace() == {}
+
+    run(story)
+
+
+def test_fault_60_a_pod_deleted_by_force() -> None:
+    """The kubelet forgets it at once, while its container has seconds to end: its device is held for ten seconds more."""
+
+    async def story(root: Path) -> None:
+        async with node_in(root) as node:
+            node.runs(train="a", other="b")
+            assert await node.held() == {A: "ml/train", B: "ml/other"}
+            node.runs(other="b")
+            for _ in range(10):
+                assert await node.held() == {A: "ml/train", B: "ml/other"}
+                node.clock.now += 0.99
+            node.clock.now += 0.1
+            assert await node.held() == {B: "ml/other"}
+
+    run(story)
+
+
+def test_fault_60_what_is_listed_is_held_whatever_the_checkpoint_says() -> None:
+    """PodResources names a pod, and the checkpoint lacks it: the pod holds its device."""
+
+    async def story(root: Path) -> None:
+        async with node_in(root) as node:
+
+            def forget() -> None:
+                (node.kubelet.folder / checkpoint.FILE).write_bytes(checkpoint.encode([]))
+
+            node.kubelet._write_checkpoint = forget  # type: ignore[method-assign]
+            node.runs(train="a")
+            assert await node.held_after_grace() == {A: "ml/train"}
+            assert await node.held_after_grace() == {A: "ml/train"}
 
     run(story)
 
 
 def test_what_was_handed_out_just_now_is_held() -> None:
-    """A proof may lack what was handed out a moment ago; it is free when the pod has not come about in ten seconds."""
+    """The kubelet may not count yet what was handed out a moment ago; it is free when the pod has not come in ten seconds."""
 
     async def story(root: Path) -> None:
         async with node_in(root) as node:
             assert await node.held() == {}
             node.holders.grant([B])
             assert await node.held() == {B: "a pod"}
-            node.clock.now = 4.9
+            node.clock.now = 9.9
             assert await node.held() == {B: "a pod"}
             node.clock.now = 10.1
             assert await node.held() == {}, "that pod never came about"
@@ -91,7 +131,7 @@ def test_what_was_handed_out_just_now_is_held() -> None:
             node.runs(late="b")
             assert await node.held() == {B: "ml/late"}
             node.runs()
-            assert await node.held() == {}, "what was with a pod once is free when that is proven"
+            assert await node.held_after_grace() == {}
 
     run(story)
 
@@ -114,7 +154,7 @@ def test_fault_42_a_list_that_lacks_pods_proves_nothing(known: tuple[str, ...]) 
                 node.kubelet.hear()
                 assert await node.held() == held
             await node.kubelet.remove("ml/train")
-            assert await node.held() == {B: "ml/static"}
+            assert await node.held_after_grace() == {B: "ml/static"}
 
     run(story)
 
@@ -135,7 +175,7 @@ def test_fault_42_init_containers_hold_what_no_list_shows() -> None:
             assert node.sent == sent, "the kubelet has just said so: it is not made to write every second"
             await node.kubelet.remove("ml/train")
             node.clock.now += 5.0
-            assert await node.held() == {}
+            assert await node.held_after_grace() == {}
 
     run(story)
 
@@ -154,7 +194,7 @@ def test_fault_42_plugin_and_kubelet_start_together() -> None:
             after.kubelet.hear()
             assert await after.held() == {A: "ml/train"}
             after.runs()
-            assert await after.held() == {}
+            assert await after.held_after_grace() == {}
 
     run(story)
 

@@ -10,8 +10,10 @@ pkg/kubelet/cm/devicemanager/manager.go):
   heard, and then takes the pods that have ended. `List` calls it.
 - Every message of ListAndWatch makes it write the checkpoint, whole, by renaming.
 
-Hence: call List, send the devices once more, and read the checkpoint that comes after that. A device that is in none of its
-entries is free. As long as no such checkpoint comes, what was held is held.
+Hence: call List, send the devices once more, and read the checkpoint that comes after that. A device that is in neither is
+not counted by the kubelet. That alone does not prove it free: a pod that is deleted by force is struck out while its
+container has seconds to end. What the kubelet has not counted for a while is free (`holders.GRACE`). As long as no such
+checkpoint comes, what was held is held.
 """
 
 import asyncio
@@ -110,8 +112,8 @@ class Allocations:
         if allocated is None:
             return
         self._proven = True
-        self._holders.proven(allocated & {*keys, *self._holders.all})
-        self._refuted = (self._holders.all & doubtful, self._clock())
+        self._holders.counted((allocated | self._listed.keys()) & {*keys, *self._holders.all})
+        self._refuted = (allocated & doubtful, self._clock())
 
     def _refuted_lately(self, doubtful: frozenset[Key]) -> bool:
         """Whether nothing is in doubt, or only what the kubelet has just written that it is held."""
