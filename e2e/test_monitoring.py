@@ -112,12 +112,12 @@ def test_webhook_is_gone(cluster_with_node: ClusterWithNode, tmp_path: Path) -> 
     ):
         until(lambda: not server.firing(), timeout=90, what="no alert fires where all is well")
         webhook.kill()
-        assert fires(server, "GPUWebhookDown") == "No replica of the GPU webhook is seen."
+        assert fires(server, "GPUWebhookDown") == "Prometheus sees no replica of the GPU webhook."
         ask(cluster, MIG + "2g.20gb")  # the first one makes the series
         counted = 'apiserver_admission_webhook_fail_open_count{name="gpu-allocation.k8s.io"}'
         until(lambda: bool(server.query(counted)), timeout=90, what="the API server's counter scraped")
         ask(cluster, MIG + "2g.20gb")
-        assert "let pods in as they are" in fires(server, "GPUWebhookFailOpen")
+        assert "admit pods as they are" in fires(server, "GPUWebhookFailOpen")
 
 
 @contextlib.contextmanager
@@ -157,7 +157,7 @@ def test_what_users_ask_for_is_not_there(
             ask(cluster, MIG + "1g.10gb")
         assert "GPU requests in 10 minutes were rewritten" in fires(server, "HighGPUFallbackRate")
         ask(cluster, MIG + "2g.20gb", count=100)
-        assert fires(server, "GPUPodsRejected").startswith("GPU pods are rejected: ")
+        assert fires(server, "GPUPodsRejected").startswith("The webhook rejects GPU pods: ")
 
 
 def test_webhook_is_misled(cluster_with_node: ClusterWithNode, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_webhook_is_misled(cluster_with_node: ClusterWithNode, tmp_path: Path) -
         webhook.config.write_text("fallback: [")
         assert "refuses its configuration" in fires(server, "GPUWebhookConfigurationInvalid")
         _write_certificate(tmp_path / "pki" / "webhook", ends_in=dt.timedelta(days=2))
-        assert "ends in 1d 23h" in fires(server, "GPUWebhookCertificateExpiring")
+        assert "expires in 1d 23h" in fires(server, "GPUWebhookCertificateExpiring")
         _write_certificate(tmp_path / "pki" / "webhook", ends_in=-dt.timedelta(hours=1))
         assert "is not valid now" in fires(server, "GPUWebhookCertificateInvalid")
 
@@ -255,7 +255,9 @@ def test_webhook_may_not_publish(
         ),
         watched(tmp_path, webhook=f"127.0.0.1:{port}") as server,
     ):
-        assert "does not trust what 127.0.0.1" in fires(server, "GPUWebhookCertificateNotTrusted")
+        assert "does not trust the certificate of 127.0.0.1" in fires(
+            server, "GPUWebhookCertificateNotTrusted"
+        )
 
 
 def test_certificate_controller_is_gone(
@@ -289,7 +291,8 @@ def test_certificate_controller_is_gone(
         assert "GPUWebhookCertificateControllerDown" not in server.firing()
         controller.kill()
         assert (
-            fires(server, "GPUWebhookCertificateControllerDown") == "The certificate controller is not seen."
+            fires(server, "GPUWebhookCertificateControllerDown")
+            == "Prometheus does not see the certificate controller."
         )
 
 
@@ -387,7 +390,7 @@ def test_devices_and_their_plugin(
         assert said == f"1 × {GPU} on 127.0.0.1:{port} are unhealthy."
         shutil.rmtree(cdi)
         cdi.write_text("no folder")
-        assert "cannot do its work (publish)" in fires(server, "GPUDevicePluginFailing", timeout=120)
+        assert "fails (publish)" in fires(server, "GPUDevicePluginFailing", timeout=120)
         cluster.stop_kubelet()
         try:
             assert f"refuses {GPU}" in fires(server, "GPUDevicePluginNotRegistering", timeout=120)
@@ -412,7 +415,7 @@ def test_layouts_are_refused_and_wait(
             cluster.apply(pod("holder", two, 1), namespace=node_namespace)
             cluster.wait_for_pod_phase("holder", "Running", namespace=node_namespace)
             annotate(cluster, runai("[7g.70gb, 7g.70gb]"))
-            assert "was refused; the last good one holds" in fires(server, "MIGLayoutFailed")
+            assert "keeps the last good one" in fires(server, "MIGLayoutFailed")
             annotate(cluster, runai("[7g.70gb]"))
             assert "has waited for hours" in fires(server, "MIGLayoutPending")
     finally:
@@ -432,7 +435,7 @@ def test_webhook_hears_nothing(cluster_with_node: ClusterWithNode, tmp_path: Pat
             said = fires(server, "GPUWebhookViewStale", timeout=300)
         finally:
             cluster.start_apiserver()
-        assert " has heard nothing of " in said
+        assert " has received nothing about " in said
 
 
 def test_every_alert_was_provoked(request: pytest.FixtureRequest) -> None:

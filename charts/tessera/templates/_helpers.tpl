@@ -69,7 +69,7 @@ app.kubernetes.io/component: certificates
 {{- end -}}
 
 {{- define "tessera.image" -}}
-{{- $repository := required "image.repository is not set, and Tessera has no public image: build the image, push it where your nodes pull from, and say --set image.repository=REGISTRY/tessera (docs/install.md)" .Values.image.repository -}}
+{{- $repository := required "image.repository is not set, and Tessera has no public image: build the image, push it to a registry that your nodes can pull from, and say --set image.repository=REGISTRY/tessera (docs/install.md)" .Values.image.repository -}}
 {{- if .Values.image.digest -}}
 {{- printf "%s@%s" $repository .Values.image.digest -}}
 {{- else -}}
@@ -137,7 +137,7 @@ capabilities: {drop: [ALL]}
 {{- end -}}
 
 {{/*
-The resources beside nvidia.com/gpu and nvidia.com/mig-* whose pods the webhook must see: those that injection is
+The resources besides nvidia.com/gpu and nvidia.com/mig-* whose pods the webhook must see: those that injection is
 configured for, and those that are listed.
 */}}
 {{- define "tessera.extraResources" -}}
@@ -162,7 +162,7 @@ configured for, and those that are listed.
 {{- end -}}
 
 {{/*
-The folders of the host in which a node's program looks whether its devices' files are there: each path up to the folder
+The folders of the host in which a node's program checks that its devices' files exist: each path up to the folder
 before the first {id} or {n}. NVML's devices are in /dev and described in /proc/driver. Takes the devices' configuration.
 */}}
 {{- define "tessera.hostFolders" -}}
@@ -202,7 +202,7 @@ app.kubernetes.io/component: dra-driver
 {{ include "tessera.commonLabels" . }}
 {{- end -}}
 
-{{/* `tessera controller`; not to be taken for the controller of certificates. */}}
+{{/* `tessera controller`; not the controller of certificates. */}}
 {{- define "tessera.mainControllerServiceAccountName" -}}
 {{- if .Values.controller.serviceAccount.create -}}
 {{- default .Values.controller.name .Values.controller.serviceAccount.name -}}

@@ -1,5 +1,5 @@
 {{/*
-RBAC cannot say "your own node": this policy does, by the node that the token of a node's program is bound to. Of that node only
+RBAC cannot limit a right to the account's own node: this policy does, by the node that the token of a node's program is bound to. On that node only
 NVIDIA's and run.ai's labels and annotations may change. Takes name, account (a user's name), who (in words), labels.
 */}}
 {{- define "tessera.ownNodePolicy" -}}
@@ -31,21 +31,21 @@ spec:
       expression: oldObject.metadata.?annotations.orValue({})
   validations:
     - expression: request.name in request.userInfo.?extra["authentication.kubernetes.io/node-name"].orValue([])
-      message: a {{ .who }} may change its own node only
+      message: a {{ .who }} may change only its own node
     - expression: >-
         object.?spec == oldObject.?spec && object.?status == oldObject.?status &&
         object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences &&
         object.metadata.?finalizers == oldObject.metadata.?finalizers
-      message: a {{ .who }} may change its node's labels and annotations only
+      message: a {{ .who }} may change only labels and annotations of its node
     - expression: >-
         variables.labels.all(k, k.startsWith("nvidia.com/") || variables.oldLabels[?k] == optional.of(variables.labels[k])) &&
         variables.oldLabels.all(k, k.startsWith("nvidia.com/") || k in variables.labels)
-      message: a {{ .who }} may change labels of nvidia.com/ only
+      message: a {{ .who }} may change only labels of nvidia.com/
     - expression: >-
         variables.annotations.all(k, k.startsWith("nvidia.com/") || k.startsWith("run.ai/") ||
         variables.oldAnnotations[?k] == optional.of(variables.annotations[k])) &&
         variables.oldAnnotations.all(k, k.startsWith("nvidia.com/") || k.startsWith("run.ai/") || k in variables.annotations)
-      message: a {{ .who }} may change annotations of nvidia.com/ and run.ai/ only
+      message: a {{ .who }} may change only annotations of nvidia.com/ and run.ai/
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding

@@ -113,7 +113,7 @@ _STATIC: Final = Record(
 )  # fmt: skip
 _OWN_PRODUCT: Final = Record(
     (
-        Field("name", _TEXT, "What the card is called."),
+        Field("name", _TEXT, "The card's name."),
         Field("memory", Count(1, 99_999), "GB of one card."),
         Field("slices", Count(1, 16), "Equal slices that a card can be cut into.", default=1),
         Field("profiles", ListOf(_TEXT), "MIG profiles of the card, such as `2g.20gb`. None: it cannot be cut.", default=()),
@@ -144,21 +144,21 @@ class _ProductKind:
 
 _SIMULATED: Final = Record(
     (
-        Field("product", _ProductKind(), "What the cards are."),
-        Field("cards", Count(1, 64), "How many."),
-        Field("migStrategy", _STRATEGIES, "How cut cards become resources, as NVIDIA's plugin does it.", default="mixed"),
-        Field("layout", _TEXT, "What they are cut into until the node's annotation says otherwise, such as `2g.20gb=2,3g.40gb=1`. Default: whole.", default=""),
-        Field("partitioning", Choice(("static", "dynamic")), "`static`: cut as the layout says; `dynamic`: a slice is cut when a claim gets it, which needs the DRA driver and takes no layout.", default="static"),
-        Field("profiles", ListOf(_TEXT), "With `dynamic`: the profiles that may be cut. Default: all that the card has.", default=()),
-        Field("numaNodes", Count(0, 64), "NUMA nodes that the cards are spread over. 0: nothing is said about them.", default=0),
+        Field("product", _ProductKind(), "The cards' product."),
+        Field("cards", Count(1, 64), "How many cards."),
+        Field("migStrategy", _STRATEGIES, "How cut cards become resources, as in NVIDIA's plugin.", default="mixed"),
+        Field("layout", _TEXT, "The layout of the cards until the node has an annotation, such as `2g.20gb=2,3g.40gb=1`. Default: whole cards.", default=""),
+        Field("partitioning", Choice(("static", "dynamic")), "`static`: cut as the layout says; `dynamic`: the DRA driver cuts a slice when a claim gets it, and there is no layout.", default="static"),
+        Field("profiles", ListOf(_TEXT), "With `dynamic`: the profiles that may be cut. Default: all profiles of the card.", default=()),
+        Field("numaNodes", Count(0, 64), "NUMA nodes that the cards are spread over. 0: the plugin reports none.", default=0),
         Field("devicesVariable", _LIST_VARIABLE, "A variable that lists the container's devices by UUID.", default=VISIBLE_DEVICES),
         Field("cdiKind", _KIND, "The devices' CDI kind.", default=_SIMULATED_KIND),
     )
 )  # fmt: skip
 _NVML: Final = Record(
     (
-        Field("migStrategy", _STRATEGIES, "How cut cards become resources, as NVIDIA's plugin does it.", default="none"),
-        Field("cdi", Choice(("own", "nvidia-ctk")), "Whose CDI spec describes the devices: ours, with device nodes alone, or that of `nvidia-ctk cdi generate`, with the driver's libraries.", default="own"),
+        Field("migStrategy", _STRATEGIES, "How cut cards become resources, as in NVIDIA's plugin.", default="none"),
+        Field("cdi", Choice(("own", "nvidia-ctk")), "Which CDI spec describes the devices: `own`, with device nodes only, or that of `nvidia-ctk cdi generate`, with the driver's libraries.", default="own"),
         Field("devicesVariable", _LIST_VARIABLE, "A variable that lists the container's devices by UUID; NVIDIA's runtime reads it.", default=VISIBLE_DEVICES),
     )
 )  # fmt: skip
@@ -166,8 +166,8 @@ _NVML: Final = Record(
 DOCUMENT: Final = Record(
     (
         Field("handover", Choice(tuple(map(str, Handover))), "How a container gets its devices: by CDI name, spelled out inline for runtimes without CDI, or both.", default="cdi"),
-        Field("faultFile", Text("path", _path, ""), "A file in which people mark devices unhealthy (`device_3: unhealthy`), looked at every second.", default=""),
-        Field("evictUnhealthy", Boolean(), "Whether the DRA driver lets pods be evicted from a device that falls ill (`NoExecute`), or only keeps new ones away.", default=False),
+        Field("faultFile", Text("path", _path, ""), "A file in which people mark devices unhealthy (`device_3: unhealthy`), checked every second.", default=""),
+        Field("evictUnhealthy", Boolean(), "Whether the DRA driver evicts pods from a device that becomes unhealthy (`NoExecute`), or only keeps new pods away.", default=False),
         Field("static", ListOf(_STATIC), "Devices listed here.", default=()),
         Field("simulated", _SIMULATED, "GPUs that exist only for the kubelet.", default=None),
         Field("nvml", _NVML, "The GPUs that NVIDIA's driver knows.", default=None),

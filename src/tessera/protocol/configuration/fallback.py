@@ -62,7 +62,7 @@ _TAINT: Final = Text("key of a taint, or `prefix/*`", _taint_key, "")
 
 SECTION: Final = Record(
     (
-        Field("enabled", Boolean(), "Whether pods are rewritten, or rejected for want of an offer, at all. Missing limits are added either way.", default=True),
+        Field("enabled", Boolean(), "Whether the webhook rewrites pods, or rejects them because nothing is offered. It adds missing limits either way.", default=True),
         Field("downgrades", Boolean(), "Whether a smaller profile may be chosen.", default=True),
         Field("upgrades", Boolean(), "Whether a larger profile may be chosen.", default=True),
         Field("wholeGPU", Boolean(), "Whether a whole GPU may be chosen.", default=True),
@@ -70,7 +70,7 @@ SECTION: Final = Record(
             "chains",
             MapOf(_PROFILE, ListOf(_TARGET)),
             "What to try for a profile, in this order, in place of the computed order. The three switches and a pod's "
-            "own wishes still apply. An empty list: nothing but what was asked for.",
+            "own constraints still apply. An empty list: only the profile itself.",
             default=MappingProxyType({}),
         ),
         Field(
@@ -89,46 +89,46 @@ SECTION: Final = Record(
         Field(
             "minMemoryFraction",
             Number(most=1),
-            "No replacement has less than this part of the memory that was asked for, from 0 to 1.",
+            "No replacement has less than this part of the requested memory, from 0 to 1.",
             default=0,
         ),
         Field(
             "grace",
             _DURATION,
-            "How long what is gone from a node still counts, while the node is Ready: a device plugin or a kubelet that "
-            "restarts changes no pod.",
+            "How long devices that are gone from a node still count, while the node is Ready: a restart of a device plugin "
+            "or a kubelet changes no pod.",
             default="2m",
         ),
         Field(
             "passingTaints",
             ListOf(_TAINT),
-            "Further taints of nodes that come or go, which exclude no pod: keys, or `prefix/*`.",
+            "Further transient taints (of nodes that come or go), which exclude no pod: keys, or `prefix/*`.",
             default=(),
         ),
         Field(
             "autoscaled",
             ListOf(_TARGET),
-            "Types that the cluster autoscaler can bring although no node shows them now: they count as offered.",
+            "Types that the cluster autoscaler can add although no node has them now: they count as offered.",
             default=(),
         ),
         Field(
             "unmatched",
             Choice(("reject", "admit")),
-            "What happens to a pod for which nothing fits: it is rejected, or admitted as it is to wait.",
+            "What happens to a pod for which nothing fits: the webhook rejects it, or admits it as it is and it waits.",
             default="reject",
         ),
         Field(
             "quota",
             Choice(("respect", "ignore")),
-            "Whether a replacement stays within the namespace's ResourceQuotas: where these name any GPU resource, only named "
-            "ones can replace what was asked, and only while used + need ≤ hard. What was asked itself is the API server's to judge.",
+            "Whether a replacement stays within the namespace's ResourceQuotas: if these name any GPU resource, only named ones can "
+            "be a replacement, and only while used + need ≤ hard. The API server checks the original request.",
             default="respect",
         ),
         Field(
             "dra",
             Choice(("off", "extended-resources", "first-available")),
-            "What DRA offers: `off`: it does not count. `extended-resources`: it counts, and requests stay what they are. "
-            "`first-available`: requests become claims, in which the scheduler falls back by what is free; needs "
+            "How the webhook uses what DRA offers. `off`: not at all. `extended-resources`: it counts as offered, and requests stay "
+            "as they are. `first-available`: requests become claims, and the scheduler falls back by what is free; needs "
             "`tessera controller`. A namespace's annotation `gpu-webhook.k8s.io/dra` wins.",
             default="extended-resources",
         ),

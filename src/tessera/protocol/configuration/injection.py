@@ -75,7 +75,7 @@ _RULE: Final = Record(
                     )
                 )
             ),
-            "What one GPU brings with it.",
+            "What a container gets for each GPU.",
             default=(),
         ),
         Field(
@@ -96,7 +96,7 @@ SECTION: Final = Record(
         Field(
             "namespaceResourceMap",
             MapOf(_NAMESPACE, _RULES),
-            "Rules of single namespaces. One wins, wholly, where namespace, GPU type and GPU resource all match.",
+            "Rules of single namespaces. Such a rule replaces the general one completely where namespace, GPU type and GPU resource all match.",
             default=MappingProxyType({}),
         ),
         Field(

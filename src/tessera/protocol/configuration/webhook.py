@@ -50,8 +50,8 @@ DOCUMENT: Final = Record(
         Field(
             "mode",
             Choice(("enforce", "observe")),
-            '`observe`: everything is decided, counted, logged, warned of and audited as "would", and no pod is changed or '
-            "rejected. A namespace's label `gpu-webhook=observe` or `gpu-webhook=enforce` wins.",
+            '`observe`: the webhook decides, counts, logs, warns and audits as "would", and changes and rejects no pod. '
+            "A namespace's label `gpu-webhook=observe` or `gpu-webhook=enforce` wins.",
             default="enforce",
         ),
         Field("fallback", fallback.SECTION, "What a pod gets when the profiles it asks for are not offered.", default=None),
@@ -102,21 +102,21 @@ def reference() -> str:
 
 
 EXAMPLE: Final = """\
-# Tessera's configuration. Everything is optional; what is left out has the value shown in the reference.
-mode: enforce               # or observe: decide and tell, change and reject nothing
+# Tessera's configuration. Every field is optional; the reference has the defaults.
+mode: enforce               # or observe: decide and report, change and reject nothing
 
 fallback:
   downgrades: true          # a smaller profile may be chosen ...
   upgrades: true            # ... then a larger one ...
   wholeGPU: true            # ... then a whole GPU ...
   maxWholeGPUs: 1           # ... at most so many in a pod
-  grace: 2m                 # what is gone from a node counts so long: its device plugin may be restarting
-  unmatched: reject         # or admit: let the pod in as it is, to wait
+  grace: 2m                 # how long a device counts that is gone from a node: its device plugin may be restarting
+  unmatched: reject         # or admit: admit the pod as it is; it waits
   quota: respect            # replacements stay within the namespace's ResourceQuotas; or ignore
   dra: extended-resources   # what DRA offers counts; first-available: the scheduler falls back; or off
   chains:                   # explicit orders for single profiles
     7g.80gb: [gpu]
-  autoscaled: []            # types that the autoscaler can bring, such as [1g.10gb, gpu]
+  autoscaled: []            # types that the autoscaler can add, such as [1g.10gb, gpu]
 
 injection:
   resourceMap:
