@@ -26,7 +26,7 @@ from e2e.cluster.pki import Authority, KeyPair
 from e2e.command import Running, tessera
 
 SERVICE = "gpu-webhook"
-ONLY = "may change the caBundle only"  # what the chart's policy says
+ONLY = "may change only the caBundle"  # what the chart's policy says
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 # minutes and days become seconds; an API server hears of a new bundle within some milliseconds
 QUICK = {"look": 0.5, "settle": 3.0, "lag": 1.0, "leaf_life": 15.0, "renew_after": 2.0, "skew": 0.5}

@@ -417,18 +417,18 @@ def test_plugin_may_change_its_own_node_only(installed: Installation) -> None:
 
     ours = {"metadata": {"labels": {"nvidia.com/x": "y"}, "annotations": {"run.ai/x": "y"}}}
     assert refusal(own, ours) == ""
-    assert "its own node only" in refusal(nobodys, ours)
+    assert "only its own node" in refusal(nobodys, ours)
     for labels in ({"node-role.kubernetes.io/x": ""}, {"kubernetes.io/os": None}):
-        assert "labels of nvidia.com/ only" in refusal(own, {"metadata": {"labels": labels}})
+        assert "only labels of nvidia.com/" in refusal(own, {"metadata": {"labels": labels}})
     foreign = {"metadata": {"annotations": {"x": "y"}}}
-    assert "annotations of nvidia.com/ and run.ai/ only" in refusal(own, foreign)
+    assert "only annotations of nvidia.com/ and run.ai/" in refusal(own, foreign)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "gone", "uid": "gone"}  # would delete the node
     for body in (
         {"spec": {"unschedulable": True}},
         {"metadata": {"ownerReferences": [owner]}},
         {"metadata": {"finalizers": ["example.com/stay"]}},
     ):
-        assert "labels and annotations only" in refusal(own, body)
+        assert "only labels and annotations" in refusal(own, body)
 
 
 def _patch_node(cluster: ClusterWithNode, token: str, body: dict[str, Any]) -> str:
