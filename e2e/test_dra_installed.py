@@ -128,9 +128,15 @@ def test_a_node_moves_from_plugin_to_dra(installed: ClusterWithNode, node_namesp
     driver = _token(cluster, "tessera-dra-driver", found)
     assert _refusal(cluster, driver, _slice(own)) == ""
     assert "only the ResourceSlices of its own node" in _refusal(cluster, driver, _slice("another-node"))
-    assert "only the ResourceSlices of its own node" in _refusal(cluster, _token(cluster, "tessera-dra-driver", None), _slice(own))
-    assert "only ResourceSlices of gpu.tessera.dev" in _refusal(cluster, driver, _slice(own, driver="gpu.example.com"))
-    assert "only slices of its own node's pool" in _refusal(cluster, driver, _slice(own, pool="another-node/tessera"))
+    assert "only the ResourceSlices of its own node" in _refusal(
+        cluster, _token(cluster, "tessera-dra-driver", None), _slice(own)
+    )
+    assert "only ResourceSlices of gpu.tessera.dev" in _refusal(
+        cluster, driver, _slice(own, driver="gpu.example.com")
+    )
+    assert "only slices of its own node's pool" in _refusal(
+        cluster, driver, _slice(own, pool="another-node/tessera")
+    )
     forged = {"apiVersion": "v1", "kind": "Node", "name": "another-node", "uid": "x"}
     assert "owned by its node" in _refusal(cluster, driver, _slice(own, ownerReferences=[forged]))
     assert "no finalizer" in _refusal(cluster, driver, _slice(own, finalizers=["example.com/stay"]))
@@ -139,7 +145,9 @@ def test_a_node_moves_from_plugin_to_dra(installed: ClusterWithNode, node_namesp
     assert _refusal(cluster, leading, _template(node_namespace)) == ""
     assert "where the webhook sees no pods" in _refusal(cluster, leading, _template("kube-system"))
     assert "only templates that it made" in _refusal(cluster, leading, _template(node_namespace, labels={}))
-    assert "only templates that it made" in _refusal(cluster, leading, _template(node_namespace, name="somebodys"))
+    assert "only templates that it made" in _refusal(
+        cluster, leading, _template(node_namespace, name="somebodys")
+    )
     assert "no owner and no finalizer" in _refusal(
         cluster, leading, _template(node_namespace, ownerReferences=[forged])
     )
