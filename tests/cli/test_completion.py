@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tessera.cli.app import run
 from tessera.cli.completion import kubectl
 from tessera.core.mig.product import product_named
 from tessera.serving.http.messages import Response
@@ -112,22 +113,26 @@ def test_names_are_completed(shell):
     shell.completed("tessera mig show --product h200-", "H200-70GB ")
 
 
-def answers(*words: str, **more: str) -> list[str]:
-    """What the program tells bash for a line whose last word is not finished."""
-    environment = {
-        **os.environ,
-        **more,
-        "COMP_WORDS": "\n".join(("tessera", *words)),
-        "COMP_CWORD": str(len(words)),
-        "_TESSERA_COMPLETE": "bash_complete",
-    }
-    told = subprocess.run(
-        [sys.executable, "-m", "tessera"], env=environment, capture_output=True, text=True, check=True
-    )
-    return told.stdout.split()
+@pytest.fixture
+def answers(monkeypatch, capsys):
+    """What the program tells bash for a line whose last word is not finished; it is told nothing else."""
+
+    def ask(*words: str, **more: str) -> list[str]:
+        monkeypatch.setenv("COMP_WORDS", "\n".join(("tessera", *words)))
+        monkeypatch.setenv("COMP_CWORD", str(len(words)))
+        monkeypatch.setenv("_TESSERA_COMPLETE", "bash_complete")
+        for name, value in more.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit) as left:
+            run([])
+        out, err = capsys.readouterr()
+        assert (left.value.code, err) == (0, "")
+        return out.split()
+
+    return ask
 
 
-def test_lists():
+def test_lists(answers):
     """Checks and products come from where they are kept, and every product that is offered is understood."""
     assert "plain,cdi" in answers("doctor", "--check", "")
     offered = [line.removeprefix("plain,") for line in answers("mig", "plan", "1g.18gb=1", "--product", "")]
@@ -151,7 +156,7 @@ def test_lists():
         (("help", "capacity", ""), []),
     ],
 )
-def test_names_that_are_known(words, offered):
+def test_names_that_are_known(answers, words, offered):
     """Forms, fields, profiles and commands come from where they are kept."""
     assert answers(*words) == [f"plain,{one}" for one in offered]
 
@@ -166,7 +171,7 @@ def test_names_that_are_known(words, offered):
         (("certs", "show", "-n", "d"), ["default"]),
     ],
 )
-def test_names_that_a_cluster_has(served, words, offered):
+def test_names_that_a_cluster_has(answers, served, words, offered):
     """Nodes and namespaces of the cluster that the line names."""
     served.add(*OBJECTS[:-1])
     for name in ("default", "ml"):
@@ -178,19 +183,19 @@ def test_names_that_a_cluster_has(served, words, offered):
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"{}", b'{"items":["\xff"]}'])
-def test_a_cluster_that_sends_junk(served, body):
+def test_a_cluster_that_sends_junk(answers, served, body):
     """What cannot be read is offered to no shell, and no traceback is either."""
     served.call(lambda: setattr(served.server, "intercept", lambda _: Response(body)))
     assert answers("capacity", "--kubeconfig", served.kubeconfig, "sim") == []
 
 
-def test_contexts(served, tmp_path):
+def test_contexts(answers, served):
     """Contexts of the kubeconfig that the line or the environment names."""
     assert answers("capacity", "--kubeconfig", served.kubeconfig, "--context", "t") == ["plain,test"]
     assert answers("doctor", "--context", "t", KUBECONFIG=served.kubeconfig) == ["plain,test"]
 
 
-def test_no_cluster_no_noise(tmp_path):
+def test_no_cluster_no_noise(answers, tmp_path):
     """Where there is no cluster, nothing is offered and nothing is said."""
     nowhere = str(tmp_path / "nowhere")
     for words in (("capacity", ""), ("capacity", "--pods", "-n", ""), ("capacity", "--context", "")):
@@ -229,6 +234,6 @@ def test_kubectl_finds_it():
         ("mig", "plan", "--from"), ("webhook", "--tls-cert"), ("webhook", "--kubeconfig"),
     ],
 )  # fmt: skip
-def test_the_shell_is_asked_for_files(words):
+def test_the_shell_is_asked_for_files(answers, words):
     """Every option and argument that names a file says so."""
     assert answers(*words, "x") == ["file,x"]
