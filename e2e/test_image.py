@@ -85,3 +85,14 @@ def test_layouts_are_planned_without_numpy(root: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("all 49 devices fit on 10 of 10 cards; fewer cards do not suffice")
+
+
+def test_the_embedded_cluster_is_left_out(root: Path) -> None:
+    """`tessera demo` is for people's machines: in the image it says so, and nothing of it is there."""
+    assert not list(root.glob("usr/local/lib/python3*/dist-packages/tessera/simulation"))
+    done = subprocess.run(
+        ["chroot", "--userspec=65532:65532", root, "/usr/local/bin/tessera", "demo"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("tessera demo: the container image does not contain the embedded cluster")

@@ -113,3 +113,17 @@ def test_interrupted_at_a_terminal(number, code, temporary):
     assert process.returncode == code
     assert "Traceback" not in rest + complaint
     assert not list(temporary.iterdir())
+
+
+@pytest.mark.parametrize("words", [["demo"], ["demo", "--list"], ["demo", "--serve"]])
+def test_an_installation_without_the_embedded_cluster(capsys, monkeypatch, words):
+    """The image leaves the embedded cluster out: there, the command says in one sentence where to get it."""
+    for name in [name for name in sys.modules if name.startswith("tessera.simulation")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    assert run(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == (
+        "tessera demo: the container image does not contain the embedded cluster; run `pipx install .` in a clone "
+        "of the project, then `tessera demo` (see tessera demo --help)\n"
+    )

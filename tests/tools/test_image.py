@@ -161,3 +161,28 @@ def _content(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> bytes:
 
 def _blob(descriptor: dict[str, str]) -> str:
     return f"blobs/{descriptor['digest'].replace(':', '/')}"
+
+
+def test_the_embedded_cluster_is_not_in_the_image():
+    """The program layer is the whole package but `simulation`, which only `tessera demo` uses."""
+    package = ROOT / "src" / "tessera"
+    inside = {
+        path.relative_to(package)
+        for path in wheels.sources()
+        if path.suffix == ".py" and package in path.parents
+    }
+    left_out = {path.relative_to(package) for path in package.rglob("*.py")} - inside
+    assert {path.parts[0] for path in left_out} == {"simulation"}
+    assert not [path for path in inside if path.parts[0] == "simulation"]
+    users = {path for path in inside if "tessera.simulation" in (package / path).read_text()}
+    assert {str(path.parent) for path in users} == {"cli/demo"}
+
+
+def test_docker_is_given_what_the_dockerfile_copies():
+    """`.dockerignore` lets through every file that the build stage copies, and leaves the embedded cluster out."""
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    given = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    build = (ROOT / "Dockerfile").read_text().partition("FROM scratch")[0]
+    copied = {name for line in re.findall(r"^COPY (.+) \S+$", build, re.MULTILINE) for name in line.split()}
+    assert copied == given
+    assert "src/tessera/simulation" in lines

@@ -20,6 +20,7 @@ _SITE: Final = (
     Path("usr/local/lib") / f"python{PYTHON}" / "dist-packages"
 )  # where Debian's Python looks by itself
 _PACKAGE: Final = "tessera-gpu"  # as pyproject.toml names it
+_LEFT_OUT: Final = "simulation"  # the embedded cluster of `tessera demo`: production needs none of it
 _GLIBC: Final = (36, 35, 34, 28, 24, 17)  # bookworm has 2.36: wheels for that and for older ones run
 
 _ENTRY: Final = """\
@@ -59,12 +60,10 @@ def build_program(folder: Path) -> None:
         )  # fmt: skip
         # setuptools writes beside the sources: a copy keeps the work tree clean, and builds apart from one another
         source = Path(work) / "source"
-        source.mkdir()
-        shutil.copytree(
-            PROJECT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
-        )
-        for name in ("pyproject.toml", "README.md", "LICENSE"):
-            shutil.copy(PROJECT / name, source)
+        for path in sources():
+            copy = source / path.relative_to(PROJECT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, copy)
         # without isolation, in which pip would fetch the backend itself, without hashes
         _pip("wheel", f"--wheel-dir={wheels}", "--no-deps", "--no-build-isolation", str(source), tools=tools)
         # by name, so that no record names the folder of this build
@@ -102,5 +101,9 @@ def version() -> str:
 def sources() -> Sequence[Path]:
     """The files that the program layer is made of."""
     inside = (path for path in (PROJECT / "src").rglob("*") if path.is_file())
-    kept = [path for path in inside if "__pycache__" not in path.parts and ".egg-info" not in str(path)]
+    kept = [
+        path
+        for path in inside
+        if not {"__pycache__", _LEFT_OUT}.intersection(path.parts) and ".egg-info" not in str(path)
+    ]
     return sorted([*kept, PROJECT / "pyproject.toml", PROJECT / "README.md", PROJECT / "LICENSE"])

@@ -39,10 +39,16 @@ class Pace:
     pause: bool = False  # until Enter is pressed
 
 
-def _story_names() -> list[str]:
-    from tessera.simulation.stories.table import STORIES
-
-    return [story.name for story in STORIES]
+def _stories() -> "tuple[Story, ...]":
+    """The stories, where this installation has them."""
+    try:
+        from tessera.simulation.stories.table import STORIES
+    except ModuleNotFoundError as error:
+        raise click.UsageError(
+            "the container image does not contain the embedded cluster; "
+            "run `pipx install .` in a clone of the project, then `tessera demo`"
+        ) from error
+    return tuple(STORIES)
 
 
 @click.command()
@@ -51,7 +57,7 @@ def _story_names() -> list[str]:
     "names",
     multiple=True,
     metavar="NAME",
-    shell_complete=completing.names(_story_names),
+    shell_complete=completing.names(lambda: [story.name for story in _stories()]),
     help="Tell only this story. Repeatable.",
 )
 @click.option("--list", "list_only", is_flag=True, help="List the stories.")
@@ -88,11 +94,10 @@ def command(
     and nothing is left.
     Exit code 0 only if every story ended as told.
     """
-    from tessera.simulation.stories.table import STORIES
-
-    known = {story.name: story for story in STORIES}
+    stories = _stories()
+    known = {story.name: story for story in stories}
     if list_only:
-        for story in STORIES:
+        for story in stories:
             click.echo(f"{story.name:<12} {story.title}")
         return 0
     unknown = [name for name in names if name not in known]
@@ -107,7 +112,7 @@ def command(
     pace = Pace(_STEP_SECONDS if slow else 0.0, _STORY_SECONDS if slow and not pause else 0.0, pause)
     from tessera.serving.ending import run_until_signalled
 
-    chosen = [known[name] for name in names] or ([] if own else list(STORIES))
+    chosen = [known[name] for name in names] or ([] if own else list(stories))
     if not serve:
         return run_until_signalled(_demo(chosen, pace))
     from tessera.cli.demo.serving import serve_demo
