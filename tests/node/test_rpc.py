@@ -11,16 +11,21 @@ from tessera.core.errors import TesseraError
 from tessera.node.rpc import serve
 
 
+@pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("turns", range(4))
-def test_fault_44_ended_while_it_starts(tmp_path: Path, caplog: pytest.LogCaptureFixture, turns: int) -> None:
-    """Whenever it is cancelled, it ends without a complaint in the log, and leaves no socket."""
+def test_fault_44_ended_while_it_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, turns: int, times: int
+) -> None:
+    """Whenever and however often it is cancelled, it ends without a complaint in the log, and leaves no socket."""
     path = tmp_path / "a.sock"
 
     async def story() -> None:
         task = asyncio.create_task(serve(path, []))
         for _ in range(turns):
             await asyncio.sleep(0)
-        task.cancel()
+        for _ in range(times):
+            task.cancel()
+            await asyncio.sleep(0)
         try:
             server = await task
         except asyncio.CancelledError:

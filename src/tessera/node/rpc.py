@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,11 +55,18 @@ async def serve(path: Path, handlers: "Iterable[grpc.GenericRpcHandler[Any, Any]
         await asyncio.shield(starting)
     except asyncio.CancelledError:
         # grpcio cannot be stopped while it starts: it would report an InvalidStateError (seen with 1.85)
-        await starting
-        await server.stop(None)
+        await _finished(starting)
+        await _finished(asyncio.ensure_future(server.stop(None)))
         path.unlink(missing_ok=True)
         raise
     return server
+
+
+async def _finished(work: "asyncio.Future[None]") -> None:
+    """Wait for the end of this, however often the waiting task is cancelled."""
+    while not work.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait((work,))
 
 
 async def call(path: Path, method: Method[Request, Response], request: Request, timeout: float) -> Response:
