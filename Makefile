@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+JOBS   ?= 2
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
@@ -20,8 +21,8 @@ $(READY): requirements/dev.txt pyproject.toml
 demo: $(READY) ## See what Tessera does
 	@$(BIN)/tessera demo
 
-test: $(READY) ## Run the tests
-	@$(BIN)/python -m pytest
+test: $(READY) ## Run the tests (JOBS=2: in so many processes)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 $(VENV)/.browser: requirements/browser.txt $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<

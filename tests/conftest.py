@@ -1,4 +1,8 @@
-"""What every test shares: the same examples every time, on slow machines too."""
+"""What every test shares: the same examples every time, on slow machines too.
+
+Where `CI` is set, all of them; on a developer's machine a quarter, the first of the same. `--hypothesis-profile explore` looks further,
+and finds other ones in each run.
+"""
 
 import os
 
@@ -7,10 +11,12 @@ from hypothesis import HealthCheck, settings
 # A worker of pytest-xdist has the terminal's width in its environment; the commands under test find none.
 os.environ.pop("COLUMNS", None)
 
-settings.register_profile(
-    "tessera", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.register_profile(
-    "explore", deadline=None, max_examples=5000, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("tessera")
+for profile, most, same in (("local", 25, True), ("ci", 100, True), ("explore", 5000, False)):
+    settings.register_profile(
+        profile,
+        deadline=None,
+        max_examples=most,
+        derandomize=same,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+settings.load_profile("ci" if os.environ.get("CI") else "local")

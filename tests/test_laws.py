@@ -30,6 +30,7 @@ from tessera.protocol.admission import patch
 from tessera.protocol.admission import review as reviews
 from tessera.webhook.endpoint import Admission
 from tests.build import amounts, policy, resource, respond, review
+from tests.examples import examples
 
 PROFILES = ["1g.10gb", "1g.10gb.me", "1g.20gb", "2g.20gb", "3g.30gb", "7g.80gb"]
 GPUS = [*PROFILES, "gpu"]
@@ -184,7 +185,7 @@ OUR_RESOURCES = {"cpu", "memory", "ephemeral-storage", "nvidia.com/shm", "amd.co
 
 
 @given(pods(), nodes, policies)
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_admission(document, cluster, rules):
     """The patch applies and moves only what is ours; admitted again, the result passes unchanged."""
     offers = Offers(cluster)
@@ -218,7 +219,7 @@ profiles_only = {"names": st.sampled_from(PROFILES).map(resource), "numbers": st
 
 
 @given(pods(**profiles_only), nodes, policies)
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_what_dra_serves_is_left_alone(document, cluster, rules):
     """A pod that DRA can serve as it is, on a node that has nothing else, keeps what it asks for; it is not rejected."""
     pod = reviews.decode(review(document)).read()
@@ -244,7 +245,7 @@ def annotated(document):
 
 
 @given(pods(**whole_gpus, numbers=st.integers(0, 2)).map(annotated))
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_injection_breaks_no_pod_level_resources(document):
     """What injection writes fits in the pod's own `spec.resources`, or the pod is rejected and they are named."""
     response = respond(review(document), Offers(), Policy(injection=INJECTION))
@@ -254,7 +255,7 @@ def test_injection_breaks_no_pod_level_resources(document):
 
 
 @given(pods(**whole_gpus, numbers=st.sampled_from(["-1", "1", "-4", 5, "0.5", -1.5, "1e30"])).map(annotated))
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_every_number_has_an_answer(document):
     """Negative, fractional and huge numbers of GPUs are refused in words; they do not fail, nor make up for each other."""
     response = respond(review(document), Offers(), Policy(injection=INJECTION))
@@ -277,7 +278,7 @@ def test_every_number_has_an_answer(document):
 
 
 @given(st.lists(pods(), min_size=2, max_size=4), nodes, policies)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_memory_changes_no_answer(documents, cluster, rules):
     """Whatever was answered before, a pod gets the answer that it would get first, its own annotations or not."""
     offers = Offers(cluster)
@@ -322,7 +323,7 @@ meddlings = st.sampled_from(["", "sidecar", "annotation", "claim", "priority", "
 
 
 @given(profile_pods, dra_nodes, policies, st.booleans(), meddlings)
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_bridge(document, cluster, rules, general, how):
     """A claim takes the place of what was asked, all of it; its text is the claim; admitted again, nothing changes.
 

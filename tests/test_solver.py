@@ -3,7 +3,7 @@
 from itertools import product as cartesian
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera import solver
@@ -20,7 +20,6 @@ def drawn(data) -> tuple[Program, dict[int, int]]:
     return program, data.draw(weights)
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_no_values_are_better(data):
     """Of all values that keep every row, none makes the goal smaller, and the bound says so."""

@@ -33,7 +33,15 @@ class Part:
 
 _FOLLOWED = b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"  # an answer that never ends
 WEBHOOK = Part(
-    ("webhook", "--listen=127.0.0.1:0", "--metrics-listen={address}", "--kubeconfig={config}"), 0, probed=True
+    (
+        "webhook",
+        "--listen=127.0.0.1:0",
+        "--metrics-listen={address}",
+        "--kubeconfig={config}",
+        "--shutdown-delay=0.2",
+    ),
+    0,
+    probed=True,
 )
 CERTIFICATES = Part(("certs", "run", "--metrics-listen={address}", "--kubeconfig={config}"), 0, probed=True)
 _ON_A_NODE = (

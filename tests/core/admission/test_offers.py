@@ -7,6 +7,7 @@ from tessera.core.admission.offers import Offers
 from tessera.core.kubernetes.node import Namespace, why_excluded
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Taint, Toleration
 from tests.build import node, pod
+from tests.examples import examples
 
 KEYS = ["zone", "gpu", "size"]
 VALUES = ["a", "b", "7"]
@@ -44,7 +45,7 @@ changes = st.lists(st.one_of(nodes, names, pods), max_size=12)
 
 
 @given(changes, pods)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_like_a_walk(changes, asker):
     """After any sequence of changes and questions, the index gives what a walk over the nodes gives."""
     index = Offers()

@@ -16,6 +16,7 @@ from tessera.core.kubernetes.pod import peak, requested
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Taint
 from tests.build import amounts, container, pod, resource
+from tests.examples import examples
 
 PROFILES = ["1g.10gb", "1g.10gb.me", "1g.20gb", "2g.20gb", "2g.20gb.gfx", "3g.30gb", "4g.24gb", "7g.80gb"]
 SHARES = ["1g.10gb.shared"]
@@ -245,7 +246,7 @@ class Oracle:
 
 
 @given(pods, nodes, policies, wishes, st.just([]) | quotas)
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_the_choice_is_what_brute_force_chooses(asker, cluster, policy, wish, some):
     """Capacity, shares, floors, equals, engines, room, chains, autoscaler, quotas: the first of all that fits, and nothing else."""
     allowance = Allowance(some, asker) if some else None

@@ -13,6 +13,7 @@ from tessera.core.kubernetes.pod import needs
 from tessera.core.kubernetes.resources import of_short
 from tessera.core.kubernetes.scheduling import Requirement
 from tests.build import container, node, offers, pod, policy, resource
+from tests.examples import examples
 
 EVERYTHING = node("n", **{"1g.10gb": 8, "1g.20gb": 8, "2g.20gb": 8, "gpu": 8})
 
@@ -242,7 +243,7 @@ askers = st.builds(
 
 
 @given(askers, quotas, st.dictionaries(names, st.integers(0, 8)))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_replacement_never_exceeds_a_quota(asker, some, has):
     """Whatever was chosen: a quota names it, and every quota that counts the pod has room for all of it."""
     decision = decide(asker, cluster(*some, nodes=(node("n", **has),)), policy("fallback: {maxWholeGPUs: 9}"))

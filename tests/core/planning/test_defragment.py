@@ -13,6 +13,7 @@ from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.defragment import Cleared, HeldCard, defragment
 from tessera.core.planning.summary import explain_advice
 from tessera.solver import highs
+from tests.examples import examples
 
 H200 = product_named("H200")
 A30 = product_named("A30")
@@ -116,7 +117,7 @@ def brute_force(demand: dict[MigProfile, int], cards: list[HeldCard]) -> tuple[i
     return best
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_no_fewer_pods_suffice(data):
     """On cases small enough to try every set of pods, none that is smaller makes as much room."""

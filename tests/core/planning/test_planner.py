@@ -21,6 +21,7 @@ from tessera.core.planning.program import Found
 from tessera.core.planning.summary import explain_plan
 from tessera.solver import highs
 from tests.core.planning.check import check_card, check_plan
+from tests.examples import examples
 
 H200 = product_named("H200")
 A30 = product_named("A30")
@@ -192,7 +193,6 @@ def first_fit_decreasing(wanted: Demand, cards: list[Card], objective: Objective
     return (*first, sum(not cards[number].kept for number in used))
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_a_plan_is_valid_and_never_worse_than_first_fit(data):
     """Every plan passes the check that was written apart, beats or equals first-fit decreasing, and is the same twice."""
@@ -235,7 +235,7 @@ def brute_force(wanted: Demand, cards: list[Card], objective: Objective) -> tupl
     return best
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_small_plans_are_optimal(data):
     """On cases small enough to try everything, nothing is better than the plan."""
@@ -426,7 +426,7 @@ def _matched(wanted, profile, supplies):
     return total - lost
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_small_plans_on_nodes_are_optimal(data):
     """With queues, nodes and limits too, nothing is better than the plan on cases small enough to try everything."""
@@ -455,7 +455,6 @@ def test_small_plans_on_nodes_are_optimal(data):
     assert (*score(found), len(found.nodes)) == best_on_nodes(wanted, cards, places, **limits)
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_cards_in_groups_are_planned_as_well_as_one_by_one(data):
     """A plan over kinds with counts is as good as one in which every card is a node of its own that is like no other."""
@@ -471,7 +470,6 @@ def test_cards_in_groups_are_planned_as_well_as_one_by_one(data):
     assert score(grouped) == score(one_by_one)
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_more_cards_serve_no_less(data):
     """Serving is monotone: a card more never makes a plan leave more out."""

@@ -1,7 +1,7 @@
 """What DRA serves on a node, from ResourceSlices and DeviceClasses to numbers."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.core.dra import pools
@@ -381,7 +381,6 @@ DEVICES = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(DEVICES, max_size=8), st.lists(st.sampled_from(EXPRESSIONS), max_size=3, unique=True))
 def test_by_kind_is_as_by_device(devices, expressions):
     """Asked once for each kind, a class selects as many devices as if each were asked about by itself, with all it has."""
@@ -514,7 +513,6 @@ COUNTERS = st.builds(
 )  # fmt: skip
 
 
-@settings(deadline=None)
 @given(st.lists(st.one_of(WRITTEN, WRITTEN, COUNTERS, st.sampled_from("stuv")), max_size=12))
 def test_what_is_not_concerned_stays(events):
     """After each event only the concerned nodes are asked about anew, and all are right."""

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tessera.kube.rest.client import Client, Timeouts
 from tessera.simulation.control_plane.kinds import NODES
+from tests.examples import examples
 from tests.kube.apiserver import MisbehavingApiServer
 from tests.kube.watch.test_reflector import Setup, too_large
 
@@ -126,7 +127,7 @@ class Life:
 
 
 @pytest.mark.parametrize("watch_list", [False, True], ids=["list", "watch-list"])
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(steps=steps)
 def test_ends_up_with_what_the_server_has(watch_list, steps):
     """After any life of the server, once it behaves, what it has and what the reflector shows are the same."""

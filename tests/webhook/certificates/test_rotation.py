@@ -22,6 +22,7 @@ from tessera.webhook.certificates.rotation import (
     not_ready,
     plan,
 )
+from tests.examples import examples
 
 POLICY = Policy(
     authority_life=1000, rotate_after=500, leaf_life=100, renew_after=40, settle=10, lag=2, skew=5
@@ -374,7 +375,7 @@ def _disturb(cluster: Cluster, number: int) -> None:
 
 
 @given(st.integers(0, 2**32), st.lists(_EVENTS, max_size=12), st.integers(0, 2))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 def test_fault_14_three_replicas(seed, events, keepers):
     """Rotations, restarts and pauses at any moment: no call to a ready replica ever fails, and it ends.
 
@@ -409,7 +410,7 @@ def test_fault_14_three_replicas(seed, events, keepers):
     st.booleans(),
     st.integers(0, 1),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 def test_secret_deleted_or_restored(seed, fault, later, paused, keepers):
     """A Secret that is deleted, or put back as it was before a rotation, costs no call either."""
     cluster = Cluster(seed, keepers)
@@ -426,7 +427,7 @@ def test_secret_deleted_or_restored(seed, fault, later, paused, keepers):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 3000))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 def test_fault_16_clock_jumps(seed, jump):
     """After every clock has jumped, by however much, all replicas have what they need again soon."""
     cluster = Cluster(seed)
@@ -439,7 +440,7 @@ def test_fault_16_clock_jumps(seed, jump):
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 def test_bundle_wiped(seed):
     """A bundle that another client emptied is put back, and no replica is ready meanwhile."""
     cluster = Cluster(seed)
@@ -453,7 +454,7 @@ def test_bundle_wiped(seed):
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 def test_fault_15_one_authority(seed):
     """Replicas that start together end up with one authority, and all use it."""
     cluster = Cluster(seed)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tessera.webhook.http.connection import Connection
 from tessera.webhook.http.messages import MIB, Limits, Response, Route
+from tests.examples import examples
 from tests.webhook.support import Client, Live, request
 
 
@@ -381,7 +382,7 @@ def plain():
 
 
 @given(st.lists(st.one_of(_PIECES, st.binary(max_size=40)), max_size=20), st.integers(1, 200))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_fuzz(plain, pieces, cut):
     """Whatever is sent gets answers or a clean close, never a traceback, and the next client is served."""
     stream = b"".join(pieces)

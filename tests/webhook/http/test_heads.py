@@ -11,6 +11,7 @@ from tessera.webhook.http.connection import Connection
 from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import Limits, Response, Route
 from tessera.webhook.http.parser import Heads
+from tests.examples import examples
 from tests.webhook.support import request
 
 LOOP = asyncio.new_event_loop()
@@ -193,7 +194,7 @@ _REQUESTS = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 @given(st.lists(st.tuples(st.lists(_REQUESTS, min_size=1, max_size=4), st.integers(1, 400)), max_size=6))
 def test_as_if_read(clients):
     """Client after client, however their bytes are cut: the same answers, ends and counts as without the memory."""

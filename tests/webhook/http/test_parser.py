@@ -1,7 +1,7 @@
 """Bytes in, events out: the parser alone, without a socket."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.webhook.http.messages import TEXT, Limits, Response, Route
@@ -97,7 +97,6 @@ _STREAM = st.lists(
 )  # fmt: skip
 
 
-@settings(deadline=None)
 @given(_STREAM, st.integers(1, 200))
 def test_cuts_do_not_matter(requests, cut):
     """The same events, however the bytes are cut; a refusal that ends the connection ends the stream."""
