@@ -70,18 +70,20 @@ async def test_watch_with_a_selector():
     async with await ApiServer().start() as server, client_of(server) as client:
         path = "/api/v1/namespaces/x/configmaps"
         await client.create(path, {"metadata": {"name": "a"}})
-        query = {
-            "labelSelector": "gpu=yes",
-            "resourceVersion": str(server.store.version),
-            "timeoutSeconds": "1",
-        }
+        query = {"labelSelector": "gpu=yes", "resourceVersion": str(server.store.version)}
+        seen = []
         async with client.watch(path, query) as lines:
             await client.patch(path + "/a", {"metadata": {"labels": {"gpu": "yes"}}})
             await client.patch(path + "/a", {"data": {"k": "v"}})
             await client.patch(path + "/a", {"metadata": {"labels": None}})
             await client.patch(path + "/a", {"data": {"k": "w"}})
-            events = [decode(line)["type"] async for line in lines]
-        assert events == ["ADDED", "MODIFIED", "DELETED"]
+            await client.create(path, {"metadata": {"name": "last", "labels": {"gpu": "yes"}}})
+            async for line in lines:
+                event = decode(line)
+                seen.append((event["type"], event["object"]["metadata"]["name"]))
+                if seen[-1][1] == "last":
+                    break
+        assert seen == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "last")]
 
 
 async def test_discovery():

@@ -67,7 +67,13 @@ async def keeping() -> AsyncIterator[Kept]:
             kept: Kept | None = None
             recorder = Recorder(client, DRIVER, instance=NODE)
             publisher = Publisher(
-                client, NODE, uid, lambda: kept is None or kept.leads, DraMetrics(), recorder
+                client,
+                NODE,
+                uid,
+                lambda: kept is None or kept.leads,
+                DraMetrics(),
+                recorder,
+                retry=(0.01, 0.1),
             )
             kept = Kept(server, publisher)
             tasks = [asyncio.create_task(publisher.run()), asyncio.create_task(recorder.run())]

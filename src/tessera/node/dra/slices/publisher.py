@@ -47,6 +47,8 @@ class Publisher:
         leads: Callable[[], bool],
         metrics: DraMetrics,
         recorder: Recorder,
+        *,
+        retry: tuple[float, float] = _RETRY,
     ) -> None:
         self._client = client
         self._node = node
@@ -54,6 +56,7 @@ class Publisher:
         self._leads = leads
         self._metrics = metrics
         self._recorder = recorder
+        self._retry = retry
         self._desired: Sequence[Document] | None = None  # None: nothing to say yet
         self._current: dict[str, Document] = {}
         self._generation = 0  # the highest ever seen
@@ -117,13 +120,14 @@ class Publisher:
 
     async def _keeping(self) -> None:
         await self._reflector.synced()
-        delay, longest = _RETRY
+        first, longest = self._retry
+        delay = first
         while True:
             await self._news.wait()
             self._news.clear()
             try:
                 await self._reconcile()
-                delay = _RETRY[0]
+                delay = first
                 self._failures.round_over()
             except (KubeError, InvalidInput) as error:
                 self._failures.add("publish", "ResourceSlices cannot be written, will try again: %s", error)
