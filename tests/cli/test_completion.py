@@ -117,7 +117,7 @@ def test_names_are_completed(shell):
 def answers(monkeypatch, capsys):
     """What the program tells bash for a line whose last word is not finished; it is told nothing else."""
 
-    def ask(*words: str, **more: str) -> list[str]:
+    def ask(*words, **more):
         monkeypatch.setenv("COMP_WORDS", "\n".join(("tessera", *words)))
         monkeypatch.setenv("COMP_CWORD", str(len(words)))
         monkeypatch.setenv("_TESSERA_COMPLETE", "bash_complete")
