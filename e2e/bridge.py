@@ -13,7 +13,7 @@ from e2e.cluster import ApiError, Client, pods_path
 from e2e.cluster.api import Object
 from e2e.command import Running, account_kubeconfig
 from e2e.webhook import Webhook, registered
-from tessera.core.admission.alternatives import own_expression
+from tessera.core.requests.alternatives import own_expression
 
 MIG = "nvidia.com/mig-"
 RECORD = "gpu-webhook.k8s.io/fallback"

@@ -20,10 +20,10 @@ from e2e.cluster import BUSYBOX, ApiError, Client, ClusterWithNode, pods_path
 from e2e.cluster.api import Object
 from e2e.command import Running
 from e2e.webhook import Webhook, registered
-from tessera.core.admission.alternatives import GENERAL_CLASS
 from tessera.core.admission.wishes import DRA_ANNOTATION
 from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.mig.layout import Strategy, resolve
+from tessera.core.requests.alternatives import GENERAL_CLASS
 from tessera.kube.access.choice import find_cluster
 from tessera.kube.rest import client as kube
 from tessera.node.dra.slices.documents import Offer, specs

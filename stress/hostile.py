@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import msgspec
 
-from tessera.core.admission.alternatives import own_expression
 from tessera.core.admission.offers import Offers
 from tessera.core.dra.slices import DeviceClass
 from tessera.core.errors import InvalidInput
@@ -23,6 +22,7 @@ from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.kubernetes.scheduling import Taint
+from tessera.core.requests.alternatives import own_expression
 from tessera.protocol.admission import review
 from tessera.protocol.configuration import webhook as config
 from tessera.serving.logs import Log

@@ -5,12 +5,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, CLAIM, template_name
 from tessera.core.admission.decision import Policy
 from tessera.core.admission.offers import Offers
 from tessera.core.kubernetes.node import Namespace, Node
 from tessera.core.kubernetes.pod import Container, Pod
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, CLAIM, template_name
 from tessera.protocol.configuration import webhook as config
 from tessera.webhook.endpoint import Admission
 

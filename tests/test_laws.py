@@ -13,8 +13,6 @@ import jsonpatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.core.admission import alternatives
-from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, own_expression
 from tessera.core.admission.candidates import FallbackPolicy
 from tessera.core.admission.decision import Policy
 from tessera.core.admission.offers import Offers
@@ -26,6 +24,8 @@ from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.kubernetes.scheduling import Taint
 from tessera.core.mig.profile import MigProfile
+from tessera.core.requests import alternatives
+from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, own_expression
 from tessera.protocol.admission import patch
 from tessera.protocol.admission import review as reviews
 from tessera.webhook.endpoint import Admission

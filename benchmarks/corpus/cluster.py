@@ -8,11 +8,11 @@ from typing import Final
 from benchmarks.corpus.documents import Document, encoded
 from benchmarks.corpus.reviews import pod
 from benchmarks.corpus.templates import TEMPLATES
-from tessera.core.admission.alternatives import GENERAL_CLASS, own_expression
 from tessera.core.admission.offers import Offers
 from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.requests.alternatives import GENERAL_CLASS, own_expression
 from tessera.kube.view.live import read_node
 
 NODES: Final = 5000

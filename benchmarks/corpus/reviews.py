@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 from benchmarks.corpus.documents import Document, encoded
 from benchmarks.corpus.templates import TEMPLATES, Template
-from tessera.core.admission.decision import RECORD_ANNOTATION
+from tessera.core.requests.record import RECORD_ANNOTATION
 
 UID: Final = "00000000-0000-4000-8000-000000000000"  # a load generator writes its own over it
 NONCE: Final = "nonce-0000000000"  # and over this, where every pod is to be different

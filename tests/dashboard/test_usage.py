@@ -60,7 +60,11 @@ def test_a_pod_from_its_creation_to_its_end():
 def test_fallback_is_asked_for_as_it_was_first():
     """What a pod asked for before fallback is what it asked for; what it holds is what it got."""
     usage, clock = started()
-    usage.put("p", use("a", amount=2, record="2g.20gb->1g.10gb"), runs=True)
+    usage.put(
+        "p",
+        use("a", amount=2, record="2g.20gb->1g.10gb", asked={MIG + "2g.20gb": Quantity.parse(2)}),
+        runs=True,
+    )
     clock.now += 10
     assert counted(usage) == {("team", "2g.20gb", "asked"): 20, ("team", "1g.10gb", "got"): 20}
 

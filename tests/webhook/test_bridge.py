@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tessera.core.admission.alternatives import template_name
+from tessera.core.requests.alternatives import template_name
 from tessera.protocol.configuration import webhook as config
 from tessera.serving.logs import Log
 from tessera.webhook.endpoint import Admission, Endpoint

@@ -5,9 +5,10 @@ import tracemalloc
 
 import pytest
 
-from tessera.core.admission.decision import RECORD_ANNOTATION, Policy
+from tessera.core.admission.decision import Policy
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Namespace
+from tessera.core.requests.record import RECORD_ANNOTATION
 from tessera.protocol.admission.review import decode
 from tessera.webhook.endpoint import Admission
 from tests.build import MIG, node, offers, pod_document, policy, respond, review

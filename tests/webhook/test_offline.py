@@ -8,9 +8,10 @@ import pytest
 from tessera.core.admission.decision import Rewrite
 from tessera.core.admission.quota import Quota
 from tessera.core.errors import InvalidInput
+from tessera.protocol.admission.created import as_created
 from tessera.protocol.kubernetes.workloads import TEMPLATES, template_of
 from tessera.webhook.judgement import KnownJudgements
-from tessera.webhook.offline import admit, admit_again, as_created
+from tessera.webhook.offline import admit, admit_again
 from tests.build import MIG, node, offers, pod_document, policy
 
 SMALL = offers(node("small", **{"1g.10gb": 4}))
@@ -99,63 +100,6 @@ def running(record=None, resources=None, **spec):
 
 
 @pytest.mark.parametrize(
-    ("record", "asked"),
-    [
-        (None, "1g.10gb"),
-        ("2g.20gb->1g.10gb", "2g.20gb"),
-        ("3g.30gb->2g.20gb,2g.20gb->1g.10gb", "3g.30gb"),
-        ("4g.40gb->gpu,3g.30gb->1g.10gb", "3g.30gb"),
-        ("nonsense", "1g.10gb"),
-    ],
-)
-def test_a_pod_as_it_was_created(record, asked):
-    """Without the scheduler's node, with its recorded fallback undone; all else stays, and the pod that came as it was."""
-    given = running(
-        record, {"requests": {MIG + "1g.10gb": "1"}, "limits": {MIG + "1g.10gb": "1", "cpu": "1"}}
-    )
-    before = copy.deepcopy(given)
-    found = as_created(given)
-    assert given == before
-    assert "nodeName" not in found["spec"]
-    assert found["metadata"]["annotations"] == {"other": "x"}
-    assert found["spec"]["containers"][0]["resources"] == {
-        "requests": {MIG + asked: "1"},
-        "limits": {MIG + asked: "1", "cpu": "1"},
-    }
-
-
-def test_a_pod_of_a_decided_template():
-    """Its controller sent it as it is, with the record of what was done to the template."""
-    given = running("2g.20gb->1g.10gb", {"limits": {MIG + "1g.10gb": "1"}})
-    given["metadata"]["annotations"]["gpu-webhook.k8s.io/decided"] = "template"
-    found = as_created(given)
-    assert "nodeName" not in found["spec"]
-    assert found["metadata"] == given["metadata"]
-    assert found["spec"]["containers"] == given["spec"]["containers"]
-
-
-def test_a_bridged_pod_as_it_was_created():
-    """Its request is back in place of the claim, and what the scheduler chose is forgotten; another claim stays."""
-    text = "2*2g.20gb=2g.20gb/c,1g.10gb/c"
-    given = running("2g.20gb->1g.10gb", {"requests": {"cpu": "1"}, "claims": [
-        {"name": "tessera-gpu", "request": "gpu-0"}, {"name": "own"},
-    ]})  # fmt: skip
-    given["metadata"]["annotations"]["gpu-webhook.k8s.io/alternatives"] = text
-    given["spec"]["resourceClaims"] = [
-        {"name": "tessera-gpu", "resourceClaimTemplateName": "t"},
-        {"name": "own"},
-    ]
-    found = as_created(given)
-    assert found["metadata"]["annotations"] == {"other": "x"}
-    assert found["spec"]["resourceClaims"] == [{"name": "own"}]
-    assert found["spec"]["containers"][0]["resources"] == {
-        "requests": {"cpu": "1"},
-        "limits": {MIG + "2g.20gb": "2"},
-        "claims": [{"name": "own"}],
-    }
-
-
-@pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"metadata": {"namespace": "team", "annotations": 5}}, "metadata.annotations"),
@@ -169,14 +113,6 @@ def test_a_file_that_is_no_pod(change, words):
     """What cannot be read as a pod is named in one sentence."""
     with pytest.raises(InvalidInput, match=re.escape(words)):
         admit_again({**running("2g.20gb->1g.10gb"), **change}, offers(), policy())
-
-
-@pytest.mark.parametrize("claims", [5, "x", ["x"], [{"name": 1, "request": []}], {"name": "tessera-gpu"}])
-def test_claims_that_are_none(claims):
-    """What a container has in place of claims is the API server's to refuse."""
-    given = running("", {"claims": claims})
-    given["metadata"]["annotations"]["gpu-webhook.k8s.io/alternatives"] = "1*2g.20gb=2g.20gb/c,1g.10gb/c"
-    assert as_created(given)["spec"]["containers"] == given["spec"]["containers"]
 
 
 def test_a_pods_own_use_is_not_held_against_it():

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tessera.core.devices.capacity import PodUse, in_order
+from tessera.core.requests.record import asked_first
 from tessera.dashboard.observed import Denial, SeenPod
 from tessera.dashboard.totals import short_name
 
@@ -65,9 +66,9 @@ def asks_of(use: PodUse) -> str:
 def admission_of(one: SeenPod) -> Admission:
     """What was decided about a pod that is there, by its record."""
     claim, asks = one.claim, asks_of(one.claim)
-    if not claim.record:
+    asked = asked_first(claim.record)
+    if not asked:
         return Admission(claim.created, claim.namespace, claim.name, "as asked", asks=asks)
-    asked = claim.record.partition("->")[0]
     reason = (
         f"{asked} was not free where the scheduler placed it"
         if claim.claim

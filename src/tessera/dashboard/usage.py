@@ -8,7 +8,6 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Final, NamedTuple
 
 from tessera.core.devices.capacity import PodUse
-from tessera.core.planning.demand import first_wishes
 from tessera.serving.metrics import Family, counter, gauge, labelled
 
 _MOST_SERIES: Final = (
@@ -59,11 +58,11 @@ class NamespaceUse:
     def put(self, key: Hashable, use: PodUse, *, runs: bool) -> None:
         """A pod is there, or is another now."""
         self.remove(key)
-        wished, found = first_wishes(use.record), list[tuple[_Series, int]]()
+        found = list[tuple[_Series, int]]()
+        for resource, quantity in (use.asked or use.amounts).items():
+            found.append((self._series(use.namespace, resource, "asked"), int(quantity.value)))
         for resource, quantity in use.amounts.items():
             amount = int(quantity.value)
-            asked = wished[resource].resource if resource in wished else resource
-            found.append((self._series(use.namespace, asked, "asked"), amount))
             if use.node:
                 found.append((self._series(use.namespace, resource, "got"), amount))
                 if use.ending or not runs:

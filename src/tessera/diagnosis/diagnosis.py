@@ -5,17 +5,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from tessera.core.admission import explanation, fallback
+from tessera.core.admission import explanation
 from tessera.core.admission.decision import Mode, Reject, Rewrite, decide, why_exempt
 from tessera.core.admission.observe import mode_in, said_by
-from tessera.core.admission.wishes import DECIDED_ANNOTATION
-from tessera.core.devices.asking import alternatives_of, asked
 from tessera.core.devices.capacity import PODS
-from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.kubernetes.resources import of_short
 from tessera.core.planning.program import Solver
+from tessera.core.requests.asking import alternatives_of, asked
+from tessera.core.requests.record import DECIDED_ANNOTATION, as_created, asked_first
 from tessera.core.text import first_of
 from tessera.diagnosis.devices import obstacle, standing_for
 from tessera.diagnosis.evidence import Evidence, SeenPod
@@ -159,7 +157,7 @@ def _of_pod(seen: Evidence, one: SeenPod, solve: Solver) -> Diagnosis:
     admission = tuple(_admission(seen, one.pod, one.use.record))
     title = one.name if seen.workload is None else f"{seen.title}: {one.name}"
     got = f" with {counted(gpus)}" if (gpus := gpus_of(one.use.amounts or asked(one.pod))) else ""
-    fell = f" (asked for {_asked_first(one.use.record)})" if one.use.record else ""
+    fell = f" (asked for {asked_first(one.use.record)})" if one.use.record else ""
 
     def plainly(cause: Cause, text: str) -> Diagnosis:
         return Diagnosis(seen.title, cause, f"{title} {text}", admission, tuple(_words(one)))
@@ -206,7 +204,7 @@ def _waits(seen: Evidence, one: SeenPod, title: str, admission: tuple[str, ...],
     first = [group for group in groups if group.lack is lack]
     taken = tuple(name for group in groups if group.lack is Lack.TAKEN for name in group.nodes)
     remedies: list[Remedy] = [*by_mending(first)]
-    original = _original(one.pod, one.use.record)
+    original = as_created(one.pod)
     observes = _observes(seen, one.pod)
     if lack in (Lack.MISSING, Lack.TOO_FEW, Lack.CLOSED, Lack.LAYOUT_FAILED):
         policies = by_enforcing if observes else by_policy
@@ -295,7 +293,7 @@ def _sentence(groups: list[NodeGroup], wanted: str, one: SeenPod) -> str:
 
 def _admission(seen: Evidence, pod: Pod, record: str = "") -> Iterator[str]:
     """What it asked for, what it was given, and what decides that now."""
-    original = replace(_original(pod, record), node_name="")  # the scheduler chose it
+    original = as_created(pod)
     exempt = why_exempt(pod, seen.offers)
     if record:
         yield f"changed when it was created: {record.replace('->', ' → ')}"
@@ -328,32 +326,6 @@ def _observes(seen: Evidence, pod: Pod) -> str:
     if mode_in(pod.namespace, seen.offers, seen.policy) is not Mode.OBSERVE:
         return ""
     return said_by(pod.namespace, seen.offers)
-
-
-def _original(pod: Pod, record: str) -> Pod:
-    """The pod as it was before fallback, where the record tells that without doubt.
-
-    One that was made from a template that was decided about came as it is.
-    """
-    if DECIDED_ANNOTATION in pod.annotations:
-        return pod
-    back: dict[str, str] = {}
-    for entry in record.split(","):
-        old, arrow, new = entry.partition("->")
-        try:
-            before, after = of_short(old), of_short(new) if arrow else ""
-        except InvalidInput:
-            continue
-        if not after:
-            continue
-        if after in back:
-            return pod
-        back[after] = before
-    return fallback.apply(pod, back) if back else pod
-
-
-def _asked_first(record: str) -> str:
-    return ", ".join(entry.partition("->")[0] for entry in record.split(","))
 
 
 def _never(seen: Evidence, pod: Pod) -> str:

@@ -5,9 +5,9 @@ import re
 from typing import Any, Final, TypeVar
 
 from tessera.core.admission.observe import OBSERVE_MODE
-from tessera.core.devices.asking import alternatives_of
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_extended
+from tessera.core.requests.asking import alternatives_of
 from tessera.doctor import trial
 from tessera.doctor.evidence import Evidence, Names, Refusal, SeenPod, Served, Trial
 from tessera.doctor.gather_dra import gather_dra

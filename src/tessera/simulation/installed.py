@@ -11,10 +11,10 @@ from typing import Final
 
 from tessera.controller.leader import Timing
 from tessera.controller.process import Controller
-from tessera.core.admission.alternatives import GENERAL_CLASS, own_expression
 from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import TesseraError
 from tessera.core.kubernetes.resources import WHOLE_GPU, short
+from tessera.core.requests.alternatives import GENERAL_CLASS, own_expression
 from tessera.kube.rest.client import Client
 from tessera.kube.view.lease import CONTROLLER, LeaseFollower
 from tessera.kube.view.live import LiveView

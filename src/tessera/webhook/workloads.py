@@ -12,6 +12,7 @@ from tessera.core.admission.limits import MOST_CONTAINERS, MOST_TEMPLATES, at_mo
 from tessera.core.admission.observe import Observed, Ruling, observed
 from tessera.core.admission.offers import Offers
 from tessera.core.errors import InvalidInput
+from tessera.core.requests import record
 from tessera.core.values import value
 from tessera.protocol.admission.patch import Operation
 from tessera.protocol.admission.review import Request
@@ -72,7 +73,7 @@ def _together(every: Mapping[Place, Decision]) -> Decision:
     warnings = (*dict.fromkeys(about), *dict.fromkeys(rest))
     audit = {name: text for one in admitted for name, text in one.audit.items()}
     if replaced:
-        audit["fallback"] = ",".join(f"{old}->{new}" for old, new in replaced)
+        audit["fallback"] = record.written(replaced)
     if not changed:
         return Admit(reason, warnings, audit)
     edits = tuple(edit for one in changed for edit in one.edits)

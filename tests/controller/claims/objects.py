@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, template_name
+from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, template_name
 
 TEXT = "1*2g.20gb=2g.20gb/tessera-any,1g.10gb/tessera-any"
 TEMPLATE = template_name(TEXT)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tessera.controller.claims.objects import Claim, Template, read_claim, read_pod, read_template
 from tessera.controller.claims.plan import UNUSED_FOR, Make, Mark, Remove, plan
 from tessera.controller.claims.state import ClaimState, Record
-from tessera.core.admission.alternatives import parse, read
+from tessera.core.requests.alternatives import parse, read
 from tessera.kube.watch.resource import Key
 from tessera.protocol.dra.templates import template_spec
 from tests.controller.claims import objects

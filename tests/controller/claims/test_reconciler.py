@@ -11,7 +11,7 @@ from tessera.controller.claims.reconciler import ClaimReconciler
 from tessera.controller.claims.retries import Retries
 from tessera.controller.leader import LeadershipLost
 from tessera.controller.metrics import ControllerMetrics
-from tessera.core.admission.alternatives import parse, template_name
+from tessera.core.requests.alternatives import parse, template_name
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.resource import Key

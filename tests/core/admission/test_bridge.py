@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from tessera.core.admission import decision as decisions
-from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, own_expression, parse, template_name
 from tessera.core.admission.decision import Admit, Reject, Rewrite
 from tessera.core.admission.edits import ClaimRequest, DropAmount, SetAnnotation, SetClaims, SetPodClaims
 from tessera.core.admission.offers import Offers
@@ -17,6 +16,7 @@ from tessera.core.kubernetes.pod import Container
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import short
 from tessera.core.kubernetes.scheduling import Requirement
+from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, own_expression, parse, template_name
 from tests.build import MIG, container, node, pod, policy, resource
 
 FIRST = "fallback: {dra: first-available}"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tessera.core.admission.decision import Admit, Reject, Rewrite, decide, record_with, recorded
+from tessera.core.admission.decision import Admit, Reject, Rewrite, decide
 from tessera.core.admission.edits import DropAmount, SetAmount, SetAnnotation
 from tessera.core.kubernetes.node import Namespace
 from tessera.core.kubernetes.pod import Container
@@ -25,24 +25,6 @@ BOUND = [
 
 def decided(asker, *nodes, rules="", namespaces=()):
     return decide(asker, offers(*nodes, namespaces=namespaces), policy(rules))
-
-
-@pytest.mark.parametrize(
-    ("earlier", "record"),
-    [
-        ("", "2g.20gb->1g.10gb"),
-        ("junk", "2g.20gb->1g.10gb"),
-        ("3g.30gb->2g.20gb,2g.20gb->1g.10gb", "3g.30gb->2g.20gb,2g.20gb->1g.10gb"),
-        (
-            ",".join(f"{n}g.{n}gb->gpu" for n in range(1, 40)),
-            ",".join([*(f"{n}g.{n}gb->gpu" for n in range(1, 32)), "2g.20gb->1g.10gb"]),
-        ),
-    ],
-)
-def test_what_is_recorded_is_read_again(earlier, record):
-    """What is new is at the end, and is read again, however much was there before."""
-    assert record_with(earlier, [("2g.20gb", "1g.10gb")]) == record
-    assert (MIG + "2g.20gb", MIG + "1g.10gb") in list(recorded(record))
 
 
 def test_replaced():

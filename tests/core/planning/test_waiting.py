@@ -1,20 +1,22 @@
 """Who waits for what: free devices first, then the demand, then those whom no layout helps."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.core.devices.capacity import PodUse
+from tessera.core.devices.capacity import PODS, PodUse, pod_use
 from tessera.core.kubernetes.node import Node
-from tessera.core.kubernetes.pod import Pod
+from tessera.core.kubernetes.pod import Container, Pod
 from tessera.core.kubernetes.quantity import Number, Quantity
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Taint, Toleration
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.kinds import Wanted
 from tessera.core.planning.summary import explain_waiting
 from tessera.core.planning.waiting import NodeRoom, groups_of, sort_out
+from tessera.core.requests.record import RECORD_ANNOTATION
 from tests.build import GPU, MIG
 
 SINCE = "2026-11-14T00:00:00Z"
@@ -24,10 +26,12 @@ SMALL, BIG = MIG + "1g.10gb", MIG + "3g.30gb"
 def use(name: str, where: Pod | None = None, node: str = "", record: str = "", **amounts: str) -> PodUse:
     """A pod that asks for `small=1`, `big=1`, `cpu=2`."""
     names = {"small": SMALL, "big": BIG, "gpu": GPU}
-    asked = {names.get(key, key): Quantity.parse(value) for key, value in amounts.items()}
-    return PodUse(
-        "ml", name, node, asked, created="2026-11-15T08:00:00Z", record=record, where=where or Pod()
+    asks = {names.get(key, key): Quantity.parse(value) for key, value in amounts.items()}
+    one = Pod(
+        "ml", name, {RECORD_ANNOTATION: record}, containers=(Container("main", asks, asks),), node_name=node
     )
+    found = pod_use(one, "", keep=PODS.__ne__)
+    return replace(found, created="2026-11-15T08:00:00Z", where=where or Pod())
 
 
 def room(
@@ -151,15 +155,9 @@ def test_queues_are_by_the_nodes_that_could_take_them():
 
 def test_old_fallbacks_are_no_demand():
     """Pods that fell back before the time that counts, or end, wish for nothing."""
-    old = PodUse(
-        "ml",
-        "a",
-        "n",
-        {SMALL: Quantity.parse("1")},
-        created="2026-11-13T08:00:00Z",
-        record="3g.30gb->1g.10gb",
-    )
-    ending = PodUse("ml", "b", "n", {SMALL: Quantity.parse("1")}, ending=True, created="2026-11-15T08:00:00Z", record="3g.30gb->1g.10gb")  # fmt: skip
+    new = use("a", node="n", record="3g.30gb->1g.10gb", small="1")
+    old, ending = replace(new, created="2026-11-13T08:00:00Z"), replace(new, name="b", ending=True)
+    assert groups_of([new], SINCE)
     assert groups_of([old, ending], SINCE) == []
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION
+from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
 from tessera.simulation.stories.comparing import pod_wrong
 from tessera.simulation.stories.scenes import claimed_counts
 from tessera.simulation.stories.story import Runs

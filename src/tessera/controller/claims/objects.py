@@ -6,14 +6,14 @@ from typing import Any, Final
 
 import msgspec
 
-from tessera.core.admission.alternatives import (
+from tessera.core.requests.alternatives import (
     ALTERNATIVES_ANNOTATION,
     CLAIM,
     Alternatives,
     carried,
     read,
 )
-from tessera.core.admission.decision import RECORD_ANNOTATION, record_with
+from tessera.core.requests.record import RECORD_ANNOTATION, record_with
 from tessera.kube.watch.resource import Key
 from tessera.protocol.kubernetes.dra import decode_claim
 from tessera.protocol.kubernetes.objects import decoder

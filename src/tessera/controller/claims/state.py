@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tessera.controller.claims.objects import BridgedPod, Claim, Template
-from tessera.core.admission.alternatives import read
-from tessera.core.admission.decision import record_with
 from tessera.core.kubernetes.resources import short
+from tessera.core.requests.alternatives import read
+from tessera.core.requests.record import record_with, written
 from tessera.kube.watch.resource import Key
 
 
@@ -112,7 +112,7 @@ class ClaimState:
 def record_of(pod: BridgedPod, claim: Claim) -> Record | None:
     """What to write for a claim of a pod; None where its annotation says it, or there is nothing to say."""
     taken = _taken(pod.text, claim.results) if claim.results and pod.text is not None else ()
-    if not taken or {f"{asked}->{given}" for asked, given in taken} <= set(pod.record.split(",")):
+    if not taken or set(written(taken).split(",")) <= set(pod.record.split(",")):
         return None
     return Record(pod, taken, record_with(pod.record, taken))
 

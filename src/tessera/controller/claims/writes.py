@@ -15,9 +15,9 @@ from tessera.controller.claims.objects import (
 from tessera.controller.claims.plan import Action, Make, Mark, Remove
 from tessera.controller.claims.state import Record
 from tessera.controller.metrics import ControllerMetrics
-from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, Alternatives
-from tessera.core.admission.decision import RECORD_ANNOTATION
 from tessera.core.dra.slices import API_VERSION
+from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, Alternatives
+from tessera.core.requests.record import RECORD_ANNOTATION
 from tessera.kube.errors import ApiError
 from tessera.kube.events.correlator import About, Event
 from tessera.kube.events.recorder import Recorder

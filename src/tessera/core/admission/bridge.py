@@ -8,7 +8,14 @@ here; the alternatives themselves are the fallback's candidates (`Question.alter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, get_args
 
-from tessera.core.admission.alternatives import (
+from tessera.core.admission.candidates import Candidate, FallbackPolicy, Step
+from tessera.core.admission.edits import ClaimRequest, ContainerList, Edit, SetClaims, SetPodClaims
+from tessera.core.admission.fallback import MOST_PROFILES, Question, asked_profiles
+from tessera.core.admission.offers import Offers
+from tessera.core.admission.quota import Allowance
+from tessera.core.kubernetes.pod import Amounts, Container, Pod
+from tessera.core.kubernetes.resources import WHOLE_GPU, short
+from tessera.core.requests.alternatives import (
     ALTERNATIVES_ANNOTATION,
     CLAIM,
     GENERAL_CLASS,
@@ -23,13 +30,6 @@ from tessera.core.admission.alternatives import (
     request_name,
     template_name,
 )
-from tessera.core.admission.candidates import Candidate, FallbackPolicy, Step
-from tessera.core.admission.edits import ClaimRequest, ContainerList, Edit, SetClaims, SetPodClaims
-from tessera.core.admission.fallback import MOST_PROFILES, Question, asked_profiles
-from tessera.core.admission.offers import Offers
-from tessera.core.admission.quota import Allowance
-from tessera.core.kubernetes.pod import Amounts, Container, Pod
-from tessera.core.kubernetes.resources import WHOLE_GPU, short
 from tessera.core.values import value
 
 _OWN_SCHEDULERS: Final = ("", "default-scheduler")  # which run Kubernetes' plugin for claims

@@ -11,7 +11,6 @@ from enum import Enum
 from typing import Final, Literal, get_args
 
 from tessera.core.admission import bridge, fallback, injection, limits
-from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, MOST_ALTERNATIVES
 from tessera.core.admission.bridge import Bridged, Kept
 from tessera.core.admission.candidates import FallbackPolicy
 from tessera.core.admission.edits import Edit, SetAnnotation, difference
@@ -19,23 +18,23 @@ from tessera.core.admission.fallback import AsAsked, Outcome, Question, Unmatche
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION, InjectionPolicy, Refusal
 from tessera.core.admission.offers import Needs, Offers
 from tessera.core.admission.quota import Allowance
-from tessera.core.admission.wishes import (
-    DECIDED_ANNOTATION,
-    MIN_MEMORY_ANNOTATION,
-    POLICY_ANNOTATION,
-    Dra,
-    dra_in,
-    wishes_of,
-)
+from tessera.core.admission.wishes import MIN_MEMORY_ANNOTATION, POLICY_ANNOTATION, Dra, dra_in, wishes_of
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Offer, is_other
 from tessera.core.kubernetes.pod import Container, Pod, needs
-from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, of_short, short
+from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, short
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
+from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, MOST_ALTERNATIVES
+from tessera.core.requests.record import (
+    DECIDED_ANNOTATION,
+    RECORD_ANNOTATION,
+    record_with,
+    recorded,
+    written,
+)
 from tessera.core.text import escaped, quoted
 from tessera.core.values import value
 
-RECORD_ANNOTATION: Final = "gpu-webhook.k8s.io/fallback"
 EXEMPT_LABEL: Final = ("gpu-webhook", "disabled")
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 # what decisions are made by, beside the GPU type of injection
@@ -48,8 +47,6 @@ OWN_ANNOTATIONS: Final = (
     MIRROR_ANNOTATION,
 )
 MOST_GPUS: Final = 999_999  # of one resource in one container: no node has a million devices
-# entries of a record that are read and kept: the webhook's have one for each of 8 profiles at most, a claim has 32 requests
-_MOST_RECORDED: Final = 32
 _INJECTION_STEPS: Final = 100  # for each container: some 30 µs
 WARNING_LENGTH: Final = 120  # kubectl and the API server cut longer ones
 
@@ -440,32 +437,10 @@ def _untouched(pod: Pod) -> str:
     return "asks for nothing that is configured here"
 
 
-def record_with(earlier: str, replaced: Sequence[tuple[str, str]]) -> str:
-    """A record with what is new at its end; of what was recorded before, as much as is read again."""
-    new = list(dict.fromkeys(f"{old}->{given}" for old, given in replaced))
-    before = [f"{short(old)}->{short(given)}" for old, given in recorded(earlier)]
-    kept = [one for one in dict.fromkeys(before) if one not in new]
-    return ",".join([*kept[: _MOST_RECORDED - len(new)], *new])
-
-
-def recorded(record: str) -> Iterator[tuple[str, str]]:
-    """The replacements of a record, as resources; entries that fallback would not write are left out."""
-    if not record:  # nearly always, and an entry without a meaning takes long
-        return
-    for entry in record.split(",", _MOST_RECORDED)[:_MOST_RECORDED]:
-        old, arrow, new = entry.partition("->")
-        try:
-            pair = of_short(old), of_short(new)
-        except InvalidInput:
-            continue
-        if arrow and f"{short(pair[0])}->{short(pair[1])}" == entry:
-            yield pair
-
-
 def _audit(replaced: tuple[tuple[str, str], ...], gpu_type: str | None) -> dict[str, str]:
     audit = {}
     if replaced:
-        audit["fallback"] = ",".join(f"{old}->{new}" for old, new in replaced)
+        audit["fallback"] = written(replaced)
     if gpu_type is not None:
         audit["injection"] = gpu_type
     return audit

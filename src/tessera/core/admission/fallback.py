@@ -16,10 +16,11 @@ from tessera.core.admission.offers import Needs, Offers
 from tessera.core.admission.quota import Allowance
 from tessera.core.admission.wishes import DRA_ANNOTATION, Dra, Wishes
 from tessera.core.kubernetes.node import Offer, is_other
-from tessera.core.kubernetes.pod import Container, Pod, moments, needs
-from tessera.core.kubernetes.quantity import Number, Quantity
+from tessera.core.kubernetes.pod import Pod, moments, needs
+from tessera.core.kubernetes.quantity import Number
 from tessera.core.kubernetes.resources import WHOLE_GPU, short
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
+from tessera.core.requests.record import renamed
 from tessera.core.values import value
 
 # A pod with more different profiles than any card has would make the search for a common node explode.
@@ -390,31 +391,12 @@ def _counts_dra(pod: Pod, offers: Offers, policy: FallbackPolicy) -> bool:
 
 
 def apply(pod: Pod, by: Mapping[str, str], annotations: Mapping[str, str] | None = None) -> Pod:
-    """The pod with its resources replaced, in requests and in limits; a key that is there already is added to.
+    """The pod with its resources replaced.
 
     `annotations` take the place of its own, where they are given.
     """
 
-    def section(amounts: Mapping[str, Quantity], implied: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
-        if not implied and by.keys().isdisjoint(amounts):
-            return amounts
-        if not any(amounts.get(resource) for resource in by) and not any(by[r] in amounts for r in implied):
-            return amounts
-        replaced = {r: amount for r, amount in amounts.items() if r not in by or not amount}
-        for resource, to in by.items():
-            if moved := amounts.get(resource) or (implied.get(resource) if to in amounts else None):
-                replaced[to] = replaced[to] + moved if to in replaced else moved
-        return replaced
-
-    def container(one: Container) -> Container:
-        # a limit without a request is one: where its new name is requested already, the request grows as the limit does
-        implied = {r: one.limits[r] for r in by if one.limits.get(r) and r not in one.requests}
-        requests, limits = section(one.requests, implied), section(one.limits, {})
-        if requests is one.requests and limits is one.limits:
-            return one
-        return Container(one.name, requests, limits, one.restartable)
-
-    return pod.map_containers(container, annotations)
+    return pod.map_containers(lambda one: renamed(one, by), annotations)
 
 
 def _whole(amount: Number) -> int:

@@ -12,13 +12,12 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Namespace
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.requests.record import DECIDED_ANNOTATION
 from tessera.core.text import quoted
 from tessera.core.values import value
 
 POLICY_ANNOTATION: Final = "gpu-webhook.k8s.io/fallback-policy"
 MIN_MEMORY_ANNOTATION: Final = "gpu-webhook.k8s.io/min-memory"
-# on a pod template, and on the pods that are made from it: it was decided about when its workload was created
-DECIDED_ANNOTATION: Final = "gpu-webhook.k8s.io/decided"
 
 # No profile is smaller, and "20", which is 20 bytes, was meant as something else.
 LEAST_MEMORY: Final = Quantity.parse("1Gi")

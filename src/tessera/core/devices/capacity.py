@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final, TypeVar
 
-from tessera.core.admission.alternatives import Alternatives, read
-from tessera.core.devices.asking import alternatives_of, asked
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node
 from tessera.core.kubernetes.pod import Amounts, Container, Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
 from tessera.core.kubernetes.resources import is_any_gpu, is_extended
 from tessera.core.mig.profile import MigProfile
+from tessera.core.requests.alternatives import Alternatives, read
+from tessera.core.requests.asking import alternatives_of, asked, asked_before_fallback
+from tessera.core.requests.record import RECORD_ANNOTATION
 
 _T = TypeVar("_T")
 
@@ -35,9 +36,22 @@ class PodUse:
     amounts: Amounts = field(default_factory=dict)
     ending: bool = False  # deleted, and not gone yet
     created: str = ""  # as the API writes it, 2026-11-15T09:30:00Z: later texts are later times
-    record: str = ""  # what the pod asked for before fallback changed it
+    record: str = ""  # what fallback replaced, as the pod's annotation has it
+    asked: Amounts = field(
+        default_factory=dict
+    )  # what it asked for before fallback; empty: nothing was replaced
     where: Pod | None = None  # where it may go, and nothing else of it; None: not read
     claim: str = ""  # the text of its alternatives, where the bridge made a claim of its request
+
+    @property
+    def missed(self) -> dict[MigProfile, int]:
+        """The MIG devices that it asked for and was not given."""
+        return {
+            profile: number
+            for resource, amount in self.asked.items()
+            if (profile := MigProfile.of_resource(resource)) is not None
+            and (number := int(amount.value - self.amounts.get(resource, ZERO).value)) > 0
+        }
 
     @property
     def alternatives(self) -> Alternatives | None:
@@ -53,11 +67,22 @@ def pod_use(
     A deleted pod holds what it has until its containers have ended; one that has no node yet never gets one.
     """
     over = phase in _ENDED or (deleted and not pod.node_name)
+    first = {} if over else asked_before_fallback(pod)
     amounts = {} if over else {**asked(pod), PODS: _ONE}
-    kept = {resource: amount for resource, amount in amounts.items() if amount and keep(resource)}
+
+    def kept(given: Amounts) -> Amounts:
+        return {resource: amount for resource, amount in given.items() if amount and keep(resource)}
+
     claim = alternatives_of(pod)
     return PodUse(
-        pod.namespace, pod.name, pod.node_name, kept, ending=deleted, claim=str(claim) if claim else ""
+        pod.namespace,
+        pod.name,
+        pod.node_name,
+        kept(amounts),
+        ending=deleted,
+        record=pod.annotations.get(RECORD_ANNOTATION, ""),
+        asked=kept(first),
+        claim=str(claim) if claim else "",
     )
 
 

@@ -2,12 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from tessera.core.devices.capacity import PodUse
-from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.resources import WHOLE_GPU, of_short
+from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.profile import MigProfile
+
+# Devices of one namespace that count with what their pods asked for before fallback. A pod's author can write the
+# annotations that tell it, and must not have a cluster's cards cut for what nobody waits for.
+MOST_MISSED: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,7 @@ class Demand:
         return {profile: counts[profile] for profile in sorted(counts)}
 
 
-def demand_of(claims: Iterable[PodUse], since: str) -> Demand:
+def demand_of(uses: Iterable[PodUse], since: str) -> Demand:
     """What pods ask for that no node has, and what pods made since then asked for before fallback.
 
     A waiting pod that fell back, or may fall back by its claim, counts with what it asked for first.
@@ -33,32 +37,35 @@ def demand_of(claims: Iterable[PodUse], since: str) -> Demand:
     waiting: Counter[MigProfile] = Counter()
     fell_back: Counter[MigProfile] = Counter()
     whole = 0
-    for claim in claims:
-        wished = first_wishes(claim.record)
-        for resource, amount in claim.amounts.items():
-            number = int(amount.value)
-            profile = wished.get(resource) or MigProfile.of_resource(resource)
-            if not claim.node and profile is not None:
-                waiting[profile] += number
-            elif not claim.node and resource == WHOLE_GPU:
-                whole += number
-            elif claim.node and resource in wished and not claim.ending and claim.created >= since:
-                fell_back[wished[resource]] += number
+    for use in wanting(uses, since):
+        if use.node:
+            fell_back.update(use.missed)
+            continue
+        for resource, amount in (use.asked or use.amounts).items():
+            profile = MigProfile.of_resource(resource)
+            if profile is not None:
+                waiting[profile] += int(amount.value)
+            elif resource == WHOLE_GPU:
+                whole += int(amount.value)
     return Demand(waiting, fell_back, whole)
 
 
-def first_wishes(record: str) -> dict[str, MigProfile]:
-    """What stands in a record of fallbacks, turned round: resource → the profile that was asked for first.
+def wanting(uses: Iterable[PodUse], since: str) -> list[PodUse]:
+    """Pods that wait, and those made since then that run with less than they asked for, oldest first.
 
-    Where several became the same one, the largest counts: it can do the others' work. What cannot be read is no wish.
+    Where a namespace has more of the latter than count, the others count with what they ask for now.
     """
-    wishes: dict[str, MigProfile] = {}
-    for entry in record.split(","):
-        old, arrow, new = entry.partition("->")
-        try:
-            profile, resource = MigProfile.parse(old), of_short(new) if arrow else ""
-        except InvalidInput:
+    counted: Counter[str] = Counter()
+    found = []
+    for use in sorted(uses, key=lambda one: (one.created, one.namespace, one.name)):
+        if use.node and (use.ending or use.created < since or not use.asked):
             continue
-        if resource:
-            wishes[resource] = max(profile, wishes.get(resource, profile))
-    return wishes
+        missed = sum(use.missed.values())
+        if missed:
+            counted[use.namespace] += missed
+            if counted[use.namespace] > MOST_MISSED:
+                counted[use.namespace] -= missed
+                use = replace(use, asked={})
+        if not use.node or use.asked:
+            found.append(use)
+    return found

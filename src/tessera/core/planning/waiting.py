@@ -15,12 +15,12 @@ from typing import Final
 
 from tessera.core.devices.capacity import PODS, PodUse
 from tessera.core.kubernetes.node import STATED_BY_EVERY_NODE, Node, why_excluded
-from tessera.core.kubernetes.pod import Pod
+from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.quantity import Format, Number, Quantity
 from tessera.core.kubernetes.resources import is_any_gpu, is_extended, short
 from tessera.core.kubernetes.scheduling import label_keys
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.demand import first_wishes
+from tessera.core.planning.demand import wanting
 from tessera.core.planning.kinds import Wanted
 from tessera.core.text import number_of
 
@@ -110,14 +110,12 @@ class Outcome:
 def groups_of(uses: Iterable[PodUse], since: str) -> list[Group]:
     """Pods that wait for MIG devices, and those made since then that fell back to something else, in groups."""
     alike: dict[tuple[object, ...], list[PodUse]] = {}
-    for use in sorted(uses, key=lambda one: (one.created, one.namespace, one.name)):
-        if use.node and (use.ending or use.created < since):
-            continue
+    for use in wanting(uses, since):
         where = use.where or _ANYWHERE
         key = (
             bool(use.node),
-            use.record,
-            tuple(sorted((resource, amount.number) for resource, amount in use.amounts.items())),
+            _sorted(use.asked),
+            _sorted(use.amounts),
             where.node_name if not use.node else "",
             tuple(sorted(where.node_selector.items())),
             where.required_terms,
@@ -130,12 +128,8 @@ def groups_of(uses: Iterable[PodUse], since: str) -> list[Group]:
 
 def _group(alike: Sequence[PodUse]) -> Group:
     use = alike[0]
-    wished, waits = first_wishes(use.record), not use.node
-    devices: Counter[MigProfile] = Counter()
-    for resource, amount in use.amounts.items():
-        profile = wished.get(resource) or (MigProfile.of_resource(resource) if waits else None)
-        if profile is not None:
-            devices[profile] += int(amount.value)
+    waits = not use.node
+    devices = _profiles(use.asked or use.amounts) if waits else use.missed
     # a pod that fell back and runs would give up what it has: beside the device it needs nothing new
     asks: dict[str, Number] = (
         {resource: amount.number for resource, amount in use.amounts.items()}
@@ -151,6 +145,15 @@ def _group(alike: Sequence[PodUse]) -> Group:
         waits,
         _instead(use, asks) if waits else (),
     )
+
+
+def _sorted(amounts: Amounts) -> tuple[tuple[str, Number], ...]:
+    return tuple(sorted((resource, amount.number) for resource, amount in amounts.items()))
+
+
+def _profiles(amounts: Amounts) -> dict[MigProfile, int]:
+    every = ((MigProfile.of_resource(resource), int(amount.value)) for resource, amount in amounts.items())
+    return {profile: number for profile, number in every if profile is not None}
 
 
 def _instead(use: PodUse, asks: Mapping[str, Number]) -> tuple[Mapping[str, Number], ...]:

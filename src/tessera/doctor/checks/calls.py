@@ -6,10 +6,10 @@ from typing import Final
 
 from tessera.core.admission.decision import EXEMPT_LABEL
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
-from tessera.core.devices.asking import asked
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu
 from tessera.core.mig.profile import MIG_PREFIX
+from tessera.core.requests.asking import asked
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, shown, unseen, warning
 from tessera.protocol.configuration import webhook as config

@@ -7,11 +7,11 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
-from tessera.core.devices.asking import alternatives_of, asked
 from tessera.core.kubernetes.node import Node, why_excluded
 from tessera.core.kubernetes.pod import Amounts, Pod, requested
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, is_extended, is_whole_or_mig
 from tessera.core.mig.geometry import PRODUCTS
+from tessera.core.requests.asking import alternatives_of, asked
 from tessera.core.text import first_of
 from tessera.doctor.evidence import Evidence, Refusal, SeenPod
 from tessera.doctor.findings import Finding, not_applicable, problem, short, warning

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from tessera.core.admission.decision import RECORD_ANNOTATION, recorded
-from tessera.core.devices.asking import alternatives_of
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node, why_excluded
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.resources import short as short_name
+from tessera.core.requests.asking import alternatives_of
+from tessera.core.requests.record import RECORD_ANNOTATION, recorded
 from tessera.core.text import first_of
 from tessera.doctor.checks.webhook import release_of
 from tessera.doctor.evidence import Evidence, Scheduler

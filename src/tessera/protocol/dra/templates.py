@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tessera.core.admission.alternatives import Alternative, Alternatives, DeviceRequest, request_name
+from tessera.core.requests.alternatives import Alternative, Alternatives, DeviceRequest, request_name
 
 
 def template_spec(alternatives: Alternatives) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from tessera.core.admission.decision import RECORD_ANNOTATION
 from tessera.core.devices.capacity import PodUse, in_effect, pod_use, resized
 from tessera.core.kubernetes.pod import Amounts, Container, Pod
 from tessera.protocol.kubernetes import objects
@@ -42,8 +41,7 @@ def pod_use_of(one: PodIn, keep: Keep, *, where: Callable[[PodUse], bool] | None
     except objects.InvalidObject as error:
         raise objects.InvalidObject(f"pod {metadata.namespace}/{metadata.name}: {error}") from error
     use = pod_use(pod, status.phase, deleted=bool(metadata.deletion_timestamp), keep=keep)
-    record = pod.annotations.get(RECORD_ANNOTATION, "")
-    use = replace(use, created=metadata.creation_timestamp or "", record=record)
+    use = replace(use, created=metadata.creation_timestamp or "")
     return replace(use, where=placement_of(one.spec)) if where and where(use) else use
 
 

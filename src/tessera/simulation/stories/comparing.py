@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tessera.core.admission.decision import RECORD_ANNOTATION
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.requests.record import RECORD_ANNOTATION
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.stories.scenes import annotations_of, first_sentence, held_counts, runs, why_waiting
 from tessera.simulation.stories.story import Counts, Ending, Refused, Runs, Waits

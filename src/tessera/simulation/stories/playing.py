@@ -2,8 +2,8 @@
 
 from collections.abc import AsyncGenerator, Mapping
 
-from tessera.core.admission.decision import RECORD_ANNOTATION
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.requests.record import RECORD_ANNOTATION
 from tessera.kube.errors import ApiError
 from tessera.protocol.mig.documents import CONFIG_REASON, CONFIG_STATE, RUNAI_CONFIG
 from tessera.simulation.control_plane.store import Document

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, parse, request_name
-from tessera.core.admission.decision import RECORD_ANNOTATION
+from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, parse, request_name
+from tessera.core.requests.record import RECORD_ANNOTATION
 from tessera.protocol.kubelet.dra_messages import main_request
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.stories.story import Counts, Use

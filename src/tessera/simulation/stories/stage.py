@@ -10,13 +10,13 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, CLAIM
 from tessera.core.admission.offers import Offers
 from tessera.core.devices.capacity import Capacity
 from tessera.core.dra.slices import API_VERSION
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import is_whole_or_mig
+from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, CLAIM
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of

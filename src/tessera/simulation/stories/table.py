@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
 from tessera.core.admission.wishes import DRA_ANNOTATION, POLICY_ANNOTATION, Dra
 from tessera.core.kubernetes.resources import WHOLE_GPU
+from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.stories.story import (
     Annotate,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
 
-from tessera.core.admission.alternatives import MOST_ALTERNATIVES
+from tessera.core.requests.alternatives import MOST_ALTERNATIVES
 from tessera.simulation.control_plane.dra.devices import Device, Stock
 
 

@@ -6,12 +6,13 @@ controller writes the record when the claim is allocated. Where containers of on
 different types, the record does not say who got which, and the last of them counts for all.
 """
 
+from collections.abc import Mapping
 from fractions import Fraction
 
-from tessera.core.admission.alternatives import Alternatives, carried
-from tessera.core.admission.decision import RECORD_ANNOTATION, recorded
 from tessera.core.kubernetes.pod import Pod, requested
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.requests.alternatives import Alternatives, carried
+from tessera.core.requests.record import RECORD_ANNOTATION, recorded, undone
 
 
 def alternatives_of(pod: Pod) -> Alternatives | None:
@@ -26,7 +27,22 @@ def asked(pod: Pod) -> dict[str, Quantity]:
     if claim is None:
         return total
     given = dict(recorded(pod.annotations.get(RECORD_ANNOTATION, ""))) if pod.node_name else {}
-    for resource, number in claim.devices(given).items():
+    return _with_devices(total, claim.devices(given))
+
+
+def asked_before_fallback(pod: Pod) -> dict[str, Quantity]:
+    """The same as the pod came, before the webhook or the scheduler gave it something else; empty where nothing did."""
+    if not pod.annotations.get(RECORD_ANNOTATION):  # nearly always
+        return {}
+    claim = alternatives_of(pod)
+    if claim is not None:
+        return _with_devices(requested(pod), claim.devices())
+    before = undone(pod)
+    return {} if before is pod else requested(before)
+
+
+def _with_devices(total: dict[str, Quantity], devices: Mapping[str, int]) -> dict[str, Quantity]:
+    for resource, number in devices.items():
         amount = Quantity(Fraction(number))
         total[resource] = total[resource] + amount if resource in total else amount
     return total

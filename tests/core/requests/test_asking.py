@@ -2,9 +2,9 @@
 
 import pytest
 
-from tessera.core.admission.alternatives import ALTERNATIVES_ANNOTATION, template_name
-from tessera.core.admission.decision import RECORD_ANNOTATION
-from tessera.core.devices.asking import alternatives_of, asked
+from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, template_name
+from tessera.core.requests.asking import alternatives_of, asked
+from tessera.core.requests.record import RECORD_ANNOTATION
 from tests.build import container, pod, resource
 
 TWO = "1*2g.20gb=2g.20gb/tessera-any,1g.10gb/tessera-any"

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.core.admission.alternatives import (
+from tessera.core.errors import InvalidInput
+from tessera.core.requests.alternatives import (
     Alternative,
     Alternatives,
     DeviceRequest,
@@ -13,7 +14,6 @@ from tessera.core.admission.alternatives import (
     parse,
     template_name,
 )
-from tessera.core.errors import InvalidInput
 from tests.build import GPU, resource
 
 GENERAL = "tessera-any"
