@@ -6,7 +6,7 @@ JOBS   ?= 2
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test docs screenshots soak fuzz check format e2e cluster-up cluster-down deploy image bench bench-check lock proto clean
+.PHONY: help demo test docs screenshots soak chaos fuzz check format e2e cluster-up cluster-down deploy image bench bench-check lock proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ soak: $(READY) ## 200,000 reviews over TLS while nodes change, every answer chec
 	@$(BIN)/python -m stress.hostile
 	@$(BIN)/python -m stress.attack
 	@$(BIN)/python -m stress.attack --memory 256
+
+chaos: $(READY) ## Twenty minutes of random faults on a real node while pods and layouts come and go (the device plugin, then DRA)
+	@$(BIN)/python -m stress.chaos
 
 fuzz: $(READY) ## A minute of coverage-guided fuzzing of the review path
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris==3.0.0

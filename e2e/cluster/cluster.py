@@ -91,6 +91,10 @@ class Cluster(Client):
         self.stop_apiserver()
         self.start_apiserver(*options)
 
+    def signal(self, program: str, number: int) -> None:
+        """Send a signal to one of the cluster's programs."""
+        self._running[program].signal(number)
+
     def settle(self) -> None:
         """See to it that a test finds controllers that are at work: those that lost their API server wait, up to a minute."""
         if self._api_was_away:
