@@ -137,6 +137,7 @@ async def running(
     kubelet: Kubelet | None = None,
     handover: Handover = Handover.CDI,
     tick: float = TICK,
+    possible: Sequence[Device] = (),
 ) -> AsyncIterator[Running]:
     """A kubelet (a new one, unless given) and a plugin; both are stopped at the end."""
     own = kubelet is None
@@ -153,6 +154,7 @@ async def running(
         state=DeviceState(root / "state" / "devices.json"),
         holders=Holders(root / "state" / "holders.json", grace=GRACE * tick),
         metrics=metrics,
+        possible=lambda: possible,
         handover=handover,
         changed=changed,
         tick=tick,

@@ -52,14 +52,16 @@ def test_fault_60_what_is_no_longer_counted_is_free_after_a_while(tmp_path: Path
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[1]", b'[["a"]]', b"\xff", b'[["\xff", "a", "b"]]'])
-def test_a_broken_file_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture, data: bytes) -> None:
-    """One line, and a start without a record."""
+def test_a_broken_file_is_not_an_empty_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, data: bytes
+) -> None:
+    """One line, and it is known that the record is lost."""
     path = tmp_path / "holders.json"
     path.write_bytes(data)
     holders = Holders(path)
     holders.load()
-    assert holders.all == frozenset()
-    assert "pods of the last run have no names" in caplog.text
+    assert (holders.all, holders.lost) == (frozenset(), True)
+    assert "cannot be read, every device counts as held" in caplog.text
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -41,12 +41,24 @@ def test_health_alone_is_not_worth_a_write(tmp_path: Path) -> None:
         b'[{"id": "\xff", "resource": "a", "cdi_kind": "b"}]',
     ],
 )
-def test_a_broken_file_is_forgotten(tmp_path: Path, caplog: pytest.LogCaptureFixture, text: bytes) -> None:
-    """One line, and a start without memories."""
+def test_a_broken_file_is_not_an_empty_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: bytes
+) -> None:
+    """One line, and nothing that could be taken for "no devices"; the next save puts it right."""
     path = tmp_path / "devices.json"
     path.write_bytes(text)
+    state = DeviceState(path)
+    assert state.load() is None
+    assert state.error.startswith(f"{path} cannot be read: ")
+    assert caplog.messages == [state.error]
+    assert state.save([])
     assert DeviceState(path).load() == ()
-    assert "devices of the last run are forgotten" in caplog.text
+
+
+def test_a_file_that_is_not_there_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The first start of all."""
+    state = DeviceState(tmp_path / "devices.json")
+    assert (state.load(), state.error, caplog.messages) == (None, "", [])
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

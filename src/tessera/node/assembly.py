@@ -1,9 +1,11 @@
 """Where things are on a node, and its sources, put together from the configuration: the same for every protocol."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tessera.core.devices.device import Device
 from tessera.core.devices.transition import Transition
 from tessera.kube.rest.client import Client
 from tessera.node.polling import TICK, NotPublished
@@ -60,6 +62,10 @@ class NodeSources:
             self.all.append(InThread(_nvml(configuration.nvml, settings.host_root)))
         if configuration.fault_file:
             self.all = [FaultySource(source, Path(configuration.fault_file)) for source in self.all]
+
+    def possible(self) -> Sequence[Device]:
+        """Devices that an earlier layout may have had, and the sources may no longer have."""
+        return self.simulated.possible() if self.simulated else ()
 
     def report(self, result: Transition | NotPublished) -> None:
         """What became of the devices that the sources gave last: the simulated cards publish it at their node."""

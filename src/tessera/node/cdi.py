@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tessera.core.devices.device import Device
+from tessera.core.errors import InvalidInput
 from tessera.kube.files import Signature, signature_of
 from tessera.node.files import PREFIX, remove_leftovers, write_whole
 from tessera.protocol import cdi
@@ -36,6 +37,16 @@ class CdiDirectory:
                 path.unlink(missing_ok=True)
                 log.info("stale CDI spec removed: %s", path)
         self._written = {path: signature_of(path) for path in wanted}
+
+    def published(self) -> frozenset[str]:
+        """The names of the devices in our specs; a spec that cannot be read names none."""
+        found: set[str] = set()
+        for path in self._folder.glob(f"{PREFIX}*.json"):
+            try:
+                found.update(cdi.names(path.read_bytes()))
+            except (OSError, InvalidInput) as error:
+                log.warning("CDI spec %s cannot be read: %s", path, error)
+        return frozenset(found)
 
     def intact(self) -> bool:
         """Whether the specs are as we left them; `/var/run` may be cleaned by any program."""

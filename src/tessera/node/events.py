@@ -8,6 +8,7 @@ from tessera.kube.events.correlator import About, Event
 from tessera.node.sources.simulated.layout import Outcome, State
 
 COMPONENT: Final = "tessera-device-plugin"
+STATE_UNREADABLE: Final = "DeviceStateUnreadable"  # reason of an Event: what the last run had is rebuilt
 _MOST_NAMED: Final = 3
 
 

@@ -32,7 +32,7 @@ class _Held(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Holders:
-    """Devices and who holds them; a file that is missing, broken or cannot be written is no reason to stop."""
+    """Devices and who holds them; a file that cannot be written is no reason to stop."""
 
     def __init__(
         self, path: Path, clock: Callable[[], float] = time.monotonic, *, grace: float = GRACE
@@ -44,7 +44,8 @@ class Holders:
         self._holders: dict[Key, str] = {}
         self._saved: dict[Key, str] = {}
         self._not_counted: dict[Key, float] = {}  # held, and since when the kubelet does not count them
-        self._complained = False
+        self._logged = False
+        self.lost = False  # whether the record of the last run could not be read
 
     def load(self) -> None:
         """What is on disk; called once, before anything else."""
@@ -53,7 +54,8 @@ class Holders:
         except FileNotFoundError:
             return
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            log.warning("%s: cannot be read, pods of the last run have no names: %s", self._path, error)
+            log.error("%s cannot be read, every device counts as held: %s", self._path, error)  # noqa: TRY400 # one line
+            self.lost = True
             return
         self._holders = {(one.resource, one.id): one.holder for one in found}
         self._saved = dict(self._holders)
@@ -102,8 +104,8 @@ class Holders:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(self._path, msgspec.json.encode(data))
         except OSError as error:
-            if not self._complained:
+            if not self._logged:
                 log.warning("%s: cannot be written: %s", self._path, error)
-            self._complained = True
+            self._logged = True
             return
-        self._saved, self._complained = dict(self._holders), False
+        self._saved, self._logged = dict(self._holders), False

@@ -10,7 +10,7 @@ from tessera.kube.rest.client import Client
 from tessera.node.assembly import NodeSources, Settings
 from tessera.node.cdi import CdiDirectory
 from tessera.node.deviceplugin.plugin import Plugin
-from tessera.node.events import COMPONENT, NodeNews
+from tessera.node.events import COMPONENT, STATE_UNREADABLE, NodeNews, warning
 from tessera.node.holders import GRACE, Holders
 from tessera.node.metrics import Metrics
 from tessera.node.sources.simulated.source import SimulatedSource
@@ -45,6 +45,7 @@ class NodePlugin:
             state=DeviceState(settings.state_dir / "devices.json"),
             holders=Holders(settings.state_dir / "holders.json", grace=GRACE * settings.tick),
             metrics=self.metrics,
+            possible=sources.possible,
             handover=configuration.handover,
             changed=sources.changed,
             tick=settings.tick,
@@ -62,9 +63,13 @@ class NodePlugin:
                 tasks.create_task(self._measure(self._simulated))
 
     async def _poll(self) -> None:
+        told = ""
         async for result in self.plugin.polls():
             self._sources.report(result)
             if self._recorder is not None:
+                if (error := self.plugin.state_error) != told:
+                    self._recorder.record(warning(self._settings.node, STATE_UNREADABLE, error))
+                    told = error
                 outcome = self._simulated.outcome if self._simulated else None
                 for event in self._news.of(self.plugin.devices, outcome):
                     self._recorder.record(event)

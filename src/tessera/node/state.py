@@ -1,6 +1,6 @@
-"""What the plugin told the kubelet last, kept on disk.
+"""The devices that were published last, kept on disk.
 
-After a restart, or a change of layout while the plugin was away, pods may still use devices that nothing else remembers.
+After a restart, or a change of layout while no process of ours ran, pods may still use devices that the sources no longer have.
 """
 
 import logging
@@ -18,31 +18,33 @@ log = logging.getLogger(__name__)
 
 
 class DeviceState:
-    """Devices in a file; a file that is missing, broken or cannot be written is no reason to stop."""
+    """Devices in a file."""
 
     def __init__(self, path: Path, *, shared: bool = False) -> None:
         """`shared`: another process of ours may write to the same folder."""
         self._path = path
         self._leftovers_age = SHARED_LEFTOVERS_AGE if shared else 0.0
         self._saved: tuple[Device, ...] | None = None
-        self._complained = False
+        self._logged = False
+        self.error = ""  # why the file could not be read
 
-    def load(self) -> tuple[Device, ...]:
-        """What was saved last; called once, before anything is written to the folder."""
+    def load(self) -> tuple[Device, ...] | None:
+        """What was saved last; called once, before anything is written to the folder. None: no file, or none that can be read."""
         remove_leftovers(self._path.parent, self._leftovers_age)
         try:
             self._saved = msgspec.json.decode(self._path.read_bytes(), type=tuple[Device, ...])
         except FileNotFoundError:
-            return ()
+            return None
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, InvalidInput) as error:
-            log.warning("%s: cannot be read, devices of the last run are forgotten: %s", self._path, error)
-            return ()
+            self.error = f"{self._path} cannot be read: {error}"
+            log.error("%s", self.error)  # noqa: TRY400 # one line says it
+            return None
         return self._saved
 
     def save(self, devices: Sequence[Device]) -> bool:
         """Keep these; False if a restart will not remember them.
 
-        Health changes too often to be worth a write, and is looked up anew anyway.
+        Health changes too often to be worth a write, and a restart asks for it again anyway.
         """
         essence = tuple(device if device.leaving else replace(device, problem="") for device in devices)
         if essence == self._saved:
@@ -51,11 +53,11 @@ class DeviceState:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(self._path, msgspec.json.encode(essence))
         except OSError as error:
-            if not self._complained:
+            if not self._logged:
                 log.warning(
                     "%s: cannot be written, a restart will not remember devices: %s", self._path, error
                 )
-                self._complained = True
+                self._logged = True
             return False
-        self._saved, self._complained = essence, False
+        self._saved, self._logged = essence, False
         return True

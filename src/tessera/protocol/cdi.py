@@ -23,6 +23,18 @@ _DEVICE_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?",
 _BIND: Final = ("rbind", "nosuid", "nodev")
 
 
+class _Named(msgspec.Struct):
+    name: str
+
+
+class _Spec(msgspec.Struct):
+    kind: str
+    devices: list[_Named]
+
+
+_SPEC: Final = msgspec.json.Decoder(_Spec)
+
+
 class InvalidCdiName(InvalidInput):
     """A name that a container runtime would refuse."""
 
@@ -61,6 +73,15 @@ def documents(devices: Iterable[Device]) -> dict[str, dict[str, Any]]:
 def encode(document: dict[str, Any]) -> bytes:
     """The bytes of a spec file, to be read by people too."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+def names(data: bytes) -> list[str]:
+    """The fully qualified names of the devices in a spec file of ours."""
+    try:
+        read = _SPEC.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"not a CDI spec: {error}") from error
+    return [f"{read.kind}={device.name}" for device in read.devices]
 
 
 def document(kind: str, devices: Mapping[str, Edits]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -457,6 +458,82 @@ def test_fault_56_news_do_not_hurry_what_fails() -> None:
                 node.poke()
                 await asyncio.sleep(0)
             assert node.metric("failures_total", what="publish") == 1
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    "also", ["", "cdi", "state/holders.json", "device-plugins/kubelet_internal_checkpoint"]
+)
+def test_fault_57_a_truncated_record_while_a_layout_is_pending(also: str) -> None:
+    """Whatever else is lost beside the record: what a pod holds stays its own, what would overlap waits for the pod to end."""
+
+    async def story(root: Path) -> None:
+        one, two, four = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb", "nvidia.com/mig-4g.40gb"
+        possible = [*slices(4, [0, 4]), *slices(2, [0, 2, 4, 6]), *slices(1, range(8))]
+        wanted = slices(1, range(6))
+        async with started(Kubelet(root)) as kubelet:
+            source = ListSource([*slices(4, [0]), *slices(2, [4, 6])])
+            async with running(source, root=root, kubelet=kubelet) as node:
+                await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 2, four: 1})
+                await kubelet.admit("ml/train", {four: 1})
+                source.list = wanted
+                node.poke()
+                await kubelet.until(lambda kubelet: kubelet.allocatable == {one: 2, two: 0, four: 0})
+            record = root / "state" / "devices.json"
+            record.write_bytes(record.read_bytes()[:-9])
+            if also == "cdi":
+                shutil.rmtree(root / "cdi")
+            elif also:
+                (root / also).write_bytes(b"{")
+            async with running(ListSource(wanted), root=root, kubelet=kubelet, possible=possible) as node:
+                await kubelet.until(lambda kubelet: kubelet.devices.get(four) == {"MIG-0-0-4": False})
+                await node.until(lambda: len(node.transitions) > 3)
+                for change in node.transitions:
+                    assert {device.id for device in change.waiting} == {f"MIG-0-{n}-1" for n in range(4)}
+                    assert change.holders == {(four, "MIG-0-0-4"): "ml/train"}
+                assert str(record) in node.plugin.state_error
+                assert node.metric("failures_total", what="state") == 1
+                await kubelet.remove("ml/train")
+                await kubelet.until(lambda kubelet: kubelet.allocatable.get(one) == 6)
+
+    run(story)
+
+
+def test_fault_57_nothing_is_published_while_nobody_says_what_is_held() -> None:
+    """The record is truncated, the kubelet away and its checkpoint too: the devices wait for the kubelet."""
+
+    async def story(root: Path) -> None:
+        (root / "state").mkdir()
+        (root / "state" / "devices.json").write_bytes(b"[")
+        (root / "device-plugins").mkdir()
+        (root / "device-plugins" / "kubelet_internal_checkpoint").write_bytes(b"{")
+        kubelet = Kubelet(root)
+        async with running(ListSource(mock_devices()), root=root, kubelet=kubelet) as node:
+            await node.until(lambda: (node.metric("failures_total", what="publish") or 0) > 1)
+            assert not node.plugin.devices
+            async with started(kubelet):
+                await kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
+
+    run(story)
+
+
+def test_fault_57_a_held_device_that_no_card_knows() -> None:
+    """The record is truncated and the cards are of another product: nothing is published while a pod holds what was there."""
+
+    async def story(root: Path) -> None:
+        two = "nvidia.com/mig-2g.20gb"
+        async with started(Kubelet(root)) as kubelet:
+            async with running(ListSource(slices(2, [0], card=7)), root=root, kubelet=kubelet):
+                await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 1})
+                await kubelet.admit("ml/train", {two: 1})
+            (root / "state" / "devices.json").write_bytes(b"[")
+            here = slices(2, [0, 2])
+            async with running(ListSource(here), root=root, kubelet=kubelet, possible=here) as node:
+                await node.until(lambda: (node.metric("failures_total", what="publish") or 0) > 1)
+                assert not node.plugin.devices
+                await kubelet.remove("ml/train")
+                await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 2})
 
     run(story)
 

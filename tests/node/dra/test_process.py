@@ -441,6 +441,28 @@ def test_entries_of_claims_that_can_have_no_container_are_forgotten() -> None:
     run(story)
 
 
+def test_fault_57_a_truncated_record_of_devices() -> None:
+    """The layout changed and the record is truncated: what a claim holds is offered as leaving, what would overlap waits."""
+
+    async def story(root: Path) -> None:
+        async with cluster(root) as found:
+            await found.until(lambda: found.slices)
+            request = dra.NodePrepareResourcesRequest(claims=[found.claim("a", TWO)])
+            service = messages.prepare(messages.PLUGIN_SERVICES[0])
+            assert not (await call(await found.registered(), service, request, 10.0)).claims["u-a"].error
+        record = root / "state" / "dra" / "devices.json"
+        record.write_bytes(record.read_bytes()[:-9])
+        async with cluster(root, CONFIGURATION.replace("2g.20gb=1,1g.10gb=2", "7g.70gb=1")) as found:
+            await found.until(lambda: found.taints == {TWO: ["gpu.tessera.dev/leaving:NoSchedule"]})
+            assert set(found.devices) == {TWO}
+            await found.until(lambda: found.server.store.list(EVENTS))
+            [event] = [one.document for one in found.server.store.list(EVENTS)]
+            assert (event["reason"], event["type"]) == ("DeviceStateUnreadable", "Warning")
+            assert str(record) in event["message"]
+
+    run(story)
+
+
 def test_fault_58_a_restart_while_the_state_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that starts offers what the last one saved; the new layout is pending, and comes when there is room."""
 

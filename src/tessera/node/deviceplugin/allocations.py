@@ -65,7 +65,7 @@ class Allocations:
             frozenset(),
             0.0,
         )  # not free after all, and when that was said
-        self._complained = False
+        self._logged = False
 
     @property
     def listed(self) -> Mapping[Key, str]:
@@ -88,17 +88,27 @@ class Allocations:
             answer = await call(self._socket, messages.LIST_PODS, ListPodResourcesRequest(), _TIMEOUT)
         except CallFailed as error:
             self._unimplemented = error.status is grpc.StatusCode.UNIMPLEMENTED
-            if not self._complained:
+            if not self._logged:
                 log.warning(
                     "cannot ask which devices are in use, what was handed out counts as used: %s", error
                 )
-                self._complained = True
+                self._logged = True
             return False
-        if self._complained:
+        if self._logged:
             log.info("the kubelet says again which devices are in use")
-            self._complained = False
+            self._logged = False
         self._listed = messages.holders(answer)
         return True
+
+    async def counted(self) -> frozenset[Key] | None:
+        """Every device that the kubelet counts, by its list and by its checkpoint as it is on disk; None: neither can be read."""
+        known = frozenset(self._listed) if self._socket.exists() and await self.ask() else None
+        try:
+            return (known or frozenset()) | checkpoint.allocated(self._checkpoint.read_bytes())
+        except FileNotFoundError:
+            return known or frozenset()  # it has never allocated a device
+        except (OSError, InvalidInput):
+            return known
 
     async def settle(self, keys: Collection[Key]) -> None:
         """Bring the record up to date for these devices, as far as the kubelet proves anything now."""

@@ -8,21 +8,23 @@ looked at again, so there is no missed event to recover from.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from tessera.core.devices.device import Device, DeviceSet, Handover, by_resource
 from tessera.core.devices.transition import Transition, transition
 from tessera.core.errors import InvalidInput
+from tessera.core.text import first_of
 from tessera.node.cdi import CdiDirectory
 from tessera.node.deviceplugin.allocations import Allocations
 from tessera.node.deviceplugin.endpoint import Endpoint
 from tessera.node.deviceplugin.service import ResourceService
 from tessera.node.files import PREFIX
-from tessera.node.holders import Holders, Key
+from tessera.node.holders import A_POD, Holders, Key
 from tessera.node.metrics import Metrics
 from tessera.node.polling import TICK, Failures, NotPublished, Pace, either, log_health, with_health
+from tessera.node.recovery import rebuilt, unknown
 from tessera.node.rpc import remove_dead_sockets
 from tessera.node.sources import Answers, Source, SourceFailed
 from tessera.node.state import DeviceState
@@ -44,15 +46,20 @@ class Plugin:
         state: DeviceState,
         holders: Holders,
         metrics: Metrics,
+        possible: Callable[[], Sequence[Device]] = tuple,
         handover: Handover = Handover.CDI,
         changed: asyncio.Event | None = None,
         tick: float = TICK,
     ) -> None:
-        """`changed` is set by a source that has news, so that the next poll need not wait for its second."""
+        """`possible`: every device that the cards could have, whatever their layout.
+
+        `changed` is set by a source that has news, so that the next poll need not wait for its second.
+        """
         self._sources = Answers(sources)
         self._folder = kubelet_dir / "device-plugins"
         self._cdi = cdi
         self._state = state
+        self._possible = possible
         self._metrics = metrics
         self._handover = handover
         self._tick = tick
@@ -60,6 +67,7 @@ class Plugin:
         self._allocations = Allocations(kubelet_dir, holders, self._send_again)
         self._endpoints: dict[str, Endpoint] = {}
         self._devices: tuple[Device, ...] = ()
+        self._known = False  # whether it is known which devices the last run had
         self._published = False
         self._failures = Failures(log, metrics.failed)
         self._changed = changed or asyncio.Event()
@@ -70,6 +78,11 @@ class Plugin:
     def devices(self) -> tuple[Device, ...]:
         """What is published to the kubelet, leaving devices included."""
         return self._devices
+
+    @property
+    def state_error(self) -> str:
+        """Why the devices of the last run could not be read, and had to be rebuilt; empty: they could."""
+        return self._state.error
 
     @property
     def ready(self) -> bool:
@@ -83,7 +96,7 @@ class Plugin:
 
     async def in_use(self) -> frozenset[Key]:
         """The devices that pods hold, as far as it is known; those that are not proven free are among them."""
-        keys = {device.key for device in self._devices}
+        keys = self._keys
         await self._allocations.settle(keys)
         return frozenset(self._allocations.held(keys))
 
@@ -100,8 +113,12 @@ class Plugin:
 
     async def polls(self) -> AsyncIterator[Transition | NotPublished]:
         """Poll once a second, and sooner when a source has news; what came of it, if the sources could say."""
-        self._devices = self._state.load()
+        loaded = self._state.load()
+        self._devices, self._known = loaded or (), loaded is not None
+        if self._state.error:
+            self._metrics.failed("state")
         self._holders.load()
+        self._hold_if_lost()
         pace = Pace(self._changed, self._tick)
         while True:
             self._changed.clear()
@@ -125,7 +142,9 @@ class Plugin:
             wanted, failure = await self._sources.ask()
             if failure:
                 self._failed("source", failure)
-            keys = {device.key for device in self._devices}
+            if not self._known:
+                await self._recover(wanted)
+            keys = self._keys
             going = bool(keys - {device.key for device in wanted})
             if going:
                 await self._allocations.settle(keys)
@@ -149,6 +168,38 @@ class Plugin:
         finally:
             self._failures.round_over()
         return change
+
+    async def _recover(self, wanted: Sequence[Device]) -> None:
+        """Find out which devices the last run had, where its record is missing or cannot be read."""
+        error, possible = self._state.error, self._possible()
+        counted, listed = await self._allocations.counted(), self._allocations.listed
+        if error and counted is None:
+            raise InvalidInput(f"{error}; and the kubelet does not say which devices pods hold")
+        if error and (strange := unknown(possible, listed)):
+            raise InvalidInput(
+                f"{error}; and nothing says where {first_of(strange, 3)} lies, which a pod holds"
+            )
+        # without a record that was there, the specs may be those of an earlier installation
+        published = self._cdi.published() if error else frozenset[str]()
+        self._devices, self._known = rebuilt((*possible, *wanted), counted or (), published), True
+        self._holders.named(
+            {key: listed.get(key, A_POD) for key in listed or counted or () if key in self._keys}
+        )
+        self._hold_if_lost()
+        if self._devices:
+            log.warning(
+                "%d devices of the last run rebuilt from the kubelet's record and the CDI specs",
+                len(self._devices),
+            )
+
+    def _hold_if_lost(self) -> None:
+        """Without the record of holders every device counts as held, until the kubelet has not counted it for long enough."""
+        if self._holders.lost:
+            self._holders.grant(self._keys - self._holders.all)
+
+    @property
+    def _keys(self) -> frozenset[Key]:
+        return frozenset(device.key for device in self._devices)
 
     def _keep(self, wanted: Sequence[Device]) -> None:
         """Publish what is there, with its health as it is now: after a restart that is what the last run left on disk."""

@@ -8,7 +8,7 @@ allocated would be counted as free.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final
 
 from tessera.core.devices.device import Device
@@ -29,8 +29,9 @@ from tessera.node.dra.names import pool_of
 from tessera.node.dra.slices.documents import Document, Offer, specs
 from tessera.node.dra.slices.offer import Offered, offer
 from tessera.node.dra.slices.publisher import Publisher
-from tessera.node.events import warning
+from tessera.node.events import STATE_UNREADABLE, warning
 from tessera.node.polling import Failures, NotPublished, Pace, log_health, with_health
+from tessera.node.recovery import rebuilt
 from tessera.node.sources import Answers, SourceFailed
 from tessera.node.state import DeviceState
 from tessera.protocol.kubelet.dra_messages import DeviceCondition
@@ -62,6 +63,7 @@ class Driver:
         health: HealthService,
         recorder: Recorder,
         metrics: DraMetrics,
+        possible: Callable[[], Sequence[Device]],
         counted: Mapping[str, Product],
         evict_unhealthy: bool,
     ) -> None:
@@ -77,9 +79,11 @@ class Driver:
         self._health = health
         self._recorder = recorder
         self._metrics = metrics
+        self._possible = possible
         self._counted = counted
         self._evict_unhealthy = evict_unhealthy
         self._devices: tuple[Device, ...] = ()
+        self._known = False  # whether it is known which devices the last run had
         self._offered: tuple[Offered, ...] = ()
         self._by_name: dict[str, Device] = {}
         self._going: dict[_Key, float] = {}  # no longer wanted, and since when
@@ -96,7 +100,12 @@ class Driver:
 
     async def polls(self, claims: Claims) -> AsyncIterator[Transition | NotPublished]:
         """Poll once a second, and sooner when a source has news; what came of it, if the sources could say."""
-        self._take(await asyncio.to_thread(self._state.load))
+        loaded = await asyncio.to_thread(self._state.load)
+        self._known = loaded is not None
+        self._take(loaded or ())
+        if self._state.error:
+            self._metrics.failed("state")
+            self._recorder.record(warning(self._settings.node, STATE_UNREADABLE, self._state.error))
         pace = Pace(self._changed, self._settings.tick)
         while True:
             self._changed.clear()
@@ -129,6 +138,8 @@ class Driver:
 
     async def _change(self, claims: Claims, wanted: list[Device]) -> tuple[Transition, OSError | None]:
         """Take what is wanted and can be; where that cannot be saved, the devices stay as they were, and why."""
+        if not self._known:
+            await self._recover(wanted)
         maybe_held = await self._maybe_held(wanted)
         async with claims.changing:  # no claim begins between what is decided and what is published
             entries = await asyncio.to_thread(self._store.readable)
@@ -145,6 +156,19 @@ class Driver:
                 log_health(self._devices, devices)
                 self._take(devices)
         return change, not_saved
+
+    async def _recover(self, wanted: list[Device]) -> None:
+        """Find out which devices the last run had, where its record is missing or cannot be read: those that claims hold."""
+        known = (*self._possible(), *wanted)
+        claims = await allocated(self._client, pool_of(self._settings.node))
+        entries = await asyncio.to_thread(self._store.readable)
+        held = {(one.resource, one.id) for entry in entries for one in entry.devices}
+        self._take(rebuilt(known, held | {one.device.key for one in offer(known) if one.name in claims}))
+        self._known = True
+        if self._devices:
+            log.warning(
+                "%d devices of the last run rebuilt from the claims that hold them", len(self._devices)
+            )
 
     def _remember(self, devices: tuple[Device, ...]) -> None:
         if not self._state.save(devices):

@@ -67,6 +67,7 @@ class NodeDriver:
             health=self._health,
             recorder=self._recorder,
             metrics=self.metrics,
+            possible=self._sources.possible,
             counted=_counted(configuration, settings.node),
             evict_unhealthy=configuration.evict_unhealthy,
         )

@@ -61,15 +61,26 @@ class CardDevices:
         layout = NodeLayout(tuple(CardLayout(card) for card in cards))
         self._put_tool()
         if self._made is None or self._made[0] != layout:
-            made = []
-            for number, product in enumerate(cards):
-                made.append(self._device(layout, WHOLE_GPU, Slot(number)))
-                for place in every_place(product):
-                    if place.profile in profiles:
-                        device = self._device(layout, place.profile.resource, Slot(number, place))
-                        made.append(replace(device, model=replace(device.model, cut=False)))
+            names = {"", *map(str, profiles)}  # a whole card has no profile
+            made = [
+                replace(device, model=replace(device.model, cut=not device.model.profile))
+                for device in self.possible(cards)
+                if device.model.profile in names
+            ]
             self._made = (layout, made)
         return self._made[1]
+
+    def possible(self, cards: Sequence[Product]) -> Sequence[Device]:
+        """Every device that any layout could make of these cards."""
+        layout = NodeLayout(tuple(CardLayout(card) for card in cards))
+        single = self._strategy is Strategy.SINGLE
+        return [
+            self._device(
+                layout, WHOLE_GPU if place is None or single else place.profile.resource, Slot(number, place)
+            )
+            for number, product in enumerate(cards)
+            for place in (None, *every_place(product))
+        ]
 
     def _put_tool(self) -> None:
         try:
@@ -77,8 +88,12 @@ class CardDevices:
                 return
         except OSError:
             pass  # not there yet, or gone
-        self._smi.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self._smi, _SMI, mode=0o755)
+        try:
+            self._smi.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self._smi, _SMI, mode=0o755)
+        except OSError:
+            if not self._smi.exists():  # that of an earlier version will do
+                raise
 
     def _device(self, layout: NodeLayout, resource: str, slot: Slot) -> Device:
         product = layout.cards[slot.card].product

@@ -105,6 +105,10 @@ class SimulatedSource:
             return self._cards.every(self._configuration.cards, self._configuration.dynamic)
         return self._cards.of(self._decided.layout)
 
+    def possible(self) -> Sequence[Device]:
+        """Every device that any layout could make of the cards."""
+        return self._cards.possible(self._configuration.cards)
+
     def settled(self, change: Transition) -> None:
         """What became of the devices that were given last: say it in the log, in the metrics and at the node."""
         if self._decided is not None:
