@@ -17,7 +17,7 @@ TESSERA = (sys.executable, "-m", "tessera")
 
 
 def tessera(
-    *arguments: str | Path, stdin: str | None = None, timeout: float = 60.0
+    *arguments: str | Path, stdin: str | None = None, timeout: float = 120.0
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
@@ -62,11 +62,11 @@ class Running:
             env=environment,
         )
 
-    def wait_for_log(self, text: str, *, timeout: float = 60.0) -> None:
+    def wait_for_log(self, text: str, *, timeout: float = 120.0) -> None:
         """Wait until it says so."""
         self.until(lambda: text in self.log.read_text(), what=f"{text!r} in the log", timeout=timeout)
 
-    def until(self, condition: object, *, what: str, timeout: float = 60.0) -> None:
+    def until(self, condition: object, *, what: str, timeout: float = 120.0) -> None:
         """Wait for a condition for as long as the process lives."""
         assert callable(condition)
 
@@ -79,7 +79,7 @@ class Running:
 
         until(alive_and_true, timeout=timeout, what=what)
 
-    def stop(self, timeout: float = 60.0) -> int:
+    def stop(self, timeout: float = 120.0) -> int:
         """End it politely; its exit status."""
         if self.process.poll() is None:
             self.process.terminate()

@@ -1,5 +1,6 @@
 """Clusters for tests: started when the first test asks, stopped with the last, their logs shown when a test fails.
 
+`make e2e` runs three lanes side by side, each in a process of its own with clusters of its own (`_lane`).
 Where the machine cannot, a test is skipped with the reason; with `CI=true` in the environment that is a failure.
 `TESSERA_E2E_KUBECONFIG` (`make e2e KUBECONFIG=…`) names a cluster to use instead of a control plane of our own.
 """
@@ -15,12 +16,30 @@ from typing import TypeVar
 
 import pytest
 
-from e2e.cluster import Client, Cluster, ClusterWithNode, ExistingCluster, Folder, Unavailable
+from e2e.cluster import (
+    Client,
+    Cluster,
+    ClusterError,
+    ClusterWithNode,
+    ExistingCluster,
+    Folder,
+    Unavailable,
+    versions,
+)
+from e2e.cluster.programs import programs
 
 _EXISTING = os.environ.get("TESSERA_E2E_KUBECONFIG", "")
 _SKIPPED_IS_FAILED = os.environ.get("CI") == "true" and not _EXISTING
 _TEST_SECONDS = 300
 _LOGS = Path(__file__).parent.parent / "out" / "e2e-logs"
+#: The lanes of files, by how their names begin, for tests that use a node or no cluster. All others are in `node`.
+_LANES = {
+    "test_chart": "control-plane",
+    "test_dashboard": "control-plane",
+    "test_dra_installed": "node",  # where the image is built
+    "test_dra": "dra",
+    "test_kueue": "dra",
+}
 
 C = TypeVar("C", bound=Cluster)
 
@@ -79,9 +98,6 @@ def node_namespace(cluster_with_node: ClusterWithNode) -> Iterator[str]:
 def _started(kind: type[C], name: str, config: pytest.Config) -> Iterator[C]:
     with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         kind.prepare()  # may build for minutes, and shows how far it is
-    for folder in Folder.all():
-        if folder.abandoned:  # of a test run that was killed
-            folder.remove()
     cluster = kind.start(name)
     _clusters.append(cluster)
     try:
@@ -98,11 +114,37 @@ def pytest_configure() -> None:
     os.environ.pop("KUBECONFIG", None)
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Before processes share the work: remove what killed runs left behind, and build what is not built yet."""
+    if hasattr(session.config, "workerinput"):
+        return  # a process of one lane
+    for folder in Folder.all():
+        if folder.abandoned:
+            folder.remove()
+    if session.config.getoption("numprocesses", None) and not _EXISTING:
+        try:
+            programs((*versions.CONTROL_PLANE, *versions.NODE, *versions.OPTIONAL))
+        except Unavailable:
+            pass  # the tests that need them say why
+        except ClusterError as error:
+            pytest.exit(str(error), returncode=pytest.ExitCode.TESTS_FAILED)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give these tests more time, and count only their own: the first one may wait for programs to be built."""
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(_TEST_SECONDS, func_only=True))
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.xdist_group(_lane(item)))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(_TEST_SECONDS, func_only=True))
+
+
+def _lane(item: pytest.Item) -> str:
+    """The lane that a test runs in, beside the others: its name is shown after the test's."""
+    fixtures = getattr(item, "fixturenames", ())
+    if "control_plane" in fixtures and "cluster_with_node" not in fixtures:
+        return "control-plane"
+    return next((lane for start, lane in _LANES.items() if item.path.name.startswith(start)), "node")
 
 
 @pytest.hookimpl(wrapper=True)

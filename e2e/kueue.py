@@ -18,6 +18,7 @@ from e2e.chart import go_module
 from e2e.cluster import Client, program
 from e2e.cluster.api import Object
 from e2e.cluster.pki import Authority
+from e2e.cluster.ports import free_port
 from e2e.cluster.processes import until
 from e2e.cluster.versions import module_of
 from tessera.protocol import yaml
@@ -64,13 +65,6 @@ def _sources() -> Path:
     return go_module(module.path, module.version) / "config" / "components"
 
 
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
 @contextlib.contextmanager
 def kueue(cluster: Client, folder: Path) -> Iterator[None]:
     """Kueue, running."""
@@ -81,7 +75,7 @@ def kueue(cluster: Client, folder: Path) -> Iterator[None]:
     certificates.mkdir()
     shutil.copy(pair.certificate, certificates / "tls.crt")
     shutil.copy(pair.key, certificates / "tls.key")
-    health, webhook = _free_port(), _free_port()
+    health, webhook = free_port(), free_port()
     configuration = folder / "kueue.yaml"
     configuration.write_text(_CONFIGURATION.format(health=health, webhook=webhook, certificates=certificates))
     with contextlib.ExitStack() as undo:

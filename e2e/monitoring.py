@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import socket
 import subprocess
 import urllib.parse
 import urllib.request
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.cluster import program
+from e2e.cluster.ports import free_port
 from e2e.cluster.processes import until
 from tessera.protocol import yaml
 
@@ -94,7 +94,7 @@ def prometheus(
     ]
     with running("prometheus", *arguments, folder=folder):
         server = Prometheus(f"http://{address}")
-        until(lambda: _answers(f"http://{address}/-/ready"), timeout=90, what="Prometheus is ready")
+        until(lambda: _answers(f"http://{address}/-/ready"), timeout=120, what="Prometheus is ready")
         yield server
 
 
@@ -112,7 +112,7 @@ def kube_state_metrics(folder: Path, kubeconfig: Path) -> Iterator[str]:
     ]
     with running("kube-state-metrics", *arguments, folder=folder):
         until(
-            lambda: _answers(f"http://127.0.0.1:{port}/healthz"), timeout=90, what="kube-state-metrics is up"
+            lambda: _answers(f"http://127.0.0.1:{port}/healthz"), timeout=120, what="kube-state-metrics is up"
         )
         yield f"127.0.0.1:{port}"
 
@@ -135,13 +135,6 @@ def running(name: str, *arguments: str, folder: Path) -> Iterator[None]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-
-def free_port() -> int:
-    """A port that is free just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _answers(url: str) -> bool:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 _CHROMIUM = DebianPackage("chromium", ("/usr/bin/chromium",))
 # as root, and without a network: no sandbox, and nothing that calls home
 _FLAGS = (

@@ -54,7 +54,7 @@ def pod(name: str, resource: str, count: int, script: str = "exec sleep 1000") -
     return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
 
 
-def wait_allocatable(cluster: ClusterWithNode, expected: dict[str, str], timeout: float = 60.0) -> Object:
+def wait_allocatable(cluster: ClusterWithNode, expected: dict[str, str], timeout: float = 120.0) -> Object:
     """Wait until the node's allocatable shows exactly these (None: not there or "0")."""
 
     def shows(node: Object) -> bool:

@@ -101,12 +101,12 @@ def test_wait_until_it_works(control_plane: Client, tmp_path: Path) -> None:
         "--check=installed",
         "--check=trial",
     ]
-    waiting = subprocess.Popen([*command, "--wait=60s"], stdout=subprocess.PIPE, text=True)
+    waiting = subprocess.Popen([*command, "--wait=200s"], stdout=subprocess.PIPE, text=True)
     try:
         with Webhook(control_plane, tmp_path) as webhook:
             assert waiting.poll() is None
             with registered(control_plane, webhook):
-                said, _ = waiting.communicate(timeout=70)
+                said, _ = waiting.communicate(timeout=210)
     finally:
         waiting.kill()
         waiting.wait()

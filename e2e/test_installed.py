@@ -28,9 +28,10 @@ from e2e.chart import CHART, Helm
 from e2e.cluster import BUSYBOX, ClusterWithNode, KubectlError, Object, Unavailable, pods_path
 from e2e.cluster.api import ApiError
 from e2e.cluster.errors import ClusterError
+from e2e.cluster.ports import free_port
 from e2e.cluster.programs import programs
 from e2e.command import Running, tessera
-from e2e.monitoring import FILES, free_port, kube_state_metrics, prometheus, promtool
+from e2e.monitoring import FILES, kube_state_metrics, prometheus, promtool
 
 IMAGE = "localhost/tessera:e2e"
 GPU = "device.example.com/gpu"

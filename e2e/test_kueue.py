@@ -172,7 +172,7 @@ def test_what_kueue_charges_is_what_runs(cluster: ClusterWithNode, node_namespac
     cluster.wait(lambda: team.pod_of("second"), what="the second Job's pod")
     assert team.charged("second") == [{ONE: "1"}]
     annotate(cluster, SMALL)
-    found = cluster.wait(lambda: team.runs("second"), what="the second Job's pod running", timeout=90)
+    found = cluster.wait(lambda: team.runs("second"), what="the second Job's pod running", timeout=120)
     assert found["spec"]["containers"][0]["resources"]["limits"] == {ONE: "1"}
     team.kubectl("delete", "job", "second")
 

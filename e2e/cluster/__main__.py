@@ -28,14 +28,18 @@ def main() -> None:
 @main.command()
 @click.option("--control-plane", is_flag=True, help="Only what a cluster without a node needs.")
 @click.option(
-    "--with", "extra", default="", metavar="NAME,…", help=f"Also build: {', '.join(versions.OPTIONAL)}."
+    "--with",
+    "extra",
+    default="",
+    metavar="NAME,…",
+    help=f"Also build: {', '.join(versions.OPTIONAL)}, or all.",
 )
 def build(*, control_plane: bool, extra: str) -> None:
     """Fetch and build every program into the cache; those that are there are left alone."""
     wanted = [
         *versions.CONTROL_PLANE,
         *(() if control_plane else versions.NODE),
-        *filter(None, extra.split(",")),
+        *(versions.OPTIONAL if extra == "all" else filter(None, extra.split(","))),
     ]
     for path in programs(wanted).values():
         click.echo(path)

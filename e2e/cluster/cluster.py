@@ -23,8 +23,6 @@ from e2e.cluster.programs import SYSTEM_PATH, install_debian_packages, programs
 
 _CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
 _CNI_PLUGINS = Path("/usr/lib/cni")  # where Debian has them
-#: Below the range from which the kernel takes ports for outgoing connections: no other program gets one by accident.
-_PORTS = range(20_000, 32_000)
 _OURS = ("nvidia.com/", "run.ai/", "tessera.dev/")  # labels and annotations of layouts and devices
 
 

@@ -2,18 +2,13 @@
 
 import base64
 import json
-import random
-import socket
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from e2e.cluster.errors import ClusterError
 from e2e.cluster.pki import Authority, KeyPair
+from e2e.cluster.ports import free_port
 
-#: Below the range from which the kernel takes ports for outgoing connections: no other program gets one by accident.
-_PORTS = range(20_000, 32_000)
 #: Nodes that are only objects send no heartbeats: the node controller must not give them up.
 _NODE_GRACE = "24h"
 
@@ -33,10 +28,9 @@ class Addresses:
 
     @classmethod
     def choose(cls, service_range: str, *, api: tuple[str, int] | None = None) -> Self:
-        """Free ports of this machine; the API server may have an address of its own."""
-        ports = _free_ports()
-        api_host, api_port = api or ("127.0.0.1", next(ports))
-        return cls(api_host, api_port, next(ports), next(ports), next(ports), next(ports), service_range)
+        """Free ports of this machine, which stay ours; the API server may have an address of its own."""
+        api_host, api_port = api or ("127.0.0.1", free_port())
+        return cls(api_host, api_port, free_port(), free_port(), free_port(), free_port(), service_range)
 
     @property
     def url(self) -> str:
@@ -192,14 +186,3 @@ class ControlPlane:
 
 def _base64(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()
-
-
-def _free_ports() -> Iterator[int]:
-    for port in random.sample(_PORTS, k=len(_PORTS)):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        yield port
-    raise ClusterError(f"no port from {_PORTS.start} to {_PORTS.stop} is free")

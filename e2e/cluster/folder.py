@@ -44,7 +44,7 @@ class Folder:
     @staticmethod
     def all() -> Iterator["Folder"]:
         """Every cluster that has a folder."""
-        if base_dir().is_dir():
+        with contextlib.suppress(FileNotFoundError):  # there is none, or the last one has just gone
             yield from (Folder(path.name) for path in sorted(base_dir().iterdir()) if path.is_dir())
 
     def create(self, *, owned: bool) -> None:

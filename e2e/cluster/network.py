@@ -53,10 +53,11 @@ class Network:
         """The first network that is not taken, for the cluster in a folder."""
         for index in range(256):
             network = cls(index)
-            if _ip("link", "add", network.bridge, "type", "bridge").returncode == 0:
+            added = _ip("link", "add", network.bridge, "type", "bridge")
+            if added.returncode == 0:
                 network._set_up(folder)
                 return network
-            if not (_DEVICES / network.bridge).exists():
+            if "File exists" not in added.stderr:  # else it is another cluster's
                 break
         raise Unavailable("a node needs a network bridge, and `ip link add … type bridge` fails here")
 

@@ -46,7 +46,9 @@ def programs(names: Iterable[str]) -> dict[str, Path]:
     """The paths of several programs; those that are nowhere yet are built first."""
     names = list(names)
     if any(built(name) is None for name in names):
-        with _locked():  # another process may be building the very same
+        with _locked(".lock"):  # another process may be building the very same
+            for leftover in cache_dir().glob(".building-*"):  # of a build that was killed; we hold the lock
+                shutil.rmtree(leftover, ignore_errors=True)
             _build_missing(names)
     return {name: built(name) or _cached(name) for name in names}
 
@@ -55,7 +57,17 @@ def install_debian_packages(
     packages: Iterable[DebianPackage] = DEBIAN_PACKAGES, *, what: str = "a node"
 ) -> None:
     """Install what a node (or something else) needs from the distribution, if anything is missing."""
-    missing = [package.name for package in packages if not all(map(shutil.which, package.provides))]
+    packages = list(packages)
+    if _missing(packages):
+        with _locked(".lock-packages"):  # several lanes of the tests may want the same
+            _install(_missing(packages), what)
+
+
+def _missing(packages: list[DebianPackage]) -> list[str]:
+    return [package.name for package in packages if not all(map(shutil.which, package.provides))]
+
+
+def _install(missing: list[str], what: str) -> None:
     if not missing:
         return
     if os.geteuid() != 0:
@@ -194,14 +206,12 @@ def _say(text: str, *, replace: bool = False) -> None:
 
 
 @contextlib.contextmanager
-def _locked() -> Iterator[None]:
+def _locked(file: str) -> Iterator[None]:
     cache_dir().mkdir(parents=True, exist_ok=True)
-    with (cache_dir() / ".lock").open("w") as lock:
+    with (cache_dir() / file).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _say(f"Waiting for another build in {cache_dir()}")
+            _say(f"Waiting for another process: {lock.name}")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        for leftover in cache_dir().glob(".building-*"):  # of a build that was killed; we hold the lock
-            shutil.rmtree(leftover, ignore_errors=True)
         yield
