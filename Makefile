@@ -41,7 +41,7 @@ docs: $(VENV)/.docs ## Make the documentation's site (out/site/index.html); a br
 # A KUBECONFIG of the shell is left alone: only one given to make itself (`make e2e KUBECONFIG=…`) is tested on.
 e2e: $(READY) $(VENV)/.browser ## Prove the promises on a real Kubernetes (KUBECONFIG=… for an existing one)
 	@TESSERA_E2E_KUBECONFIG=$(if $(filter command line,$(origin KUBECONFIG)),$(abspath $(KUBECONFIG))) \
-		$(BIN)/python -m pytest e2e --numprocesses=3 --dist=loadgroup --max-worker-restart=0
+		$(BIN)/python -m pytest e2e --numprocesses=3 --max-worker-restart=0
 
 e2e-soak: $(READY) ## On a real Kubernetes, kill the DRA driver 200 times while pods come and go (10 minutes)
 	@TESSERA_E2E_KILLS=200 $(BIN)/python -m pytest e2e/test_dra.py -k killed_at_random

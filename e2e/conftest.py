@@ -6,6 +6,7 @@ Where the machine cannot, a test is skipped with the reason; with `CI=true` in t
 """
 
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from e2e.cluster import (
     Client,
@@ -32,6 +34,7 @@ _EXISTING = os.environ.get("TESSERA_E2E_KUBECONFIG", "")
 _SKIPPED_IS_FAILED = os.environ.get("CI") == "true" and not _EXISTING
 _TEST_SECONDS = 300
 _LOGS = Path(__file__).parent.parent / "out" / "e2e-logs"
+_CACHED_LANES = "e2e/lanes"
 #: The lanes of files, by how their names begin, for tests that use a node or no cluster. All others are in `node`.
 _LANES = {
     "test_chart": "control-plane",
@@ -133,14 +136,35 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give these tests more time, and count only their own: the first one may wait for programs to be built."""
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.xdist_group(_lane(item)))
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(_TEST_SECONDS, func_only=True))
+        if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_TEST_SECONDS, func_only=True))
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist says that this process has collected its tests
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Tell the process that distributes the tests which lane each belongs to."""
+    if hasattr(session.config, "workerinput"):
+        lanes = {item.nodeid: _lane(item) for item in session.items}
+        session.config.cache.set(_CACHED_LANES, lanes)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
+    """Give each process one lane."""
+    return _Lanes(config, log)
+
+
+class _Lanes(LoadScopeScheduling):  # type: ignore[misc]
+    @functools.cached_property
+    def _lanes(self) -> dict[str, str]:
+        found: dict[str, str] = self.config.cache.get(_CACHED_LANES, {})
+        return found
+
+    def _split_scope(self, nodeid: str) -> str:
+        return self._lanes[nodeid]
 
 
 def _lane(item: pytest.Item) -> str:
-    """The lane that a test runs in, beside the others: its name is shown after the test's."""
+    """The lane that a test runs in, beside the others."""
     fixtures = getattr(item, "fixturenames", ())
     if "control_plane" in fixtures and "cluster_with_node" not in fixtures:
         return "control-plane"

@@ -1,6 +1,7 @@
 """The DRA driver on a real kubelet, its devices in real containers."""
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from e2e import dra
-from e2e.cluster import ClusterWithNode, pods_path, schedulable
+from e2e.cluster import ClusterError, ClusterWithNode, pods_path, schedulable
 from e2e.cluster.api import Object
 from e2e.crashing_driver import STEPS
 
@@ -320,10 +321,17 @@ def test_killed_at_random(cluster_with_node: ClusterWithNode, node_namespace: st
     with ThreadPoolExecutor(4) as threads:
         churning = [threads.submit(churn, number) for number in range(4)]
         try:
-            for _ in range(kills):
-                with dra.start(cluster, tmp_path, config, name="crashing", crash_at="random") as crashing:
+            for number in itertools.count():
+                if number >= kills and len(ran) > max(5, kills / 20):  # and pods did run meanwhile
+                    break
+                with dra.start(
+                    cluster, tmp_path, config, name=f"crashing-{number}", crash_at="random"
+                ) as crashing:
+                    if random.random() < 0.8:  # else it may be killed before it is at work
+                        with contextlib.suppress(ClusterError):  # it has ended itself
+                            crashing.wait_for_log("registered with the kubelet")
                     with contextlib.suppress(subprocess.TimeoutExpired):
-                        crashing.process.wait(random.uniform(0.5, 5.0))
+                        crashing.process.wait(random.uniform(0.0, 4.0))
                     crashing.process.kill()
         finally:
             over.set()
@@ -333,7 +341,6 @@ def test_killed_at_random(cluster_with_node: ClusterWithNode, node_namespace: st
         dra.remove_pods(cluster, namespace)
         assert dra.left_over(cluster, tmp_path) == []
         assert [path.name for path in locks.glob("twice-*")] == []
-        assert len(ran) > kills / 20, "pods did run meanwhile"
         dra.run(cluster, namespace, [dra.pod(f"p{n}", template="any") for n in range(3)])
         assert sorted(dra.seen(cluster, namespace, f"p{n}")[0] for n in range(3)) == [
             "1g.10gb",
