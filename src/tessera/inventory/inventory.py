@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,7 +20,6 @@ from tessera.kube.errors import NOT_JSON
 from tessera.kube.object_files import FileObject, called, naming, objects_in
 from tessera.kube.watch.resource import NODES, UNFINISHED_PODS
 from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.metadata import Named
 from tessera.protocol.kubernetes.pod import PodIn, decode_pod
 from tessera.protocol.kubernetes.pod_use import pod_use_of
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
@@ -113,8 +112,11 @@ class Inventory:
                 self.pods.append(pod)
 
     def read_pod(self, raw: bytes) -> None:
-        """Read a pod and take it in, with the devices that it holds where they are asked for."""
-        pod = decode_pod(raw)
+        """Read a pod and take it in."""
+        self.add_pod(decode_pod(raw))
+
+    def add_pod(self, pod: PodIn) -> None:
+        """Take a pod in, with the devices that it holds where they are asked for."""
         use = self.use_of(pod)
         self.add(use)
         if self.with_devices and use.node and use.amounts:
@@ -169,21 +171,18 @@ class Inventory:
             if kind not in ("Node", "Pod"):
                 continue
             with naming(where):
-                name = _name(raw).metadata
-                key = (kind, name.namespace or "", name.name or "")
+                one = decode_pod(raw) if kind == "Pod" else objects.decode_node(raw)
+                key = (kind, one.metadata.namespace, one.metadata.name)
                 if key in seen:
                     continue
                 seen.add(key)
-                if kind == "Pod":
-                    self.read_pod(raw)
-                elif self.selector.matches((one := self.decode_node(raw)).node.labels):
-                    self.put(one)
+                if isinstance(one, PodIn):
+                    self.add_pod(one)
+                elif self.selector.matches(one.metadata.labels or {}):
+                    self.put(self.node_of(one))
         self.dra.take(*of_dra.values())
         self.refresh_dra()
         return {kind for kind, _, _ in seen}
-
-
-_name: Final = objects.decoder(Named)
 
 
 class _Count(msgspec.Struct):

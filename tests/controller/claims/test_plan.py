@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.controller.claims.objects import Claim, Template, read_claim, read_pod, read_template
+from tessera.controller.claims.objects import PodsClaim, Template, read_claim, read_pod, read_template
 from tessera.controller.claims.plan import UNUSED_FOR, Make, Mark, Remove, plan
 from tessera.controller.claims.state import ClaimState, Record
 from tessera.core.requests.alternatives import parse, read
@@ -316,6 +316,6 @@ def test_a_plan_does_not_look_at_settled_pods():
     state.put_template(THERE)
     for number in range(10_000):
         state.put_pod(replace(text, key=Key("a", f"p{number}"), uid=f"u{number}"))
-        state.put_claim(Claim(Key("a", f"c{number}"), f"u{number}", ("gpu-0/1g-10gb",)))
+        state.put_claim(PodsClaim(Key("a", f"c{number}"), f"u{number}", ("gpu-0/1g-10gb",)))
     assert (state.waiting, state.records, len(state.users)) == ({}, {}, 1)
     assert list(chain(*plan(state, NOW))) == []

@@ -1,10 +1,7 @@
 """Pods, templates and claims, as little of them as the bridge needs."""
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Final
-
-import msgspec
+from typing import Any, Final, NamedTuple
 
 from tessera.core.requests.alternatives import (
     ALTERNATIVES_ANNOTATION,
@@ -16,7 +13,10 @@ from tessera.core.requests.alternatives import (
 from tessera.core.requests.record import RECORD_ANNOTATION, record_with
 from tessera.kube.watch.resource import Key
 from tessera.protocol.kubernetes.dra import decode_claim
+from tessera.protocol.kubernetes.lean_pod import annotations_of
+from tessera.protocol.kubernetes.metadata import decode_any, decode_named, seconds
 from tessera.protocol.kubernetes.objects import decoder
+from tessera.protocol.kubernetes.pod import decode_pod
 
 MANAGED_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGER: Final = "tessera-controller"
@@ -24,46 +24,12 @@ UNUSED_ANNOTATION: Final = "gpu-webhook.k8s.io/unused-since"  # of a template
 _MARK: Final = ALTERNATIVES_ANNOTATION.encode()
 
 
-class _MetaIn(msgspec.Struct, gc=False):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resourceVersion: str = ""  # noqa: N815 # as in the API
-    annotations: dict[str, str] | None = None
-    deletionTimestamp: str | None = None  # noqa: N815
-
-
-class _PodClaimIn(msgspec.Struct, gc=False):
-    name: str = ""
-    resourceClaimTemplateName: str | None = None  # noqa: N815
-
-
-class _PodSpecIn(msgspec.Struct, gc=False):
-    nodeName: str | None = None  # noqa: N815
-    resourceClaims: list[_PodClaimIn] | None = None  # noqa: N815
-
-
-class _PodIn(msgspec.Struct, gc=False):
-    metadata: _MetaIn
-    spec: _PodSpecIn | None = None
-
-
-class _NamedIn(msgspec.Struct, gc=False):
-    metadata: _MetaIn
-
-
-class _TemplateIn(msgspec.Struct, gc=False):
-    spec: dict[str, Any] | None = None
-
-
-_pod: Final = decoder(_PodIn)
-_named: Final = decoder(_NamedIn)
-_template: Final = decoder(_TemplateIn)
+_whole: Final = decoder(dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
-class BridgedPod:
-    """A pod whose request the webhook has made a claim."""
+class ConvertedPod:
+    """A pod whose request the webhook has converted to a claim."""
 
     key: Key
     uid: str
@@ -78,12 +44,11 @@ class BridgedPod:
         return None if self.text is None else read(self.text)
 
 
-@dataclass(frozen=True, slots=True)
-class FoundPod:
-    """A pod that was read; None for one that the bridge has nothing to do with."""
+class PodReading(NamedTuple):
+    """A pod that was read; None for one whose request was not converted."""
 
     key: Key
-    pod: BridgedPod | None
+    pod: ConvertedPod | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,62 +63,57 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """A claim of a bridged pod."""
+class PodsClaim:
+    """A claim, and the converted pod that it was made for."""
 
     key: Key
     pod_uid: str  # empty: of another pod
     results: tuple[str, ...] = ()
 
 
-def read_pod(raw: bytes) -> FoundPod:
-    """A pod."""
+def read_pod(raw: bytes) -> PodReading:
+    """A pod, if its request was converted to a claim."""
     if _MARK not in raw:  # nearly all pods
-        metadata = _named(raw).metadata
-        return FoundPod(Key(metadata.namespace, metadata.name), None)
-    one = _pod(raw)
-    metadata, spec = one.metadata, one.spec or _PodSpecIn()
-    key, annotations = Key(metadata.namespace, metadata.name), metadata.annotations or {}
-    claims = [claim for claim in spec.resourceClaims or () if claim.name == CLAIM]
-    template = claims[0].resourceClaimTemplateName if claims else None
+        named = decode_named(raw).metadata
+        return PodReading(Key(named.namespace, named.name), None)
+    one = decode_pod(raw)
+    metadata = one.metadata
+    key, annotations = Key(metadata.namespace, metadata.name), annotations_of(metadata.annotations)
+    template = one.claim_templates.get(CLAIM)
     text = annotations.get(ALTERNATIVES_ANNOTATION)
     if text is None or not template:
-        return FoundPod(key, None)
-    found = BridgedPod(
+        return PodReading(key, None)
+    found = ConvertedPod(
         key,
         metadata.uid,
         template,
         None if carried(annotations, [template]) is None else text,
-        not spec.nodeName and metadata.deletionTimestamp is None,
+        not one.spec.node_name and metadata.deletion_timestamp is None,
         record_with(annotations.get(RECORD_ANNOTATION, ""), ()),
     )
-    return FoundPod(key, found)
+    return PodReading(key, found)
 
 
 def read_template(raw: bytes) -> Template:
     """A template."""
-    metadata = _named(raw).metadata
-    since = (metadata.annotations or {}).get(UNUSED_ANNOTATION)
+    metadata = decode_any(raw).metadata
+    since = seconds(
+        (metadata.annotations or {}).get(UNUSED_ANNOTATION)
+    )  # None, too, for what is no time: it counts again
     key = Key(metadata.namespace, metadata.name)
-    leaves = metadata.deletionTimestamp is not None
-    return Template(key, metadata.uid, metadata.resourceVersion, _time(since), leaves)
+    leaves = metadata.deletion_timestamp is not None
+    return Template(key, metadata.uid, metadata.resource_version, since, leaves)
 
 
 def claim_spec_in(raw: bytes) -> object:
-    """What claims of a template ask for."""
-    return (_template(raw).spec or {}).get("spec")
+    """What claims of a template ask for, as it stands there."""
+    spec = _whole(raw).get("spec")
+    return spec.get("spec") if isinstance(spec, dict) else None
 
 
-def _time(text: str | None) -> float | None:
-    try:
-        return datetime.fromisoformat(text).timestamp() if text else None
-    except ValueError:
-        return None  # written by another hand: it begins anew
-
-
-def read_claim(raw: bytes) -> Claim:
+def read_claim(raw: bytes) -> PodsClaim:
     """A claim."""
     one = decode_claim(raw)
     ours = one.pod_claim == CLAIM
     key = Key(one.metadata.namespace, one.metadata.name)
-    return Claim(key, one.pod_uid if ours else "", one.results if ours else ())
+    return PodsClaim(key, one.pod_uid if ours else "", one.results if ours else ())

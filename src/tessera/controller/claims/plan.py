@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tessera.controller.claims.objects import BridgedPod, Template
+from tessera.controller.claims.objects import ConvertedPod, Template
 from tessera.controller.claims.state import ClaimState, Record
 from tessera.kube.watch.resource import Key
 
@@ -20,7 +20,7 @@ class Make:
     """Make the template that a pod waits for."""
 
     key: Key
-    pod: BridgedPod
+    pod: ConvertedPod
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from typing import Final, NoReturn, Protocol, TypeVar
 from tessera.controller.claims.objects import (
     MANAGED_LABEL,
     MANAGER,
-    Claim,
-    FoundPod,
+    PodReading,
+    PodsClaim,
     Template,
     read_claim,
     read_pod,
@@ -193,7 +193,7 @@ class ClaimReconciler:
 
         return Sink(read, replace, lambda one: told(put(one)), lambda key: told(remove(key)))
 
-    def _put_pod(self, one: FoundPod) -> bool:
+    def _put_pod(self, one: PodReading) -> bool:
         if one.pod is None:
             return self.state.remove_pod(one.key)
         if one.pod.text is None and one.key not in self.state.pods:
@@ -207,7 +207,7 @@ class ClaimReconciler:
         self.state.put_template(one)
         return True
 
-    def _put_claim(self, one: Claim) -> bool:
+    def _put_claim(self, one: PodsClaim) -> bool:
         if not one.pod_uid:  # not of a pod that was converted, or no longer
             return self.state.remove_claim(one.key)
         self.state.put_claim(one)

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tessera.controller.claims.objects import BridgedPod, Claim, Template
+from tessera.controller.claims.objects import ConvertedPod, PodsClaim, Template
 from tessera.core.kubernetes.resources import short
 from tessera.core.requests.alternatives import read
 from tessera.core.requests.record import record_with, written
@@ -15,7 +15,7 @@ from tessera.kube.watch.resource import Key
 class Record:
     """Write what a pod got in place of what it asked for."""
 
-    pod: BridgedPod
+    pod: ConvertedPod
     taken: tuple[tuple[str, str], ...]  # as records have it: ("2g.20gb", "1g.10gb")
     text: str
 
@@ -29,17 +29,19 @@ class ClaimState:
     """What the reconciler knows. Every change of an object updates the indexes; nothing else does."""
 
     def __init__(self) -> None:
-        self.pods: dict[Key, BridgedPod] = {}
+        self.pods: dict[Key, ConvertedPod] = {}
         self.templates: dict[Key, Template] = {}
-        self.claims: dict[Key, Claim] = {}
+        self.claims: dict[Key, PodsClaim] = {}
         self.users: Counter[Key] = Counter()  # by template: how many pods name it
-        self.waiting: dict[Key, dict[Key, BridgedPod]] = {}  # by template: pods that cannot start without it
+        self.waiting: dict[
+            Key, dict[Key, ConvertedPod]
+        ] = {}  # by template: pods that cannot start without it
         self.records: dict[Key, Record] = {}  # by claim: what its pod's annotation does not say yet
         # A claim can name any pod as its owner: only a pod of the claim's own namespace counts.
         self._pod_of: dict[Key, Key] = {}  # by namespace and UID
         self._claims_of: dict[Key, dict[Key, None]] = {}  # by namespace and UID of the pod
 
-    def put_pod(self, pod: BridgedPod) -> None:
+    def put_pod(self, pod: ConvertedPod) -> None:
         """Add a pod or take its new state."""
         self.remove_pod(pod.key)
         template = Key(pod.key.namespace, pod.template)
@@ -69,7 +71,7 @@ class ClaimState:
         self._compare(owner)
         return True
 
-    def put_claim(self, claim: Claim) -> None:
+    def put_claim(self, claim: PodsClaim) -> None:
         """Add a claim or take its new state."""
         self.remove_claim(claim.key)
         owner = Key(claim.key.namespace, claim.pod_uid)
@@ -109,7 +111,7 @@ class ClaimState:
                 self.records[key] = record
 
 
-def record_of(pod: BridgedPod, claim: Claim) -> Record | None:
+def record_of(pod: ConvertedPod, claim: PodsClaim) -> Record | None:
     """What to write for a claim of a pod; None where its annotation says it, or there is nothing to say."""
     taken = _taken(pod.text, claim.results) if claim.results and pod.text is not None else ()
     if not taken or set(written(taken).split(",")) <= set(pod.record.split(",")):

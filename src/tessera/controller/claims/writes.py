@@ -8,7 +8,7 @@ from tessera.controller.claims.objects import (
     MANAGED_LABEL,
     MANAGER,
     UNUSED_ANNOTATION,
-    BridgedPod,
+    ConvertedPod,
     Template,
     claim_spec_in,
 )
@@ -140,11 +140,11 @@ class Writes:
             self._metrics.fell_back(asked, given)
         log.info("pod %s/%s gets %s", *pod.key, gets)
 
-    def _complain(self, pod: BridgedPod, message: str) -> None:
+    def _complain(self, pod: ConvertedPod, message: str) -> None:
         self._recorder.record(Event(_about(pod), "GPUClaimTemplate", message, "Warning"))
 
 
-def _about(pod: BridgedPod) -> About:
+def _about(pod: ConvertedPod) -> About:
     return About("v1", "Pod", pod.key.name, pod.key.namespace, pod.uid)
 
 

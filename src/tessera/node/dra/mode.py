@@ -9,37 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from tessera.core.devices.device import Device
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.text import first_of
-from tessera.kube.errors import NOT_JSON
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.node.rpc import CallFailed, call
 from tessera.protocol.kubelet import messages
 from tessera.protocol.kubelet.podresources_pb2 import ListPodResourcesRequest
+from tessera.protocol.kubernetes.objects import decode_node
 
 _TIMEOUT: Final = 5.0  # seconds for the kubelet's list of pods
-
-
-class _Meta(msgspec.Struct):
-    uid: str = ""
-
-
-class _Status(msgspec.Struct):
-    allocatable: dict[str, str] | None = None
-    capacity: dict[str, str] | None = None
-
-
-class _NodeIn(msgspec.Struct):
-    metadata: _Meta
-    status: _Status | None = None
-
-
-_NODE: Final = msgspec.json.Decoder(_NodeIn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +45,13 @@ class NodeObject:
 async def read_node(client: Client, name: str) -> NodeObject:
     """The node as it is now."""
     try:
-        found = _NODE.decode(await client.get(path_of("v1", "nodes", name=name)))
-        status = found.status or _Status()
+        found = decode_node(await client.get(path_of("v1", "nodes", name=name)))
+        status = found.status
         offered, capacity = (
-            {resource: count for resource, count in (counts or {}).items() if Quantity.parse(count)}
-            for counts in (status.allocatable, status.capacity)
+            {resource: str(count) for resource, count in (counts or {}).items() if Quantity.parse(count)}
+            for counts in ((status.allocatable, status.capacity) if status else (None, None))
         )
-    except (*NOT_JSON, InvalidInput) as error:
+    except InvalidInput as error:
         raise InvalidInput(f"node {name} cannot be read: {error}") from error
     return NodeObject(found.metadata.uid, offered, capacity)
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from tessera.core.requests.alternatives import Alternative, Alternatives, DeviceRequest, request_name
+from tessera.protocol.kubernetes.dra import EXACT_COUNT
 
 
 def template_spec(alternatives: Alternatives) -> dict[str, Any]:
@@ -23,7 +24,7 @@ def _alternative(one: Alternative, count: int) -> dict[str, Any]:
     document: dict[str, Any] = {
         "name": one.name,
         "deviceClassName": one.device_class,
-        "allocationMode": "ExactCount",
+        "allocationMode": EXACT_COUNT,
         "count": count,
     }
     if one.expression:

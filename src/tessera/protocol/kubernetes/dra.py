@@ -12,6 +12,7 @@ from tessera.protocol.kubernetes.objects import Part, decoder
 
 # what kube-controller-manager writes on a claim that it made for a pod: the claim's name in that pod
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
+EXACT_COUNT: Final = "ExactCount"  # the allocation mode of a request that names none
 
 
 # Classes
@@ -160,6 +161,8 @@ class ExactRequest(Part):
     name: str = ""
     device_class_name: str = ""
     selectors: list[Selector] | None = None
+    allocation_mode: str = EXACT_COUNT
+    count: int = 1
 
 
 class RequestIn(Part):
@@ -261,6 +264,12 @@ class ClaimIn(Part):
         return tuple(one.request for one in self.status.results)
 
 
+class ClaimList(Part):
+    """A list of ResourceClaims."""
+
+    items: list[ClaimIn]
+
+
 class TemplateSpec(Part):
     """A ResourceClaimTemplate's spec."""
 
@@ -275,5 +284,6 @@ class ClaimTemplateIn(Part):
 
 
 decode_claim: Final = decoder(ClaimIn)
+decode_claims: Final = decoder(ClaimList)
 decode_slice: Final = decoder(SliceIn)
 decode_class: Final = decoder(DeviceClassIn)

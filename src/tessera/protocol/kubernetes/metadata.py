@@ -1,10 +1,11 @@
 """What every object has: its names, its owners, its times; how other objects refer to it and choose it by its labels."""
 
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
-from tessera.protocol.kubernetes.objects import MetaIn, Part
+from tessera.protocol.kubernetes.objects import MetaIn, Part, decoder
 
 Texts = dict[str, str] | None
 
@@ -31,7 +32,6 @@ class ObjectReference(Part):
 class Metadata(MetaIn):
     """Metadata of any object, as much as any reader needs."""
 
-    uid: str = ""
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     owner_references: list[OwnerReference] | None = None
@@ -47,10 +47,23 @@ class Metadata(MetaIn):
         return controller_in(self.owner_references)
 
 
+class ObjectName(Part):
+    """An object's name."""
+
+    name: str = ""
+    namespace: str = ""
+
+
 class Named(Part):
+    """Any object, of which only its name matters."""
+
+    metadata: ObjectName = msgspec.field(default_factory=ObjectName)
+
+
+class AnyObject(Part):
     """Any object, of which only its metadata matters."""
 
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
+    metadata: Metadata
 
 
 class ObjectList(Part):
@@ -94,3 +107,7 @@ def seconds(text: str | None) -> float | None:
         return datetime.fromisoformat(text).timestamp() if text else None
     except ValueError:
         return None
+
+
+decode_named: Final = decoder(Named)
+decode_any: Final = decoder(AnyObject)

@@ -48,6 +48,7 @@ class MetaIn(Part):
 
     name: str = ""
     namespace: str = ""
+    uid: str = ""
     labels: _Texts = None
     annotations: _Texts = None
     resource_version: str = ""

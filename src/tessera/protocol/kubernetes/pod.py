@@ -158,10 +158,15 @@ class PodIn(Part):
     def claims(self) -> dict[str, str | None]:
         """The claims that it has, by the names that it gives them; None for one that was not made yet."""
         made = {one.name: one.resource_claim_name for one in self.status.resource_claim_statuses or ()}
-        return {
-            one.name: one.resource_claim_name or made.get(one.name)
-            for one in _claims_of(self.spec.resource_claims, "spec.resourceClaims")
-        }
+        return {one.name: one.resource_claim_name or made.get(one.name) for one in self._claims()}
+
+    @property
+    def claim_templates(self) -> dict[str, str]:
+        """The templates of its claims, by the names that it gives the claims; empty for a claim without one."""
+        return {one.name: one.resource_claim_template_name or "" for one in self._claims()}
+
+    def _claims(self) -> list[PodClaim]:
+        return _claims_of(self.spec.resource_claims, "spec.resourceClaims")
 
 
 _claims_of: Final = reader(list[PodClaim], [])

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from tessera.protocol.kubernetes.metadata import LabelSelectorIn, Texts
-from tessera.protocol.kubernetes.objects import Part, decoder
+from tessera.protocol.kubernetes.objects import MetaIn, Part, decoder
 
 
 class ServiceReference(Part):
@@ -55,6 +55,7 @@ class Webhook(Part):
 class WebhookConfiguration(Part):
     """MutatingWebhookConfiguration."""
 
+    metadata: MetaIn
     webhooks: list[Webhook] | None = None
 
 
@@ -86,6 +87,7 @@ class ConfigMap(Part):
 class Secret(Part):
     """A Secret."""
 
+    metadata: MetaIn
     data: dict[str, bytes] | None = None
 
 

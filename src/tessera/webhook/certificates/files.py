@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from tessera.core.errors import TesseraError
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
+from tessera.protocol.kubernetes.webhook import Secret
 from tessera.serving.metrics import Family, counter
 from tessera.webhook.certificates.manager import expiry_family, valid_family
 from tessera.webhook.certificates.served import ServedCertificate, server_context
@@ -27,6 +26,8 @@ from tessera.webhook.reload import Followed
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
+
+    from tessera.protocol.kubernetes.controllers import Process, TemplateSpec
 
 _REPEAT_SECONDS: Final = 600.0  # that a certificate has ended is told again this often
 
@@ -121,46 +122,6 @@ def _date(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
 
 
-class _VolumeSecret(msgspec.Struct, rename="camel"):
-    secret_name: str = ""
-
-
-class _Volume(msgspec.Struct):
-    name: str
-    secret: _VolumeSecret | None = None
-
-
-class _Mount(msgspec.Struct, rename="camel"):
-    name: str
-    mount_path: str
-
-
-class _Container(msgspec.Struct, rename="camel"):
-    args: list[str] | None = None
-    volume_mounts: list[_Mount] | None = None
-
-
-class _PodSpec(msgspec.Struct):
-    containers: list[_Container]
-    volumes: list[_Volume] | None = None
-
-
-class _Template(msgspec.Struct):
-    spec: _PodSpec
-
-
-class _DeploymentSpec(msgspec.Struct):
-    template: _Template
-
-
-class _Deployment(msgspec.Struct):
-    spec: _DeploymentSpec
-
-
-class _Secret(msgspec.Struct):
-    data: dict[str, bytes] | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class GivenCertificate:
     """A certificate that a Deployment's webhook has from a file (`--tls-cert`)."""
@@ -181,12 +142,14 @@ class GivenCertificate:
 
 async def read_given(client: Client, namespace: str, deployment: str) -> GivenCertificate | None:
     """The certificate that a webhook's Deployment takes from a file; None if it does not, or cannot be seen."""
+    from tessera.protocol.kubernetes.controllers import Workload
+
     try:
         raw = await client.get(path_of("apps/v1", "deployments", namespace=namespace, name=deployment))
     except ApiError:
         return None
-    pod = decode(raw, _Deployment).spec.template.spec
-    for container in pod.containers:
+    pod = decode(raw, Workload).spec.template.spec
+    for container in pod.containers or ():
         for argument in container.args or ():
             option, _, file = argument.partition("=")
             if option == "--tls-cert" and file:
@@ -195,7 +158,7 @@ async def read_given(client: Client, namespace: str, deployment: str) -> GivenCe
 
 
 async def _mounted(
-    client: Client, namespace: str, pod: _PodSpec, container: _Container, file: str
+    client: Client, namespace: str, pod: "TemplateSpec", container: "Process", file: str
 ) -> GivenCertificate:
     folder, _, key = file.rpartition("/")
     mounts = {one.name for one in container.volume_mounts or () if one.mount_path.rstrip("/") == folder}
@@ -215,7 +178,7 @@ async def _data(client: Client, namespace: str, name: str) -> dict[str, bytes]:
         if error.is_not_found:
             return {}
         raise
-    return decode(raw, _Secret).data or {}
+    return decode(raw, Secret).data or {}
 
 
 def _certificates(pem: bytes) -> "list[Certificate]":

@@ -13,6 +13,7 @@ from tessera.core.errors import TesseraError
 from tessera.kube.errors import ApiError, BadResponse
 from tessera.kube.rest.client import Client, PatchType
 from tessera.kube.rest.paths import path_of
+from tessera.protocol.kubernetes.webhook import Secret, WebhookConfiguration
 
 T = TypeVar("T")
 
@@ -76,29 +77,6 @@ class Store(Protocol):
         ...
 
 
-class _Meta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-
-
-class _ClientConfig(msgspec.Struct, rename="camel"):
-    ca_bundle: bytes | None = None
-
-
-class _Webhook(msgspec.Struct, rename="camel"):
-    name: str
-    client_config: _ClientConfig
-
-
-class _Configuration(msgspec.Struct):
-    metadata: _Meta
-    webhooks: list[_Webhook] | None = None
-
-
-class _Secret(msgspec.Struct):
-    metadata: _Meta
-    data: dict[str, bytes] | None = None
-
-
 class KubeStore:
     """Both, by their names."""
 
@@ -119,7 +97,7 @@ class KubeStore:
         raw = await self._get(self._configuration_path)
         if raw is None:
             return None
-        found = decode(raw, _Configuration)
+        found = decode(raw, WebhookConfiguration)
         bundles = {one.name: one.client_config.ca_bundle or b"" for one in found.webhooks or ()}
         return StoredBundles(found.metadata.resource_version, bundles)
 
@@ -128,7 +106,7 @@ class KubeStore:
         raw = await self._get(self._secret_path)
         if raw is None:
             return None
-        found = decode(raw, _Secret)
+        found = decode(raw, Secret)
         return StoredSecret(found.metadata.resource_version, found.data or {})
 
     async def create_secret(self, data: Mapping[str, bytes | None]) -> None:

@@ -73,7 +73,7 @@ def test_the_better_alternative_beats_the_emptier_node():
             [exactly("gpu", "1g", allocationMode="All")],
             "0/1 nodes are available: request gpu: allocation mode All is not known here.",
         ),
-        ([{"name": "gpu", "exactly": {}}], "the pod cannot be read: its claim: spec: Object missing required field `deviceClassName` - at `$.devices.requests[0].exactly`"),
+        ([{"name": "gpu", "exactly": []}], "the pod cannot be read: spec.devices.requests[0].exactly: expected object | null, got array"),
     ],
 )  # fmt: skip
 def test_requests(requests, expected):

@@ -1,16 +1,13 @@
 """ResourceClaims: what a claim was given of our devices."""
 
 from dataclasses import dataclass
-from typing import Final
-
-import msgspec
 
 from tessera.core.errors import InvalidInput, TesseraError
-from tessera.kube.errors import NOT_JSON
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.node.dra.names import API_VERSION, DRIVER, UNHEALTHY
 from tessera.protocol.kubelet.dra_messages import ClaimName
+from tessera.protocol.kubernetes.dra import AllocationResult, decode_claim, decode_claims
 
 
 class WrongClaim(TesseraError):
@@ -19,51 +16,6 @@ class WrongClaim(TesseraError):
 
 class ReplacedClaim(WrongClaim):
     """A claim of that name that is another one: the one that is meant is gone."""
-
-
-class _Toleration(msgspec.Struct):
-    key: str = ""
-    effect: str = ""
-
-
-class _Result(msgspec.Struct):
-    driver: str = ""
-    pool: str = ""
-    device: str = ""
-    request: str = ""
-    adminAccess: bool | None = None  # noqa: N815 # as it is on the wire
-    tolerations: list[_Toleration] | None = None
-
-
-class _Devices(msgspec.Struct):
-    results: list[_Result] | None = None
-
-
-class _Allocation(msgspec.Struct):
-    devices: _Devices | None = None
-
-
-class _Status(msgspec.Struct):
-    allocation: _Allocation | None = None
-
-
-class _Meta(msgspec.Struct):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-
-
-class _ClaimIn(msgspec.Struct):
-    metadata: _Meta
-    status: _Status | None = None
-
-
-class _ListIn(msgspec.Struct):
-    items: list[_ClaimIn]
-
-
-_CLAIM: Final = msgspec.json.Decoder(_ClaimIn)
-_LIST: Final = msgspec.json.Decoder(_ListIn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +34,18 @@ async def given(client: Client, claim: ClaimName, pool: str) -> tuple[Given, ...
         path_of(API_VERSION, "resourceclaims", namespace=claim.namespace, name=claim.name)
     )
     try:
-        found = _CLAIM.decode(body)
-    except NOT_JSON as error:
+        found = decode_claim(body)
+    except InvalidInput as error:
         raise InvalidInput(f"claim {claim} cannot be read: {error}") from error
     if found.metadata.uid != claim.uid:
         raise ReplacedClaim(f"claim {claim} was deleted and made anew; the pod's claim has uid {claim.uid}")
-    results = _results(found)
-    if results is None:
+    if found.status.allocation is None:
         raise WrongClaim(f"claim {claim} is not allocated")
-    ours = [result for result in results if result.driver == DRIVER]
+    ours = [result for result in found.status.results if result.driver == DRIVER]
     if strange := next((result for result in ours if result.pool != pool), None):
         raise WrongClaim(f"claim {claim} has devices of pool {strange.pool}; this node's pool is {pool}")
     return tuple(
-        Given(result.request, result.device, bool(result.adminAccess), _tolerates(result)) for result in ours
+        Given(result.request, result.device, bool(result.admin_access), _tolerates(result)) for result in ours
     )
 
 
@@ -102,25 +53,18 @@ async def allocated(client: Client, pool: str) -> dict[str, str]:
     """The devices of a pool that claims have, prepared or not, and the claims."""
     body = await client.get(path_of(API_VERSION, "resourceclaims"), {"resourceVersion": "0"})
     try:
-        claims = _LIST.decode(body).items
-    except NOT_JSON as error:
+        claims = decode_claims(body).items
+    except InvalidInput as error:
         raise InvalidInput(f"the list of claims cannot be read: {error}") from error
     return {
         result.device: f"{claim.metadata.namespace}/{claim.metadata.name}"
         for claim in claims
-        for result in _results(claim) or ()
-        if result.driver == DRIVER and result.pool == pool and not result.adminAccess
+        for result in claim.status.results
+        if result.driver == DRIVER and result.pool == pool and not result.admin_access
     }
 
 
-def _results(claim: _ClaimIn) -> list[_Result] | None:
-    allocation = claim.status.allocation if claim.status else None
-    if allocation is None:
-        return None
-    return (allocation.devices.results if allocation.devices else None) or []
-
-
-def _tolerates(result: _Result) -> bool:
+def _tolerates(result: AllocationResult) -> bool:
     return any(
         one.key in ("", UNHEALTHY) and one.effect in ("", "NoSchedule", "NoExecute")
         for one in result.tolerations or ()

@@ -8,13 +8,13 @@ import msgspec
 from tessera.core.dra.slices import DeviceClass
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.core.kubernetes.pod import Pod
+from tessera.protocol.kubernetes.dra import EXACT_COUNT, ClaimSpec, ExactRequest
 from tessera.simulation.control_plane.dra.allocating import Alternative, Request, score_of
 from tessera.simulation.control_plane.store import Document
 
 EXTENDED: Final = (
     "resource.kubernetes.io/extended-resource-claim"  # annotation of a claim for extended resources
 )
-_EXACT: Final = "ExactCount"
 
 
 class Unschedulable(TesseraError):
@@ -23,36 +23,6 @@ class Unschedulable(TesseraError):
 
 class NotMade(TesseraError):
     """A claim that the pod waits for: kube-controller-manager has not made it yet."""
-
-
-class _CelIn(msgspec.Struct):
-    expression: str
-
-
-class _SelectorIn(msgspec.Struct):
-    cel: _CelIn
-
-
-class _WantedIn(msgspec.Struct, rename="camel"):
-    device_class_name: str
-    name: str = ""
-    selectors: list[_SelectorIn] = []
-    allocation_mode: str = _EXACT
-    count: int = 1
-
-
-class _RequestIn(msgspec.Struct, rename="camel"):
-    name: str
-    exactly: _WantedIn | None = None
-    first_available: list[_WantedIn] = []
-
-
-class _DevicesIn(msgspec.Struct):
-    requests: list[_RequestIn] = []
-
-
-class _SpecIn(msgspec.Struct):
-    devices: _DevicesIn = msgspec.field(default_factory=_DevicesIn)
 
 
 def claim_names(pod: Document) -> dict[str, str]:
@@ -79,26 +49,28 @@ def allocation_of(claim: Document) -> Document | None:
 def requests_of(claim: Document, classes: Mapping[str, DeviceClass]) -> Iterator[Request]:
     """What a claim asks for; `Unschedulable` where that is nothing that the scheduler can look for."""
     try:
-        spec = msgspec.convert(claim.get("spec"), _SpecIn)
+        spec = msgspec.convert(claim.get("spec"), ClaimSpec)
     except msgspec.ValidationError as error:
         raise InvalidInput(f"its claim: spec: {error}") from error
-    for one in spec.devices.requests:
+    for one in spec.devices.requests or ():
         if one.exactly is not None:
             yield (_alternative(one.name, one.exactly, classes, 0),)
         else:
             yield tuple(
                 _alternative(f"{one.name}/{each.name}", each, classes, score_of(place))
-                for place, each in enumerate(one.first_available)
+                for place, each in enumerate(one.first_available or ())
             )
 
 
-def _alternative(name: str, wanted: _WantedIn, classes: Mapping[str, DeviceClass], score: int) -> Alternative:
+def _alternative(
+    name: str, wanted: ExactRequest, classes: Mapping[str, DeviceClass], score: int
+) -> Alternative:
     device_class = classes.get(wanted.device_class_name)
     if device_class is None:
         raise Unschedulable(f"request {name}: device class {wanted.device_class_name} does not exist")
-    if wanted.allocation_mode != _EXACT:
+    if wanted.allocation_mode != EXACT_COUNT:
         raise Unschedulable(f"request {name}: allocation mode {wanted.allocation_mode} is not known here")
-    own = (one.cel.expression for one in wanted.selectors)
+    own = (one.cel.expression for one in wanted.selectors or ())
     return Alternative(name, (*device_class.selectors, *own), wanted.count, score)
 
 
