@@ -111,8 +111,8 @@ class Server:
 
     pid: int
     port: int
-    says: Callable[[], str]  # about itself, after an attack
-    complains: Callable[[str], str] = lambda _: ""  # about what a kind of attack has done to it
+    summary: Callable[[], str]  # about itself, after an attack
+    errors: Callable[[str], str] = lambda _: ""  # about what a kind of attack has done to it
 
     def memory_mib(self, what: str) -> float:
         """VmRSS, or VmHWM: the most that it was."""
@@ -128,12 +128,12 @@ def watched() -> Iterator[Server]:
         with _process(sys.executable, "-m", "stress.attack", "serve", f"{folder}/pki") as process:
             port = int(_output(process).readline())
 
-            def says() -> str:
+            def summary() -> str:
                 with contextlib.closing(connect(port)) as client:
                     client.sendall(b"GET /longest HTTP/1.1\r\n\r\n")
                     return f"{answer(client).decode():>5} ms of the processor in a row"
 
-            yield Server(process.pid, port, says)
+            yield Server(process.pid, port, summary)
 
 
 @contextlib.contextmanager
@@ -166,11 +166,11 @@ def within(mib: int) -> Iterator[Server]:
                 )
                 return {what: int(size) / 2**20 for what, size in sizes}
 
-            def says() -> str:
+            def summary() -> str:
                 parts = ", ".join(f"{size:.1f} {what}" for what, size in remembered().items())
                 return f"{group.peak_mib:5.1f} of {mib} MiB at the peak; MiB remembered: {parts}"
 
-            def complains(kind: str) -> str:
+            def errors(kind: str) -> str:
                 if group.kills or process.poll() is not None:
                     return f"{kind}: the webhook was killed"
                 kept = remembered()
@@ -180,7 +180,7 @@ def within(mib: int) -> Iterator[Server]:
                     return f"{kind}: should fill the {FILLS[kind]}, and only {kept[FILLS[kind]]:.1f} MiB were remembered"
                 return ""
 
-            yield Server(process.pid, port, says, complains)
+            yield Server(process.pid, port, summary, errors)
 
 
 @contextlib.contextmanager
@@ -223,17 +223,17 @@ def report(name: str, server: Server, kinds: list[str], seconds: float) -> float
         times = sum(attack(server.port, kind, seconds) for kind in kinds)
         told, _ = client.communicate("stop\n")
     if not told:
-        raise SystemExit(f"{name}: the innocent client was not answered. {server.complains(name)}")
+        raise SystemExit(f"{name}: the innocent client was not answered. {server.errors(name)}")
     waits = json.loads(told)
     most, after = server.memory_mib("VmHWM") - before, server.memory_mib("VmRSS") - before
     print(
-        f"{name:45} {times:>6} times; {before:.0f} MiB, at most {most:5.1f} more, {after:5.1f} after; {server.says()}; "
+        f"{name:45} {times:>6} times; {before:.0f} MiB, at most {most:5.1f} more, {after:5.1f} after; {server.summary()}; "
         f"the innocent client waited {waits[len(waits) // 2]:.1f} ms (median), {waits[len(waits) * 99 // 100]:.1f} (99 of 100), "
         f"{waits[-1]:.1f} (most)",
         flush=True,
     )
-    if complaint := server.complains(name):
-        raise SystemExit(complaint)
+    if error := server.errors(name):
+        raise SystemExit(error)
     return most
 
 

@@ -4,7 +4,7 @@
     python -m stress.soak 10000     fewer
 
 The handler under test remembers answers; beside it, on the same state of the cluster, the pure decision is made
-anew for every review. They must agree to the byte, and the process must not grow.
+again for every review. They must agree to the byte, and the process must not grow.
 """
 
 import asyncio

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from tessera.controller.metrics import ControllerMetrics
+from tessera.node.dra.metrics import DraMetrics
+from tessera.node.metrics import Metrics
 from tessera.protocol import yaml
 
 ROOT = Path(__file__).parents[2]
@@ -27,14 +30,11 @@ def _used(query: str) -> set[str]:
 
 
 def _defined() -> set[str]:
-    """Every metric that the sources name."""
-    names = set()
+    """Every metric that there is: those of node and controller as they are shown, the others as the sources name them."""
+    shown = (Metrics(), DraMetrics(), ControllerMetrics())
+    names = {family.name for one in shown for family in one.families()}
     for path in (ROOT / "src" / "tessera").rglob("*.py"):
-        text = path.read_text()
-        prefix = "tessera_device_plugin"
-        names |= set(re.findall(r'"((?:gpu_webhook|tessera_namespace)_[a-z_]+)"', text))
-        found = re.findall(r'f"\{_PREFIX\}(_[a-z_]+)"', text)
-        names |= {f"{prefix}{name}" for name in found} | {f"{prefix}{name}_total" for name in found}
+        names |= set(re.findall(r'"((?:gpu_webhook|tessera_namespace)_[a-z_]+)"', path.read_text()))
     return names | {f"{name}{suffix}" for name in names for suffix in ("_bucket", "_sum", "_count")}
 
 

@@ -104,7 +104,7 @@ def test_trouble():
     pipe = Pipe()
     with pytest.raises(ZeroDivisionError) as caught:
         1 / 0  # noqa: B018
-    pipe.log.trouble("decision failed", caught.value)
+    pipe.log.unexpected("decision failed", caught.value)
     (line,) = pipe.lines()
     record = json.loads(line)
     assert record["error"] == "ZeroDivisionError('division by zero')"

@@ -1,10 +1,6 @@
 """`tessera device-plugin`: a node's devices, told to the kubelet."""
 
-import asyncio
 import logging
-import tempfile
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -14,10 +10,10 @@ from tessera.cli.common.node import NodeChoice, client_of, node_options
 from tessera.cli.common.terminal import table
 
 if TYPE_CHECKING:
-    from tessera.core.devices.device import Device
     from tessera.kube.access.cluster import Cluster
-    from tessera.node.assembly import Settings
     from tessera.protocol.configuration.devices import DeviceConfiguration
+
+_log = logging.getLogger("tessera.node")
 
 
 @click.command()
@@ -29,10 +25,10 @@ def command(node: NodeChoice, list_only: bool) -> int:
     Devices come from the configuration: listed ones, simulated GPUs, or the GPUs that NVML finds. Simulated GPUs are
     cut as the node's annotation run.ai/mig.config says, and again whenever it changes.
     """
-    configuration = node.configuration()
     if list_only:
-        return _list(configuration, node.settings)
-    return node.run(lambda: _serve(node, configuration))
+        return _list(node)
+    configuration = node.configuration()
+    return node.process.run(lambda: _serve(node, configuration))
 
 
 def _is_meant(choice: ClusterChoice) -> bool:
@@ -46,28 +42,21 @@ def _cluster(choice: ClusterChoice, node: str) -> "Cluster | None":
     """The cluster of this node, which says which layout is wanted and gets Events; none is fine, unless one was named."""
     from tessera.kube.errors import InvalidKubeconfig
 
-    log = logging.getLogger("tessera.node")
     try:
         cluster = choice.find()
     except InvalidKubeconfig as error:
         if choice != ClusterChoice():
             raise
-        log.info("without a cluster the layout of the configuration holds: %s", error)
+        _log.info("without a cluster the layout of the configuration holds: %s", error)
         return None
-    log.info("following node %s of %s (%s)", node, cluster.endpoint, cluster.source)
+    _log.info("following node %s of %s (%s)", node, cluster.endpoint, cluster.source)
     return cluster
 
 
-def _list(configuration: "DeviceConfiguration", settings: "Settings") -> int:
-    from tessera.node.assembly import NodeSources
+def _list(node: NodeChoice) -> int:
     from tessera.node.metrics import Metrics
 
-    async def look(nowhere: str) -> "list[Device]":
-        sources = NodeSources(configuration, replace(settings, state_dir=Path(nowhere)), Metrics())
-        return [device for source in sources.all for device in await source.devices()]
-
-    with tempfile.TemporaryDirectory() as nowhere:  # a look leaves nothing behind
-        devices = asyncio.run(look(nowhere))
+    devices = node.devices(Metrics())
     rows = [(d.resource, d.id, "healthy" if d.healthy else f"unhealthy: {d.problem}") for d in devices]
     for line in table(rows):
         click.echo(line)
@@ -79,14 +68,18 @@ async def _serve(node: NodeChoice, configuration: "DeviceConfiguration") -> None
     from tessera.serving.health_server import health_server
 
     follows = configuration.simulated is not None and node.settings.layout_file is None
-    cluster = _cluster(node.cluster, node.settings.node) if follows or _is_meant(node.cluster) else None
+    cluster = (
+        _cluster(node.process.cluster, node.settings.node)
+        if follows or _is_meant(node.process.cluster)
+        else None
+    )
     client = client_of(cluster, "tessera-device-plugin")
     try:
         process = NodePlugin(configuration, node.settings, client)
         server = health_server(
             process.metrics, alive=lambda: process.plugin.alive, ready=lambda: process.plugin.ready
         )
-        await node.serve(server, process.run())
+        await node.process.serve(server, process.run(), _log)
     finally:
         if client is not None:
             client.close()

@@ -1,10 +1,6 @@
 """`tessera dra-driver`: a node's devices, offered to the scheduler and prepared for claims."""
 
-import asyncio
 import logging
-import tempfile
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,8 +9,6 @@ from tessera.cli.common.node import NodeChoice, node_options
 from tessera.cli.common.terminal import table
 
 if TYPE_CHECKING:
-    from tessera.core.devices.device import Device
-    from tessera.node.assembly import Settings
     from tessera.protocol.configuration.devices import DeviceConfiguration
 
 
@@ -29,23 +23,16 @@ def command(node: NodeChoice, list_only: bool) -> int:
     Devices come from the same configuration as the device plugin's. A node has one of the two, never both. Needs Kubernetes
     1.34, and 1.36 for taints of devices that are ill or leaving.
     """
-    configuration = node.configuration()
     if list_only:
-        return _list(configuration, node.settings)
-    return node.run(lambda: _serve(node, configuration))
+        return _list(node)
+    configuration = node.configuration()
+    return node.process.run(lambda: _serve(node, configuration))
 
 
-def _list(configuration: "DeviceConfiguration", settings: "Settings") -> int:
-    from tessera.node.assembly import NodeSources
+def _list(node: NodeChoice) -> int:
     from tessera.node.dra.metrics import DraMetrics
     from tessera.node.dra.slices.offer import offer
 
-    async def look(nowhere: str) -> "list[Device]":
-        sources = NodeSources(configuration, replace(settings, state_dir=Path(nowhere)), DraMetrics())
-        return [device for source in sources.all for device in await source.devices()]
-
-    with tempfile.TemporaryDirectory() as nowhere:  # a look leaves nothing behind
-        offered = offer(asyncio.run(look(nowhere)))
     rows = [
         (
             one.name,
@@ -55,7 +42,7 @@ def _list(configuration: "DeviceConfiguration", settings: "Settings") -> int:
             one.device.id if one.device.model.cut else "-",
             "healthy" if one.device.healthy else f"unhealthy: {one.device.problem}",
         )
-        for one in offered
+        for one in offer(node.devices(DraMetrics()))
     ]
     for line in table(rows):
         click.echo(line)
@@ -67,11 +54,10 @@ async def _serve(node: NodeChoice, configuration: "DeviceConfiguration") -> None
     from tessera.node.dra.process import NodeDriver
     from tessera.serving.health_server import health_server
 
-    cluster = node.cluster.find()
-    logging.getLogger("tessera.node").info(
-        "driver of node %s of %s (%s)", node.settings.node, cluster.endpoint, cluster.source
-    )
+    cluster = node.process.cluster.find()
+    log = logging.getLogger("tessera.node")
+    log.info("driver of node %s of %s (%s)", node.settings.node, cluster.endpoint, cluster.source)
     async with Client(cluster, user_agent="tessera-dra-driver") as client:
         driver = NodeDriver(configuration, node.settings, client)
         server = health_server(driver.metrics, alive=lambda: driver.alive, ready=lambda: driver.ready)
-        await node.serve(server, driver.run())
+        await node.process.serve(server, driver.run(), log)

@@ -1,4 +1,4 @@
-"""One process of several at work, by a Lease.
+"""Leader election: one process of several works, by a Lease.
 
 The times are client-go's: a Lease holds for 15 seconds, a leader that could not renew it for 10 stops, and renews every
 2. So a leader has stopped before another can begin, as long as clocks run equally fast. What it wrote just before may
@@ -22,7 +22,7 @@ from tessera.kube.view.lease import API_VERSION, Lease, Watched
 
 log = logging.getLogger(__name__)
 
-_RELEASE_SECONDS: Final = 2.0  # at the end, when there are better things to wait for
+_RELEASE_SECONDS: Final = 2.0  # a process that ends does not wait longer to give its Lease up
 
 
 class LeadershipLost(TesseraError):
@@ -62,7 +62,7 @@ class Leader:
         self._clock = clock
         self._watched = Watched(clock)
         self._renewed = 0.0
-        self._complaint = ""
+        self._last_error = ""
 
     @property
     def holder(self) -> str:
@@ -114,32 +114,32 @@ class Leader:
             await self._clock.sleep(self._timing.retry)
             await self._try()
             if self._clock.now() - self._renewed >= self._timing.deadline:
-                raise LeadershipLost(self._complaint or "the Lease was not renewed in time")
+                raise LeadershipLost(self._last_error or "the Lease was not renewed in time")
 
     async def _try(self) -> bool:
         """Get or keep the Lease, once; whether that went well. `LeadershipLost` when another has it."""
         self.beat = began = self._clock.now()
         try:
             async with asyncio.timeout(self._timing.deadline / 2):
-                await self._look()
+                await self._read()
                 current = self._watched.lease or Lease(self._name)
                 if current.holder != self.identity and self._watched.is_held:
                     raise LeadershipLost(f"{current.holder} has the Lease")
                 if current.holder != self.identity and self.leads:
-                    raise LeadershipLost("the Lease was taken away")
+                    raise LeadershipLost("another process took the Lease")
                 await self._write(current.held(self.identity, self._timing.duration, self._clock.wall()))
         except (KubeError, TimeoutError) as error:
             if isinstance(error, ApiError) and error.is_conflict:
-                return False  # another was faster; the next look says which
+                return False  # another was faster; the next read says which
             text = str(error) or "the API server did not answer in time"
-            if text != self._complaint:
+            if text != self._last_error:
                 log.warning("the Lease could not be written: %s", text)
-            self._complaint = text
+            self._last_error = text
             return False
-        self._renewed, self._complaint = began, ""
+        self._renewed, self._last_error = began, ""
         return True
 
-    async def _look(self) -> None:
+    async def _read(self) -> None:
         try:
             raw = await self._client.get(self._path(self._name))
         except ApiError as error:
@@ -158,15 +158,15 @@ class Leader:
         self._watched.see(Lease.read(raw))
 
     async def _release(self) -> None:
-        """Let another begin at once."""
+        """Give the Lease up, so that another process can lead at once."""
         try:
             async with asyncio.timeout(_RELEASE_SECONDS):
-                await self._look()  # a renewal that was under way may have gone through
+                await self._read()  # a renewal that was under way may have gone through
                 lease = self._watched.lease
                 if lease is not None and lease.holder == self.identity:
                     await self._write(replace(lease.held(self.identity, 1, self._clock.wall()), holder=""))
         except (KubeError, TimeoutError) as error:
-            log.info("the Lease could not be given up, it runs out by itself: %s", error)
+            log.info("the Lease could not be given up; it expires by itself: %s", error)
 
     def _path(self, name: str | None = None) -> str:
         return path_of(API_VERSION, "leases", namespace=self._namespace, name=name)

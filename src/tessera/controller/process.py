@@ -13,7 +13,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.view.lease import CONTROLLER
 
 COMPONENT: Final = "tessera-controller"  # as events name it
-_PATIENCE: Final = 120.0  # seconds: a candidate that has not tried for so long hangs
+_HUNG_SECONDS: Final = 120.0  # a process that has not tried to get or renew the Lease for so long hangs
 
 
 class Controller:
@@ -40,7 +40,7 @@ class Controller:
     @property
     def alive(self) -> bool:
         """Whether it still tries to get or keep the Lease, once there is a use in it."""
-        return not self._able or self._clock.now() - self._leader.beat < _PATIENCE
+        return not self._able or self._clock.now() - self._leader.beat < _HUNG_SECONDS
 
     @property
     def ready(self) -> bool:

@@ -1,4 +1,4 @@
-"""What can be seen of the plugin from outside."""
+"""The metrics of the device plugin, and what the DRA driver counts as it does."""
 
 import time
 from collections import Counter
@@ -14,23 +14,63 @@ from tessera.serving.metrics import Counts, Family, gauge, labelled
 _PREFIX: Final = "tessera_device_plugin"
 
 
-class Metrics:
-    """The plugin's counters and gauges."""
+class NodeMetrics:
+    """What the device plugin and the DRA driver count alike, each under a prefix of its own."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, prefix: str, clock: Callable[[], float] = time.time) -> None:
+        self.events: Mapping[tuple[str, ...], int] = {}  # on the node, by what became of them
+        self._prefix = prefix
         self._clock = clock
         self._devices: dict[tuple[str, ...], int] = {}
-        self._allocations = Counts("resource", "result")
-        self._registrations = Counts("resource", "result")
         self._failures = Counts("what")
         self._layout: dict[tuple[str, ...], int] = {}
         self._layout_since: float | None = None
+
+    def failed(self, what: str) -> None:
+        """Something went wrong that will be tried again."""
+        self._failures.add(what)
+
+    def layout(self, state: State) -> None:
+        """The layout is in this state from now on."""
+        self._layout = {(str(each),): int(each is state) for each in State}
+        self._layout_since = self._clock()
+
+    def families(self) -> Iterator[Family]:
+        """Everything, as it is now."""
+        yield self._failures.family(f"{self._prefix}_failures_total", "What went wrong and is tried again.")
+        yield labelled(
+            f"{self._prefix}_layout_state",
+            "gauge",
+            "1 for the state that the MIG layout is in.",
+            ("state",),
+            self._layout,
+        )
+        yield gauge(
+            f"{self._prefix}_layout_age_seconds",
+            "How long the MIG layout has been in that state; -1 without a layout.",
+            -1 if self._layout_since is None else self._clock() - self._layout_since,
+        )
+        yield labelled(
+            f"{self._prefix}_events_total",
+            "counter",
+            "Events on the node: written, or dropped (limited, full, failed).",
+            ("result",),
+            self.events,
+        )
+
+
+class Metrics(NodeMetrics):
+    """The device plugin's counters and gauges."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(_PREFIX, clock)
+        self._allocations = Counts("resource", "result")
+        self._registrations = Counts("resource", "result")
         self._room: dict[tuple[str, ...], int] = {}
-        self.events: Mapping[tuple[str, ...], int] = {}  # on the node, by what became of them
 
     def devices(self, devices: Iterable[Device], resources: Iterable[str]) -> None:
         """Count what there is; resources that have gone count zero."""
-        counted = Counter((device.resource, _health(device)) for device in devices)
+        counted = Counter((device.resource, health_of(device)) for device in devices)
         for resource in resources:
             for health in ("healthy", "unhealthy", "leaving"):
                 self._devices[resource, health] = counted[resource, health]
@@ -42,15 +82,6 @@ class Metrics:
     def registered(self, resource: str, result: str) -> None:
         """One try to register with the kubelet."""
         self._registrations.add(resource, result)
-
-    def failed(self, what: str) -> None:
-        """Something went wrong that will be tried again."""
-        self._failures.add(what)
-
-    def layout(self, state: State) -> None:
-        """The layout is in this state from now on."""
-        self._layout = {(str(each),): int(each is state) for each in State}
-        self._layout_since = self._clock()
 
     def room(self, rooms: Mapping[MigProfile, Room]) -> None:
         """What the simulated cards could still hold: as they are cut, beside that, and cut anew."""
@@ -73,14 +104,6 @@ class Metrics:
             f"{_PREFIX}_allocations_total", "Containers that were given devices, or refused them."
         )
         yield self._registrations.family(f"{_PREFIX}_registrations_total", "Registrations with the kubelet.")
-        yield self._failures.family(f"{_PREFIX}_failures_total", "What went wrong and is tried again.")
-        yield labelled(
-            f"{_PREFIX}_layout_state",
-            "gauge",
-            "1 for the state that the MIG layout is in.",
-            ("state",),
-            self._layout,
-        )
         yield labelled(
             f"{_PREFIX}_mig_room",
             "gauge",
@@ -88,19 +111,9 @@ class Metrics:
             ("profile", "how"),
             self._room,
         )
-        yield labelled(
-            f"{_PREFIX}_events_total",
-            "counter",
-            "Events on the node: written, or dropped (limited, full, failed).",
-            ("result",),
-            self.events,
-        )
-        yield gauge(
-            f"{_PREFIX}_layout_age_seconds",
-            "How long the MIG layout has been in that state; -1 without a layout.",
-            -1 if self._layout_since is None else self._clock() - self._layout_since,
-        )
+        yield from super().families()
 
 
-def _health(device: Device) -> str:
+def health_of(device: Device) -> str:
+    """A device's health, as metrics name it."""
     return "leaving" if device.leaving else "healthy" if device.healthy else "unhealthy"

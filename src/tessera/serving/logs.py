@@ -2,7 +2,7 @@
 
 A line is built where the event happens (about two microseconds). In the webhook it is written by a thread, many at a
 time, so that a slow reader of the log never holds up an admission; if the reader stops altogether, lines are dropped and
-counted. What modules say through the standard library's logging goes the same way (`forwarding`).
+counted. What modules log through the standard library's logging goes the same way (`forwarding`).
 """
 
 import asyncio
@@ -122,10 +122,10 @@ class Log:
         self.event("warning", message, fields)
 
     def error(self, message: str, **fields: Value) -> None:
-        """Something went wrong that a person has to mend."""
+        """Something went wrong that a person has to repair."""
         self.event("error", message, fields)
 
-    def trouble(self, message: str, error: BaseException) -> None:
+    def unexpected(self, message: str, error: BaseException) -> None:
         """Something happened that should be impossible: here, and only here, with a traceback."""
         self.event("error", message, _fields_of(error))
 
@@ -189,7 +189,7 @@ class Log:
 
 
 class Forward(logging.Handler):
-    """Takes what is said through the standard library's logging."""
+    """Takes what is logged through the standard library's logging."""
 
     def __init__(self, log: Log) -> None:
         super().__init__()
@@ -206,7 +206,7 @@ class Forward(logging.Handler):
 
 @contextmanager
 def forwarding(log: Log) -> Iterator[None]:
-    """Take what Tessera's modules say through the standard library's logging, and warnings of libraries."""
+    """Take what Tessera's modules log through the standard library's logging, and warnings of libraries."""
     root, own, forward = logging.getLogger(), logging.getLogger("tessera"), Forward(log)
     level = own.level
     root.addHandler(forward)

@@ -242,7 +242,7 @@ class Endpoint:
             self._metrics.beyond_limits += 1
             return self._undecided(request, str(error), 403, "Forbidden")
         except Exception as error:  # noqa: BLE001 # one pod must not keep others from being admitted
-            self._log.trouble("decision failed", error)
+            self._log.unexpected("decision failed", error)
             return self._undecided(request, _FAILED, 500, "InternalError")
 
     def _undecided(self, request: Request, why: str, code: int, reason: str) -> Verdict:

@@ -265,17 +265,17 @@ class Webhook:
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._log.trouble("a part of the webhook has failed: ending", error)
+            self._log.unexpected("a part of the webhook has failed: ending", error)
             self._exit_code = 1
             self._stopping.set()
 
     def _on_fault(self, error: Exception) -> None:
-        self._log.trouble("a request failed", error)
+        self._log.unexpected("a request failed", error)
 
     def _on_loop_trouble(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if isinstance(error, Exception):
-            self._log.trouble(str(context.get("message")), error)
+            self._log.unexpected(str(context.get("message")), error)
         else:
             self._log.warning(str(context.get("message")))
 

@@ -1,11 +1,10 @@
 """What the commands share that run on a node: the options that say where things are, and how such a command runs."""
 
 import asyncio
-import contextlib
-import logging
 import socket
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,16 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tessera.cli.common import completing
-from tessera.cli.common.cluster import ClusterChoice
-from tessera.cli.common.options import process_options
+from tessera.cli.common.options import ProcessChoice, process_options
 from tessera.cli.common.terminal import read_parsed
 
 if TYPE_CHECKING:
+    from tessera.core.devices.device import Device
     from tessera.kube.access.cluster import Cluster
     from tessera.kube.rest.client import Client
     from tessera.node.assembly import Settings
+    from tessera.node.metrics import NodeMetrics
     from tessera.protocol.configuration.devices import DeviceConfiguration
-    from tessera.serving.http.server import Server
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -33,10 +32,7 @@ class NodeChoice:
 
     config_file: str
     settings: "Settings"
-    metrics_listen: str | None
-    cluster: ClusterChoice
-    log_format: str
-    log_level: str
+    process: ProcessChoice
 
     def configuration(self) -> "DeviceConfiguration":
         """The devices' configuration, read and checked."""
@@ -44,27 +40,17 @@ class NodeChoice:
 
         return read_parsed(self.config_file, device_config.parse)
 
-    def run(self, work: "Callable[[], Coroutine[Any, Any, None]]") -> int:
-        """Work with logs set up until a signal, and then leave in good order."""
-        from tessera.serving.ending import Signalled, until_signalled
-        from tessera.serving.logs import Log, choose, forwarding
+    def devices(self, metrics: "NodeMetrics") -> "list[Device]":
+        """What the sources report now; nothing is written."""
+        from tessera.node.assembly import NodeSources
 
-        with forwarding(Log(choose(self.log_format), self.log_level)), contextlib.suppress(Signalled):
-            asyncio.run(until_signalled(work()))
-        return 0
+        async def read(folder: str) -> "list[Device]":
+            settings = replace(self.settings, state_dir=Path(folder))
+            sources = NodeSources(self.configuration(), settings, metrics)
+            return [device for source in sources.all for device in await source.devices()]
 
-    async def serve(self, server: "Server", work: Coroutine[Any, Any, None]) -> None:
-        """Answer probes and scrapes, if that is wanted, for as long as the work goes on."""
-        from tessera.serving.address import Address
-
-        try:
-            if self.metrics_listen:
-                taken = await server.start(Address.parse(self.metrics_listen))
-                logging.getLogger("tessera.node").info("probes and metrics at %s", taken)
-            await work
-        finally:
-            work.close()
-            await server.stop()
+        with tempfile.TemporaryDirectory() as folder:
+            return asyncio.run(read(folder))
 
 
 def client_of(cluster: "Cluster | None", user_agent: str) -> "Client | None":
@@ -109,17 +95,11 @@ def node_options(command: Callable[..., Any]) -> Callable[..., Any]:
         state_dir: Path,
         host_root: Path,
         layout_file: Path | None,
-        metrics_listen: str | None,
-        cluster: ClusterChoice,
-        log_format: str,
-        log_level: str,
+        process: ProcessChoice,
         **more: Any,
     ) -> Any:
         from tessera.node.assembly import Settings
-        from tessera.serving.address import Address
 
-        if metrics_listen:
-            Address.parse(metrics_listen)  # what is wrong with it is said before anything begins
         settings = Settings(
             node=node_name or socket.gethostname(),
             kubelet_dir=kubelet_dir,
@@ -128,7 +108,6 @@ def node_options(command: Callable[..., Any]) -> Callable[..., Any]:
             host_root=host_root,
             layout_file=layout_file,
         )
-        choice = NodeChoice(config_file, settings, metrics_listen, cluster, log_format, log_level)
-        return command(node=choice, **more)
+        return command(node=NodeChoice(config_file, settings, process), **more)
 
     return with_node

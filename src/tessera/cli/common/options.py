@@ -1,12 +1,20 @@
-"""Options that several commands have: times, and what a program that runs until it is told to stop is given."""
+"""Options that several commands have: times, and those of a program that runs until it is told to stop."""
 
+import asyncio
+import contextlib
+import logging
 import re
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tessera.cli.common.cluster import cluster_options
+from tessera.cli.common.cluster import ClusterChoice, cluster_options
+
+if TYPE_CHECKING:
+    from tessera.serving.http.server import Server
 
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _PART: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhd]?)", re.ASCII)
@@ -39,8 +47,52 @@ class Duration(click.ParamType[float]):
         return seconds
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessChoice:
+    """What a person said about a program that runs until it is told to stop."""
+
+    metrics_listen: str | None
+    cluster: ClusterChoice
+    log_format: str
+    log_level: str
+
+    def run(self, work: "Callable[[], Coroutine[Any, Any, None]]") -> int:
+        """Work with logs set up until a signal, and then leave in good order."""
+        from tessera.serving.ending import Signalled, until_signalled
+        from tessera.serving.logs import Log, choose, forwarding
+
+        with forwarding(Log(choose(self.log_format), self.log_level)), contextlib.suppress(Signalled):
+            asyncio.run(until_signalled(work()))
+        return 0
+
+    async def serve(self, server: "Server", work: Coroutine[Any, Any, None], log: logging.Logger) -> None:
+        """Answer probes and scrapes, if that is wanted, for as long as the work goes on."""
+        from tessera.serving.address import Address
+
+        try:
+            if self.metrics_listen:
+                taken = await server.start(Address.parse(self.metrics_listen))
+                log.info("probes and metrics at %s", taken)
+            await work
+        finally:
+            work.close()
+            await server.stop()
+
+
 def process_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command these options; it gets `metrics_listen`, `cluster`, `log_format` and `log_level`."""
+    """Give a command these options; it gets a `ProcessChoice` called `process`."""
+
+    @wraps(command)
+    def with_process(
+        metrics_listen: str | None, cluster: ClusterChoice, log_format: str, log_level: str, **more: Any
+    ) -> Any:
+        from tessera.serving.address import Address
+
+        if metrics_listen:
+            Address.parse(metrics_listen)  # an error in it is reported before anything begins
+        return command(process=ProcessChoice(metrics_listen, cluster, log_format, log_level), **more)
+
+    chosen: Callable[..., Any] = with_process
     for option in reversed(_PROCESS_OPTIONS):
-        command = option(command)
-    return command
+        chosen = option(chosen)
+    return chosen

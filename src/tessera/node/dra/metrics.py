@@ -1,41 +1,36 @@
-"""What can be seen of the driver from outside."""
+"""The metrics of the DRA driver."""
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from tessera.core.devices.device import Device
-from tessera.node.sources.simulated.layout import State
+from tessera.node.metrics import NodeMetrics, health_of
 from tessera.serving.metrics import Counts, Family, counter, gauge, labelled, process_metrics
 
 _PREFIX: Final = "tessera_dra_driver"
 _BUCKETS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 40.0)  # seconds; 40: the longest a call waits
 
 
-class DraMetrics:
+class DraMetrics(NodeMetrics):
     """The driver's counters and gauges."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
-        self._devices: dict[tuple[str, ...], int] = {}
+        super().__init__(_PREFIX, clock)
         self._prepares = Counts("result", known=[("prepared",), ("failed",)])
         self._seconds = [0] * (len(_BUCKETS) + 1)
         self._seconds_sum = 0.0
         self._unprepares = 0
         self._writes = Counts("verb", known=[("create",), ("update",), ("delete",)])
-        self._failures = Counts("what")
         self._registrations = Counts("result", known=[("success",), ("failed",)])
-        self._layout: dict[tuple[str, ...], int] = {}
-        self._layout_since: float | None = None
         self.claims = 0  # prepared now
-        self.events: Mapping[tuple[str, ...], int] = {}  # on the node, by what became of them
         self.stale = 0  # of them, claims that the API server no longer has
 
     def devices(self, devices: Iterable[Device]) -> None:
         """Count what is offered; types that have gone count zero."""
         counted: Counter[tuple[str, ...]] = Counter(
-            (str(device.model.type), _health(device)) for device in devices
+            (str(device.model.type), health_of(device)) for device in devices
         )
         self._devices = {key: counted[key] for key in sorted({*self._devices, *counted})}
 
@@ -58,15 +53,6 @@ class DraMetrics:
         """The kubelet said what became of a registration."""
         self._registrations.add(result)
 
-    def failed(self, what: str) -> None:
-        """Something went wrong that will be tried again."""
-        self._failures.add(what)
-
-    def layout(self, state: State) -> None:
-        """The layout is in this state from now on."""
-        self._layout = {(str(each),): int(each is state) for each in State}
-        self._layout_since = self._clock()
-
     def families(self) -> Iterator[Family]:
         """Everything, as it is now."""
         yield labelled(
@@ -83,26 +69,7 @@ class DraMetrics:
         yield counter(f"{_PREFIX}_unprepares_total", "Claims that have ended.", self._unprepares)
         yield self._writes.family(f"{_PREFIX}_slice_writes_total", "ResourceSlices written, by verb.")
         yield self._registrations.family(f"{_PREFIX}_registrations_total", "Registrations with the kubelet.")
-        yield self._failures.family(f"{_PREFIX}_failures_total", "What went wrong and is tried again.")
-        yield labelled(
-            f"{_PREFIX}_events_total",
-            "counter",
-            "Events on the node: written, or dropped (limited, full, failed).",
-            ("result",),
-            self.events,
-        )
-        yield labelled(
-            f"{_PREFIX}_layout_state",
-            "gauge",
-            "1 for the state that the MIG layout is in.",
-            ("state",),
-            self._layout,
-        )
-        yield gauge(
-            f"{_PREFIX}_layout_age_seconds",
-            "How long the MIG layout has been in that state; -1 without a layout.",
-            -1 if self._layout_since is None else self._clock() - self._layout_since,
-        )
+        yield from super().families()
         yield from process_metrics()
 
     def _histogram(self) -> Family:
@@ -116,7 +83,3 @@ class DraMetrics:
             "How long it took to prepare a claim, waiting included.",
             [*counts, ("_sum", {}, self._seconds_sum), ("_count", {}, total)],
         )
-
-
-def _health(device: Device) -> str:
-    return "leaving" if device.leaving else "healthy" if device.healthy else "unhealthy"

@@ -125,7 +125,7 @@ class Server:
         return True
 
     def _rest(self, listener: socket.socket) -> None:
-        """Out of file descriptors: the listener stays readable, so looking away for a while saves a busy loop."""
+        """Out of file descriptors: the listener stays readable, so not accepting for a while saves a busy loop."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(listener)
 
