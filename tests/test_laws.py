@@ -158,7 +158,10 @@ def pods(draw, names=gpu_names, numbers=counts):
                 "task.bkbcs.tencent.com/gpu-type": st.sampled_from(["V100", "T4"]),
                 "gpu-webhook.k8s.io/fallback-policy": st.sampled_from(["never", "smaller", "larger", "any"]),
                 "gpu-webhook.k8s.io/min-memory": st.sampled_from(["10Gi", "20Gi"]),
-                "gpu-webhook.k8s.io/fallback": st.sampled_from(["7g.80gb->gpu", "junk"]),
+                "gpu-webhook.k8s.io/fallback": st.sampled_from(["7g.80gb->gpu", "2g.20gb->1g.10gb", "junk"]),
+                "gpu-webhook.k8s.io/asked": st.sampled_from(
+                    ['{"c0":{"nvidia.com/mig-2g.20gb":"1"}}', "junk"]
+                ),
                 "keep/me": st.just("as~1I/am"),
             },
         )
@@ -180,7 +183,7 @@ def is_ours(path):
     return len(parts) <= 6 or is_whole_or_mig(parts[6]) or parts[6] in OUR_RESOURCES
 
 
-OUR_ANNOTATIONS = {"gpu-webhook.k8s.io/fallback", "a.b/c_d"}
+OUR_ANNOTATIONS = {"gpu-webhook.k8s.io/fallback", "gpu-webhook.k8s.io/asked", "a.b/c_d"}
 OUR_RESOURCES = {"cpu", "memory", "ephemeral-storage", "nvidia.com/shm", "amd.com/gpu"}
 
 

@@ -163,7 +163,12 @@ def test_workloads(tessera, kind, path):
     for step in path:
         template = template[step]
     assert code == 0
-    assert template["metadata"] == {"annotations": {"gpu-webhook.k8s.io/fallback": "2g.20gb->1g.10gb"}}
+    assert template["metadata"] == {
+        "annotations": {
+            "gpu-webhook.k8s.io/fallback": "2g.20gb->1g.10gb",
+            "gpu-webhook.k8s.io/asked": '{"main":{"nvidia.com/mig-2g.20gb":"1"}}',
+        }
+    }
     assert template["spec"]["containers"][0]["resources"] == {"limits": {"nvidia.com/mig-1g.10gb": "1"}}
     assert after["metadata"] == {"name": "w"}
     code, out, _ = tessera("admit", "-f", "w.yaml", "--nodes", NODES / "small.yaml", "-o", "patch")
@@ -249,16 +254,17 @@ Pod default/infer
               gpu      a whole GPU  offered, up to 8 a node
   decision    admitted with a change: 2g.20gb is not offered, 1g.10gb is the first that is
   warning     GPU fallback 2g.20gb->1g.10gb: no node that this pod can use offers 2g.20gb as asked
-  change      @@ -2,6 +2,8 @@
+  change      @@ -2,6 +2,9 @@
                kind: Pod
                metadata:
                  name: infer
               +  annotations:
               +    gpu-webhook.k8s.io/fallback: 2g.20gb->1g.10gb
+              +    gpu-webhook.k8s.io/asked: '{"main":{"nvidia.com/mig-2g.20gb":"1"}}'
                spec:
                  containers:
                  - name: main
-              @@ -11,4 +13,4 @@
+              @@ -11,4 +14,4 @@
                    - infinity
                    resources:
                      limits:

@@ -8,7 +8,7 @@ import pytest
 from tessera.core.admission.decision import Policy
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Namespace
-from tessera.core.requests.record import RECORD_ANNOTATION
+from tessera.core.requests.record import ASKED_ANNOTATION, RECORD_ANNOTATION
 from tessera.protocol.admission.review import decode
 from tessera.webhook.endpoint import Admission
 from tests.build import MIG, node, offers, pod_document, policy, respond, review
@@ -19,6 +19,11 @@ RECORD = {
     "op": "add",
     "path": "/metadata/annotations/gpu-webhook.k8s.io~1fallback",
     "value": "2g.20gb->1g.10gb",
+}
+ASKED = {
+    "op": "add",
+    "path": "/metadata/annotations/gpu-webhook.k8s.io~1asked",
+    "value": '{"c0":{"nvidia.com/mig-2g.20gb":"1"}}',
 }
 
 
@@ -48,7 +53,7 @@ def test_answer():
     }
     response = respond(review(pod_document(ASKS, annotations={"a": "b"})), offers(SMALL))
     path = "/spec/containers/0/resources"
-    assert response["patch"] == [*replaced(path + "/requests"), *replaced(path + "/limits"), RECORD]
+    assert response["patch"] == [*replaced(path + "/requests"), *replaced(path + "/limits"), RECORD, ASKED]
 
 
 def test_rejection():
@@ -80,7 +85,10 @@ def test_two_containers_without_annotations():
     response = respond(review(document), offers(SMALL))
     paths = [operation["path"] for operation in response["patch"]]
     assert paths.count("/metadata/annotations") == 1
-    assert response["patch"][-1]["value"] == "2g.20gb->1g.10gb,3g.30gb->1g.10gb"
+    assert [one["value"] for one in response["patch"][-2:]] == [
+        "2g.20gb->1g.10gb,3g.30gb->1g.10gb",
+        '{"c0":{"nvidia.com/mig-2g.20gb":"1"},"c1":{"nvidia.com/mig-3g.30gb":"2"}}',
+    ]
     assert response["auditAnnotations"] == {"fallback": "2g.20gb->1g.10gb,3g.30gb->1g.10gb"}
 
 
@@ -110,7 +118,18 @@ def test_fault_06_reinvoked_with_a_sidecar():
     )
     response = respond(review(document), offers(SMALL))
     assert all(not operation["path"].startswith("/spec/containers/0") for operation in response["patch"])
-    assert response["patch"][-1]["value"] == "2g.20gb->1g.10gb,3g.30gb->1g.10gb"
+    assert [one["value"] for one in response["patch"][-2:]] == [
+        "2g.20gb->1g.10gb,3g.30gb->1g.10gb",
+        '{"c0":{"nvidia.com/mig-2g.20gb":"1"},"c1":{"nvidia.com/mig-3g.30gb":"1"}}',
+    ]
+
+
+def test_asked_is_part_of_the_question():
+    """Pods that differ in what they say was asked are different questions to the memory of answers."""
+    cluster = Admission(offers(SMALL), Policy())
+    for text in ('{"c0":{"nvidia.com/mig-3g.30gb":"1"}}', "junk"):
+        cluster.answer(review(pod_document(ASKS, annotations={ASKED_ANNOTATION: text})))
+    assert len(cluster.memory) == 2
 
 
 def test_fault_08_dry_run():

@@ -35,7 +35,10 @@ def test_every_kind_that_makes_pods(kind):
     assert (found.title, found.rejected, found.before) == (f"{kind} ml/w", False, workload(kind))
     template = template_of(found.after)
     assert template["spec"]["containers"][0]["resources"] == {"limits": {MIG + "1g.10gb": "1"}}
-    assert template["metadata"]["annotations"] == {"gpu-webhook.k8s.io/fallback": "2g.20gb->1g.10gb"}
+    assert template["metadata"]["annotations"] == {
+        "gpu-webhook.k8s.io/fallback": "2g.20gb->1g.10gb",
+        "gpu-webhook.k8s.io/asked": f'{{"c0":{{"{MIG}2g.20gb":"1"}}}}',
+    }
     before = copy.deepcopy(found.after)
     template_of(before).update(template_of(given))
     if kind != "Pod":

@@ -71,7 +71,11 @@ def test_a_jobs_template_is_decided_about():
     answer = sent(job())
     found = patch.apply(job(), answer["patch"])["spec"]["template"]
     assert asks(found) == {MIG + "1g.10gb": "1"}
-    assert found["metadata"]["annotations"] == {RECORD: "2g.20gb->1g.10gb", DECIDED: "template"}
+    assert found["metadata"]["annotations"] == {
+        RECORD: "2g.20gb->1g.10gb",
+        "gpu-webhook.k8s.io/asked": f'{{"c0":{{"{MIG}2g.20gb":"1"}}}}',
+        DECIDED: "template",
+    }
     assert answer["warnings"] == [
         "GPU fallback 2g.20gb->1g.10gb: no node that this pod can use offers 2g.20gb as asked"
     ]

@@ -10,11 +10,12 @@ from tessera.core.kubernetes.node import Namespace
 from tessera.core.kubernetes.pod import Container
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement
+from tessera.core.requests.record import asked_text, renamed
 from tests.build import GPU, MIG, amounts, container, node, offers, pod, policy
 
 ONE = Quantity.parse("1")
 SMALL = node("small", **{"1g.10gb": 28})
-RECORD = "gpu-webhook.k8s.io/fallback"
+RECORD, ASKED = "gpu-webhook.k8s.io/fallback", "gpu-webhook.k8s.io/asked"
 POLICY, MIN_MEMORY = "gpu-webhook.k8s.io/fallback-policy", "gpu-webhook.k8s.io/min-memory"
 V100 = {"task.bkbcs.tencent.com/gpu-type": "V100"}
 BOUND = [
@@ -37,6 +38,7 @@ def test_replaced():
             DropAmount("containers", 0, "limits", MIG + "2g.20gb"),
             SetAmount("containers", 0, "limits", MIG + "1g.10gb", ONE),
             SetAnnotation(RECORD, "2g.20gb->1g.10gb"),
+            SetAnnotation(ASKED, f'{{"main":{{"{MIG}2g.20gb":"1"}}}}'),
         ),
         reason="2g.20gb is not offered, 1g.10gb is the first that is",
         replaced=(("2g.20gb", "1g.10gb"),),
@@ -81,6 +83,96 @@ def test_records():
     again = pod(container(**{"3g.30gb": 1}), annotations={RECORD: "2g.20gb->1g.10gb,\nevil,3g.30gb->1g.10gb"})
     decision = decided(again, *nodes)
     assert SetAnnotation(RECORD, "2g.20gb->1g.10gb,3g.30gb->1g.10gb") in decision.edits
+
+
+def carried_out(asker, decision):
+    """The pod with a decision's edits on it."""
+    annotations = {edit.key: edit.value for edit in decision.edits if isinstance(edit, SetAnnotation)}
+    after = replace(asker, annotations={**asker.annotations, **annotations})
+    return after if not decision.replaced else after.map_containers(_renamed(dict(decision.replaced)))
+
+
+def _renamed(by):
+    return lambda one: renamed(
+        one, {MIG + old: GPU if new == "gpu" else MIG + new for old, new in by.items()}
+    )
+
+
+def came(**containers):
+    return asked_text({name: {MIG + r: n for r, n in gpus.items()} for name, gpus in containers.items()})
+
+
+@pytest.mark.parametrize(
+    ("earlier", "containers", "written"),
+    [
+        ("", {"a": "2g.20gb"}, came(a={"2g.20gb": 1})),
+        ("", {"a": "2g.20gb", "b": "1g.10gb"}, came(a={"2g.20gb": 1}, b={"1g.10gb": 1})),
+        # on a later call what is known stays, and what is new is added
+        (came(a={"3g.30gb": 1}), {"a": "2g.20gb", "b": "1g.10gb"}, came(a={"3g.30gb": 1}, b={"1g.10gb": 1})),
+        (came(a={"3g.30gb": 1}), {"a": "2g.20gb"}, None),
+        # what cannot be read, or is over 4 KiB, is overwritten
+        ("junk", {"a": "2g.20gb"}, came(a={"2g.20gb": 1})),
+        ("{" + " " * 4096 + "}", {"a": "2g.20gb"}, came(a={"2g.20gb": 1})),
+        # what would be over 4 KiB is left out
+        ("", {f"c{n}": "2g.20gb" for n in range(150)}, None),
+        (came(a={"3g.30gb": 1}), {"a": "2g.20gb", **{f"c{n}": "1g.10gb" for n in range(150)}}, None),
+    ],
+)
+def test_what_was_asked_is_kept(earlier, containers, written):
+    """A new fallback writes the GPU requests as they came, by container; done again, nothing more is written."""
+    annotations = {ASKED: earlier} if earlier else {}
+    asker = pod(*(container(name, **{gpu: 1}) for name, gpu in containers.items()), annotations=annotations)
+    many = node("n", **{"1g.10gb": 1000})
+    decision = decided(asker, many)
+    assert next((e.value for e in decision.edits if getattr(e, "key", "") == ASKED), None) == written
+    assert isinstance(decided(carried_out(asker, decision), many), Admit)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "written"),
+    [
+        (
+            {RECORD: "2g.20gb->1g.10gb", ASKED: came(a={"2g.20gb": 1})},
+            came(a={"2g.20gb": 1}, b={"1g.10gb": 1}),
+        ),
+        ({RECORD: "2g.20gb->1g.10gb", ASKED: came(a={"2g.20gb": 1}, b={"1g.10gb": 1})}, None),
+        # nothing was replaced, or it cannot be read, or it was decided with its template: it stays as it is
+        ({ASKED: came(a={"2g.20gb": 1})}, None),
+        ({RECORD: "2g.20gb->1g.10gb", ASKED: "junk"}, None),
+        ({RECORD: "2g.20gb->1g.10gb"}, None),
+        (
+            {
+                RECORD: "2g.20gb->1g.10gb",
+                ASKED: came(a={"2g.20gb": 1}),
+                "gpu-webhook.k8s.io/decided": "template",
+            },
+            None,
+        ),
+    ],
+)
+def test_a_container_that_came_later(annotations, written):
+    """A container that another webhook added, and that is offered what it asks for, is added to what was asked."""
+    asker = pod(container("a", **{"1g.10gb": 1}), container("b", **{"1g.10gb": 1}), annotations=annotations)
+    decision = decided(asker, SMALL)
+    if written is None:
+        assert isinstance(decision, Admit)
+        return
+    assert decision.edits == (SetAnnotation(ASKED, written),)
+    assert isinstance(decided(carried_out(asker, decision), SMALL), Admit)
+
+
+@pytest.mark.parametrize("text", [came(main={"7g.80gb": 1}), came(main={"1g.10gb": 1}), "junk"])
+def test_asked_never_widens_what_a_pod_gets(text):
+    """Whatever its author wrote there: the pod is decided about by what it asks for now."""
+    one = pod(container(**{"2g.20gb": 1}), annotations={POLICY: "larger"})
+    forged = replace(one, annotations={POLICY: "larger", RECORD: "7g.80gb->2g.20gb", ASKED: text})
+    for nodes in ([], [SMALL], [node("n", **{"3g.30gb": 1})]):
+        plain, other = decided(one, *nodes), decided(forged, *nodes)
+        assert type(plain) is type(other)
+        if isinstance(plain, Rewrite):
+            assert plain.replaced == other.replaced
+        else:
+            assert plain == other
 
 
 @pytest.mark.parametrize("name", ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "amd.com/gpu"])

@@ -1,6 +1,7 @@
 """The record of a fallback: written, read and undone in one place."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,11 +15,11 @@ from tessera.core.requests.record import (
     asked_first,
     asked_of,
     asked_text,
-    asked_with,
     read_asked,
     record_with,
     recorded,
     undone,
+    with_record,
     written,
 )
 from tests.build import GPU, MIG, container, pod, resource
@@ -132,9 +133,12 @@ def test_what_is_too_long_is_left_out():
 def test_a_later_call(earlier, text):
     """Entries of containers that are known stay, new containers are added; what cannot be read is overwritten."""
     one = pod(container(**{"2g.20gb": 1, "cpu": 1}), container("side", gpu=2), container("none", cpu=1))
-    found = asked_with(earlier if isinstance(earlier, str) else asked_text(earlier), one)
-    assert read_asked(found) == text
-    assert asked_with(found, one) == found
+    one = replace(
+        one, annotations={ASKED_ANNOTATION: earlier if isinstance(earlier, str) else asked_text(earlier)}
+    )
+    found = with_record(one, [("2g.20gb", "1g.10gb")])
+    assert read_asked(found[ASKED_ANNOTATION]) == text
+    assert with_record(replace(one, annotations=found), [("2g.20gb", "1g.10gb")]) == found
 
 
 # Undoing

@@ -26,10 +26,12 @@ from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, short
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, MOST_ALTERNATIVES
 from tessera.core.requests.record import (
+    ASKED_ANNOTATION,
     DECIDED_ANNOTATION,
     RECORD_ANNOTATION,
-    record_with,
     recorded,
+    with_later_containers,
+    with_record,
     written,
 )
 from tessera.core.text import escaped, quoted
@@ -43,6 +45,7 @@ OWN_ANNOTATIONS: Final = (
     MIN_MEMORY_ANNOTATION,
     DECIDED_ANNOTATION,
     RECORD_ANNOTATION,
+    ASKED_ANNOTATION,
     ALTERNATIVES_ANNOTATION,
     MIRROR_ANNOTATION,
 )
@@ -262,14 +265,10 @@ def _chosen(pod: Pod, outcome: Outcome, policy: Policy) -> _Stage | Reject:
     if isinstance(outcome, Unmatched):
         return _unmatched(pod, outcome, policy.fallback)
     if isinstance(outcome, AsAsked):
-        return _Stage(pod, "what it asks for is offered")
+        return _Stage(with_later_containers(pod), "what it asks for is offered")
     replaced = tuple((short(old), short(new)) for old, new in outcome.by.items())
-    record = {
-        **pod.annotations,
-        RECORD_ANNOTATION: record_with(pod.annotations.get(RECORD_ANNOTATION, ""), replaced),
-    }
     return _Stage(
-        fallback.apply(pod, outcome.by, record),
+        fallback.apply(pod, outcome.by, with_record(pod, replaced)),
         "; ".join(f"{old} is not offered, {new} is the first that is" for old, new in replaced),
         tuple(
             f"GPU fallback {old}->{new}: no node that this pod can use offers {old} as asked"

@@ -117,12 +117,39 @@ def read_asked(text: str) -> dict[str, dict[str, int]] | None:
     return found if asked_text(found) == text else None
 
 
-def asked_with(earlier: str, came: Pod) -> str:
-    """The annotation of a pod that comes with `earlier`: entries of containers that it knows stay, other containers are added.
+def _asked_with(earlier: str, came: Pod) -> str:
+    """The annotation of a pod that came with `earlier`: entries of containers that it knows stay, other containers are added.
 
-    Empty where there is nothing to write.
+    Without entries that can be read, a record that the pod has already tells what its containers asked for.
     """
-    return asked_text({**asked_of(came), **(read_asked(earlier) or {})})
+    known = read_asked(earlier)
+    if known is None:
+        return asked_text(asked_of(undone(came)))
+    return asked_text({**known, **{name: gpus for name, gpus in asked_of(came).items() if name not in known}})
+
+
+# What a decision writes
+
+
+def with_record(came: Pod, replaced: Sequence[Replaced]) -> dict[str, str]:
+    """The annotations of a pod that came so, now that some of its resources are replaced; they are given by short names."""
+    earlier = came.annotations
+    asked = _asked_with(earlier.get(ASKED_ANNOTATION, ""), came)
+    return {
+        **earlier,
+        RECORD_ANNOTATION: record_with(earlier.get(RECORD_ANNOTATION, ""), replaced),
+        **({ASKED_ANNOTATION: asked} if asked else {}),
+    }
+
+
+def with_later_containers(pod: Pod) -> Pod:
+    """A pod whose record was written before, with the containers added that came since: they ask for what they asked for first."""
+    earlier = pod.annotations.get(ASKED_ANNOTATION, "")
+    known = read_asked(earlier) if pod.annotations.get(RECORD_ANNOTATION) and earlier else None
+    if known is None or DECIDED_ANNOTATION in pod.annotations or known.keys() >= asked_of(pod).keys():
+        return pod
+    asked = _asked_with(earlier, pod)
+    return replace(pod, annotations={**pod.annotations, ASKED_ANNOTATION: asked}) if asked else pod
 
 
 # Undoing
