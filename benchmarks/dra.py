@@ -25,7 +25,7 @@ from benchmarks.results import Results
 from benchmarks.stage import Stage
 from tessera.core.mig.layout import Slot
 from tessera.core.mig.product import product_named
-from tessera.kube.access.cluster import Cluster, Endpoint
+from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.node.assembly import NodeSources, Settings
@@ -39,7 +39,7 @@ from tessera.protocol.kubelet import dra_messages as messages
 from tessera.protocol.kubelet import dra_pb2
 from tessera.protocol.kubelet import registration_pb2 as registration
 from tessera.simulation.control_plane.apiserver import ApiServer
-from tessera.simulation.control_plane.kinds import NODES, RESOURCE_SLICES, Kind
+from tessera.simulation.control_plane.kinds import NODES, RESOURCE_SLICES, ResourceType
 from tessera.simulation.control_plane.store import Store
 
 RUN: Final = "dra"
@@ -62,7 +62,7 @@ SIZE: Final = "KiB of JSON"
 RESIDENT: Final = "MiB resident"
 
 _NODE: Final = "bench"
-_CLAIMS: Final = Kind(API_VERSION, "resourceclaims", "ResourceClaim")
+_CLAIMS: Final = ResourceType(API_VERSION, "resourceclaims", "ResourceClaim")
 _CUT: Final = "simulated: {product: H200, cards: 16, layout: '1g.18gb=7'}"  # 112 devices
 _DYNAMIC: Final = "simulated: {product: H200, cards: 8, partitioning: dynamic}"
 _FIRST: Final = 5  # claims that open connections and are not counted
@@ -227,7 +227,7 @@ async def _driver(configuration: str) -> AsyncIterator[_Node]:
                 socket = await _registered(root / "plugins_registry", process)
                 async with (
                     grpc.aio.insecure_channel(address(socket)) as channel,
-                    Client(Cluster(Endpoint.parse(server.url, where="bench"))) as client,
+                    Client(Cluster(ServerAddress.parse(server.url, where="bench"))) as client,
                 ):
                     yield _Node(server, process, channel, client, itertools.count())
             finally:

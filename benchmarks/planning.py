@@ -12,7 +12,7 @@ from typing import Final
 from benchmarks.corpus import waiting
 from benchmarks.results import TESSERA, Results, in_turns
 from benchmarks.stage import Stage
-from tessera.core.planning.kinds import Place, Wanted, card_of
+from tessera.core.planning.kinds import NodeCards, Wanted, card_of
 from tessera.core.planning.patterns import maximal_patterns
 from tessera.core.planning.planner import Question, plan
 from tessera.solver import highs
@@ -67,7 +67,7 @@ def _plan(cards: int, kinds: int) -> dict[str, float]:
     given = waiting.cards_of(cards, kinds)
     wanted = {Wanted(profile): count for profile, count in waiting.demand_for(cards).items()}
     places = [
-        Place(f"node-{first}", range(first, min(first + waiting.CARDS, cards)))
+        NodeCards(f"node-{first}", range(first, min(first + waiting.CARDS, cards)))
         for first in range(0, cards, waiting.CARDS)
     ]
     maximal_patterns.cache_clear()

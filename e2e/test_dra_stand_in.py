@@ -23,7 +23,7 @@ from tessera.simulation.control_plane.kinds import (
     NODES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
-    Kind,
+    ResourceType,
 )
 from tessera.simulation.control_plane.store import Store
 
@@ -190,7 +190,7 @@ class Case:
             container["resources"] = {"limits": dict(wish.extended)}
         return {"metadata": {"name": name}, "spec": spec}
 
-    def _both(self, kind: Kind, path: str, body: Object) -> None:
+    def _both(self, kind: ResourceType, path: str, body: Object) -> None:
         self.cluster.api.create(path, body)
         self.store.create(kind, body, body["metadata"].get("namespace", ""))
 

@@ -26,7 +26,7 @@ from tessera.inventory.report import report_of
 from tessera.kube.object_files import objects_in_documents
 from tessera.kube.watch.resource import Key
 from tessera.protocol import yaml
-from tessera.simulation.control_plane.kinds import KINDS, Kind
+from tessera.simulation.control_plane.kinds import KINDS, ResourceType
 from tessera.simulation.control_plane.store import StatusError
 from tests.build import MIG
 from tests.cli.test_mig import sessions
@@ -34,7 +34,7 @@ from tests.inventory.objects import OBJECTS, pod
 from tests.kube.apiserver import status
 from tests.protocol.dra.samples import class_, device, slice_
 
-RESOURCE_CLAIMS = Kind("resource.k8s.io/v1", "resourceclaims", "ResourceClaim")
+RESOURCE_CLAIMS = ResourceType("resource.k8s.io/v1", "resourceclaims", "ResourceClaim")
 ROOT = Path(__file__).parents[2]
 SAVED = json.dumps({"apiVersion": "v1", "kind": "List", "items": OBJECTS})
 

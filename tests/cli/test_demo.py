@@ -57,7 +57,7 @@ def test_a_story_that_ends_otherwise(capsys, monkeypatch):
     told = replace(submit, ends=Runs("elsewhere", "", {"main": {"nvidia.com/mig-2g.20gb": 1}}))
     wrong = replace(stories.STORIES[0], steps=(nodes, told))
     monkeypatch.setattr(stories, "STORIES", (wrong,))
-    monkeypatch.setattr("tessera.simulation.stories.stage.PATIENCE", 0.3)
+    monkeypatch.setattr("tessera.simulation.stories.stage.TIMEOUT", 0.3)
     assert run(["demo"]) == 1
     text = capsys.readouterr().out
     assert "✗         fallback was to be none, and is 2g.20gb->1g.10gb" in text

@@ -28,7 +28,7 @@ from tests.kube.clock import FakeClock
 
 
 @contextlib.contextmanager
-def serving(objects: dict[kinds.Kind, list[Document]], folder: Path) -> Iterator[Path]:
+def serving(objects: dict[kinds.ResourceType, list[Document]], folder: Path) -> Iterator[Path]:
     """A stand-in API server in a thread of its own; its kubeconfig."""
     server = ApiServer(admission=admit_like_the_webhook)
     fill(server, objects)

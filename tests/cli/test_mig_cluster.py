@@ -11,7 +11,7 @@ from tessera.core.mig.product import product_named
 from tessera.protocol import yaml
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.mapping import encode_mapping, mapping_of
-from tessera.simulation.control_plane.kinds import DEVICE_CLASSES, RESOURCE_SLICES, Kind
+from tessera.simulation.control_plane.kinds import DEVICE_CLASSES, RESOURCE_SLICES, ResourceType
 from tests.build import GPU, MIG
 from tests.inventory.objects import LAYOUT, node, pod
 from tests.protocol.dra.samples import DRIVER, class_, device, slice_
@@ -123,7 +123,7 @@ def test_devices_in_use_as_kubelets_tell_it(served, command):
 
 def test_devices_in_use_as_claims_tell_it(served, command):
     """Where DRA hands devices out, the claims name them: those very ones are drawn as in use, and nothing is assumed."""
-    claims = Kind("resource.k8s.io/v1", "resourceclaims", "ResourceClaim")
+    claims = ResourceType("resource.k8s.io/v1", "resourceclaims", "ResourceClaim")
     served.server.kinds[claims.prefix, claims.plural] = claims
     served.add(gpu_node("gpu-0", LAYOUT))
     names = ("gpu-0-mig-2g-20gb-0", "gpu-1-mig-3g-30gb-4")

@@ -6,21 +6,21 @@ from typing import Any
 from tessera.core.admission.decision import Policy
 from tessera.diagnosis.diagnosis import Diagnosis, diagnose
 from tessera.diagnosis.gather import Gatherer, parse_target
-from tessera.kube.access.cluster import Cluster, Endpoint
+from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.rest.client import Client
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.apiserver import ApiServer, Target
-from tessera.simulation.control_plane.kinds import Kind
+from tessera.simulation.control_plane.kinds import ResourceType
 from tessera.simulation.control_plane.store import Document, StatusError, Store
 from tessera.solver import highs
 from tests.build import MIG
 from tests.kube.clock import FakeClock
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
-REPLICA_SETS = Kind("apps/v1", "replicasets", "ReplicaSet")
-QUOTAS = Kind("v1", "resourcequotas", "ResourceQuota")
-CLASSES = Kind("resource.k8s.io/v1", "deviceclasses", "DeviceClass", namespaced=False)
-CLAIMS = Kind("resource.k8s.io/v1", "resourceclaims", "ResourceClaim")
+REPLICA_SETS = ResourceType("apps/v1", "replicasets", "ReplicaSet")
+QUOTAS = ResourceType("v1", "resourcequotas", "ResourceQuota")
+CLASSES = ResourceType("resource.k8s.io/v1", "deviceclasses", "DeviceClass", namespaced=False)
+CLAIMS = ResourceType("resource.k8s.io/v1", "resourceclaims", "ResourceClaim")
 _MADE = "2026-11-15T09:00:00Z"
 _MAPPING = "nvidia.com/mig-mapping"
 
@@ -69,7 +69,7 @@ def pod(name: str, asks: dict[str, int] | None = None, *, on: str = "", cpu: str
     return {"metadata": metadata, "spec": spec, "status": {**status, **more.get("status", {})}}
 
 
-def refused(message: str, asks: dict[str, int], **more: Any) -> dict[Kind, list[Document]]:
+def refused(message: str, asks: dict[str, int], **more: Any) -> dict[ResourceType, list[Document]]:
     """A ReplicaSet that wants two pods and gets none, and the event that says why."""
     template = pod("x", asks, **more)
     template = {"metadata": template["metadata"], "spec": template["spec"]}
@@ -90,7 +90,7 @@ def refused(message: str, asks: dict[str, int], **more: Any) -> dict[Kind, list[
 
 async def why(
     target: str,
-    objects: dict[Kind, list[Document]],
+    objects: dict[ResourceType, list[Document]],
     *,
     forbidden: frozenset[str] = frozenset(),
     policy: Policy | None = None,
@@ -124,6 +124,6 @@ async def why(
                 for one in objects.get(kinds.PODS, ()):
                     for owner in one["metadata"].get("ownerReferences", ()):
                         owner["uid"] = own_uid
-    async with await server.start(), Client(Cluster(Endpoint.parse(server.url, where="test"))) as client:
+    async with await server.start(), Client(Cluster(ServerAddress.parse(server.url, where="test"))) as client:
         gatherer = Gatherer(client, "team", policy=policy or Policy(), clock=FakeClock(wall=NOW.timestamp()))
         return diagnose(await gatherer.gather(*parse_target(target)), highs)

@@ -9,22 +9,22 @@ from tessera.doctor.evidence import Names
 from tessera.doctor.examination import examine
 from tessera.doctor.findings import Finding, Result
 from tessera.doctor.gather import Gatherer
-from tessera.kube.access.cluster import Cluster, Endpoint
+from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.rest.client import Client
 from tessera.serving.http.messages import Request, Response, Stream, text
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.apiserver import Admitted, ApiServer, Target
-from tessera.simulation.control_plane.kinds import Kind
+from tessera.simulation.control_plane.kinds import ResourceType
 from tessera.simulation.control_plane.store import Document, StatusError, Store
 from tests.doctor.authorities import DAY, key_of
 from tests.kube.clock import FakeClock
 
-DAEMON_SETS = Kind("apps/v1", "daemonsets", "DaemonSet")
-REPLICA_SETS = Kind("apps/v1", "replicasets", "ReplicaSet")
+DAEMON_SETS = ResourceType("apps/v1", "daemonsets", "DaemonSet")
+REPLICA_SETS = ResourceType("apps/v1", "replicasets", "ReplicaSet")
 _RESOURCES = "resource.k8s.io/v1"
-DEVICE_CLASSES = Kind(_RESOURCES, "deviceclasses", "DeviceClass", namespaced=False)
-CLAIMS = Kind(_RESOURCES, "resourceclaims", "ResourceClaim")
-CLAIM_TEMPLATES = Kind(_RESOURCES, "resourceclaimtemplates", "ResourceClaimTemplate")
+DEVICE_CLASSES = ResourceType(_RESOURCES, "deviceclasses", "DeviceClass", namespaced=False)
+CLAIMS = ResourceType(_RESOURCES, "resourceclaims", "ResourceClaim")
+CLAIM_TEMPLATES = ResourceType(_RESOURCES, "resourceclaimtemplates", "ResourceClaimTemplate")
 NAMESPACE = "gpu-webhook"
 CONDITION = (
     'object.metadata.?annotations["task.bkbcs.tencent.com/gpu-type"].hasValue() || object.spec.containers.exists(c, '
@@ -32,7 +32,7 @@ CONDITION = (
 )
 
 
-def healthy(bundle: bytes, *, ca: bytes | None = None) -> dict[Kind, list[Document]]:
+def healthy(bundle: bytes, *, ca: bytes | None = None) -> dict[ResourceType, list[Document]]:
     """The objects of an installation that is all right, and a node with GPUs."""
     labels, own = {"app": "gpu-webhook"}, bundle if ca is None else ca
     selector = {"matchExpressions": [
@@ -168,7 +168,7 @@ class Examined:
 
 
 async def examined(
-    objects: Mapping[Kind, list[Document]],
+    objects: Mapping[ResourceType, list[Document]],
     *,
     admission: Callable[..., Any] = admit_like_the_webhook,
     forbidden: frozenset[str] | None = frozenset(),
@@ -200,12 +200,12 @@ async def examined(
     server = Guarded(Store(lambda: made), admission=admission)
     fill(server, objects)
     clock = FakeClock(wall=now)
-    async with await server.start(), Client(Cluster(Endpoint.parse(server.url, where="test"))) as client:
+    async with await server.start(), Client(Cluster(ServerAddress.parse(server.url, where="test"))) as client:
         seen = await Gatherer(client, names or Names(), clock).gather()
     return Examined(list(examine(seen)))
 
 
-def fill(server: ApiServer, objects: Mapping[Kind, list[Document]]) -> None:
+def fill(server: ApiServer, objects: Mapping[ResourceType, list[Document]]) -> None:
     """Put objects into a stand-in API server."""
     for kind in (DAEMON_SETS, REPLICA_SETS, DEVICE_CLASSES, CLAIMS, CLAIM_TEMPLATES):
         server.kinds[kind.prefix, kind.plural] = kind

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 
 import msgspec
 
-from tessera.kube.access.cluster import Cluster, Endpoint
+from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.serving.http.messages import HangUp, Request, Response, Stream
 from tessera.simulation.control_plane.apiserver import ApiServer, Target
 from tessera.simulation.control_plane.lists import event
@@ -35,7 +35,7 @@ class MisbehavingApiServer(ApiServer):
     @property
     def cluster(self) -> Cluster:
         """How to reach it without credentials."""
-        return Cluster(Endpoint.parse(self.url, where="test"))
+        return Cluster(ServerAddress.parse(self.url, where="test"))
 
     @property
     def watches(self) -> int:

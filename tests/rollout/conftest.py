@@ -33,7 +33,7 @@ def roll_out(served, monkeypatch):  # noqa: F811 # the fixture
             async with Client(served.server.cluster) as client:
                 wanted = Wanted(mig.read(layout), None, label=False, text=layout)
                 changes = await changes_of(client, wanted, names, LabelSelector.parse(""))
-                rollout = Rollout(client, at_once=at_once, timeout=timeout, tell=told.append)
+                rollout = Rollout(client, at_once=at_once, timeout=timeout, report=told.append)
                 await rollout.run(changes)
                 return rollout
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from tessera.cli.webhook import command
-from tessera.kube.access.cluster import Cluster, Endpoint
+from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.view.files import FileView
@@ -52,7 +52,7 @@ def test_options():
 
 def test_metrics():
     """Every metric is in the table, with its labels, and nothing else is."""
-    client = Client(Cluster(Endpoint.parse("http://127.0.0.1:1", where="test")))
+    client = Client(Cluster(ServerAddress.parse("http://127.0.0.1:1", where="test")))
     manager = CertificateManager(FakeStore(), SIGNER, ServedCertificate(), NAMES, quiet())
     families = [
         *server_metrics(Listener({}, Limits())),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tessera.core.dra.naming import cut_now, slot_name
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import Product
-from tessera.core.mig.layout import Entry, NodeLayout, Slot, Strategy, entries_of, resolve
+from tessera.core.mig.layout import LayoutEntry, NodeLayout, Slot, Strategy, entries_of, resolve
 from tessera.core.planning.fragmentation import packed
 from tessera.inventory.devices import placed_devices
 from tessera.inventory.inventory import Inventory
@@ -52,11 +52,11 @@ class Source:
             frozenset(slots), certain=all(number in (0, offered[r]) for r, number in numbers.items())
         )
 
-    def configs(self, name: str | None) -> dict[str, tuple[Entry, ...]]:
+    def configs(self, name: str | None) -> dict[str, tuple[LayoutEntry, ...]]:
         """The configuration of that name, or all there are."""
         return {name: self.document.select(name)} if name else dict(self.document.configs)
 
-    def layout(self, entries: tuple[Entry, ...]) -> NodeLayout:
+    def layout(self, entries: tuple[LayoutEntry, ...]) -> NodeLayout:
         """The layout that the entries give the cards; as many as they name where their number is unknown."""
         if self.product is None:
             raise InvalidInput(f"{self.where}: which product are the cards? Say it with --product")

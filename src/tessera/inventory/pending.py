@@ -11,9 +11,9 @@ from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.demand import Demand, demand_of
-from tessera.core.planning.kinds import Card, Place, cards_beside
+from tessera.core.planning.kinds import Card, NodeCards, cards_beside
 from tessera.core.planning.planner import Plan
-from tessera.core.planning.waiting import NodeRoom, Outcome, Waiting, groups_of, settle, sort_out
+from tessera.core.planning.waiting import NodeRoom, PlanEffect, Waiting, groups_of, settle, sort_out
 from tessera.inventory.inventory import Inventory
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 from tessera.protocol.mig.nodes import GpuNode, present_layout
@@ -30,7 +30,7 @@ def pending_inventory(selector: LabelSelector = EVERYTHING) -> Inventory:
 class PendingCards:
     """Cards that a plan may use, as they are cut now, and what was passed over."""
 
-    places: Sequence[Place]
+    places: Sequence[NodeCards]
     cards: Sequence[Card]
     present: Sequence[CardLayout]
     passed_over: Sequence[str]
@@ -80,7 +80,7 @@ class Pending:
 
     def cards(self) -> PendingCards:
         """The cards that may be cut; devices of which some are in use, or were given out, stay."""
-        places: list[Place] = []
+        places: list[NodeCards] = []
         cards: list[Card] = []
         present: list[CardLayout] = []
         passed_over = []
@@ -107,7 +107,7 @@ class Pending:
                 passed_over.append(passed(name, str(error)))
                 continue
             queues = self.waiting.queues.get(name, frozenset())
-            places.append(Place(name, range(len(cards), len(cards) + len(layout.cards)), queues))
+            places.append(NodeCards(name, range(len(cards), len(cards) + len(layout.cards)), queues))
             cards += known[key]
             present += layout.cards
         return PendingCards(places, cards, present, passed_over)
@@ -117,7 +117,7 @@ class Pending:
             raise InvalidInput("its cards are cut as claims ask for it, and take no layout")
         return node_layout(node)
 
-    def after(self, plan: Plan, places: Sequence[Place]) -> Outcome:
+    def after(self, plan: Plan, places: Sequence[NodeCards]) -> PlanEffect:
         """Who of those that were planned for gets a place, as the scheduler could give them out."""
         rooms = {room.node.name: room for room in self._rooms}
         touched = []
@@ -138,7 +138,7 @@ class Pending:
         queues = [queue for group, queue in self.waiting.to_plan if group.waits]
         may = [[i for i, (_, serves) in enumerate(touched) if queue in serves] for queue in queues]
         rest, _ = settle(groups, may, [room for room, _ in touched])
-        return Outcome(
+        return PlanEffect(
             tuple(
                 group.first(placed)
                 for group, left in zip(groups, rest, strict=True)

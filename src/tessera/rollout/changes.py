@@ -9,7 +9,7 @@ from tessera.core.devices.capacity import PodUse, in_order
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import short
 from tessera.core.mig.geometry import Product
-from tessera.core.mig.layout import Entry, NodeLayout, going, resolve
+from tessera.core.mig.layout import LayoutEntry, NodeLayout, going, resolve
 from tessera.protocol.kubernetes.objects import NodeIn
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig import nodes as mig_nodes
@@ -151,7 +151,7 @@ def _same(text: str, layout: NodeLayout | None, wanted: Wanted, gpus: GpuNode) -
     if layout is None or product is None or cards is None:
         return False
     try:
-        entries: tuple[Entry, ...] = mig.read(text).select()
+        entries: tuple[LayoutEntry, ...] = mig.read(text).select()
         return resolve(entries, [product] * cards) == layout
     except InvalidInput:
         return False

@@ -26,7 +26,7 @@ _WRITTEN_AGAIN: Final = "the old layout is written again"
 _TO_COME_BACK: Final = 60.0  # seconds; an old layout is waited for that long at most
 
 
-class Result(StrEnum):
+class RolloutResult(StrEnum):
     """How it ended for a node."""
 
     DONE = "done"
@@ -37,11 +37,11 @@ class Result(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class NodeRollout:
     """What became of a node."""
 
     node: str
-    result: Result
+    result: RolloutResult
     reason: str = ""
 
 
@@ -88,24 +88,26 @@ class Rollout:
         *,
         at_once: int,
         timeout: float | None,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
-        self.outcomes: dict[str, Outcome] = {}
+        self.outcomes: dict[str, NodeRollout] = {}
         self._client = client
         self._at_once = at_once
         self._timeout = timeout  # None: do not wait
-        self._tell = tell
+        self._report = report
         self._stopped = False
 
     @property
     def succeeded(self) -> bool:
         """Whether every node took its layout, as far as that was waited for."""
-        return all(one.result in (Result.DONE, Result.WRITTEN) for one in self.outcomes.values())
+        return all(
+            one.result in (RolloutResult.DONE, RolloutResult.WRITTEN) for one in self.outcomes.values()
+        )
 
     async def run(self, changes: Sequence[Change]) -> None:
         """Carry them out; `outcomes` tells what became of each, also when this is cancelled."""
         for change in changes:
-            self.outcomes[change.node] = Outcome(change.node, Result.NOT_BEGUN)
+            self.outcomes[change.node] = NodeRollout(change.node, RolloutResult.NOT_BEGUN)
         waiting = iter(changes)
 
         async def work() -> None:
@@ -114,37 +116,37 @@ class Rollout:
                     return
                 outcome = await self._carry_out(change)
                 self.outcomes[change.node] = outcome
-                self._stopped |= outcome.result in (Result.FAILED, Result.PUT_BACK)
+                self._stopped |= outcome.result in (RolloutResult.FAILED, RolloutResult.PUT_BACK)
 
         async with asyncio.TaskGroup() as tasks:
             for _ in range(min(self._at_once, len(changes))):
                 tasks.create_task(work())
 
-    async def _carry_out(self, change: Change) -> Outcome:
+    async def _carry_out(self, change: Change) -> NodeRollout:
         ours = False  # whether something of ours may stand on the node
         try:
             if not change.written:
                 ours = True
                 await self._write(change, change.before, change.after, None)
-                self._tell(f"{change.node}: {change.wanted.key} written")
+                self._report(f"{change.node}: {change.wanted.key} written")
             if self._timeout is None:
-                return Outcome(change.node, Result.WRITTEN)
+                return NodeRollout(change.node, RolloutResult.WRITTEN)
             async with watched(self._client, change.node) as node:
                 await self._until_shown(node, change, self._timeout)
         except Overtaken as error:
-            return Outcome(change.node, Result.FAILED, str(error))
+            return NodeRollout(change.node, RolloutResult.FAILED, str(error))
         except (NotShown, KubeError, InvalidInput) as error:
             if not ours:
-                return Outcome(change.node, Result.FAILED, str(error))
+                return NodeRollout(change.node, RolloutResult.FAILED, str(error))
             return await self._come_back(change, await self._put_back(change, str(error)))
         except asyncio.CancelledError:
             self._stopped = True
-            self.outcomes[change.node] = Outcome(change.node, Result.FAILED, "interrupted")
+            self.outcomes[change.node] = NodeRollout(change.node, RolloutResult.FAILED, "interrupted")
             if ours:
                 await self._put_back(change, "interrupted")
             raise
-        self._tell(f"{change.node}: done")
-        return Outcome(change.node, Result.DONE)
+        self._report(f"{change.node}: done")
+        return NodeRollout(change.node, RolloutResult.DONE)
 
     async def _write(
         self, change: Change, expected: str | None, value: str | None, state: str | None
@@ -193,14 +195,14 @@ class Rollout:
                             progress.reason if progress.reason != reason else ""
                         )  # once, however numbers change
                         told, reason = progress.waits, progress.reason
-                        self._tell(f"{change.node}: {told}{': ' if why else ''}{why}")
+                        self._report(f"{change.node}: {told}{': ' if why else ''}{why}")
                     await node.change(left)
         except TimeoutError as error:
             raise NotShown(
                 f"the layout is not in place after {timeout:g} s: {told or refused or 'no word of the node'}"
             ) from error
 
-    async def _put_back(self, change: Change, reason: str) -> Outcome:
+    async def _put_back(self, change: Change, reason: str) -> NodeRollout:
         """Write the old layout again, also when the operator interrupts meanwhile."""
         writing = asyncio.ensure_future(self._write_back(change, reason))
         try:
@@ -209,24 +211,24 @@ class Rollout:
             await writing
             raise
 
-    async def _write_back(self, change: Change, reason: str) -> Outcome:
+    async def _write_back(self, change: Change, reason: str) -> NodeRollout:
         """Write the old layout again; what goes wrong with that is told with what to do about it."""
-        result, back = Result.FAILED, "the node is as it was"
+        result, back = RolloutResult.FAILED, "the node is as it was"
         try:
             if await self._write(change, change.after, change.before, change.state or None):
-                result, back = Result.PUT_BACK, _WRITTEN_AGAIN
+                result, back = RolloutResult.PUT_BACK, _WRITTEN_AGAIN
         except Overtaken as error:
             back = str(error)
         except (NotShown, KubeError, InvalidInput) as error:
             back = f"the old layout could not be put back ({error}): {_by_hand(change)}"
-        outcome = self.outcomes[change.node] = Outcome(change.node, result, f"{reason}; {back}")
+        outcome = self.outcomes[change.node] = NodeRollout(change.node, result, f"{reason}; {back}")
         return outcome
 
-    async def _come_back(self, change: Change, outcome: Outcome) -> Outcome:
+    async def _come_back(self, change: Change, outcome: NodeRollout) -> NodeRollout:
         """Wait until a node that was put back offers again what it did; not for long."""
-        if outcome.result is not Result.PUT_BACK or self._timeout is None:
+        if outcome.result is not RolloutResult.PUT_BACK or self._timeout is None:
             return outcome
-        self._tell(f"{change.node}: not taken, {_WRITTEN_AGAIN}")
+        self._report(f"{change.node}: not taken, {_WRITTEN_AGAIN}")
         seconds = min(self._timeout, _TO_COME_BACK)
         async with watched(self._client, change.node) as node:
             there = await node.offers(change.offered, seconds)

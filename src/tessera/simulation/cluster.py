@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from tessera.kube.access.cluster import Cluster, Endpoint
+from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.rest.client import Client
 from tessera.protocol import yaml
 from tessera.simulation.control_plane.apiserver import ApiServer
@@ -83,7 +83,7 @@ class EmbeddedCluster:
 
     def client(self) -> Client:
         """A client of its API server."""
-        return Client(Cluster(Endpoint.parse(self.url, where="embedded cluster")))
+        return Client(Cluster(ServerAddress.parse(self.url, where="embedded cluster")))
 
     def kubeconfig(self) -> str:
         """A kubeconfig that leads here, for kubectl and for `tessera`."""

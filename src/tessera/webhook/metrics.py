@@ -169,7 +169,7 @@ class Metrics:
 
 def server_metrics(listener: Listener) -> Iterable[Family]:
     """The HTTPS side."""
-    tally = listener.tally
+    tally = listener.counters
     yield gauge("gpu_webhook_connections", "Connections that are open.", len(listener.connections))
     yield counter("gpu_webhook_connections_accepted_total", "Connections that were opened.", tally.accepted)
     yield counter("gpu_webhook_connections_refused_total", "Connections ended to make room.", tally.refused)
@@ -189,7 +189,7 @@ def server_metrics(listener: Listener) -> Iterable[Family]:
     yield gauge(
         "gpu_webhook_http_reading_bytes",
         "Requests not answered yet, and answers not taken yet.",
-        listener.held,
+        listener.buffered,
     )
     yield counter("gpu_webhook_http_timeouts_total", "Requests that did not arrive in time.", tally.timeouts)
     yield counter("gpu_webhook_http_faults_total", "Exceptions that were answered with 500.", tally.faults)

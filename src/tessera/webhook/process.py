@@ -119,7 +119,9 @@ class Webhook:
             self._start(_freeze_when_complete(view))
             https = self._listeners(endpoint.route(), parts)
             self._metrics.add_source(
-                lambda: memory_metrics(admission.memory.bytes, view.offers.table_bytes, https.heads.size)
+                lambda: memory_metrics(
+                    admission.memory.bytes, view.offers.table_bytes, https.header_cache.size
+                )
             )
             if await self._before_stopping(self._served.wait()):
                 address = https.start(self._settings.listen)

@@ -12,7 +12,7 @@ from tessera.core.mig.geometry import PRODUCTS, SIMULATED_H200_70GB, Product
 from tessera.core.mig.layout import (
     CardLayout,
     DoesNotFit,
-    Entry,
+    LayoutEntry,
     NodeLayout,
     Slot,
     Strategy,
@@ -39,8 +39,10 @@ def wishes(text: str) -> tuple[Wish, ...]:
     return tuple(found)
 
 
-def on(cards: tuple[int, ...] | None, asked: tuple[Wish, ...], device_filter: tuple[int, ...] = ()) -> Entry:
-    return Entry(cards, mig_enabled=True, wishes=asked, device_filter=device_filter)
+def on(
+    cards: tuple[int, ...] | None, asked: tuple[Wish, ...], device_filter: tuple[int, ...] = ()
+) -> LayoutEntry:
+    return LayoutEntry(cards, mig_enabled=True, wishes=asked, device_filter=device_filter)
 
 
 def cut(text: str, name: str = "H200") -> CardLayout:
@@ -199,7 +201,7 @@ def test_fits_or_says_why(data):
 
 
 NODE = resolve(
-    [Entry(None, mig_enabled=True, wishes=wishes("2g.20gb 2g.20gb 3g.30gb"))], [SIMULATED_H200_70GB] * 4
+    [LayoutEntry(None, mig_enabled=True, wishes=wishes("2g.20gb 2g.20gb 3g.30gb"))], [SIMULATED_H200_70GB] * 4
 )
 
 
@@ -236,10 +238,10 @@ def test_strategies(strategy, cards, resources):
 def test_resolve_reports_every_card():
     """Cards that share a complaint share a sentence; cards that are not there are named."""
     entries = [
-        Entry((0, 1, 2), mig_enabled=True, wishes=wishes("2g.35gb " * 4)),
-        Entry((3,), mig_enabled=True, wishes=wishes("3g.71gb@0 4g.71gb")),
-        Entry((4, 9), mig_enabled=False),
-        Entry((4,), mig_enabled=True),
+        LayoutEntry((0, 1, 2), mig_enabled=True, wishes=wishes("2g.35gb " * 4)),
+        LayoutEntry((3,), mig_enabled=True, wishes=wishes("3g.71gb@0 4g.71gb")),
+        LayoutEntry((4, 9), mig_enabled=False),
+        LayoutEntry((4,), mig_enabled=True),
     ]
     with pytest.raises(InvalidInputs) as caught:
         resolve(entries, [H200] * 6)

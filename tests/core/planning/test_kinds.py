@@ -7,7 +7,7 @@ from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.core.mig.placement import Wish
 from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.kinds import Card, Place, Wanted, cards_beside, kinds_of
+from tessera.core.planning.kinds import Card, NodeCards, Wanted, cards_beside, kinds_of
 from tests.build import GPU, MIG
 
 H200 = product_named("H200")
@@ -60,10 +60,10 @@ def test_cards_that_take_the_same_are_of_one_kind():
     full = Card(H200, CardLayout.cut(H200, [Wish(MigProfile(7, 141), 0)]).instances)
     cards = [low, other, full, Card(H200), Card(H200), low]
     places = [
-        Place("a", range(2)),
-        Place("b", range(2, 4)),
-        Place(None, range(4, 5)),
-        Place("c", range(5, 6), frozenset({7})),
+        NodeCards("a", range(2)),
+        NodeCards("b", range(2, 4)),
+        NodeCards(None, range(4, 5)),
+        NodeCards("c", range(5, 6), frozenset({7})),
     ]
     found = kinds_of({Wanted(THREE): 9, Wanted(THREE, 7): 1}, (THREE,), cards, places)
     assert found.of_card == (0, 0, None, 1, 1, 2)

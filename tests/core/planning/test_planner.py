@@ -13,7 +13,7 @@ from tessera.core.mig.placement import Instance, Wish, place
 from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.fragmentation import CardUse, Room, rooms
-from tessera.core.planning.kinds import Card, Place, Wanted
+from tessera.core.planning.kinds import Card, NodeCards, Wanted
 from tessera.core.planning.patterns import maximal_patterns
 from tessera.core.planning.planner import Objective, Plan, Question
 from tessera.core.planning.planner import plan as plan_question
@@ -319,7 +319,7 @@ def on_nodes(
     nodes: dict[str, tuple[list[Card], set[int]]],
     most_nodes: int | None = None,
     most_cards: int | None = None,
-) -> tuple[Plan, list[Card], list[Place]]:
+) -> tuple[Plan, list[Card], list[NodeCards]]:
     """A plan for `3g.71gb=2@1` (two for queue 1), on nodes that serve queues."""
     wanted = {}
     for word in demand.split():
@@ -329,7 +329,7 @@ def on_nodes(
     cards: list[Card] = []
     places = []
     for name, (some, queues) in nodes.items():
-        places.append(Place(name, range(len(cards), len(cards) + len(some)), frozenset(queues)))
+        places.append(NodeCards(name, range(len(cards), len(cards) + len(some)), frozenset(queues)))
         cards += some
     return (
         plan_question(Question(wanted, cards, places, most_nodes=most_nodes, most_cards=most_cards), highs),
@@ -462,7 +462,7 @@ def test_cards_in_groups_are_planned_as_well_as_one_by_one(data):
     grouped = plan(wanted, cards, objective)
     # each card serves the demand through a queue of its own: none is like another
     places = [
-        Place(f"n{number}", range(number, number + 1), frozenset({0, -number - 1}))
+        NodeCards(f"n{number}", range(number, number + 1), frozenset({0, -number - 1}))
         for number in range(len(cards))
     ]
     question = Question({Wanted(p): n for p, n in wanted.items()}, cards, places, objective)
@@ -501,7 +501,7 @@ def test_forty_thousand_cards():
         kept(H200, "3g.71gb@4"),
     ]
     cards = (states * 4000)[:40_000]
-    places = [Place(f"node-{number}", range(8 * number, 8 * number + 8)) for number in range(5000)]
+    places = [NodeCards(f"node-{number}", range(8 * number, 8 * number + 8)) for number in range(5000)]
     wanted = demand_of("3g.71gb=30000 7g.141gb=2000 2g.35gb=9000")
     found = plan_question(Question({Wanted(p): n for p, n in wanted.items()}, cards, places), highs)
     assert found.gaps[:3] == (0, 0, 0)

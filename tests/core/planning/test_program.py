@@ -2,7 +2,7 @@
 
 import pytest
 
-from tessera.core.planning.program import Answer, Found, Program, SolverFailed, minimise
+from tessera.core.planning.program import Found, Program, Solution, SolverFailed, minimise
 
 
 def program() -> Program:
@@ -32,7 +32,7 @@ def test_goals_come_one_after_the_other():
     solve = Answering(Found((3, 4), -33), Found((3, 4), 3))
     answer = minimise(program(), [{0: -5, 1: -4}, {0: 1}], [0, 0], solve)
     assert solve.asked == [({0: -5, 1: -4}, (0, 0), []), ({0: 1}, (3, 4), [({0: -5, 1: -4}, -31)])]
-    assert answer == Answer((3, 4), (2, 0))
+    assert answer == Solution((3, 4), (2, 0))
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_an_answer_that_breaks_a_row_is_refused(values):
 
 def test_a_goal_that_cannot_be_better_is_not_asked_about():
     """Nothing is smaller than nothing."""
-    assert minimise(program(), [{0: 1}], [0, 3], Answering()) == Answer((0, 3), (0,))
-    assert minimise(program(), [{}], [0, 3], Answering()) == Answer((0, 3), (0,))
+    assert minimise(program(), [{0: 1}], [0, 3], Answering()) == Solution((0, 3), (0,))
+    assert minimise(program(), [{}], [0, 3], Answering()) == Solution((0, 3), (0,))
 
 
 def test_what_is_proven():
     """Goals count as proven from the first on."""
-    assert Answer((), (0, 0, 2, 0)).proven == 2
-    assert Answer((), (0, 0)).proven == 2
+    assert Solution((), (0, 0, 2, 0)).proven == 2
+    assert Solution((), (0, 0)).proven == 2

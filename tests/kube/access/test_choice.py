@@ -10,7 +10,7 @@ import pytest
 from tessera.core.errors import InvalidInput
 from tessera.kube import files
 from tessera.kube.access.choice import find_cluster, in_cluster, known_contexts
-from tessera.kube.access.cluster import Credential, Endpoint, Proxy
+from tessera.kube.access.cluster import Credential, Proxy, ServerAddress
 from tessera.kube.access.proxy import proxy_from_environment
 from tessera.kube.errors import CredentialsFailed, InvalidKubeconfig
 from tessera.kube.rest.client import Client
@@ -48,7 +48,7 @@ def found(tmp_path: Path, text: str, context: str | None = None, **environ: str)
 async def test_plain(tmp_path):
     """Server, token and namespace of the current context."""
     cluster = found(tmp_path, config())
-    assert cluster.endpoint == Endpoint("https", "10.0.0.1", 6443)
+    assert cluster.endpoint == ServerAddress("https", "10.0.0.1", 6443)
     assert cluster.namespace == "team"
     assert await cluster.credentials.current() == Credential("t0ken")
     assert await cluster.credentials.renewed(Credential("t0ken")) is None
@@ -58,12 +58,15 @@ async def test_plain(tmp_path):
 @pytest.mark.parametrize(
     ("server", "endpoint"),
     [
-        ("https://10.0.0.1:6443", Endpoint("https", "10.0.0.1", 6443)),
-        ("https://example.com", Endpoint("https", "example.com", 443)),
-        ("https://example.com/k8s/clusters/c-1/", Endpoint("https", "example.com", 443, "/k8s/clusters/c-1")),
-        ("https://[fd00::1]:6443", Endpoint("https", "fd00::1", 6443)),
-        ("http://127.0.0.1:8001", Endpoint("http", "127.0.0.1", 8001)),
-        ("localhost:8080", Endpoint("http", "localhost", 8080)),
+        ("https://10.0.0.1:6443", ServerAddress("https", "10.0.0.1", 6443)),
+        ("https://example.com", ServerAddress("https", "example.com", 443)),
+        (
+            "https://example.com/k8s/clusters/c-1/",
+            ServerAddress("https", "example.com", 443, "/k8s/clusters/c-1"),
+        ),
+        ("https://[fd00::1]:6443", ServerAddress("https", "fd00::1", 6443)),
+        ("http://127.0.0.1:8001", ServerAddress("http", "127.0.0.1", 8001)),
+        ("localhost:8080", ServerAddress("http", "localhost", 8080)),
     ],
 )
 def test_servers(tmp_path, server, endpoint):
@@ -80,7 +83,7 @@ def test_server_without_scheme_but_with_tls(tmp_path):
 
 def test_authority_of_ipv6():
     """An IPv6 address has brackets where a port follows."""
-    assert Endpoint("https", "fd00::1", 6443).authority == "[fd00::1]:6443"
+    assert ServerAddress("https", "fd00::1", 6443).authority == "[fd00::1]:6443"
 
 
 @pytest.mark.parametrize(
@@ -333,7 +336,7 @@ def test_a_kubeconfig_wins_over_the_pod(tmp_path, service_account):
 def test_proxy_from_environment(server, no_proxy, proxied):
     """HTTPS_PROXY and NO_PROXY as Go's net/http reads them."""
     environ = {"HTTPS_PROXY": "proxy.example.com:3128", "no_proxy": no_proxy}
-    proxy = proxy_from_environment(Endpoint.parse(server, where="test"), environ)
+    proxy = proxy_from_environment(ServerAddress.parse(server, where="test"), environ)
     assert proxy == (Proxy("http", "proxy.example.com", 3128) if proxied else None)
 
 
@@ -347,7 +350,7 @@ def test_proxy_of_the_cluster_wins(tmp_path):
 
 def test_http_proxy_for_plain_servers():
     """A server without TLS goes through HTTP_PROXY."""
-    endpoint = Endpoint.parse("http://api.example.com", where="test")
+    endpoint = ServerAddress.parse("http://api.example.com", where="test")
     assert proxy_from_environment(endpoint, {"http_proxy": "http://p"}) == Proxy("http", "p", 80)
 
 

@@ -1,4 +1,4 @@
-"""Calls to an API server: verbs, errors, patience, connections."""
+"""Calls to an API server: verbs, errors, read_timeout, connections."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,7 @@ import contextlib
 import msgspec
 import pytest
 
-from tessera.kube.access.cluster import Cluster, Credential, Endpoint
+from tessera.kube.access.cluster import Cluster, Credential, ServerAddress
 from tessera.kube.errors import ApiError, BadResponse, Unreachable, error_of
 from tessera.kube.rest.client import Client, PatchType, Timeouts
 from tessera.kube.rest.paths import path_of
@@ -150,7 +150,7 @@ async def test_401_renews_once():
     """An expired token is renewed once and the call repeated; a second 401 is the caller's."""
     async with await MisbehavingApiServer().start() as server:
         server.tokens = {"new"}
-        endpoint = Endpoint.parse(server.url, where="test")
+        endpoint = ServerAddress.parse(server.url, where="test")
         async with Client(Cluster(endpoint, credentials=Turnstile("old", "new"))) as client:
             await client.get("/version")
         wrong = Turnstile("old", "older", "oldest")
@@ -252,7 +252,7 @@ class raw_server:  # noqa: N801 # used as a function
     async def __aenter__(self) -> Cluster:
         self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
         port = self.server.sockets[0].getsockname()[1]
-        return Cluster(Endpoint("http", "127.0.0.1", port))
+        return Cluster(ServerAddress("http", "127.0.0.1", port))
 
     async def serve(self, reader, writer) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from tessera.kube.access.choice import find_cluster, in_cluster
-from tessera.kube.access.cluster import Cluster, Endpoint, Proxy, Tls
+from tessera.kube.access.cluster import Cluster, Proxy, ServerAddress, Tls
 from tessera.kube.access.credentials import StoredCredentials
 from tessera.kube.errors import ApiError, CredentialsFailed, Unreachable
 from tessera.kube.rest.client import Client
@@ -33,8 +33,8 @@ async def serve(
     return await MisbehavingApiServer().start(tls=tls)
 
 
-def endpoint_of(server: MisbehavingApiServer) -> Endpoint:
-    return Endpoint.parse(server.url, where="test")
+def endpoint_of(server: MisbehavingApiServer) -> ServerAddress:
+    return ServerAddress.parse(server.url, where="test")
 
 
 async def test_tls(authority, tmp_path):
@@ -119,7 +119,7 @@ async def test_bad_client_certificate(authority, tmp_path):
 async def test_bad_tls_settings(tls, message):
     """Settings that cannot work are one sentence, each time they are tried: files may be on their way."""
     async with await MisbehavingApiServer().start() as server:
-        endpoint = Endpoint("https", "127.0.0.1", server._http.port)
+        endpoint = ServerAddress("https", "127.0.0.1", server._http.port)
         async with Client(Cluster(endpoint, tls)) as client:
             for _ in range(2):
                 with pytest.raises(CredentialsFailed, match=message):
@@ -159,7 +159,7 @@ async def test_proxy(authority, tmp_path):
         routes = {"api.cluster.test:6443": endpoint_of(server).port}
         async with LittleProxy("me:secret", routes) as proxy:
             cluster = Cluster(
-                Endpoint("https", "api.cluster.test", 6443),
+                ServerAddress("https", "api.cluster.test", 6443),
                 Tls(ca=authority.pem),
                 proxy=Proxy("http", "127.0.0.1", proxy.port, "me:secret"),
             )
@@ -176,7 +176,9 @@ async def test_proxy(authority, tmp_path):
 async def test_proxy_refuses(authority):
     """A proxy that says no is quoted."""
     async with LittleProxy("me:secret") as proxy:
-        cluster = Cluster(Endpoint("https", "api.test", 6443), proxy=Proxy("http", "127.0.0.1", proxy.port))
+        cluster = Cluster(
+            ServerAddress("https", "api.test", 6443), proxy=Proxy("http", "127.0.0.1", proxy.port)
+        )
         async with Client(cluster) as client:
             message = 'the proxy .* answered CONNECT api.test:6443 with "HTTP/1.1 407 Proxy Authentication Required"'
             with pytest.raises(Unreachable, match=message) as caught:
@@ -192,7 +194,7 @@ async def test_plain_server_behind_a_proxy():
     async with await MisbehavingApiServer().start() as server, LittleProxy("me:x") as proxy:
         proxy.routes["api.test:80"] = server._http.port
         through = Proxy("http", "127.0.0.1", proxy.port, "me:x")
-        async with Client(Cluster(Endpoint("http", "api.test", 80), proxy=through)) as client:
+        async with Client(Cluster(ServerAddress("http", "api.test", 80), proxy=through)) as client:
             await client.get("/version")
         assert proxy.heads[0].startswith("GET http://api.test:80/version HTTP/1.1\r\n")
 
@@ -221,12 +223,12 @@ def test_under_uvloop(authority, tmp_path):
 async def test_a_server_that_wants_tls_when_we_do_not(authority, tmp_path):
     """Plain HTTP to a TLS port is an error of one sentence, and so is TLS to a plain port."""
     async with await serve(authority, tmp_path) as server:
-        plain = Endpoint("http", "127.0.0.1", endpoint_of(server).port)
+        plain = ServerAddress("http", "127.0.0.1", endpoint_of(server).port)
         async with Client(Cluster(plain)) as client:
             with pytest.raises(Unreachable):
                 await client.get("/version")
     async with await MisbehavingApiServer().start() as other:
-        tls = Endpoint("https", "127.0.0.1", other._http.port)
+        tls = ServerAddress("https", "127.0.0.1", other._http.port)
         async with Client(Cluster(tls, Tls(insecure=True))) as client:
             with pytest.raises(Unreachable):
                 await client.get("/version")
@@ -243,7 +245,7 @@ async def test_proxy_with_tls(authority, tmp_path, monkeypatch):
             routes={"api.cluster.test:6443": endpoint_of(server).port}, tls=outer
         ) as proxy:
             through = Proxy("https", "localhost", proxy.port)
-            endpoint = Endpoint("https", "api.cluster.test", 6443)
+            endpoint = ServerAddress("https", "api.cluster.test", 6443)
             async with Client(Cluster(endpoint, Tls(ca=inner.pem), proxy=through)) as client:
                 await client.get("/version")
                 await client.get("/version")

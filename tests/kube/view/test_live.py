@@ -17,13 +17,13 @@ from tessera.simulation.control_plane.kinds import (
     NODES,
     PODS,
     RESOURCE_SLICES,
-    Kind,
+    ResourceType,
 )
 from tessera.simulation.control_plane.store import StatusError
 from tests.kube.apiserver import MisbehavingApiServer, status
 from tests.protocol.dra.samples import DRIVER, class_, device, slice_
 
-RESOURCE_QUOTAS = Kind("v1", "resourcequotas", "ResourceQuota")
+RESOURCE_QUOTAS = ResourceType("v1", "resourcequotas", "ResourceQuota")
 
 
 def node(name: str, beat: str = "", **allocatable: str) -> dict[str, object]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.mig.geometry import SIMULATED_H200_70GB
-from tessera.core.mig.layout import Entry, Slot
+from tessera.core.mig.layout import LayoutEntry, Slot
 from tessera.core.mig.placement import Wish
 from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
@@ -55,12 +55,14 @@ mig-configs:
     mig-devices: {"1g.6gb": 2, "1g.6gb+me": 0, "2g.12gb": 1}
 """
 P = MigProfile.parse
-OFF = Entry(None, mig_enabled=False)
-OFF_1 = Entry((1,), mig_enabled=False)
+OFF = LayoutEntry(None, mig_enabled=False)
+OFF_1 = LayoutEntry((1,), mig_enabled=False)
 
 
-def on(cards: tuple[int, ...] | None, wishes: tuple[Wish, ...], device_filter: tuple[int, ...] = ()) -> Entry:
-    return Entry(cards, mig_enabled=True, wishes=wishes, device_filter=device_filter)
+def on(
+    cards: tuple[int, ...] | None, wishes: tuple[Wish, ...], device_filter: tuple[int, ...] = ()
+) -> LayoutEntry:
+    return LayoutEntry(cards, mig_enabled=True, wishes=wishes, device_filter=device_filter)
 
 
 def test_runai():
@@ -233,11 +235,11 @@ placed = st.lists(
 ).map(tuple)
 pci_ids = st.lists(st.integers(0, 0xFFFFFFFF), max_size=3).map(tuple)
 runai_entries = placed.flatmap(
-    lambda ws: st.builds(Entry, cards, st.booleans() if not ws else st.just(value=True), st.just(ws))
+    lambda ws: st.builds(LayoutEntry, cards, st.booleans() if not ws else st.just(value=True), st.just(ws))
 )
 parted_entries = grouped.flatmap(
     lambda ws: st.builds(
-        Entry, cards | st.none(), st.booleans() if not ws else st.just(value=True), st.just(ws), pci_ids
+        LayoutEntry, cards | st.none(), st.booleans() if not ws else st.just(value=True), st.just(ws), pci_ids
     )
 )
 entry_lists = st.lists(runai_entries, min_size=1, max_size=3).map(tuple)

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from tessera.kube.access.cluster import Cluster, Endpoint
+from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client, PatchType
 from tessera.simulation.control_plane.apiserver import Admitted, ApiServer, Target
@@ -16,7 +16,7 @@ def decode(body: bytes):
 
 
 def client_of(server: ApiServer) -> Client:
-    return Client(Cluster(Endpoint.parse(server.url, where="test")))
+    return Client(Cluster(ServerAddress.parse(server.url, where="test")))
 
 
 async def test_admission():

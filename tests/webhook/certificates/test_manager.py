@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tessera.kube.access.cluster import Cluster, Endpoint
+from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.rest.client import Client as KubeClient
 from tessera.serving.logs import Log
 from tessera.serving.metrics import exposition
@@ -619,7 +619,7 @@ def test_in_a_cluster():
                     ],
                 },
             )
-            async with KubeClient(Cluster(Endpoint.parse(server.url, where="test"))) as client:
+            async with KubeClient(Cluster(ServerAddress.parse(server.url, where="test"))) as client:
                 store = KubeStore(client, "gpu-webhook", "gpu-webhook-ca", "gpu-allocation-webhook")
                 replicas = [Replica(store) for _ in range(3)]
                 await asyncio.gather(*(settled(replica) for replica in replicas))

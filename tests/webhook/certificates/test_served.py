@@ -49,7 +49,7 @@ def test_old_versions():
         context.set_ciphers("ALL:@SECLEVEL=0")
         with socket.create_connection(("127.0.0.1", live.port)) as raw, pytest.raises(ssl.SSLError):
             context.wrap_socket(raw)
-        live.until(lambda: live.listener.tally.handshake_failures == 1)
+        live.until(lambda: live.listener.counters.handshake_failures == 1)
         with live.connect() as client:
             assert client.post(b"next").body == b"next"
 
@@ -60,7 +60,7 @@ def test_no_handshake(sent):
     with Live() as live:
         with socket.create_connection(("127.0.0.1", live.port)) as raw:
             raw.sendall(sent)
-        live.until(lambda: live.listener.tally.handshake_failures == 1)
+        live.until(lambda: live.listener.counters.handshake_failures == 1)
         with live.connect() as client:
             assert client.post(b"next").body == b"next"
 

@@ -255,7 +255,7 @@ def test_fault_12_handler_fails():
         assert (reply.status, reply.body) == (500, b"internal error\n")
         assert client.post(b"good").body == b"good"
         assert [str(fault) for fault in live.faults] == ["secret"]
-        assert live.listener.tally.faults == 1
+        assert live.listener.counters.faults == 1
 
 
 def test_slow_request():
@@ -268,7 +268,7 @@ def test_slow_request():
         assert idle.post(b"still here").body == b"still here"
         live.sweep(31 + 121)
         assert idle.rest() == b""
-        assert live.listener.tally.timeouts == 1
+        assert live.listener.counters.timeouts == 1
 
 
 def test_client_that_does_not_read():
@@ -328,7 +328,7 @@ def test_connection_limit():
             assert second.rest() == b""
             assert first.post(b"z").body == b"z"
             assert third.post(b"z").body == b"z"
-        assert live.listener.tally.refused == 1
+        assert live.listener.counters.refused == 1
         for client in (first, second, third):
             client.socket.close()
 

@@ -13,7 +13,7 @@ from tessera.webhook.certificates.served import InvalidCertificate, ServedCertif
 from tessera.webhook.http.connection import Connection
 from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import MIB, Limits, Response, Route
-from tests.webhook.http.test_heads import LOOP, Paper, make
+from tests.webhook.http.test_header_cache import LOOP, Paper, make
 from tests.webhook.support import DEADLINE, PAIR, Live, echo, make_pair, request
 
 HEAD = b"HEAD /livez HTTP/1.1\r\n\r\n"
@@ -59,17 +59,17 @@ def test_fault_43_unfinished_bodies_share_a_budget():
     bad = [join(listener) for _ in range(60)]
     for one in bad:
         feed((one, unfinished(5 * MIB)))
-        assert listener.held <= 10 * MIB
-    assert good.held
+        assert listener.buffered <= 10 * MIB
+    assert good.buffered
     assert not good.ended
     assert sum(not one.ended for one in bad) <= 1
-    assert listener.tally.crowded_out >= 59
+    assert listener.counters.crowded_out >= 59
     refused = next(one for one in bad if one.ended)
     assert isinstance(refused._transport, Paper)
     assert refused._transport.written.startswith(b"HTTP/1.1 503 Service Unavailable")
     for one in (*bad, good):
         one.connection_lost(None)
-    assert listener.held == 0
+    assert listener.buffered == 0
 
 
 def test_among_served_clients_the_address_that_sends_most_is_refused():
@@ -81,7 +81,7 @@ def test_among_served_clients_the_address_that_sends_most_is_refused():
     feed((single, unfinished(3 * MIB)))
     for one in crowd:
         feed((one, unfinished(2 * MIB)))
-    assert single.held
+    assert single.buffered
     assert not single.ended
     assert [one.ended for one in crowd].count(True) == 1
 
@@ -144,7 +144,7 @@ def test_pipelined_answers_come_in_order(tls):
             client.send(b"".join(map(request, bodies)))
             assert [client.answer().body for _ in bodies] == bodies
         assert client.post(b"last").body == b"last"
-        assert live.listener.held == 0
+        assert live.listener.buffered == 0
 
 
 @pytest.mark.parametrize("tls", [True, False])
@@ -158,8 +158,8 @@ def test_fault_43_requests_that_wait_share_the_budget(tls):
             client.socket.settimeout(0.2)
             with contextlib.suppress(OSError):
                 client.send(b"GET /large HTTP/1.1\r\n\r\n" * 10_000)
-            assert live.listener.held <= MIB
-        live.until(lambda: live.listener.tally.crowded_out > 0)
+            assert live.listener.buffered <= MIB
+        live.until(lambda: live.listener.counters.crowded_out > 0)
 
 
 @pytest.mark.parametrize("tls", [True, False])
@@ -182,9 +182,9 @@ def test_fault_43_answers_that_are_not_read_share_the_budget(tls):
                 client.send(b"GET /large HTTP/1.1\r\n\r\n" * 1000)
             good.send(b"GET /small HTTP/1.1\r\n\r\n")
             assert good.answer().body == b"ok"
-            assert live.listener.held <= MIB
+            assert live.listener.buffered <= MIB
             assert live.run(kept()) < 2 * MIB
-        live.until(lambda: live.listener.tally.crowded_out > 0)
+        live.until(lambda: live.listener.counters.crowded_out > 0)
         assert not live.faults
 
 
@@ -219,7 +219,7 @@ def test_many_small_records_are_no_deep_stack():
 
 
 def test_pipelined_and_then_the_end():
-    """A client that says farewell behind its requests is answered all the same."""
+    """A client that says close notify behind its requests is answered all the same."""
     with Live() as live, live.connect() as client:
         client.send(request(b"x") * 200)  # whose answers the kernel keeps, as the client reads none
         assert isinstance(client.socket, ssl.SSLSocket)

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from tessera.webhook.http.connection import Connection
 from tessera.webhook.http.messages import MIB, Limits, Response, Route
 from tessera.webhook.http.tls import TlsTransport
-from tests.webhook.http.test_heads import Paper, make, talk
+from tests.webhook.http.test_header_cache import Paper, make, talk
 from tests.webhook.support import DEADLINE, Live, request
 
 _APPLICATION, _HANDSHAKE = 23, 22
@@ -139,7 +139,7 @@ def test_refusals_are_counted(headers):
     """A request that is refused counts as such, whether or not it asked before it sent its body."""
     listener = make()
     talk(listener, [request(b"x", path=b"/nowhere", headers=headers)])
-    assert listener.tally.bad_requests == 1
+    assert listener.counters.bad_requests == 1
 
 
 def test_a_burst_of_arrivals_is_limited():
@@ -153,10 +153,10 @@ def test_a_burst_of_arrivals_is_limited():
 
         live.run(at_once())
         live.until(
-            lambda: live.listener.tally.accepted == 40 and live.listener.tally.handshake_failures >= 37
+            lambda: live.listener.counters.accepted == 40 and live.listener.counters.handshake_failures >= 37
         )
         assert len(live.listener.handshakes) == 3
-        assert live.listener.tally.refused == 37
+        assert live.listener.counters.refused == 37
 
 
 def test_who_shakes_hands_late_is_limited():
@@ -173,7 +173,7 @@ def test_who_shakes_hands_late_is_limited():
             stack.enter_context(context.wrap_socket(one))
         live.until(lambda: not live.listener.handshakes)
         assert len(live.listener.connections) == 3
-        assert live.listener.tally.refused == 2
+        assert live.listener.counters.refused == 2
 
 
 def test_asked_a_moment_before_the_end():
@@ -283,7 +283,7 @@ def test_a_body_in_crumbs(known):
 
 
 def test_new_keys_behind_the_end(forge):
-    """What TLS would say to a client after our farewell is not kept for it."""
+    """What TLS would say to a client after our close notify is not kept for it."""
     with Live(limits=Limits(linger_seconds=DEADLINE)) as live:
         client = forge(live)
         client.socket.sendall(client.record(_APPLICATION, request(b"x", headers=b"Connection: close\r\n")))

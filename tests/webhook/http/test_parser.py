@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.webhook.http.messages import TEXT, Limits, Response, Route
-from tessera.webhook.http.parser import Continue, Event, Heads, Parser, Refusal, Request, Upgrade
+from tessera.webhook.http.parser import Continue, HeaderCache, Parser, ParserEvent, Refusal, Request, Upgrade
 from tests.webhook.support import LIVE, echo, request
 
 MUTATE = Route(echo, b"POST", json=True)
@@ -14,8 +14,12 @@ ROUTES = {b"/mutate": MUTATE, b"/livez": LIVEZ}
 GET = b"GET /livez HTTP/1.1\r\n\r\n"
 
 
-def parser(heads: Heads | None = None) -> Parser:
-    return Parser(ROUTES, Limits(body_bytes=10, header_bytes=1000), Heads() if heads is None else heads)
+def parser(header_cache: HeaderCache | None = None) -> Parser:
+    return Parser(
+        ROUTES,
+        Limits(body_bytes=10, header_bytes=1000),
+        HeaderCache() if header_cache is None else header_cache,
+    )
 
 
 def refused(status: int, sentence: bytes, method: bytes = b"POST", **more: bool) -> Refusal:
@@ -58,25 +62,25 @@ def test_endless():
 
 def test_reading():
     """A request is being read from its first byte to its last, whether or not its head was known."""
-    heads = Heads()
+    header_cache = HeaderCache()
     for _ in range(2):
-        one = parser(heads)
+        one = parser(header_cache)
         whole = request(b"body")
         seen = []
         for piece in (b"", whole[:-2], whole[-2:]):
             one.feed(piece)
             seen.append(one.reading)
         assert seen == [False, True, False]
-    assert len(heads) == 1
+    assert len(header_cache) == 1
 
 
 @pytest.mark.parametrize("known", [False, True])
 def test_given_up(known):
     """A request that does not arrive in time is refused with what is known of it, and is over."""
-    heads = Heads()
+    header_cache = HeaderCache()
     if known:
-        parser(heads).feed(request(b"body"))
-    one = parser(heads)
+        parser(header_cache).feed(request(b"body"))
+    one = parser(header_cache)
     one.feed(request(b"body")[:-1])
     assert one.refuse(408, "late") == refused(408, b"late", b"" if known else b"POST")
     assert not one.reading
@@ -102,7 +106,7 @@ def test_cuts_do_not_matter(requests, cut):
     """The same events, however the bytes are cut; a refusal that ends the connection ends the stream."""
     stream = b"".join(requests)
     whole, pieces = parser(), parser()
-    events: list[Event] = []
+    events: list[ParserEvent] = []
     for at in range(0, len(stream), cut):
         events += pieces.feed(stream[at : at + cut])
     assert events == list(whole.feed(stream))

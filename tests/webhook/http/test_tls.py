@@ -46,13 +46,13 @@ class Raw:
         """Encrypt, without sending."""
         self.tls.write(data)
 
-    def farewell(self) -> None:
+    def close_notify(self) -> None:
         """Say that nothing more will come, without sending it."""
         with contextlib.suppress(ssl.SSLWantReadError):
             self.tls.unwrap()
 
     def rest(self) -> bytes:
-        """All that comes until the server's farewell; anything but a farewell is an error."""
+        """All that comes until the server's close notify; anything but a close notify is an error."""
         said = b""
         with contextlib.suppress(ssl.SSLZeroReturnError):
             while piece := self._do(lambda: self.tls.read(65536)):
@@ -108,13 +108,13 @@ def test_clean_farewell(live):
 
 @pytest.mark.parametrize("others", [0, 2])
 def test_asks_and_leaves(live, others):
-    """A client that says farewell right behind its request, as in a pipe, still gets its answer."""
+    """A client that says close notify right behind its request, as in a pipe, still gets its answer."""
     with contextlib.ExitStack() as stack:
         for _ in range(others):
             stack.enter_context(live.connect()).post(b"x")
         with raw(live) as client:
             client.write(request(b"question"))
-            client.farewell()
+            client.close_notify()
             client.flush()
             client.socket.shutdown(socket.SHUT_WR)
             assert client.rest().endswith(b"question")
@@ -142,7 +142,7 @@ def test_sends_on_behind_the_end(live):
         client.flush()
         assert client.rest().endswith(b"\r\n\r\nlast")
         client.write(request(b"ignored") * 10)
-        client.farewell()
+        client.close_notify()
         client.flush()
     live.until(lambda: not live.listener.connections)
 
@@ -187,7 +187,7 @@ def test_slow_handshake():
         assert len(live.listener.handshakes) == 2
         live.sweep(11)
         live.until(lambda: not live.listener.handshakes)
-        assert live.listener.tally.handshake_failures == 2
+        assert live.listener.counters.handshake_failures == 2
         for one in (silent, half):
             one.settimeout(DEADLINE)
             with contextlib.suppress(ConnectionError):
@@ -203,7 +203,7 @@ def test_arrivals_are_limited():
             live.until(lambda: len(live.listener.handshakes) == len(silent))
         with live.connect() as client:
             assert client.post(b"x").body == b"x"
-        assert live.listener.tally.refused == 1
+        assert live.listener.counters.refused == 1
         assert len(live.listener.handshakes) == 2
 
 

@@ -10,11 +10,11 @@ from tessera.cli.common.output import Output, output_option
 from tessera.cli.common.terminal import Style
 from tessera.cli.mig.sources import Given, read_sources, source_options
 from tessera.core.errors import InvalidInput
-from tessera.core.mig.layout import Entry
+from tessera.core.mig.layout import LayoutEntry
 from tessera.inventory.layouts import Source, Unreadable
 
 
-class Outcome(StrEnum):
+class Fit(StrEnum):
     """What can be said of a layout."""
 
     FITS = "fits"
@@ -24,11 +24,11 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LayoutCheck:
     """What is said of one layout."""
 
     layout: str
-    outcome: Outcome
+    outcome: Fit
     reasons: list[str] = field(default_factory=list)
     resources: dict[str, int] = field(default_factory=dict)
 
@@ -60,12 +60,12 @@ def command(given: Given, config: str | None, output: Output) -> int:
         style = Style.of(sys.stdout)
         for verdict in verdicts:
             click.echo(_line(verdict, style), color=style.enabled)
-    return int(any(verdict.outcome not in (Outcome.FITS, Outcome.READABLE) for verdict in verdicts))
+    return int(any(verdict.outcome not in (Fit.FITS, Fit.READABLE) for verdict in verdicts))
 
 
-def _verdicts(source: Source | Unreadable, config: str | None) -> list[Verdict]:
+def _verdicts(source: Source | Unreadable, config: str | None) -> list[LayoutCheck]:
     if isinstance(source, Unreadable):
-        return [Verdict(source.where, Outcome.CANNOT_BE_CHECKED, source.reason.split("\n"))]
+        return [LayoutCheck(source.where, Fit.CANNOT_BE_CHECKED, source.reason.split("\n"))]
     several = len(source.document.configs) > 1
     return [
         _verdict(f"{source.where}: {name}" if several else source.where, source, entries)
@@ -73,18 +73,18 @@ def _verdicts(source: Source | Unreadable, config: str | None) -> list[Verdict]:
     ]
 
 
-def _verdict(title: str, source: Source, entries: tuple[Entry, ...]) -> Verdict:
+def _verdict(title: str, source: Source, entries: tuple[LayoutEntry, ...]) -> LayoutCheck:
     if source.product is None:
-        return Verdict(title, Outcome.READABLE, ["to see whether it fits, say --product"])
+        return LayoutCheck(title, Fit.READABLE, ["to see whether it fits, say --product"])
     try:
         resources = source.layout(entries).resources(source.strategy)
     except InvalidInput as error:
-        return Verdict(title, Outcome.DOES_NOT_FIT, str(error).split("\n"))
-    return Verdict(title, Outcome.FITS, resources=resources)
+        return LayoutCheck(title, Fit.DOES_NOT_FIT, str(error).split("\n"))
+    return LayoutCheck(title, Fit.FITS, resources=resources)
 
 
-def _line(verdict: Verdict, style: Style) -> str:
-    paint = {Outcome.FITS: style.good, Outcome.READABLE: style.note}.get(verdict.outcome, style.bad)
+def _line(verdict: LayoutCheck, style: Style) -> str:
+    paint = {Fit.FITS: style.good, Fit.READABLE: style.note}.get(verdict.outcome, style.bad)
     offered = [f"{name} ×{count}" for name, count in verdict.resources.items()]
     details = verdict.reasons or [", ".join(offered) or "no devices"]
     return ("\n  " if len(details) > 1 else " ").join(

@@ -1,6 +1,6 @@
 """MIG layouts: what one card is cut into, what a node's cards are, and which resources that makes.
 
-A layout that exists fits its card. Layout files and annotations come in as `Entry` values (see
+A layout that exists fits its card. Layout files and annotations come in as `LayoutEntry` values (see
 `tessera.protocol.mig.documents`), which say what is wanted of which cards; `resolve` turns them into a `NodeLayout` for the
 cards that are really there, or says for every card why not.
 """
@@ -153,7 +153,7 @@ def going(
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LayoutEntry:
     """What a layout document wants of some of a node's cards."""
 
     cards: tuple[int, ...] | None  # None: all
@@ -170,7 +170,7 @@ class Entry:
         return not self.device_filter or not {*self.device_filter}.isdisjoint(product.pci_ids)
 
 
-def resolve(entries: Sequence[Entry], cards: Sequence[Product]) -> NodeLayout:
+def resolve(entries: Sequence[LayoutEntry], cards: Sequence[Product]) -> NodeLayout:
     """The layout that the entries give these cards; cards that no entry concerns are whole GPUs.
 
     Every complaint is reported, cards that share one in one sentence.
@@ -197,17 +197,17 @@ def resolve(entries: Sequence[Entry], cards: Sequence[Product]) -> NodeLayout:
     return NodeLayout(tuple(layouts))
 
 
-def _card_layout(product: Product, entry: Entry | None) -> CardLayout:
+def _card_layout(product: Product, entry: LayoutEntry | None) -> CardLayout:
     return CardLayout.cut(product, entry.wishes) if entry and entry.mig_enabled else CardLayout(product)
 
 
-def entries_of(layout: NodeLayout) -> tuple[Entry, ...]:
+def entries_of(layout: NodeLayout) -> tuple[LayoutEntry, ...]:
     """The entries that give this layout, places included; cards that are alike share one."""
     alike: dict[tuple[bool, tuple[Wish, ...]], list[int]] = {}
     for number, card in enumerate(layout.cards):
         wishes = tuple(Wish(i.profile, i.position, i.size) for i in card.instances)
         alike.setdefault((card.mig_enabled, wishes), []).append(number)
-    return tuple(Entry(tuple(numbers), enabled, wishes) for (enabled, wishes), numbers in alike.items())
+    return tuple(LayoutEntry(tuple(numbers), enabled, wishes) for (enabled, wishes), numbers in alike.items())
 
 
 def named_cards(numbers: Iterable[int]) -> str:

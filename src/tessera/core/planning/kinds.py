@@ -59,7 +59,7 @@ def cards_beside(layout: NodeLayout, strategy: Strategy, held: frozenset[str]) -
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodeCards:
     """A node, or the cards that no node was named for; which of the cards are its, and which queues it serves."""
 
     name: str | None
@@ -84,7 +84,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class CardKind:
     """What cards that are alike can take."""
 
     columns: tuple[Column, ...]
@@ -96,7 +96,7 @@ class Kind:
 class Kinds:
     """The kinds, and what is of which."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[CardKind, ...]
     of_card: tuple[int | None, ...]  # by the card's number; None: nothing that is wanted fits on it
     types: Mapping[tuple[tuple[int, int], ...], tuple[int, ...]]  # kinds and counts → numbers of such places
     unnamed: Mapping[int, int]  # cards of each kind that no node was named for
@@ -106,10 +106,10 @@ def kinds_of(
     wanted: Mapping[Wanted, int],
     profiles: tuple[MigProfile, ...],
     cards: Sequence[Card],
-    places: Sequence[Place],
+    places: Sequence[NodeCards],
 ) -> Kinds:
     """Group cards and places; profiles in the order of the patterns' counts."""
-    numbers: dict[Kind, int] = {}
+    numbers: dict[CardKind, int] = {}
     # thousands of cards are few objects: each object is looked at once for each set of queues
     known: dict[tuple[int, frozenset[int]], int | None] = {}
     of_card: list[int | None] = [None] * len(cards)
@@ -134,7 +134,7 @@ def kinds_of(
 
 def _kind(
     card: Card, queues: frozenset[int], wanted: Mapping[Wanted, int], profiles: tuple[MigProfile, ...]
-) -> Kind | None:
+) -> CardKind | None:
     most = []
     for profile in profiles:
         shape = card.product.shape(profile)
@@ -147,4 +147,4 @@ def _kind(
         for pattern in maximal_patterns(card.product, card.kept, profiles, tuple(most))
         if any(pattern)
     )
-    return Kind(columns, not card.kept, queues) if columns else None
+    return CardKind(columns, not card.kept, queues) if columns else None

@@ -17,7 +17,7 @@ from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout
 from tessera.core.mig.placement import Instance, Wish
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.kinds import Card, Kinds, Place, Wanted, kinds_of
+from tessera.core.planning.kinds import Card, Kinds, NodeCards, Wanted, kinds_of
 from tessera.core.planning.patterns import Pattern
 from tessera.core.planning.program import Program, Solver, Sum, minimise
 
@@ -39,7 +39,7 @@ class Question:
 
     wanted: Mapping[Wanted, int]
     cards: Sequence[Card]
-    places: Sequence[Place]
+    places: Sequence[NodeCards]
     objective: Objective = Objective.DEVICES
     most_nodes: int | None = None
     most_cards: int | None = None
@@ -50,7 +50,7 @@ class Question:
     ) -> "Question":
         """Cards of no node in particular, for a demand that may go anywhere."""
         wanted = {Wanted(profile): count for profile, count in demand.items()}
-        return cls(wanted, cards, [Place(None, range(len(cards)))], objective)
+        return cls(wanted, cards, [NodeCards(None, range(len(cards)))], objective)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class _Model:
         ]
 
 
-def _assign(model: _Model, values: Sequence[int], places: Sequence[Place]) -> dict[int, Pattern]:
+def _assign(model: _Model, values: Sequence[int], places: Sequence[NodeCards]) -> dict[int, Pattern]:
     """What each card gets: the tightest patterns on the first cards, and nothing beyond the demand.
 
     Holes are thus left on the last cards, where they are large.

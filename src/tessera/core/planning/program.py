@@ -69,7 +69,7 @@ class SolverFailed(TesseraError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Solution:
     """Values, and by how much each goal could be smaller at most; 0: nothing better exists."""
 
     values: tuple[int, ...]
@@ -81,7 +81,7 @@ class Answer:
         return next((number for number, gap in enumerate(self.gaps) if gap), len(self.gaps))
 
 
-def minimise(program: Program, goals: Sequence[Sum], start: Sequence[int], solve: Solver) -> Answer:
+def minimise(program: Program, goals: Sequence[Sum], start: Sequence[int], solve: Solver) -> Solution:
     """Make the first sum smallest, then the second without loss to the first, and so on."""
     best, gaps = tuple(start), []
     bounded = Program(list(program.limits), list(program.rows))
@@ -96,7 +96,7 @@ def minimise(program: Program, goals: Sequence[Sum], start: Sequence[int], solve
         else:
             gaps.append(0)
         bounded.at_most(goal, reached)
-    return Answer(best, tuple(gaps))
+    return Solution(best, tuple(gaps))
 
 
 def total(weights: Sum, values: Sequence[int]) -> int:

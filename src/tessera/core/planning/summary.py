@@ -10,7 +10,7 @@ from tessera.core.mig.placement import Wish
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.defragment import Advice
 from tessera.core.planning.planner import Objective, Plan
-from tessera.core.planning.waiting import Group, Outcome, Waiting
+from tessera.core.planning.waiting import Group, PlanEffect, Waiting
 from tessera.core.text import first_of
 
 _SHOWN: Final = 3  # names, of many
@@ -85,7 +85,7 @@ def explain_waiting(waiting: Waiting) -> list[str]:
     return sentences
 
 
-def explain_outcome(outcome: Outcome) -> list[str]:
+def explain_outcome(outcome: PlanEffect) -> list[str]:
     """Whom a plan disturbs, and how many of the pods that it is for get a place."""
     placed = sum(len(group.names) for group in outcome.placed)
     left = sum(len(group.names) for group in outcome.still_waiting)

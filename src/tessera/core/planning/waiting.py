@@ -100,7 +100,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PlanEffect:
     """What becomes of the pods that a plan was made for."""
 
     placed: tuple[Group, ...]

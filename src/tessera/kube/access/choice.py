@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tessera.kube.access.cluster import Cluster, Endpoint, Tls, is_host, is_there
+from tessera.kube.access.cluster import Cluster, ServerAddress, Tls, is_host, is_there
 from tessera.kube.access.credentials import StoredCredentials
 from tessera.kube.access.proxy import proxy_from_environment
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
@@ -79,7 +79,7 @@ def in_cluster(
     for file in (token, ca):
         if not is_there(file):
             raise InvalidKubeconfig(f"{file} is missing: is automountServiceAccountToken switched off?")
-    endpoint = Endpoint("https", host, int(port))
+    endpoint = ServerAddress("https", host, int(port))
     return Cluster(
         endpoint,
         Tls(ca=ca),

@@ -38,7 +38,7 @@ def _authority(host: str, port: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ServerAddress:
     """An API server's address; `prefix` is what gateways put before `/api`."""
 
     scheme: str
@@ -47,7 +47,7 @@ class Endpoint:
     prefix: str = ""
 
     @classmethod
-    def parse(cls, text: str, *, where: str, default_scheme: str = "https") -> "Endpoint":
+    def parse(cls, text: str, *, where: str, default_scheme: str = "https") -> "ServerAddress":
         """Read `https://host:6443/prefix`; `where` names the field in errors."""
         try:
             parts = urlsplit(text if "://" in text else f"{default_scheme}://{text}")
@@ -142,7 +142,7 @@ class Anonymous:
 class Cluster:
     """A cluster that can be called."""
 
-    endpoint: Endpoint
+    endpoint: ServerAddress
     tls: Tls = Tls()
     credentials: Credentials = Anonymous()
     proxy: Proxy | None = None

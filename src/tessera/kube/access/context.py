@@ -8,15 +8,15 @@ from tessera.kube.access.cluster import (
     Anonymous,
     Cluster,
     Credentials,
-    Endpoint,
     Proxy,
+    ServerAddress,
     Tls,
     impersonation,
     is_host,
 )
 from tessera.kube.access.credentials import StoredCredentials
 from tessera.kube.access.exec import API_VERSIONS, INTERACTIVE_MODES, ExecCredentials, ExecSpec
-from tessera.kube.access.kubeconfig import ClusterIn, Entry, ExecIn, Kubeconfig, UserIn
+from tessera.kube.access.kubeconfig import ClusterIn, ExecIn, Kubeconfig, Section, UserIn
 from tessera.kube.access.proxy import proxy_from_environment
 from tessera.kube.access.tls import read_material
 from tessera.kube.errors import InvalidKubeconfig
@@ -61,7 +61,7 @@ def _choice(config: Kubeconfig) -> str:
     return f"choose one with --context: {', '.join(sorted(config.contexts))}"
 
 
-def _endpoint_and_tls(cluster: Entry[ClusterIn], user: Entry[UserIn] | None) -> tuple[Endpoint, Tls]:
+def _endpoint_and_tls(cluster: Section[ClusterIn], user: Section[UserIn] | None) -> tuple[ServerAddress, Tls]:
     value = cluster.value
     if not value.server:
         raise InvalidKubeconfig(f"{cluster.where('server')}: missing")
@@ -80,13 +80,13 @@ def _endpoint_and_tls(cluster: Entry[ClusterIn], user: Entry[UserIn] | None) -> 
         raise InvalidKubeconfig(
             f'{cluster.where("tls-server-name")}: "{value.tls_server_name}" is no host name'
         )
-    endpoint = Endpoint.parse(
+    endpoint = ServerAddress.parse(
         value.server, where=cluster.where("server"), default_scheme="https" if with_tls else "http"
     )
     return endpoint, Tls(ca, value.insecure_skip_tls_verify, value.tls_server_name or None)
 
 
-def credentials_of(user: Entry[UserIn], cluster: Entry[ClusterIn]) -> Credentials:
+def credentials_of(user: Section[UserIn], cluster: Section[ClusterIn]) -> Credentials:
     """How a user proves itself: token before plugin, and a client certificate besides."""
     value = user.value
     if value.username or value.password:
@@ -112,7 +112,7 @@ def credentials_of(user: Entry[UserIn], cluster: Entry[ClusterIn]) -> Credential
     return ExecCredentials(_exec_spec(user, value.exec, cluster), stored)
 
 
-def _exec_spec(user: Entry[UserIn], given: ExecIn, cluster: Entry[ClusterIn]) -> ExecSpec:
+def _exec_spec(user: Section[UserIn], given: ExecIn, cluster: Section[ClusterIn]) -> ExecSpec:
     if not given.command:
         raise InvalidKubeconfig(f"{user.where('exec.command')}: missing")
     if given.api_version not in API_VERSIONS:
@@ -138,7 +138,7 @@ def _exec_spec(user: Entry[UserIn], given: ExecIn, cluster: Entry[ClusterIn]) ->
     )
 
 
-def _cluster_info(cluster: Entry[ClusterIn]) -> dict[str, Any]:
+def _cluster_info(cluster: Section[ClusterIn]) -> dict[str, Any]:
     """What a plugin is told of the cluster it gets credentials for."""
     value = cluster.value
     ca = cluster.material(
@@ -156,7 +156,7 @@ def _cluster_info(cluster: Entry[ClusterIn]) -> dict[str, Any]:
     return {name: one for name, one in info.items() if one}
 
 
-def _impersonation(user: Entry[UserIn]) -> tuple[tuple[str, str], ...]:
+def _impersonation(user: Section[UserIn]) -> tuple[tuple[str, str], ...]:
     value = user.value
     groups, extra = value.impersonate_groups, value.impersonate_extra
     return impersonation(value.impersonate, groups, user.where("as"), value.impersonate_uid, extra)

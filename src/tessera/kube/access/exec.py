@@ -23,8 +23,8 @@ API_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication
 INTERACTIVE_MODES: Final = ("Never", "IfAvailable", "Always")
 
 _LEEWAY: Final = 10.0  # seconds before its end at which a credential is no longer used
-_PATIENCE: Final = 60.0  # seconds for a plugin that asks no person
-_PATIENCE_WITH_PEOPLE: Final = 600.0  # and for one that does
+_TIMEOUT: Final = 60.0  # seconds for a plugin that asks no person
+_INTERACTIVE_TIMEOUT: Final = 600.0  # and for one that does
 _MAX_OUTPUT: Final = 1024 * 1024  # bytes; a token and a certificate with its chain are a few KiB
 
 
@@ -156,12 +156,12 @@ class ExecCredentials:
         except OSError as error:
             hint = f"; {' '.join(spec.install_hint.split())}" if spec.install_hint else ""
             raise self._failed(f"cannot be run: {error.strerror or error}{hint}") from error
-        patience = _PATIENCE_WITH_PEOPLE if talks else _PATIENCE
+        timeout = _INTERACTIVE_TIMEOUT if talks else _TIMEOUT
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout):
                 await output.enough.wait()
         except TimeoutError as error:
-            raise self._failed(f"did not end within {patience:g} s") from error
+            raise self._failed(f"did not end within {timeout:g} s") from error
         finally:
             transport.close()  # kills it where it still runs
             await output.ended.wait()

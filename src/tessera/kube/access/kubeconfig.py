@@ -107,7 +107,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry(Generic[_T]):
+class Section(Generic[_T]):
     """A named section, and where it stands."""
 
     value: _T
@@ -144,26 +144,26 @@ class Kubeconfig:
 
     files: tuple[Path, ...] = ()
     current_context: str = ""
-    clusters: Mapping[str, Entry[ClusterIn]] = field(default_factory=dict)
-    users: Mapping[str, Entry[UserIn]] = field(default_factory=dict)
-    contexts: Mapping[str, Entry[ContextIn]] = field(default_factory=dict)
+    clusters: Mapping[str, Section[ClusterIn]] = field(default_factory=dict)
+    users: Mapping[str, Section[UserIn]] = field(default_factory=dict)
+    contexts: Mapping[str, Section[ContextIn]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, files: Sequence[Path]) -> "Kubeconfig":
         """Read and merge files; each must be there."""
-        clusters: dict[str, Entry[ClusterIn]] = {}
-        users: dict[str, Entry[UserIn]] = {}
-        contexts: dict[str, Entry[ContextIn]] = {}
+        clusters: dict[str, Section[ClusterIn]] = {}
+        users: dict[str, Section[UserIn]] = {}
+        contexts: dict[str, Section[ContextIn]] = {}
         current = ""
         for file in files:
             one = _read_file(file)
             current = current or one.current_context
             for cluster in one.clusters:
-                clusters.setdefault(cluster.name, Entry(cluster.cluster, file, "cluster", cluster.name))
+                clusters.setdefault(cluster.name, Section(cluster.cluster, file, "cluster", cluster.name))
             for user in one.users:
-                users.setdefault(user.name, Entry(user.user, file, "user", user.name))
+                users.setdefault(user.name, Section(user.user, file, "user", user.name))
             for context in one.contexts:
-                contexts.setdefault(context.name, Entry(context.context, file, "context", context.name))
+                contexts.setdefault(context.name, Section(context.context, file, "context", context.name))
         return cls(tuple(files), current, clusters, users, contexts)
 
     @property

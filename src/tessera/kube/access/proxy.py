@@ -3,10 +3,10 @@
 import ipaddress
 from collections.abc import Mapping
 
-from tessera.kube.access.cluster import Endpoint, Proxy
+from tessera.kube.access.cluster import Proxy, ServerAddress
 
 
-def proxy_from_environment(endpoint: Endpoint, environ: Mapping[str, str]) -> Proxy | None:
+def proxy_from_environment(endpoint: ServerAddress, environ: Mapping[str, str]) -> Proxy | None:
     """The proxy for an API server by HTTPS_PROXY, HTTP_PROXY and NO_PROXY, in either spelling."""
     name = "HTTPS_PROXY" if endpoint.scheme == "https" else "HTTP_PROXY"
     for spelling in (name, name.lower()):
@@ -16,7 +16,7 @@ def proxy_from_environment(endpoint: Endpoint, environ: Mapping[str, str]) -> Pr
     return None
 
 
-def is_exempt(endpoint: Endpoint, no_proxy: str) -> bool:
+def is_exempt(endpoint: ServerAddress, no_proxy: str) -> bool:
     """Whether NO_PROXY, or being this very machine, keeps a host away from the proxy."""
     host = endpoint.host.lower().rstrip(".")
     address = _address(host)

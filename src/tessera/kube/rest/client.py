@@ -133,7 +133,7 @@ class Client:
         content_type: str = "application/json",
         most: int = MAX_BODY,
     ) -> bytes:
-        """One call; when the server asks for patience (Retry-After) it is asked again, a few times."""
+        """One call; when the server answers with Retry-After, it is called again, a few times."""
 
         async def once() -> bytes:
             async with (
@@ -145,7 +145,7 @@ class Client:
         return await self.patiently(once)
 
     async def patiently(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do some work, and all of it again, a few times, when the server asks for patience (Retry-After)."""
+        """Do some work, and all of it again, a few times, when the server answers with Retry-After."""
         attempt = 0
         while True:
             try:
@@ -160,7 +160,7 @@ class Client:
     async def watch(self, path: str, query: Query | None = None) -> AsyncIterator[Lines]:
         """The lines of a watch, on a connection of its own; how long to wait for the next is the caller's."""
         async with self.stream("GET", path, {**(query or {}), "watch": True}, fresh=True) as answer:
-            answer.patience = None
+            answer.read_timeout = None
             yield Lines(answer)
 
     @asynccontextmanager
@@ -239,7 +239,7 @@ class Client:
         return await self._converse(connection, request)
 
     async def _converse(self, connection: Connection, request: bytes) -> Connection:
-        connection.patience = self._timeouts.answer
+        connection.read_timeout = self._timeouts.answer
         try:
             await connection.send(request)
             await connection.read_head()

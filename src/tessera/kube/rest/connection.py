@@ -27,7 +27,9 @@ class Connection:
         self.peer = peer
         self.idle_since = 0.0  # when it went back to the pool
         self.identity: tuple[bytes | None, bytes | None] = (None, None)  # whom the other side takes us for
-        self.patience: float | None = None  # seconds to wait for any next bytes; None: that is the reader's
+        self.read_timeout: float | None = (
+            None  # seconds to wait for any next bytes; None: that is the reader's
+        )
         self._reader = reader
         self._writer = writer
         self._reset()
@@ -94,7 +96,7 @@ class Connection:
         """Send one request; the response before it must have been read."""
         self._reset()
         try:
-            async with asyncio.timeout(self.patience):
+            async with asyncio.timeout(self.read_timeout):
                 self._writer.write(request)
                 await self._writer.drain()
         except OSError as error:
@@ -127,7 +129,7 @@ class Connection:
 
     async def _feed(self) -> None:
         try:
-            async with asyncio.timeout(self.patience):
+            async with asyncio.timeout(self.read_timeout):
                 data = await self._reader.read(_READ)
         except OSError as error:
             raise self._lost(error) from error
@@ -148,7 +150,7 @@ class Connection:
         if isinstance(error, ssl.SSLError):
             return Unreachable("tls", f"TLS with {self.peer} failed: {error.reason or error}")
         if isinstance(error, TimeoutError):
-            waited = f" within {self.patience:g} s" if self.patience is not None else ""
+            waited = f" within {self.read_timeout:g} s" if self.read_timeout is not None else ""
             return Unreachable("timeout", f"{self.peer} did not answer{waited}")
         return Unreachable("closed", f"the connection to {self.peer} was lost: {error.strerror or error}")
 

@@ -30,7 +30,7 @@ _line: Final = msgspec.json.Decoder(_Line).decode
 _object: Final = msgspec.json.Decoder(_Object).decode
 
 
-class Event(msgspec.Struct, frozen=True, gc=False):
+class WatchEvent(msgspec.Struct, frozen=True, gc=False):
     """ADDED, MODIFIED, DELETED or BOOKMARK, and the object that it speaks of."""
 
     type: str
@@ -48,14 +48,14 @@ class Event(msgspec.Struct, frozen=True, gc=False):
         return (self.metadata.annotations or {}).get(INITIAL_EVENTS_END) == "true"
 
 
-def read_event(line: bytes) -> Event:
+def read_event(line: bytes) -> WatchEvent:
     """The event of a line; `ApiError` for one of type ERROR, `BadResponse` for what is no event."""
     try:
         found = _line(line)
         raw = bytes(found.object)
         if found.type == "ERROR":
             raise error_of(500, raw)
-        return Event(found.type, raw, _object(raw).metadata)
+        return WatchEvent(found.type, raw, _object(raw).metadata)
     except NOT_JSON as error:
         raise BadResponse(f"a watch line that is no event: {error}") from error
 

@@ -36,20 +36,20 @@ class Health:
 class SilenceGuard:
     """Cuts a watch off when it has said nothing for too long."""
 
-    def __init__(self, lines: Lines, clock: Clock, patience: float) -> None:
+    def __init__(self, lines: Lines, clock: Clock, limit: float) -> None:
         self._lines = lines
         self._clock = clock
-        self.patience = patience
+        self.limit = limit
         self._last = clock.now()
         self.silent = False
 
-    def heard(self, patience: float) -> None:
+    def heard(self, limit: float) -> None:
         """A line came; from now on wait so long."""
-        self._last, self.patience = self._clock.now(), patience
+        self._last, self.limit = self._clock.now(), limit
 
     async def run(self) -> None:
-        """Sleep until the patience is over; with every line there is more of it."""
-        while (left := self._last + self.patience - self._clock.now()) > 0:
+        """Sleep until the limit is over; with every line there is more of it."""
+        while (left := self._last + self.limit - self._clock.now()) > 0:
             await self._clock.sleep(left)
         self.silent = True
         self._lines.abort()

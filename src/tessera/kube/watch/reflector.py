@@ -14,7 +14,7 @@ from tessera.core.errors import InvalidInput
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.events import Event, is_before, read_event
+from tessera.kube.watch.events import WatchEvent, is_before, read_event
 from tessera.kube.watch.health import INITIAL_SILENCE, SILENCE, Health, SilenceGuard
 from tessera.kube.watch.listing import PAGE, read_list
 from tessera.kube.watch.remedies import Backoff, Next, WatchFailed, refuses_streamed_list, remedy
@@ -55,7 +55,7 @@ class Reflector(Generic[T]):
         self._backoff = Backoff(uniform)
         self._watch_list = watch_list  # whether the server may be asked for streamed lists
         self._paged = False  # whether the next list is an ordinary one, for the last streamed one failed
-        self._anew = False  # whether our version means nothing to the server any more
+        self._newest = False  # whether our version means nothing to the server any more
         self._next = Next.LIST
         self._initial: list[T] | None = None  # objects of a streamed list that is not complete yet
         self._streaming = False  # whether a watch is open
@@ -114,7 +114,7 @@ class Reflector(Generic[T]):
                 return 0.0
             self._paged = not self._paged  # in turns: whichever of the two works, it is tried
         after = remedy(error, as_event=self._streaming)
-        self._anew = self._anew or after is Next.LIST_ANEW
+        self._newest = self._newest or after is Next.LIST_NEWEST
         if not listing:
             self._next = after
         wait = self._backoff.next()
@@ -131,7 +131,7 @@ class Reflector(Generic[T]):
             return lambda raw: self._decode_into(objects, raw)
 
         # any state the first time, which is cheap; then none older than ours
-        wanted = "" if self._anew else self.health.version or "0"
+        wanted = "" if self._newest else self.health.version or "0"
         query: dict[str, str | int] = {**self.resource.query, "resourceVersion": wanted}
         if wanted in ("", "0"):
             query["limit"] = PAGE
@@ -153,7 +153,7 @@ class Reflector(Generic[T]):
         }
         if initial:
             query |= {
-                "resourceVersion": "" if self._anew else self.health.version,
+                "resourceVersion": "" if self._newest else self.health.version,
                 "sendInitialEvents": "true",
                 "resourceVersionMatch": "NotOlderThan",
             }
@@ -162,7 +162,7 @@ class Reflector(Generic[T]):
         self.health.watches += 1
         async with self._client.watch(self.resource.path, query) as lines:
             self._streaming, self._lines = True, lines
-            guard = SilenceGuard(lines, self._clock, self._patience)
+            guard = SilenceGuard(lines, self._clock, self._silence_limit)
             guarding = asyncio.create_task(guard.run())
             heard = False
             try:
@@ -171,12 +171,12 @@ class Reflector(Generic[T]):
                     for line in batch:
                         self._handle(read_event(line))
                     self._heard()
-                    guard.heard(self._patience)
+                    guard.heard(self._silence_limit)
             except KubeError as error:
                 if self._initial is None and self._lists_again:
                     return  # cut off
                 if guard.silent:
-                    raise self._silence(guard.patience) from error
+                    raise self._silence(guard.limit) from error
                 raise
             finally:
                 self._lines = None
@@ -193,7 +193,7 @@ class Reflector(Generic[T]):
         return self._next is not Next.WATCH
 
     @property
-    def _patience(self) -> float:
+    def _silence_limit(self) -> float:
         return SILENCE if self._initial is None else INITIAL_SILENCE
 
     def _heard(self) -> None:
@@ -209,7 +209,7 @@ class Reflector(Generic[T]):
         kind = "silent" if self._silent_watches < _SILENT_WATCHES else "mute"
         return WatchFailed(kind, f"the watch said nothing for {seconds:g} s, not even a bookmark")
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: WatchEvent) -> None:
         self.health.events[event.type] += 1
         if self._initial is not None:
             self._handle_initial(self._initial, event)
@@ -225,7 +225,7 @@ class Reflector(Generic[T]):
             self._upsert(event.raw)
         self.health.version = version or self.health.version
 
-    def _handle_initial(self, objects: list[T], event: Event) -> None:
+    def _handle_initial(self, objects: list[T], event: WatchEvent) -> None:
         if event.type == "ADDED":
             self._decode_into(objects, event.raw)
         elif event.type != "BOOKMARK":
@@ -237,7 +237,7 @@ class Reflector(Generic[T]):
             raise WatchFailed("ignored", "a bookmark that is not the end of the streamed list")
 
     def _replace(self, objects: list[T], version: str) -> None:
-        self._anew = self._paged = self.health.absent = False
+        self._newest = self._paged = self.health.absent = False
         self._next = Next.WATCH
         self._silent_watches = 0
         self.health.lists += 1
@@ -258,7 +258,7 @@ class Reflector(Generic[T]):
         """The server does not have the collection, or not for us: it counts as empty until it does."""
         self.health.last_contact = self._clock.now()
         self.health.last_error = str(error)
-        self._anew, self._next = True, Next.LIST
+        self._newest, self._next = True, Next.LIST
         if not self.health.absent:
             self.health.absent = True
             self._have([], "")

@@ -21,11 +21,11 @@ class Next(Enum):
 
     WATCH = "watch again from the last version"
     LIST = "list again, not older than the last version"
-    LIST_ANEW = "list again, whatever version the server has"
+    LIST_NEWEST = "list again, whatever version the server has"
 
 
 # kinds of WatchFailed after which watching again from the last version would not help
-_AFTER_WATCH_FAILED: Final = {"mute": Next.LIST, "backwards": Next.LIST_ANEW}
+_AFTER_WATCH_FAILED: Final = {"mute": Next.LIST, "backwards": Next.LIST_NEWEST}
 # refused now, but not because of the version we asked for
 _NOT_THE_VERSION: Final = frozenset({401, 403, 429})
 
@@ -37,12 +37,12 @@ def remedy(error: KubeError, *, as_event: bool) -> Next:
     if not isinstance(error, ApiError):
         return Next.WATCH  # refused, lost, timed out: the server will know our version when it is back
     if error.is_expired or error.is_too_large_version:
-        return Next.LIST_ANEW
+        return Next.LIST_NEWEST
     if error.code in _NOT_THE_VERSION:
         return Next.WATCH
     if error.code >= 500:
         return Next.LIST if as_event else Next.WATCH
-    return Next.LIST_ANEW  # a version that this server takes for none at all
+    return Next.LIST_NEWEST  # a version that this server takes for none at all
 
 
 def refuses_streamed_list(error: KubeError) -> bool:

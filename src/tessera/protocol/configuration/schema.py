@@ -1,6 +1,6 @@
 """What a configuration value may be, told once: read it, complain about it, describe it.
 
-A `Kind` reads a value that YAML or JSON gave, and collects complaints with their paths instead of stopping at the
+A `ValueType` reads a value that YAML or JSON gave, and collects complaints with their paths instead of stopping at the
 first; it also yields the JSON Schema for editors and the words for the reference. Documents are then tables of
 fields, and nothing about them is written twice.
 """
@@ -37,7 +37,7 @@ class Complaints:
             raise InvalidInputs(self.texts)
 
 
-class Kind(Protocol[_T_co]):
+class ValueType(Protocol[_T_co]):
     """A kind of value. `read` returns something of the right type even when it complains."""
 
     @property
@@ -183,7 +183,7 @@ class Count:
 class ListOf(Generic[_T]):
     """Values of one kind, in an order that counts."""
 
-    kind: Kind[_T]
+    kind: ValueType[_T]
 
     @property
     def words(self) -> str:
@@ -207,7 +207,7 @@ class MapOf(Generic[_T]):
     """Values of one kind under names of their own; `key` says what a name must be."""
 
     key: Text[str]
-    kind: Kind[_T]
+    kind: ValueType[_T]
 
     @property
     def words(self) -> str:
@@ -236,7 +236,7 @@ class Field:
     """A named part of a record; without a default it must be there."""
 
     name: str
-    kind: Kind[Any]
+    kind: ValueType[Any]
     doc: str
     default: Any = field(default=...)
 

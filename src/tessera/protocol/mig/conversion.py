@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import Product
-from tessera.core.mig.layout import CardLayout, Entry
+from tessera.core.mig.layout import CardLayout, LayoutEntry
 from tessera.core.mig.placement import Wish
 from tessera.protocol.mig.documents import SELECTED, Format, MigDocument
 from tessera.protocol.mig.entries import counted, repeated
 
-_Configs = Mapping[str, tuple[Entry, ...]]
+_Configs = Mapping[str, tuple[LayoutEntry, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def _to_runai(configs: _Configs, cards: int | None, product: Product | None) -> 
     }
 
 
-def _unfiltered(entries: Sequence[Entry], product: Product | None) -> list[Entry]:
+def _unfiltered(entries: Sequence[LayoutEntry], product: Product | None) -> list[LayoutEntry]:
     """The entries without device filters, which only mig-parted knows."""
     if product is None and any(entry.device_filter for entry in entries):
         raise InvalidInput(
@@ -63,7 +63,7 @@ def _unfiltered(entries: Sequence[Entry], product: Product | None) -> list[Entry
     return kept
 
 
-def _with_cards(entry: Entry, cards: int | None) -> Entry:
+def _with_cards(entry: LayoutEntry, cards: int | None) -> LayoutEntry:
     if entry.cards is not None:
         return entry
     if cards is None:
@@ -73,18 +73,18 @@ def _with_cards(entry: Entry, cards: int | None) -> Entry:
     return replace(entry, cards=tuple(range(cards)))
 
 
-def _with_places(entry: Entry, product: Product | None) -> Entry:
+def _with_places(entry: LayoutEntry, product: Product | None) -> LayoutEntry:
     if product is None or not entry.mig_enabled:
         return entry
     instances = CardLayout.cut(product, entry.wishes).instances
     return replace(entry, wishes=tuple(Wish(i.profile, i.position, i.size) for i in instances))
 
 
-def _unplaced(entry: Entry) -> Entry:
+def _unplaced(entry: LayoutEntry) -> LayoutEntry:
     return replace(entry, wishes=repeated(counted(entry)))
 
 
-def _same_of_all(entries: Sequence[Entry], cards: int | None) -> Entry:
+def _same_of_all(entries: Sequence[LayoutEntry], cards: int | None) -> LayoutEntry:
     """The one entry that holds for all cards, which is all that counts can say."""
     named = {number for entry in entries for number in entry.cards or ()}
     everywhere = any(entry.cards is None for entry in entries) or cards in (None, len(named))

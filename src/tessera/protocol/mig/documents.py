@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.mig.geometry import Product
-from tessera.core.mig.layout import Entry, NodeLayout, resolve
+from tessera.core.mig.layout import LayoutEntry, NodeLayout, resolve
 from tessera.core.text import escaped
 from tessera.protocol import yaml
 from tessera.protocol.mig.counts import looks_like_counts, read_counts, write_counts
@@ -48,9 +48,9 @@ class MigDocument:
     """A layout document of any format."""
 
     format: Format
-    configs: Mapping[str, tuple[Entry, ...]]
+    configs: Mapping[str, tuple[LayoutEntry, ...]]
 
-    def select(self, name: str | None = None) -> tuple[Entry, ...]:
+    def select(self, name: str | None = None) -> tuple[LayoutEntry, ...]:
         """The configuration of that name; without one, `selected` or the only one there is."""
         wanted = name or (SELECTED if len(self.configs) > 1 else next(iter(self.configs)))
         if wanted not in self.configs:
@@ -69,7 +69,9 @@ def read(text: str, source: str = "layout") -> MigDocument:
         )
     if looks_like_counts(text):
         wishes = repeated(read_counts(text, source, MOST_DEVICES))
-        return MigDocument(Format.COUNTS, {SELECTED: (Entry(cards=None, mig_enabled=True, wishes=wishes),)})
+        return MigDocument(
+            Format.COUNTS, {SELECTED: (LayoutEntry(cards=None, mig_enabled=True, wishes=wishes),)}
+        )
     document = yaml.load(text, source)
     if document is None:
         raise InvalidInput(f"{source}: empty; expected a layout")
@@ -80,7 +82,7 @@ def read_object(document: Any, source: str = "layout") -> MigDocument:
     """A layout document that is parsed YAML or JSON already."""
     parted = _is_parted(document)
     reader = EntryReader(parted=parted)
-    configs: dict[str, tuple[Entry, ...]] = {}
+    configs: dict[str, tuple[LayoutEntry, ...]] = {}
     if reader.known_fields(document, "", ("version", "mig-configs")):
         version = document.get("version", None if parted else "v1")
         if version != "v1":
@@ -125,7 +127,7 @@ def _is_parted(document: Any) -> bool:
     return any(isinstance(value, dict) for value in devices) or list(configs) != [SELECTED]
 
 
-def _read_configs(value: Any, reader: EntryReader) -> dict[str, tuple[Entry, ...]]:
+def _read_configs(value: Any, reader: EntryReader) -> dict[str, tuple[LayoutEntry, ...]]:
     if not isinstance(value, dict) or not value:
         reader.complaints.append("mig-configs: expected a map of configurations, at least one")
         return {}

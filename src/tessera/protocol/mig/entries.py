@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tessera.core.mig.layout import Entry
+from tessera.core.mig.layout import LayoutEntry
 from tessera.core.mig.placement import Wish
 from tessera.core.mig.profile import InvalidProfile, MigProfile
 from tessera.core.text import escaped
@@ -28,7 +28,7 @@ class EntryReader:
         self.complaints: list[str] = []
         self._parted = parted
 
-    def read(self, value: Any, path: str) -> Entry | None:
+    def read(self, value: Any, path: str) -> LayoutEntry | None:
         """One entry; None when it was refused."""
         known = ("devices", "mig-enabled", "mig-devices", *(("device-filter",) if self._parted else ()))
         if not self.known_fields(value, path, known):
@@ -42,7 +42,7 @@ class EntryReader:
         elif wishes and not enabled:
             self.complaints.append(f"{path}.mig-devices: there are none while mig-enabled is false")
         accepted = self._device_filter(value.get("device-filter"), f"{path}.device-filter")
-        return Entry(cards, bool(enabled), wishes, accepted) if len(self.complaints) == before else None
+        return LayoutEntry(cards, bool(enabled), wishes, accepted) if len(self.complaints) == before else None
 
     def known_fields(self, value: Any, path: str, known: tuple[str, ...]) -> bool:
         """Whether this is a map; complains of unknown fields."""
@@ -140,13 +140,13 @@ class EntryReader:
         self.complaints.append(f"{path}: {found}; {expected}" if path else f"{found}; {expected}")
 
 
-def write_runai(entry: Entry) -> dict[str, Any]:
+def write_runai(entry: LayoutEntry) -> dict[str, Any]:
     """An entry as run.ai writes it; cards must be named."""
     devices = [_written_wish(wish) for wish in entry.wishes]
     return {"devices": list(entry.cards or ()), "mig-enabled": entry.mig_enabled, "mig-devices": devices}
 
 
-def write_parted(entry: Entry) -> dict[str, Any]:
+def write_parted(entry: LayoutEntry) -> dict[str, Any]:
     """An entry as mig-parted reads it; places are not part of that."""
     written: dict[str, Any] = {}
     if entry.device_filter:
@@ -158,7 +158,7 @@ def write_parted(entry: Entry) -> dict[str, Any]:
     return written
 
 
-def counted(entry: Entry) -> Counter[MigProfile]:
+def counted(entry: LayoutEntry) -> Counter[MigProfile]:
     """An entry's devices by profile, in the order in which they first stand there."""
     return Counter(wish.profile for wish in entry.wishes)
 

@@ -23,7 +23,7 @@ from tessera.simulation.control_plane.kinds import (
     NODES,
     PODS,
     RESOURCE_CLAIMS,
-    Kind,
+    ResourceType,
     discover,
 )
 from tessera.simulation.control_plane.lists import Lists, watch
@@ -48,7 +48,7 @@ _HAS_STATUS: Final = frozenset({NODES, NAMESPACES, PODS, RESOURCE_CLAIMS})
 class Target:
     """What a path points at."""
 
-    kind: Kind
+    kind: ResourceType
     namespace: str = ""
     name: str = ""
     subresource: str = ""
@@ -79,7 +79,7 @@ class ApiServer:
         self.admission = admission
         self.tokens: set[str] | None = None  # None: every client may in
         self.bookmark_seconds = 60.0
-        self.kinds: dict[tuple[str, str], Kind] = {(kind.prefix, kind.plural): kind for kind in KINDS}
+        self.kinds: dict[tuple[str, str], ResourceType] = {(kind.prefix, kind.plural): kind for kind in KINDS}
         self._lists = Lists()
         self._http = Server(self.answer, _LIMITS)
 

@@ -11,7 +11,7 @@ _VERBS: Final = ["create", "delete", "deletecollection", "get", "list", "patch",
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ResourceType:
     """A resource of the API: `pods` in `v1`, `leases` in `coordination.k8s.io/v1`."""
 
     api_version: str
@@ -34,26 +34,26 @@ class Kind:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
-NODES: Final = Kind("v1", "nodes", "Node", namespaced=False, short="no")
-NAMESPACES: Final = Kind("v1", "namespaces", "Namespace", namespaced=False, short="ns")
-PODS: Final = Kind("v1", "pods", "Pod", short="po")
-SECRETS: Final = Kind("v1", "secrets", "Secret")
-CONFIG_MAPS: Final = Kind("v1", "configmaps", "ConfigMap", short="cm")
-EVENTS: Final = Kind("v1", "events", "Event", short="ev")
-SERVICES: Final = Kind("v1", "services", "Service", short="svc")
-DEPLOYMENTS: Final = Kind("apps/v1", "deployments", "Deployment", short="deploy")
-JOBS: Final = Kind("batch/v1", "jobs", "Job")
-LEASES: Final = Kind("coordination.k8s.io/v1", "leases", "Lease")
-MUTATING_WEBHOOKS: Final = Kind(
+NODES: Final = ResourceType("v1", "nodes", "Node", namespaced=False, short="no")
+NAMESPACES: Final = ResourceType("v1", "namespaces", "Namespace", namespaced=False, short="ns")
+PODS: Final = ResourceType("v1", "pods", "Pod", short="po")
+SECRETS: Final = ResourceType("v1", "secrets", "Secret")
+CONFIG_MAPS: Final = ResourceType("v1", "configmaps", "ConfigMap", short="cm")
+EVENTS: Final = ResourceType("v1", "events", "Event", short="ev")
+SERVICES: Final = ResourceType("v1", "services", "Service", short="svc")
+DEPLOYMENTS: Final = ResourceType("apps/v1", "deployments", "Deployment", short="deploy")
+JOBS: Final = ResourceType("batch/v1", "jobs", "Job")
+LEASES: Final = ResourceType("coordination.k8s.io/v1", "leases", "Lease")
+MUTATING_WEBHOOKS: Final = ResourceType(
     "admissionregistration.k8s.io/v1",
     "mutatingwebhookconfigurations",
     "MutatingWebhookConfiguration",
     namespaced=False,
 )
-RESOURCE_SLICES: Final = Kind(API_VERSION, "resourceslices", "ResourceSlice", namespaced=False)
-DEVICE_CLASSES: Final = Kind(API_VERSION, "deviceclasses", "DeviceClass", namespaced=False)
-RESOURCE_CLAIMS: Final = Kind(API_VERSION, "resourceclaims", "ResourceClaim")
-RESOURCE_CLAIM_TEMPLATES: Final = Kind(API_VERSION, "resourceclaimtemplates", "ResourceClaimTemplate")
+RESOURCE_SLICES: Final = ResourceType(API_VERSION, "resourceslices", "ResourceSlice", namespaced=False)
+DEVICE_CLASSES: Final = ResourceType(API_VERSION, "deviceclasses", "DeviceClass", namespaced=False)
+RESOURCE_CLAIMS: Final = ResourceType(API_VERSION, "resourceclaims", "ResourceClaim")
+RESOURCE_CLAIM_TEMPLATES: Final = ResourceType(API_VERSION, "resourceclaimtemplates", "ResourceClaimTemplate")
 
 KINDS: Final = (
     NODES, NAMESPACES, PODS, SECRETS, CONFIG_MAPS, EVENTS, SERVICES, DEPLOYMENTS, JOBS, LEASES, MUTATING_WEBHOOKS,
@@ -61,7 +61,7 @@ KINDS: Final = (
 )  # fmt: skip
 
 
-def discover(path: str, kinds: Iterable[Kind]) -> dict[str, Any] | None:
+def discover(path: str, kinds: Iterable[ResourceType]) -> dict[str, Any] | None:
     """The document at a discovery path; None for any other path."""
     path = path.rstrip("/")
     match path:
@@ -92,7 +92,7 @@ def _group(api_version: str) -> dict[str, Any]:
     return {"name": group, "versions": [served], "preferredVersion": served}
 
 
-def _resource(kind: Kind) -> dict[str, Any]:
+def _resource(kind: ResourceType) -> dict[str, Any]:
     resource: dict[str, Any] = {
         "name": kind.plural,
         "singularName": kind.kind.lower(),

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from tessera.simulation.control_plane.kinds import Kind
+from tessera.simulation.control_plane.kinds import ResourceType
 from tessera.simulation.control_plane.selectors import Selector, selector_of
-from tessera.simulation.control_plane.store import Change, Document, StatusError, Store, Stored, expired
+from tessera.simulation.control_plane.store import Document, StatusError, Store, Stored, StoredChange, expired
 
 _OPEN_LISTS: Final = 16  # lists that are being read page by page
 _LONGEST_WATCH: Final = 1800.0  # seconds, for clients that do not say
@@ -24,7 +24,7 @@ class Lists:
     def __init__(self) -> None:
         self._rest: dict[str, tuple[int, list[Stored]]] = {}
 
-    def read(self, store: Store, kind: Kind, namespace: str, query: Query) -> bytes:
+    def read(self, store: Store, kind: ResourceType, namespace: str, query: Query) -> bytes:
         """A List, or a page of one. As on a real server, version 0 is answered from memory, all at once."""
         wanted, limit = query.get("resourceVersion", ""), int(query.get("limit") or 0)
         if token := query.get("continue", ""):
@@ -55,7 +55,7 @@ class Lists:
             del self._rest[token]
 
 
-def _list_of(kind: Kind, metadata: Document, items: list[Stored]) -> bytes:
+def _list_of(kind: ResourceType, metadata: Document, items: list[Stored]) -> bytes:
     head = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata, "items": []}
     # items of a list do not repeat their kind; objects are kept with it in front
     prefix = len(msgspec.json.encode({"kind": kind.kind, "apiVersion": kind.api_version}))
@@ -64,7 +64,7 @@ def _list_of(kind: Kind, metadata: Document, items: list[Stored]) -> bytes:
 
 
 async def watch(
-    store: Store, kind: Kind, namespace: str, query: Query, bookmark_seconds: float
+    store: Store, kind: ResourceType, namespace: str, query: Query, bookmark_seconds: float
 ) -> AsyncGenerator[bytes, None]:
     """The events of a watch, each a line, until the time that the client set is over."""
     wanted = query.get("resourceVersion", "")
@@ -108,7 +108,7 @@ class _Waiting:
         self._lines: deque[bytes] = deque()
         self._awake = asyncio.Event()
 
-    def add(self, change: Change) -> None:
+    def add(self, change: StoredChange) -> None:
         """Take a change, if this watch is to see it."""
         if change.version <= self._since or self._namespace not in {"", change.after.key[0]}:
             return
@@ -132,7 +132,7 @@ class _Waiting:
         return lines
 
 
-def _selected(change: Change, selector: Selector) -> bytes:
+def _selected(change: StoredChange, selector: Selector) -> bytes:
     """What a watch with a selector sees: objects appear and vanish as they come to match and cease to."""
     now = change.type != "DELETED" and selector(change.after.document)
     before = change.before is not None and selector(change.before.document)
@@ -147,7 +147,7 @@ def event(type_: str, encoded: bytes) -> bytes:
     return b'{"type":"%b","object":%b}\n' % (type_.encode("ascii"), encoded)
 
 
-def bookmark(kind: Kind, version: int, *, end_of_initial: bool = False) -> bytes:
+def bookmark(kind: ResourceType, version: int, *, end_of_initial: bool = False) -> bytes:
     """A line that only tells how far the watch has come."""
     metadata: Document = {"resourceVersion": str(version), "creationTimestamp": None}
     if end_of_initial:

@@ -22,7 +22,7 @@ from tessera.core.kubernetes.scheduling import Taint
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.simulation.control_plane.dra.claims import NotMade, Unschedulable
-from tessera.simulation.control_plane.dra.devices import CannotBeSaid
+from tessera.simulation.control_plane.dra.devices import CannotEvaluate
 from tessera.simulation.control_plane.dra.scheduling import Claimed, Round
 from tessera.simulation.control_plane.events import Events
 from tessera.simulation.control_plane.kinds import (
@@ -32,7 +32,7 @@ from tessera.simulation.control_plane.kinds import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
-from tessera.simulation.control_plane.store import Change, Document, Key, Store, Stored
+from tessera.simulation.control_plane.store import Document, Key, Store, Stored, StoredChange
 
 NAME: Final = "default-scheduler"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -98,7 +98,7 @@ class Scheduler:
                 await self._look.wait()
                 self._look.clear()
 
-    def _pod_changed(self, change: Change) -> None:
+    def _pod_changed(self, change: StoredChange) -> None:
         if change.type == "ADDED":
             self._arrivals[change.after.key] = change.version
         elif change.type == "DELETED":
@@ -123,7 +123,7 @@ class Scheduler:
                 self._schedule(document, read_pod(stored), tuple(rooms.values()), round_)
             except NotMade:
                 pass  # kube-controller-manager makes the claim, and the pod is looked at again
-            except (Unschedulable, CannotBeSaid) as error:
+            except (Unschedulable, CannotEvaluate) as error:
                 self._unschedulable(document, f"0/{len(rooms)} nodes are available: {error}.")
             except InvalidInput as error:
                 self._unschedulable(document, f"the pod cannot be read: {error}")

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from tessera.core.errors import TesseraError
-from tessera.simulation.control_plane.kinds import Kind
+from tessera.simulation.control_plane.kinds import ResourceType
 
 Document = dict[str, Any]
 Key = tuple[str, str]  # namespace (empty for what has none), name
@@ -46,7 +46,7 @@ class StatusError(TesseraError):
         }
 
 
-def not_found(kind: Kind, name: str) -> StatusError:
+def not_found(kind: ResourceType, name: str) -> StatusError:
     """There is no such object."""
     return StatusError(404, "NotFound", f'{kind} "{name}" not found')
 
@@ -72,7 +72,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StoredChange:
     """What happened to one object; `before` is None when it was made, `after` is its last state when it went."""
 
     type: str  # ADDED, MODIFIED, DELETED
@@ -84,9 +84,9 @@ class Change:
 @dataclass(slots=True)
 class _Collection:
     objects: dict[Key, Stored] = field(default_factory=dict)
-    history: deque[Change] = field(default_factory=lambda: deque(maxlen=_HISTORY))
+    history: deque[StoredChange] = field(default_factory=lambda: deque(maxlen=_HISTORY))
     forgotten: int = 0  # the newest version that is no longer in the history
-    followers: list[Callable[[Change], None]] = field(default_factory=list)
+    followers: list[Callable[[StoredChange], None]] = field(default_factory=list)
 
 
 def _utc_now() -> datetime:
@@ -99,29 +99,29 @@ class Store:
     def __init__(self, now: Callable[[], datetime] = _utc_now) -> None:
         self.version = 1
         self._now = now
-        self._collections: dict[Kind, _Collection] = {}
+        self._collections: dict[ResourceType, _Collection] = {}
 
-    def _of(self, kind: Kind) -> _Collection:
+    def _of(self, kind: ResourceType) -> _Collection:
         return self._collections.setdefault(kind, _Collection())
 
-    def get(self, kind: Kind, name: str, namespace: str = "") -> Stored:
+    def get(self, kind: ResourceType, name: str, namespace: str = "") -> Stored:
         """One object, or NotFound."""
         stored = self._of(kind).objects.get((namespace if kind.namespaced else "", name))
         if stored is None:
             raise not_found(kind, name)
         return stored
 
-    def list(self, kind: Kind, namespace: str = "") -> list[Stored]:
+    def list(self, kind: ResourceType, namespace: str = "") -> list[Stored]:
         """All objects of a kind (and namespace), by namespace and name."""
         objects = self._of(kind).objects
         return [objects[key] for key in sorted(objects) if not namespace or key[0] == namespace]
 
-    def last_change(self, kind: Kind) -> int:
+    def last_change(self, kind: ResourceType) -> int:
         """The version of what last happened to an object of a kind."""
         collection = self._of(kind)
         return collection.history[-1].version if collection.history else collection.forgotten
 
-    def create(self, kind: Kind, document: Document, namespace: str = "") -> Stored:
+    def create(self, kind: ResourceType, document: Document, namespace: str = "") -> Stored:
         """Make an object, with all that the server adds to it; AlreadyExists when the name is taken."""
         document, metadata = _opened(document)
         namespace = _namespace_for(kind, metadata, namespace)
@@ -143,7 +143,13 @@ class Store:
         return self._put(kind, key, document, "ADDED")
 
     def update(
-        self, kind: Kind, name: str, document: Document, namespace: str = "", *, status: bool | None = None
+        self,
+        kind: ResourceType,
+        name: str,
+        document: Document,
+        namespace: str = "",
+        *,
+        status: bool | None = None,
     ) -> Stored:
         """Replace an object; Conflict when it carries a version that is not the last.
 
@@ -172,12 +178,14 @@ class Store:
             return old  # nothing changed: followers hear of nothing
         return self._put(kind, old.key, document, "MODIFIED")
 
-    def delete(self, kind: Kind, name: str, namespace: str = "") -> Stored:
+    def delete(self, kind: ResourceType, name: str, namespace: str = "") -> Stored:
         """Remove an object; its last state gets a version of its own, as watches see it."""
         old = self.get(kind, name, namespace)
         return self._put(kind, old.key, old.document, "DELETED")
 
-    def follow(self, kind: Kind, since: int, follower: Callable[[Change], None]) -> Callable[[], None]:
+    def follow(
+        self, kind: ResourceType, since: int, follower: Callable[[StoredChange], None]
+    ) -> Callable[[], None]:
         """Tell `follower` of every change after `since`, past ones first; returns how to stop.
 
         Expired when the history no longer reaches that far back.
@@ -210,7 +218,7 @@ class Store:
             copy._collections[kind] = _Collection(dict(collection.objects), forgotten=self.version)
         return copy
 
-    def _put(self, kind: Kind, key: Key, document: Document, type_: str) -> Stored:
+    def _put(self, kind: ResourceType, key: Key, document: Document, type_: str) -> Stored:
         self.version += 1
         collection = self._of(kind)
         document["metadata"]["resourceVersion"] = str(self.version)
@@ -222,14 +230,14 @@ class Store:
             collection.objects[key] = stored
         if len(collection.history) == _HISTORY:
             collection.forgotten = collection.history[0].version
-        change = Change(type_, self.version, stored, before)
+        change = StoredChange(type_, self.version, stored, before)
         collection.history.append(change)
         for follower in list(collection.followers):
             follower(change)
         return stored
 
 
-def _completed(kind: Kind, document: Document) -> Document:
+def _completed(kind: ResourceType, document: Document) -> Document:
     """The object with kind and apiVersion first, as the API server prints it."""
     rest = {name: value for name, value in document.items() if name not in {"kind", "apiVersion"}}
     return {"kind": kind.kind, "apiVersion": kind.api_version, **rest}
@@ -244,7 +252,7 @@ def _opened(document: Document) -> tuple[Document, dict[str, Any]]:
     return {**document, "metadata": metadata}, metadata
 
 
-def _namespace_for(kind: Kind, metadata: dict[str, Any], namespace: str) -> str:
+def _namespace_for(kind: ResourceType, metadata: dict[str, Any], namespace: str) -> str:
     if not kind.namespaced:
         return ""
     named = metadata.get("namespace") or namespace

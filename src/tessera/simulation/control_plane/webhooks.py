@@ -14,7 +14,7 @@ import msgspec
 
 from tessera.core.errors import TesseraError
 from tessera.core.kubernetes.scheduling import Requirement
-from tessera.kube.access.cluster import Cluster, Endpoint, Tls
+from tessera.kube.access.cluster import Cluster, ServerAddress, Tls
 from tessera.kube.errors import NOT_JSON, KubeError
 from tessera.kube.rest.client import Client, Timeouts
 from tessera.simulation.control_plane import pod_rules
@@ -157,7 +157,7 @@ class Webhooks:
                 known[1].close()
             bundle = base64.b64decode(settings.get("caBundle") or "")
             cluster = Cluster(
-                Endpoint("https", host, port),
+                ServerAddress("https", host, port),
                 # as the real one: the Service's name is what the certificate must be for
                 Tls(ca=bundle or None, server_name=f"{where[1]}.{where[0]}.svc"),
             )

@@ -74,7 +74,7 @@ class SimulatedNode:
                 while True:
                     self._look.clear()
                     self._report()
-                    await self._tend_pods()
+                    await self._ensure_pods()
                     if not self._look.is_set():
                         await self._look.wait()
         finally:
@@ -113,7 +113,7 @@ class SimulatedNode:
         pods = self._store.list(PODS)
         return {one.key: one for one in pods if (one.document.get("spec") or {}).get("nodeName") == self.name}
 
-    async def _tend_pods(self) -> None:
+    async def _ensure_pods(self) -> None:
         bound = self._bound()
         there = {key: _uid(one) for key, one in bound.items() if not _has_ended(one)}
         for key in [key for key, uid in self._uids.items() if there.get(key) != uid]:

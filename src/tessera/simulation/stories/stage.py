@@ -31,7 +31,7 @@ from tessera.simulation.stories.story import Counts, Use
 
 T = TypeVar("T")
 
-PATIENCE: Final = 15.0  # seconds that anything may take to come about
+TIMEOUT: Final = 15.0  # seconds that anything may take to come about
 _POLL_SECONDS: Final = 0.02
 
 
@@ -58,7 +58,7 @@ class Backstage(Protocol):
 class Stage:
     """A cluster to play on.
 
-    `patience` is how long anything may take to come about, in seconds. Without `kubelets`, nodes are objects and pods that
+    `timeout` is how long anything may take to come about, in seconds. Without `kubelets`, nodes are objects and pods that
     are bound count as running. `adapt` makes a pod of a story one that this cluster can run.
     """
 
@@ -68,7 +68,7 @@ class Stage:
         backstage: Backstage,
         *,
         namespace: str = "default",
-        patience: float | None = None,
+        timeout: float | None = None,
         kubelets: bool = True,
         adapt: Callable[[Document], Document] = lambda pod: pod,
     ) -> None:
@@ -77,13 +77,13 @@ class Stage:
         self.kubelets = kubelets
         self._adapt = adapt
         self._client = client
-        self._patience = PATIENCE if patience is None else patience
+        self._timeout = TIMEOUT if timeout is None else timeout
         self.made: dict[str, Document] = {}  # pods as they were written
         self._annotated: set[str] = set()  # annotations of the namespace
 
     async def until(self, look: Callable[[], Awaitable[T]], good: Callable[[T], bool]) -> T:
-        """Look until it is good, or until patience ends; what was seen last."""
-        deadline = asyncio.get_running_loop().time() + self._patience
+        """Look until it is good, or until the timeout; what was seen last."""
+        deadline = asyncio.get_running_loop().time() + self._timeout
         while not good(found := await look()) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(_POLL_SECONDS)
         return found

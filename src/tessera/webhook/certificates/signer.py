@@ -11,7 +11,7 @@ from tessera.core.errors import TesseraError
 from tessera.webhook.certificates.authorities import authorities_in
 from tessera.webhook.certificates.rotation import Authority
 
-_PATIENCE_SECONDS: Final = 30.0  # it takes a tenth of a second on a machine that has nothing else to do
+_TIMEOUT_SECONDS: Final = 30.0  # it takes a tenth of a second on a machine that has nothing else to do
 
 
 class SigningFailed(TesseraError):
@@ -100,10 +100,10 @@ async def run_program(question: Question) -> Made:
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
             said, complaint = await process.communicate(msgspec.json.encode(question))
     except TimeoutError as error:
-        raise SigningFailed(f"making a certificate took more than {_PATIENCE_SECONDS:.0f} seconds") from error
+        raise SigningFailed(f"making a certificate took more than {_TIMEOUT_SECONDS:.0f} seconds") from error
     finally:
         if process.returncode is None:
             process.kill()

@@ -2,7 +2,7 @@
 
 A connection never blocks: handlers are functions of microseconds, so requests that were pipelined are answered in their
 order, one after the other, and there is nothing to cancel. Large ones and many at once take turns with those of other
-connections (`Turns`), and until then nothing more is read. What may go wrong on the way in has a limit (`Limits`) and a
+connections (`FairQueue`), and until then nothing more is read. What may go wrong on the way in has a limit (`Limits`) and a
 response; what cannot be answered is closed cleanly.
 """
 
@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final, cast
 
 from tessera.webhook.http.messages import CONTINUE, TEXT, Response
-from tessera.webhook.http.parser import Continue, Event, Parser, Refusal, Request
+from tessera.webhook.http.parser import Continue, Parser, ParserEvent, Refusal, Request
 
 if TYPE_CHECKING:  # a listener makes connections
     from tessera.webhook.http.listener import Listener
@@ -31,8 +31,18 @@ class Connection(asyncio.Protocol):
     """One client: at most one request being read, responses going out."""
 
     __slots__ = (
-        "_costly", "_listener", "_parser", "_pending", "_stalled", "_transport",
-        "address", "busy", "deadline", "ended", "held", "served",
+        "_costly",
+        "_listener",
+        "_parser",
+        "_pending",
+        "_stalled",
+        "_transport",
+        "address",
+        "buffered",
+        "busy",
+        "deadline",
+        "ended",
+        "served",
     )  # fmt: skip
 
     def __init__(self, listener: "Listener") -> None:
@@ -41,9 +51,9 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._stalled = False  # the client does not take what is written
         self._costly = False  # its last request took long, and the next one may
-        self._pending: deque[Event] | None = None  # what waits for its turn; meanwhile nothing is read
+        self._pending: deque[ParserEvent] | None = None  # what waits for its turn; meanwhile nothing is read
         self.address = ""  # of the client
-        self.held = 0  # bytes of requests that are not answered yet
+        self.buffered = 0  # bytes of requests that are not answered yet
         self.served = False  # has had a request answered: not a client that only takes room
         self.busy = False  # a request has begun and is not answered yet
         self.deadline: float  # loop time
@@ -55,7 +65,7 @@ class Connection(asyncio.Protocol):
         listener = self._listener
         self._transport = cast(asyncio.Transport, transport)
         self.deadline = listener.now + listener.limits.idle_seconds  # not from before the handshake
-        self._parser = Parser(listener.routes, listener.limits, listener.heads)
+        self._parser = Parser(listener.routes, listener.limits, listener.header_cache)
         peer = transport.get_extra_info("peername")
         self.address = peer[0] if isinstance(peer, tuple) else ""
         listener.join(self)
@@ -84,67 +94,69 @@ class Connection(asyncio.Protocol):
         elif events:
             self._wait(events)
         reading = self._parser.reading
-        if reading or self.held:
-            self.hold()
+        if reading or self.buffered:
+            self.count_buffered()
         if reading and not self.busy and not self.ended:
             self.busy = True
             self.deadline = self._listener.now + self._listener.limits.request_seconds
 
     def go_on(self) -> None:
         """Answer what waits, as long as there is time."""
-        turns, pending = self._listener.turns, self._pending
+        fair_queue, pending = self._listener.fair_queue, self._pending
         if pending is None:  # it has gone, or had its turn
             return
         while pending and not self.ended and not self._stalled:
-            turns.begin()
+            fair_queue.begin()
             self._take(pending.popleft())
-            self._costly = turns.end() > _COSTLY_SECONDS
+            self._costly = fair_queue.end() > _COSTLY_SECONDS
             self.busy = self.busy or bool(pending)
-            if pending and not turns.free and not self._stalled:
-                turns.wait(self)
+            if pending and not fair_queue.free and not self._stalled:
+                fair_queue.wait(self)
                 return
         if not pending and not self.ended:
             self._pending = None
-            self.hold()
+            self.count_buffered()
             if not self._stalled:
-                turns.begin()  # what came meanwhile is read at once
+                fair_queue.begin()  # what came meanwhile is read at once
                 self._transport.resume_reading()
-                turns.end()
-                self.hold()
+                fair_queue.end()
+                self.count_buffered()
 
-    def _wait(self, events: Sequence[Event]) -> None:
+    def _wait(self, events: Sequence[ParserEvent]) -> None:
         """Take turns with the other connections; while it waits, a client is not read from."""
-        turns = self._listener.turns
+        fair_queue = self._listener.fair_queue
         if self._pending is not None:
             self._pending.extend(events)
             return
-        if len(events) == 1 and turns.free and not self._stalled:  # at once, without a word to the kernel
-            turns.begin()
+        if (
+            len(events) == 1 and fair_queue.free and not self._stalled
+        ):  # at once, without a word to the kernel
+            fair_queue.begin()
             self._take(events[0])
-            self._costly = turns.end() > _COSTLY_SECONDS
+            self._costly = fair_queue.end() > _COSTLY_SECONDS
             return
         self._pending = deque(events)
         self._transport.pause_reading()
         if self._stalled:
             return
-        if turns.free:
+        if fair_queue.free:
             self.go_on()
         else:
             self.busy = True
-            turns.wait(self)
+            fair_queue.wait(self)
 
-    def hold(self) -> None:
+    def count_buffered(self) -> None:
         """Tell the listener how many bytes are kept of requests that are not answered, and of responses that are not taken."""
-        held: int = self._transport.get_extra_info("unread", 0)
+        buffered: int = self._transport.get_extra_info("unread", 0)
         if self._stalled:
-            held += (
+            buffered += (
                 self._transport.get_write_buffer_size() + _KERNEL_FACTOR * self._listener.limits.socket_bytes
             )
         if self._parser.reading:
-            held += self._parser.held
+            buffered += self._parser.buffered
         for one in self._pending or ():
-            held += _EVENT_BYTES + (len(one.body) if isinstance(one, Request) else 0)
-        self._listener.hold(self, 0 if self.ended else held)
+            buffered += _EVENT_BYTES + (len(one.body) if isinstance(one, Request) else 0)
+        self._listener.set_buffered(self, 0 if self.ended else buffered)
 
     def eof_received(self) -> None:
         """The client will send no more, but may still read: the transport closes once all is written."""
@@ -155,15 +167,15 @@ class Connection(asyncio.Protocol):
         self._stalled = True
         self._transport.pause_reading()
         self.deadline = self._listener.now + self._listener.limits.request_seconds
-        self.hold()
+        self.count_buffered()
 
     def resume_writing(self) -> None:
         self._stalled = False
-        self.hold()
+        self.count_buffered()
         if self._pending is None:
             self._transport.resume_reading()
         else:
-            self._listener.turns.wait(self)
+            self._listener.fair_queue.wait(self)
         if not self.busy and not self.ended:
             self.deadline = self._listener.now + self._listener.limits.idle_seconds
 
@@ -176,7 +188,7 @@ class Connection(asyncio.Protocol):
         elif self._pending and not self._stalled:  # it waits for us, not we for it
             self.deadline = self._listener.now + self._listener.limits.request_seconds
         elif self.busy:
-            self._listener.tally.timeouts += 1
+            self._listener.counters.timeouts += 1
             self._take(self._parser.refuse(408, "the request did not arrive in time"))
         else:
             self._end()
@@ -205,7 +217,7 @@ class Connection(asyncio.Protocol):
 
     # From an event to a response
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: ParserEvent) -> None:
         listener = self._listener
         if self.ended:  # by the event before
             return
@@ -213,13 +225,13 @@ class Connection(asyncio.Protocol):
             try:
                 response = event.route.handle(event.body)
             except Exception as error:  # noqa: BLE001 # the next request must be served, whatever a handler did
-                listener.tally.faults += 1
+                listener.counters.faults += 1
                 listener.on_fault(error)
                 response = _FAULT
             self.served = True
             self._respond(response, event.method, last=listener.draining or not event.keep_alive)
         elif isinstance(event, Refusal):
-            listener.tally.bad_requests += 1
+            listener.counters.bad_requests += 1
             last = listener.draining or not event.keep_alive
             self._respond(event.response, event.method, last=last, whole=event.whole)
         elif isinstance(event, Continue):
@@ -253,7 +265,7 @@ class Connection(asyncio.Protocol):
         """After the last response: keep nothing, and read on until the client has gone."""
         listener = self._listener
         self.deadline = listener.now + listener.limits.linger_seconds
-        listener.hold(self, 0)
+        listener.set_buffered(self, 0)
         if self._pending is not None:
             self._pending = None
             if not self._stalled:

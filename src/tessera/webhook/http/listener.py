@@ -17,10 +17,10 @@ from typing import Final
 
 from tessera.serving.address import Address
 from tessera.webhook.http.connection import Connection
-from tessera.webhook.http.messages import Limits, Route, Tally
-from tessera.webhook.http.parser import Heads
+from tessera.webhook.http.fair_queue import FairQueue
+from tessera.webhook.http.messages import Counters, Limits, Route
+from tessera.webhook.http.parser import HeaderCache
 from tessera.webhook.http.tls import TlsTransport
-from tessera.webhook.http.turns import Turns
 
 _BATCH: Final = 16  # connections accepted in a row before requests have their turn again
 _SWEEP_SECONDS: Final = 1.0
@@ -47,12 +47,12 @@ class Listener:
         self.routes = dict(routes)
         self.limits = limits
         self.on_fault = on_fault
-        self.tally = Tally()
-        self.heads = Heads()
+        self.counters = Counters()
+        self.header_cache = HeaderCache()
         self.handshakes: set[TlsTransport] = set()  # accepted, not yet through the handshake
         self.connections: set[Connection] = set()
-        self.turns = Turns()
-        self.held = 0  # bytes of requests that are not answered yet
+        self.fair_queue = FairQueue()
+        self.buffered = 0  # bytes of requests that are not answered yet
         self.draining = False
         self.now = 0.0  # loop time, at most a sweep old: exact enough for timeouts and free to read
         self._tls = tls
@@ -144,7 +144,7 @@ class Listener:
                 raise
             self._rest(self._socket)
             return False
-        self.tally.accepted += 1
+        self.counters.accepted += 1
         client.settimeout(0)
         task = self._loop.create_task(self._connect(client))
         self._accepted.add(task)
@@ -153,7 +153,7 @@ class Listener:
 
     def _rest(self, listening: socket.socket) -> None:
         """Out of file descriptors: the queue stays readable, so looking away for a while saves a busy loop."""
-        self.tally.refused += 1
+        self.counters.refused += 1
         self._loop.remove_reader(listening.fileno())
 
         def again() -> None:
@@ -167,7 +167,7 @@ class Listener:
             transport, _ = await self._loop.connect_accepted_socket(self._protocol, client)
             transport.set_write_buffer_limits(_MOST_UNWRITTEN)
         except OSError:  # gone already
-            self.tally.handshake_failures += 1
+            self.counters.handshake_failures += 1
             client.close()
 
     def _protocol(self) -> asyncio.Protocol:
@@ -180,7 +180,7 @@ class Listener:
         At the limit one goes: of the address that has most of them, the one that has taken longest.
         """
         if len(self.handshakes) >= self.limits.connections:
-            self.tally.refused += 1
+            self.counters.refused += 1
             share = Counter(one.address for one in self.handshakes)
             min(self.handshakes, key=lambda one: (-share[one.address], one.deadline)).abort()
         self.handshakes.add(handshake)
@@ -192,7 +192,7 @@ class Listener:
         has most of them; of these the one idle longest, or else the one sending longest.
         """
         if len(self.connections) >= self.limits.connections:
-            self.tally.refused += 1
+            self.counters.refused += 1
             share = Counter(one.address for one in self.connections)
             min(
                 self.connections, key=lambda one: (one.served, -share[one.address], one.busy, one.deadline)
@@ -202,22 +202,22 @@ class Listener:
     def leave(self, connection: Connection) -> None:
         """A client has gone."""
         self.connections.discard(connection)
-        self.hold(connection, 0)
+        self.set_buffered(connection, 0)
 
-    def hold(self, connection: Connection, held: int) -> None:
+    def set_buffered(self, connection: Connection, buffered: int) -> None:
         """A connection keeps so many bytes of requests. When all keep too many, some are refused.
 
         First of clients that never had one answered, then of the address that sends most; of these the largest.
         """
-        self.held += held - connection.held
-        connection.held = held
-        while self.held > self.limits.reading_bytes:
-            reading = [one for one in self.connections if one.held]
+        self.buffered += buffered - connection.buffered
+        connection.buffered = buffered
+        while self.buffered > self.limits.reading_bytes:
+            reading = [one for one in self.connections if one.buffered]
             share: Counter[str] = Counter()
             for one in reading:
-                share[one.address] += one.held
-            self.tally.crowded_out += 1
-            max(reading, key=lambda one: (not one.served, share[one.address], one.held)).refuse()
+                share[one.address] += one.buffered
+            self.counters.crowded_out += 1
+            max(reading, key=lambda one: (not one.served, share[one.address], one.buffered)).refuse()
 
     # Sending
 

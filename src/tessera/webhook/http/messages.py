@@ -88,7 +88,7 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Tally:
+class Counters:
     """What happened on a listener: plain integers, for metrics."""
 
     accepted: int = 0

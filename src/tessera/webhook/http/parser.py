@@ -1,6 +1,6 @@
 """HTTP/1.1 without a socket: bytes in, events out. It calls no other part and keeps no time.
 
-An API server's requests differ in little but their bodies. So heads that were read once are remembered (`Heads`), with
+An API server's requests differ in little but their bodies. So heads that were read once are cached (`HeaderCache`), with
 what they say, and the same bytes again are a request without going through httptools.
 """
 
@@ -14,7 +14,9 @@ import msgspec
 from tessera.webhook.http.messages import JSON, TEXT, Limits, Response, Route, path_of
 
 _HEAD_END: Final = b"\r\n\r\n"
-_MOST_HEADS: Final = 1024  # kept at a time; those of an API server differ in nothing but the body's length
+_MOST_HEADERS_CACHED: Final = (
+    1024  # kept at a time; those of an API server differ in nothing but the body's length
+)
 _LONGEST_HEAD: Final = 1024  # bytes
 _HEAD_OVERHEAD: Final = 200  # bytes of one that is kept, beside its own (tracemalloc)
 # Added for each header, as HTTP/2 counts a header list: it limits the number along with the size.
@@ -47,11 +49,11 @@ class Upgrade(msgspec.Struct, frozen=True, gc=False):
     """The request before this wished for another protocol: what follows is no HTTP/1.1."""
 
 
-Event: TypeAlias = Request | Refusal | Continue | Upgrade
+ParserEvent: TypeAlias = Request | Refusal | Continue | Upgrade
 
 
-class Heads(dict[bytes, tuple[Route, int]]):
-    """Heads that were read, and what they say: the route, and how long the body is. Shared by connections."""
+class HeaderCache(dict[bytes, tuple[Route, int]]):
+    """Request heads that were read, each with its route and the length of its body. Shared by connections."""
 
     @property
     def size(self) -> int:
@@ -61,7 +63,7 @@ class Heads(dict[bytes, tuple[Route, int]]):
     def learn(self, head: bytes, route: Route, length: int) -> None:
         """Keep what a head says."""
         if len(head) <= _LONGEST_HEAD:
-            if len(self) >= _MOST_HEADS:
+            if len(self) >= _MOST_HEADERS_CACHED:
                 del self[next(iter(self))]
             self[head] = route, length
 
@@ -70,23 +72,42 @@ class Parser:
     """The requests of one connection."""
 
     __slots__ = (
-        "_body", "_complaint", "_events", "_expect", "_fed", "_head", "_header_bytes", "_heads", "_http", "_json",
-        "_length", "_lesson", "_limits", "_method", "_missing", "_over", "_route", "_routes", "_size", "_unclaimed", "_url",
+        "_body",
+        "_error",
+        "_events",
+        "_expect",
+        "_fed",
+        "_head",
+        "_header_bytes",
+        "_header_cache",
+        "_http",
+        "_json",
+        "_learned",
+        "_length",
+        "_limits",
+        "_method",
+        "_missing",
+        "_over",
+        "_route",
+        "_routes",
+        "_size",
+        "_unclaimed",
+        "_url",
         "reading",
     )  # fmt: skip
 
-    def __init__(self, routes: Mapping[bytes, Route], limits: Limits, heads: Heads) -> None:
+    def __init__(self, routes: Mapping[bytes, Route], limits: Limits, header_cache: HeaderCache) -> None:
         self._routes = routes
         self._limits = limits
-        self._heads = heads
+        self._header_cache = header_cache
         self._http = httptools.HttpRequestParser(self)
-        self._events: list[Event] = []
+        self._events: list[ParserEvent] = []
         self._over = False  # refused in the middle: whatever still comes is no event
         self._unclaimed = 0  # bytes since httptools last made anything of them but a header
         # What httptools was given since it last began with a request, and what can be learnt from that
         self._head = b""
         self._fed = 0
-        self._lesson: tuple[Route, int] | None = None
+        self._learned: tuple[Route, int] | None = None
         # The request
         self.reading = False  # one has begun and is not whole yet
         self._missing: int  # of the body, if the head was known
@@ -99,10 +120,10 @@ class Parser:
         self._body: bytearray  # one piece, however small those were that it came in
         self._size: int
         self._route: Route | None
-        self._complaint: Response | None  # decided before the request is whole
+        self._error: Response | None  # decided before the request is whole
         self._forget()
 
-    def feed(self, data: bytes) -> Sequence[Event]:
+    def feed(self, data: bytes) -> Sequence[ParserEvent]:
         """What these bytes complete. After an event that ends the connection nothing may be fed."""
         events = self._events
         while data:
@@ -113,7 +134,7 @@ class Parser:
                 break
             else:
                 end = data.find(_HEAD_END) + len(_HEAD_END)
-                known = self._heads.get(data[:end])
+                known = self._header_cache.get(data[:end])
                 if known is None:
                     self._head, self._fed = data[:end], 0
                     self._parse(data)
@@ -129,7 +150,7 @@ class Parser:
         return events
 
     @property
-    def held(self) -> int:
+    def buffered(self) -> int:
         """Bytes that are kept of the request that is being read."""
         return len(self._body) + self._header_bytes + self._unclaimed
 
@@ -169,12 +190,12 @@ class Parser:
         if self._unclaimed > self._limits.header_bytes:
             # One endless header, trailer or chunk extension: httptools would go on collecting it.
             self._refuse(431, f"a header is larger than {self._limits.header_bytes} bytes")
-        if self._lesson is not None:
-            route, length = self._lesson
-            self._lesson = None
+        if self._learned is not None:
+            route, length = self._learned
+            self._learned = None
             # Only if httptools saw head and body cut where we do, and nothing before, between or behind them.
             if self._fed == len(self._head) + length:
-                self._heads.learn(self._head, route, length)
+                self._header_cache.learn(self._head, route, length)
 
     # The calls of httptools, in their order
 
@@ -198,7 +219,7 @@ class Parser:
             if name.lower() == b"expect":
                 self._expect = value
         elif size == 16 and name.lower() == b"content-encoding" and value.lower() != b"identity":
-            self._complaint = Response(400, b"the body must not be encoded\n", TEXT)
+            self._error = Response(400, b"the body must not be encoded\n", TEXT)
         if self._header_bytes > self._limits.header_bytes:
             self._refuse(431, f"the headers are larger than {self._limits.header_bytes} bytes")
 
@@ -209,11 +230,11 @@ class Parser:
         self._method = method = self._http.get_method()
         self._route = route = self._routes.get(path_of(self._url))
         if route is None:
-            self._complaint = Response(404, b"nothing here\n", TEXT)
+            self._error = Response(404, b"nothing here\n", TEXT)
         elif method != route.method and not (method == b"HEAD" and route.method == b"GET"):
-            self._complaint = Response(405, b"this path takes %b\n" % route.method, TEXT, route.allow)
+            self._error = Response(405, b"this path takes %b\n" % route.method, TEXT, route.allow)
         elif route.json and not self._json:
-            self._complaint = Response(400, b"the content type must be application/json\n", TEXT)
+            self._error = Response(400, b"the content type must be application/json\n", TEXT)
         if self._length and int(self._length) > self._limits.body_bytes:
             self._refuse_body()
         elif self._expect:
@@ -222,9 +243,9 @@ class Parser:
     def _meet_expectation(self) -> None:
         if self._expect.lower() != b"100-continue":
             self._refuse(417, "the only expectation understood is 100-continue")
-        elif self._complaint is not None:
+        elif self._error is not None:
             self._over = True
-            self._events.append(Refusal(self._complaint, self._method))
+            self._events.append(Refusal(self._error, self._method))
             self._forget()
         else:
             self._events.append(Continue())
@@ -236,9 +257,7 @@ class Parser:
         self._size += len(body)
         if self._size > self._limits.body_bytes:
             self._refuse_body()
-        elif (
-            self._complaint is None
-        ):  # else read to its end, so that the connection stays usable, but not kept
+        elif self._error is None:  # else read to its end, so that the connection stays usable, but not kept
             self._body += body
 
     def on_message_complete(self) -> None:
@@ -246,15 +265,15 @@ class Parser:
         if self._over:
             return
         keep_alive = self._http.should_keep_alive()
-        if self._complaint is not None:
-            self._events.append(Refusal(self._complaint, self._method, keep_alive, whole=True))
+        if self._error is not None:
+            self._events.append(Refusal(self._error, self._method, keep_alive, whole=True))
         else:
             route = cast(Route, self._route)
             plain = self._method == route.method and not (self._expect or self._http.should_upgrade())
             if (
                 plain and keep_alive and self._length and self._size
             ):  # HEAD is not: the known are answered as the route says
-                self._lesson = route, self._size
+                self._learned = route, self._size
             self._events.append(Request(route, bytes(self._body), self._method, keep_alive))
         self._forget()
 
@@ -272,5 +291,5 @@ class Parser:
         self._header_bytes = self._size = 0
         self._json = False
         self._route = None
-        self._complaint = None
+        self._error = None
         self._body = bytearray()

@@ -53,7 +53,7 @@ class TlsTransport(asyncio.Protocol, asyncio.Transport):
         for at in range(0, len(data), _RECORD):
             if self._paused:
                 self._unread += data[at:]
-                cast(Connection, self._connection).hold()
+                cast(Connection, self._connection).count_buffered()
                 return
             self._incoming.write(data[at : at + _RECORD])
             if self._closing:
@@ -72,7 +72,7 @@ class TlsTransport(asyncio.Protocol, asyncio.Transport):
             connection.connection_lost(error)
         else:
             self._listener.handshakes.discard(self)
-            self._listener.tally.handshake_failures += 1
+            self._listener.counters.handshake_failures += 1
 
     def pause_writing(self) -> None:
         if self._connection is not None and self._shaken:
@@ -138,13 +138,13 @@ class TlsTransport(asyncio.Protocol, asyncio.Transport):
         return self._closing or self._transport.is_closing()
 
     def close(self) -> None:
-        """Say farewell, and close once the client has done so too (or its connection's time is up)."""
+        """Say close notify, and close once the client has done so too (or its connection's time is up)."""
         if self._closing:
             return
         self._closing = True
         try:
             self._tls.unwrap()
-        except ssl.SSLError:  # mostly: it has not said farewell yet
+        except ssl.SSLError:  # mostly: it has not said close notify yet
             self._flush()
         else:
             self._flush()
@@ -208,7 +208,7 @@ class TlsTransport(asyncio.Protocol, asyncio.Transport):
         self.close()
 
     def _discard(self) -> None:
-        """After our farewell: wait for the client's."""
+        """After our close notify: wait for the client's."""
         try:
             while self._tls.read(_RECORD):
                 pass

@@ -189,7 +189,9 @@ async def _dry_run(client: "Client", changes: Sequence[Change]) -> int:
 
 
 async def _roll_out(client: "Client", changes: Sequence[Change], at_once: int, timeout: float | None) -> int:
-    rollout = Rollout(client, at_once=at_once, timeout=timeout, tell=lambda line: click.echo(line, err=True))
+    rollout = Rollout(
+        client, at_once=at_once, timeout=timeout, report=lambda line: click.echo(line, err=True)
+    )
     try:
         await until_signalled(rollout.run(changes))
     finally:  # also when interrupted: the operator wants to know what is where

@@ -8,7 +8,7 @@ from typing import Any, Final
 from tessera.cli.common.terminal import Style
 from tessera.core.text import first_of
 from tessera.rollout.changes import Change
-from tessera.rollout.rollout import Outcome
+from tessera.rollout.rollout import NodeRollout
 
 _CONTEXT: Final = 2  # lines around a change: a layout has few
 _MOST_NAMED: Final = 8  # nodes that change alike are named up to here, and counted beyond
@@ -54,7 +54,7 @@ def _nodes(names: Sequence[str]) -> str:
     return f"node{'s' if len(names) > 1 else ''} {first_of(names, _MOST_NAMED)}"
 
 
-def summary(outcomes: Iterable[Outcome]) -> Iterator[str]:
+def summary(outcomes: Iterable[NodeRollout]) -> Iterator[str]:
     """What became of the nodes: a line for each with a reason, then how many ended in each way."""
     counts: Counter[str] = Counter()
     for outcome in outcomes:

@@ -6,7 +6,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.layout import NodeLayout, resolve
 from tessera.core.mig.product import product_named
-from tessera.core.planning.kinds import Card, Place, card_of
+from tessera.core.planning.kinds import Card, NodeCards, card_of
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.pending import passed, uncut
 from tessera.kube.object_files import called, objects_in
@@ -31,9 +31,9 @@ def product_cards(products: tuple[str, ...], cards: int | None, enough: int) -> 
     return found
 
 
-def node_cards(files: tuple[str, ...], *, keep: bool) -> tuple[list[Place], list[Card]]:
+def node_cards(files: tuple[str, ...], *, keep: bool) -> tuple[list[NodeCards], list[Card]]:
     """The cards of nodes; those of which nothing is known are passed over, and that is told."""
-    places: list[Place] = []
+    places: list[NodeCards] = []
     cards: list[Card] = []
     passed_over = []
     for file in files:
@@ -47,7 +47,7 @@ def node_cards(files: tuple[str, ...], *, keep: bool) -> tuple[list[Place], list
             except InvalidInput as error:
                 passed_over.append(passed(node.name, str(error)))
                 continue
-            places.append(Place(node.name, range(len(cards), len(cards) + len(layout.cards))))
+            places.append(NodeCards(node.name, range(len(cards), len(cards) + len(layout.cards))))
             cards += [card_of(card.product, card.instances) for card in layout.cards]
     for line in passed_over:
         click.echo(line, err=True)

@@ -19,7 +19,7 @@ from tessera.cli.mig.plan.output import DRAWN, NO_MORE, More, print_plan, waitin
 from tessera.cli.mig.sources import read_text
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.kinds import Place, Wanted
+from tessera.core.planning.kinds import NodeCards, Wanted
 from tessera.core.planning.planner import Objective, Plan, Question, plan
 from tessera.core.planning.summary import explain_outcome, explain_waiting
 from tessera.inventory.defragment import defragment_inventory
@@ -157,7 +157,7 @@ def command(
     places, given = node_cards(node_files, keep=keep) if node_files else ([], [])
     if products:
         more = product_cards(products, cards, sum(wanted.values()))
-        places.append(Place(None, range(len(given), len(given) + len(more))))
+        places.append(NodeCards(None, range(len(given), len(given) + len(more))))
         given += more
     elif not node_files:
         raise click.UsageError("say which cards there are: --product H200 --cards 4, or --nodes FILE")
@@ -177,7 +177,7 @@ def _pending(cluster: ClusterChoice, sources: Sequence[str], selector: str, sinc
     return pending
 
 
-def _print(found: Plan, places: list[Place], output: Output, more: More = NO_MORE) -> int:
+def _print(found: Plan, places: list[NodeCards], output: Output, more: More = NO_MORE) -> int:
     print_plan(found, places, output, more)
     return int(bool(found.left_out))
 
@@ -222,9 +222,9 @@ def _read_demand(argument: str) -> dict[MigProfile, int]:
     return read_counts(" ".join(f"{name}={count}" for name, count in document.items()), where, _MOST_DEMAND)
 
 
-def _needed(places: list[Place], found: Plan) -> tuple[list[Place], Plan]:
+def _needed(places: list[NodeCards], found: Plan) -> tuple[list[NodeCards], Plan]:
     """The plan without the cards at its end that were not counted and are not needed."""
     start = places[-1].cards.start
     count = max((number + 1 for number in found.used if number >= start), default=start)
     trimmed = replace(found, cards=found.cards[:count], kept=found.kept[:count])
-    return [*places[:-1], Place(None, range(start, count))], trimmed
+    return [*places[:-1], NodeCards(None, range(start, count))], trimmed

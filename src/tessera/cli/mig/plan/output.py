@@ -11,10 +11,10 @@ from tessera.cli.common.output import Output
 from tessera.cli.common.terminal import table
 from tessera.core.mig.layout import NodeLayout, entries_of, named_cards
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.kinds import Place
+from tessera.core.planning.kinds import NodeCards
 from tessera.core.planning.planner import Plan
 from tessera.core.planning.summary import explain_plan
-from tessera.core.planning.waiting import Group, Outcome, Waiting
+from tessera.core.planning.waiting import Group, PlanEffect, Waiting
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.conversion import convert
 
@@ -30,7 +30,7 @@ class More:
 NO_MORE: Final = More()
 
 
-def print_plan(plan: Plan, places: Sequence[Place], output: Output, more: More = NO_MORE) -> None:
+def print_plan(plan: Plan, places: Sequence[NodeCards], output: Output, more: More = NO_MORE) -> None:
     """Print a plan as it was asked for."""
     places = [place for place in places if place.cards]
     if output.is_document:
@@ -40,7 +40,7 @@ def print_plan(plan: Plan, places: Sequence[Place], output: Output, more: More =
             click.echo(line)
 
 
-def _table(plan: Plan, places: Sequence[Place], more: More) -> Iterable[str]:
+def _table(plan: Plan, places: Sequence[NodeCards], more: More) -> Iterable[str]:
     rows: list[tuple[str, ...]] = []
     for place in places:
         alike: dict[tuple[str, str], list[int]] = {}
@@ -64,7 +64,7 @@ def _devices(plan: Plan, number: int) -> str:
     return " + ".join(texts + [f"{profile} ×{new[profile]}" for profile in sorted(new)]) or "-"
 
 
-def _document(plan: Plan, places: Sequence[Place], more: More) -> dict[str, Any]:
+def _document(plan: Plan, places: Sequence[NodeCards], more: More) -> dict[str, Any]:
     return {
         "demand": _counts(plan.demand),
         "served": _counts(plan.served),
@@ -79,7 +79,7 @@ def _document(plan: Plan, places: Sequence[Place], more: More) -> dict[str, Any]
     }
 
 
-def _card(plan: Plan, place: Place, number: int) -> dict[str, Any]:
+def _card(plan: Plan, place: NodeCards, number: int) -> dict[str, Any]:
     layout = plan.cards[number]
     return {
         **({"node": place.name} if place.name else {}),
@@ -98,7 +98,7 @@ def _card(plan: Plan, place: Place, number: int) -> dict[str, Any]:
     }
 
 
-def waiting_document(waiting: Waiting, outcome: Outcome) -> dict[str, Any]:
+def waiting_document(waiting: Waiting, outcome: PlanEffect) -> dict[str, Any]:
     """What becomes of waiting pods, for scripts."""
     return {
         "onFreeDevices": [_group(group) for group in waiting.free if group.waits],
@@ -117,7 +117,7 @@ def _counts(counts: Mapping[MigProfile, int]) -> dict[str, int]:
     return {str(profile): count for profile, count in counts.items()}
 
 
-def _runai(plan: Plan, places: Sequence[Place], _: More) -> Iterable[str]:
+def _runai(plan: Plan, places: Sequence[NodeCards], _: More) -> Iterable[str]:
     """One annotation for each node."""
     for number, place in enumerate(places):
         if number:
@@ -127,12 +127,12 @@ def _runai(plan: Plan, places: Sequence[Place], _: More) -> Iterable[str]:
         yield mig.write(_layouts(plan, [place], mig.SELECTED)).rstrip("\n")
 
 
-def _parted(plan: Plan, places: Sequence[Place], _: More) -> Iterable[str]:
+def _parted(plan: Plan, places: Sequence[NodeCards], _: More) -> Iterable[str]:
     """One file with a configuration for each node, named after it."""
     return [mig.write(convert(_layouts(plan, places), mig.Format.MIG_PARTED).document).rstrip("\n")]
 
 
-def _layouts(plan: Plan, places: Sequence[Place], name: str | None = None) -> mig.MigDocument:
+def _layouts(plan: Plan, places: Sequence[NodeCards], name: str | None = None) -> mig.MigDocument:
     return mig.MigDocument(
         mig.Format.RUNAI,
         {
@@ -144,7 +144,7 @@ def _layouts(plan: Plan, places: Sequence[Place], name: str | None = None) -> mi
     )
 
 
-DRAWN: Final[dict[str, Callable[[Plan, Sequence[Place], More], Iterable[str]]]] = {
+DRAWN: Final[dict[str, Callable[[Plan, Sequence[NodeCards], More], Iterable[str]]]] = {
     "table": _table,
     "runai": _runai,
     "mig-parted": _parted,

@@ -21,10 +21,10 @@ T = TypeVar("T")
 DeviceId = tuple[PoolId, str]
 CounterId = tuple[PoolId, str, str]  # pool, counter set, counter
 
-_KEEP_AWAY: Final = ("NoSchedule", "NoExecute")
+_EXCLUDING: Final = ("NoSchedule", "NoExecute")
 
 
-class CannotBeSaid(TesseraError):
+class CannotEvaluate(TesseraError):
     """Whether an expression selects a device: the real scheduler gives up on the pod, too."""
 
 
@@ -76,7 +76,7 @@ class Devices:
     def _devices(self, one: Slice) -> Iterable[Device]:
         listed = () if one.per_device else self._documents[one.name]["spec"].get("devices") or ()
         for document, (name, kind) in zip(listed, one.contents.devices, strict=False):
-            tainted = any(taint.get("effect") in _KEEP_AWAY for taint in document.get("taints") or ())
+            tainted = any(taint.get("effect") in _EXCLUDING for taint in document.get("taints") or ())
             yield Device((one.pool, name), kind, _takes(one.pool, document), tainted)
 
 
@@ -96,11 +96,11 @@ def readable(stored: Iterable[Stored], read: Callable[[bytes], T]) -> Iterator[T
 
 
 def selects(expressions: tuple[str, ...], device: Device) -> bool:
-    """Whether all of these expressions hold for a device; `CannotBeSaid` where one of them cannot be evaluated."""
+    """Whether all of these expressions hold for a device; `CannotEvaluate` where one of them cannot be evaluated."""
     selectors, stand_in = _compiled(expressions)
     verdict = selectors.selects(stand_in, device.kind)
     if verdict is None:
-        raise CannotBeSaid(selectors.troubles[stand_in])
+        raise CannotEvaluate(selectors.troubles[stand_in])
     return verdict
 
 

@@ -1,4 +1,4 @@
-"""Heads that were read before: a server that remembers them answers as one that reads every time."""
+"""Request heads that were read before: a server that remembers them answers as one that reads every time."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from tessera.webhook.http import parser
 from tessera.webhook.http.connection import Connection
 from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import Limits, Response, Route
-from tessera.webhook.http.parser import Heads
+from tessera.webhook.http.parser import HeaderCache
 from tests.examples import examples
 from tests.webhook.support import request
 
@@ -48,14 +48,14 @@ class Paper(asyncio.Transport):
         self.paused = False
 
 
-class Forgetful(Heads):
+class Forgetful(HeaderCache):
     """Has every head read."""
 
     def learn(self, head: bytes, route: Route, length: int) -> None:
         pass
 
 
-def make(heads: type[Heads] = Heads, limits: Limits | None = None) -> Listener:
+def make(header_cache: type[HeaderCache] = HeaderCache, limits: Limits | None = None) -> Listener:
     def answer(body: bytes) -> Response:
         if body == b"fails":
             raise ZeroDivisionError
@@ -65,7 +65,7 @@ def make(heads: type[Heads] = Heads, limits: Limits | None = None) -> Listener:
         {b"/mutate": Route(answer, b"POST", json=True), b"/livez": Route(lambda _: Response(200, b"ok"))},
         limits or Limits(),
     )
-    listener.heads = heads()
+    listener.header_cache = header_cache()
     return listener
 
 
@@ -91,9 +91,9 @@ def test_read_once():
     """The second request with the same head does not go through the parser, whole or in pieces."""
     listener = make()
     talk(listener, [request(b"first")])
-    assert list(listener.heads) == [request(b"first").partition(b"first")[0]]
-    for head, (_, size) in listener.heads.items():
-        listener.heads[head] = Route(lambda b: Response(200, b"known")), size
+    assert list(listener.header_cache) == [request(b"first").partition(b"first")[0]]
+    for head, (_, size) in listener.header_cache.items():
+        listener.header_cache[head] = Route(lambda b: Response(200, b"known")), size
     again = request(b"again")
     for pieces in ([again], [again[:-3], again[-3:]], [again[:-5], *(bytes([b]) for b in b"again")]):
         assert talk(listener, pieces)[0].endswith(b"known")
@@ -106,7 +106,7 @@ def test_learnt_in_pieces():
     listener = make()
     whole = request(bytes(9000))
     talk(listener, [whole[:4096], whole[4096:8192], whole[8192:]])
-    assert len(listener.heads) == 1
+    assert len(listener.header_cache) == 1
 
 
 @pytest.mark.parametrize(
@@ -132,16 +132,16 @@ def test_not_learnt(sent):
     listener = make()
     said, _ = talk(listener, [sent])
     assert said.startswith(b"HTTP/1.1 ")
-    assert listener.heads == {}
+    assert listener.header_cache == {}
 
 
 def test_bounded(monkeypatch):
-    """The oldest heads go first."""
-    monkeypatch.setattr(parser, "_MOST_HEADS", 3)
+    """The oldest heads are dropped first."""
+    monkeypatch.setattr(parser, "_MOST_HEADERS_CACHED", 3)
     listener = make()
     for size in range(1, 6):
         talk(listener, [request(bytes(size))])
-    assert [size for _, size in listener.heads.values()] == [3, 4, 5]
+    assert [size for _, size in listener.header_cache.values()] == [3, 4, 5]
 
 
 def test_draining():
@@ -166,7 +166,7 @@ def test_late_body():
     assert (connection.busy, connection.deadline) == (True, listener.limits.request_seconds)
     listener.sweep(31)
     assert paper.written.startswith(b"HTTP/1.1 408 ")
-    assert listener.tally.timeouts == 1
+    assert listener.counters.timeouts == 1
     connection.data_received(b"y" + request(b"next"))
     assert paper.written.count(b"HTTP/1.1") == 1
 
@@ -203,7 +203,7 @@ def test_as_if_read(clients):
         stream = b"".join(requests)
         pieces = [stream[at : at + cut] for at in range(0, len(stream), cut)]
         assert talk(remembers, pieces) == talk(reads, pieces)
-        assert remembers.tally == reads.tally
+        assert remembers.counters == reads.counters
 
 
 def test_nothing_is_written_to_who_has_gone():

@@ -18,7 +18,7 @@ _ROUND_SECONDS: Final = (
 )
 
 
-class Turns:
+class FairQueue:
     """The connections that wait for their turn."""
 
     __slots__ = ("_begun", "_scheduled", "_spent", "_waiting")
