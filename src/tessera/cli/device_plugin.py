@@ -64,7 +64,7 @@ def _list(node: NodeChoice) -> int:
 
 
 async def _serve(node: NodeChoice, configuration: "DeviceConfiguration") -> None:
-    from tessera.node.process import NodePlugin
+    from tessera.node.deviceplugin.process import NodePlugin
     from tessera.serving.health_server import health_server
 
     follows = configuration.simulated is not None and node.settings.layout_file is None

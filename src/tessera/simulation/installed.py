@@ -19,8 +19,8 @@ from tessera.kube.rest.client import Client
 from tessera.kube.view.lease import CONTROLLER, LeaseFollower
 from tessera.kube.view.live import LiveView
 from tessera.node.assembly import Settings
+from tessera.node.deviceplugin.process import NodePlugin
 from tessera.node.dra.process import NodeDriver
-from tessera.node.process import NodePlugin
 from tessera.protocol.configuration.webhook import Configuration
 from tessera.serving.address import Address
 from tessera.serving.logs import Log

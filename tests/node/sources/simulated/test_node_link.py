@@ -12,7 +12,7 @@ import pytest
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.node.assembly import Settings
-from tessera.node.process import NodePlugin
+from tessera.node.deviceplugin.process import NodePlugin
 from tessera.node.sources.simulated.node_link import NodeLink, _read
 from tessera.node.sources.simulated.report import Report
 from tessera.protocol.configuration import devices as device_config
