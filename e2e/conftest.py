@@ -166,6 +166,8 @@ class _Lanes(LoadScopeScheduling):  # type: ignore[misc]
 def _lane(item: pytest.Item) -> str:
     """The lane that a test runs in, beside the others."""
     fixtures = getattr(item, "fixturenames", ())
+    if "mock_devices" in fixtures:  # the machine has them only once
+        return "node"
     if "control_plane" in fixtures and "cluster_with_node" not in fixtures:
         return "control-plane"
     return next((lane for start, lane in _LANES.items() if item.path.name.startswith(start)), "node")

@@ -107,6 +107,16 @@ class Tab:
         )
         return defaultdict(list, found)
 
+    def choose(self, selector: str, said: str) -> None:
+        """Click a tile, and again after some seconds, until the detail says this: a tile that is drawn anew loses a click."""
+        deadline, next_click = time.monotonic() + PATIENCE, 0.0
+        while not any(said in one for one in self.texts("#detail")):
+            assert time.monotonic() < deadline, self.texts("#detail")
+            if time.monotonic() > next_click:
+                self.page.locator(selector).first.click()
+                next_click = time.monotonic() + 5.0
+            time.sleep(0.05)
+
     def totals(self) -> dict[str, list[str]]:
         """The capacity table: resource → allocatable, allocated, available, waiting."""
         found: dict[str, list[str]] = self.page.evaluate(

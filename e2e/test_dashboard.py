@@ -262,18 +262,16 @@ def test_the_chosen_tile(world: World, chromium: "Browser") -> None:
             return tile.left < box.right && box.left < tile.right && tile.top < box.bottom && box.top < tile.bottom; }).length; }"""
     with Tab.open(chromium, world.url) as tab:
         until(lambda: len(tab.texts(".tile.gap")), 2)
-        tab.page.locator(".tile.gap").first.click()
-        assert tab.texts("#detail") == [
-            "cards, card 0, slices 0–2: nothing is cut here; there is room for 3g.30gb"
-        ]
+        gap = "cards, card 0, slices 0–2: nothing is cut here; there is room for 3g.30gb"
+        tab.choose(".tile.gap", gap)
+        assert tab.texts("#detail") == [gap]
         assert tab.page.evaluate(covers) == 0
         world.api.create(pod("train", f"{MIG}2g.20gb"))
         until(lambda: len(tab.texts("[data-node=cards] .tile.held")), 1)
         assert tab.page.locator(".tile[aria-pressed=true]").count() == 1, (
             "it stays when its node is drawn anew"
         )
-        tab.page.locator("[data-node=cards] .tile.held").click()
-        until(lambda: ["held by default/train" in one for one in tab.texts("#detail")], [True])
+        tab.choose("[data-node=cards] .tile.held", "held by default/train")
         tab.page.keyboard.press("Escape")
         assert (tab.texts("#detail"), tab.page.locator(".tile[aria-pressed]").count()) == ([], 0)
 
@@ -294,8 +292,7 @@ def test_cards_that_are_cut_on_demand(tmp_path: Path, chromium: "Browser") -> No
         assert tab.texts("[data-node=cut] .tile.held") == []
         api.create(pod("train", f"{MIG}2g.20gb"))
         until(lambda: [t["pod"] for t in tab.tiles()["cut"] if t["pod"]], ["default/train"])
-        tab.page.locator("[data-node=cut] .tile.held").click()
-        until(lambda: ["held by default/train" in one for one in tab.texts("#detail")], [True])
+        tab.choose("[data-node=cut] .tile.held", "held by default/train")
         assert len(tab.texts("[data-node=cut] .tile.gap")) >= 2, "the rest is free room"
         api.delete("/api/v1/namespaces/default/pods/train")
         until(lambda: tab.texts("[data-node=cut] .tile.held"), [])
