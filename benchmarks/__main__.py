@@ -26,6 +26,7 @@ RUNS: Final = {  # name → what it measures; a module of that name has `run(sta
     "storm": "latency while nodes change",
     "startup": "the command's and the server's start",
     "growth": "decision and memory against nodes and containers",
+    "tools": "every command, the page and the controller against the number of nodes",
     "planning": "plans against cards and kinds, and the whole command on a large cluster",
     "dra": "the DRA driver: claims prepared and ended, slices, memory",
     "scheduling": "pods with claims through a real scheduler, with and without counters",
@@ -52,7 +53,7 @@ def main() -> int:
     arguments = parser.parse_args()
     names = arguments.names or (QUICK_RUNS if arguments.quick else list(RUNS))
     if arguments.check and not arguments.names:
-        names = ("instructions", *QUICK_RUNS)
+        names = ("instructions", *QUICK_RUNS, "tools")
     results = Results(machine=describe(quick=arguments.quick))
     try:
         for _ in measure(names, results, quick=arguments.quick):

@@ -21,6 +21,7 @@ from benchmarks import (
     startup,
     storm,
     tls,
+    tools,
     view,
 )
 from benchmarks.aims import AIMS
@@ -45,6 +46,7 @@ _TITLES: Final = {
     storm.RUN: "A watch storm: 5,000 node updates a minute, every tenth changes what is offered",
     startup.RUN: "Starting",
     growth.RUN: "Growth",
+    tools.RUN: "The tools on clusters of several sizes: 12 pods for each node, nodes nearly all different",
     planning.RUN: "Planning: some of the demand does not fit, every plan is proven best",
     dra.RUN: "The DRA driver, between a stand-in kubelet and a stand-in API server",
     scheduling.RUN: "Pods with claims through a real scheduler",

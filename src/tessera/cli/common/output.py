@@ -63,19 +63,19 @@ class _Form(click.ParamType[Output]):
     name = "form"
 
     def __init__(self, names: tuple[str, ...]) -> None:
-        self._names = names
+        self.names = names
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return f"[{'|'.join(self._names)}|{_JSONPATH}…]"
+        return f"[{'|'.join(self.names)}|{_JSONPATH}…]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Output:
         if isinstance(value, Output):
             return value
-        if value in self._names:
+        if value in self.names:
             return Output(value)
         if not value.startswith(_JSONPATH):
             self.fail(
-                f"{value!r} is not one of {', '.join(map(repr, self._names))}, {_JSONPATH}…", param, ctx
+                f"{value!r} is not one of {', '.join(map(repr, self.names))}, {_JSONPATH}…", param, ctx
             )
         from tessera.cli.common.jsonpath import Template
 
@@ -84,7 +84,7 @@ class _Form(click.ParamType[Output]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[str]]:
-        return [CompletionItem(n) for n in (*self._names, _JSONPATH) if n.startswith(incomplete)]
+        return [CompletionItem(n) for n in (*self.names, _JSONPATH) if n.startswith(incomplete)]
 
 
 def output_option(*drawn: str, default: str | None = None, help: str = "") -> Callable[[F], F]:  # noqa: A002 # as click has it

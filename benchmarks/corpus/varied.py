@@ -1,0 +1,405 @@
+"""A cluster whose nodes are nearly all different, of any size: what the growth of the tools is measured with.
+
+No two nodes have the same labels and amounts, and hardly two of those with layouts are cut alike. Of twelve nodes eight have
+layouts, three have devices that DRA hands out, one has whole GPUs. A node has twelve pods: its device plugin's, ten that run, and
+one that waits. The number of nodes alone decides everything.
+
+What does not grow with the nodes: 40 namespaces and some hundred kinds of pods. A cluster's pods come from templates.
+"""
+
+import random
+from collections.abc import Iterator
+from functools import cache
+from typing import Final
+
+from benchmarks.corpus.documents import Document
+from tessera.core.admission.alternatives import (
+    ALTERNATIVES_ANNOTATION,
+    GENERAL_CLASS,
+    own_expression,
+    template_name,
+)
+from tessera.core.dra.slices import API_VERSION, DRIVER
+from tessera.core.mig.layout import CardLayout, NodeLayout, entries_of
+from tessera.core.mig.placement import Wish
+from tessera.core.mig.product import product_named
+from tessera.core.mig.profile import MIG_PREFIX, MigProfile
+from tessera.protocol.mig import documents as mig
+from tessera.protocol.mig.mapping import MAPPING, encode_mapping, mapping_of
+
+PODS: Final = 12  # of a node, one of which waits
+CARDS: Final = 8
+WAITS: Final = "queued-0"  # a pod that waits, in the first namespace
+_KINDS_OF_NODES: Final = 12
+_NAMESPACES: Final = 40
+_INSTALLED: Final = "gpu-webhook"
+_RECORD: Final = "gpu-webhook.k8s.io/fallback"
+_CUTS: Final = {  # product → ways to cut a card
+    "H200": (
+        ("7g.141gb",),
+        ("3g.71gb", "3g.71gb"),
+        ("4g.71gb", "3g.71gb"),
+        ("3g.71gb", "2g.35gb", "1g.18gb"),
+        ("2g.35gb", "2g.35gb", "2g.35gb"),
+        ("1g.18gb",) * 4,
+    ),
+    "A100-80GB": (
+        ("7g.80gb",),
+        ("3g.40gb", "3g.40gb"),
+        ("4g.40gb", "2g.20gb", "1g.10gb"),
+        ("2g.20gb", "2g.20gb", "3g.40gb"),
+        ("2g.20gb",) * 3,
+        ("1g.10gb",) * 5,
+    ),
+}
+_PROFILES: Final = tuple(sorted({name for cuts in _CUTS.values() for cut in cuts for name in cut}))
+_DEDICATED: Final = {"key": "dedicated", "value": "research", "effect": "NoSchedule"}
+
+
+def cluster(nodes: int) -> Iterator[Document]:
+    """Nodes, namespaces, quotas, and what DRA offers."""
+    for profile in _PROFILES:
+        yield _device_class(f"tessera-{profile.replace('.', '-')}", MIG_PREFIX + profile)
+    yield _device_class(GENERAL_CLASS)
+    for number in range(_NAMESPACES):
+        yield _object("v1", "Namespace", _space(number))
+        if number % 4 == 0:
+            hard = {f"requests.{MIG_PREFIX}{profile}": str(1000 * nodes) for profile in _PROFILES}
+            used = {name: str(nodes) for name in hard}
+            yield _object(
+                "v1", "ResourceQuota", "gpus", _space(number), spec={"hard": hard}, status={"used": used}
+            )
+    for number in range(nodes):
+        yield node(number)
+        if _has_dra(number):
+            yield _slice(number)
+
+
+def pods(nodes: int) -> Iterator[Document]:
+    """The pods of the nodes, and those that wait."""
+    for number in range(nodes):
+        yield _plugin_pod(number)
+        held = _devices(number)
+        for place in range(PODS - 2):
+            if place < len(held) and _has_dra(number):
+                yield _claiming_pod(number, place)
+            else:
+                yield _running_pod(number, place, held[place][1] if place < len(held) else "")
+        yield _waiting_pod(number)
+
+
+def claims(nodes: int) -> Iterator[Document]:
+    """The claims of the pods on nodes with DRA, and their templates."""
+    texts: dict[tuple[str, str], None] = {}
+    for number in range(nodes):
+        if _has_dra(number):
+            for place, (device, profile) in enumerate(_devices(number)[: PODS - 2]):
+                yield _claim(number, place, device, profile)
+                texts[_pod_space(number, place), _text(number, place)] = None
+    for space, text in texts:
+        yield _object(API_VERSION, "ResourceClaimTemplate", template_name(text), space, spec={"spec": {}})
+
+
+def installation(nodes: int) -> Iterator[Document]:
+    """What else an API server has: the workloads of Tessera, and a Job whose pods wait."""
+    labels = {"app.kubernetes.io/component": "device-plugin"}
+    counts = dict.fromkeys(
+        ("desiredNumberScheduled", "currentNumberScheduled", "numberReady", "numberAvailable"), nodes
+    )
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [{"name": "plugin", "image": "tessera"}]},
+    }
+    plugin = _object("apps/v1", "DaemonSet", "device-plugin", _INSTALLED, labels=labels)
+    yield {**plugin, "spec": {"template": template}, "status": counts}
+    yield _object("v1", "Namespace", _INSTALLED)
+
+
+def bridged(nodes: int) -> Iterator[Document]:
+    """Only pods with claims, as many as `pods` has, with their claims: what the controller is measured with.
+
+    One pod in ten was given less than it asked for and has no record of that yet; a tenth of the templates is missing.
+    """
+    texts: dict[tuple[str, str], None] = {}
+    for number in range(nodes):
+        for place in range(PODS):
+            profile = _wanted(number, place)[(number + place) % 10 == 0]
+            pod = _claiming_pod(number, place)
+            yield pod
+            yield _claim(number, place, f"device-{place}", profile)
+            texts[pod["metadata"]["namespace"], _text(number, place)] = None
+    for at, (space, text) in enumerate(texts):
+        if at % 10:
+            template = _object(
+                API_VERSION, "ResourceClaimTemplate", template_name(text), space, spec={"spec": {}}
+            )
+            template["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "tessera-controller"}
+            yield template
+
+
+def node_name(number: int) -> str:
+    """The name of a node."""
+    return f"gpu-{number:05d}"
+
+
+def node(number: int) -> Document:
+    """A node as it is listed."""
+    name, kind = node_name(number), number % _KINDS_OF_NODES
+    product = product_named(_product(number))
+    labels = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "topology.kubernetes.io/zone": f"zone-{'abc'[number % 3]}",
+        "example.com/pool": f"pool-{number % 17}",
+        "example.com/rack": f"rack-{number // 20}",
+        "nvidia.com/gpu.product": product.label,
+        "nvidia.com/gpu.memory": str(product.memory_mib),
+        "nvidia.com/gpu.count": str(CARDS),
+        "nvidia.com/mig.strategy": "mixed",
+        "nvidia.com/mig.config.state": "success",
+    }
+    allocatable = {"cpu": f"{180_000 + number}m", "memory": f"{2_000_000_000 + number}Ki", "pods": "110"}
+    annotations: dict[str, str] = {}
+    if kind == _KINDS_OF_NODES - 1:
+        allocatable["nvidia.com/gpu"] = str(CARDS)
+    elif not _has_dra(number):
+        layout = _layout(number)
+        document = mig.MigDocument(mig.Format.RUNAI, {mig.SELECTED: entries_of(layout)})
+        annotations[mig.RUNAI_CONFIG] = mig.write(document)
+        if number % 48 == 0:  # operators differ in whether they tell what became of a layout
+            annotations[MAPPING] = encode_mapping(mapping_of(layout, name))
+        allocatable |= {resource: str(count) for resource, count in layout.resources().items()}
+    taints = [_DEDICATED] if number % 20 == 4 else []
+    if number % 53 == 7:
+        taints.append({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"})
+    return {
+        **_object("v1", "Node", name, labels=labels, annotations=annotations),
+        "spec": {"taints": taints, "unschedulable": number % 53 == 7},
+        "status": {
+            "capacity": allocatable,
+            "allocatable": allocatable,
+            "conditions": [{"type": "Ready", "status": "False" if number % 211 == 3 else "True"}],
+        },
+    }
+
+
+def _has_dra(number: int) -> bool:
+    return number % _KINDS_OF_NODES in (2, 6, 10)
+
+
+def _product(number: int) -> str:
+    return "H200" if number * 7 % 5 < 3 else "A100-80GB"
+
+
+@cache
+def _card(product: str, cut: tuple[str, ...]) -> CardLayout:
+    return CardLayout.cut(product_named(product), [Wish(MigProfile.parse(name)) for name in cut])
+
+
+@cache
+def _cuts(number: int) -> tuple[tuple[str, ...], ...]:
+    few = _CUTS[_product(number)]
+    return (few[0],) * CARDS if number == 0 else tuple(random.Random(number).choices(few, k=CARDS))
+
+
+def _layout(number: int) -> NodeLayout:
+    return NodeLayout(tuple(_card(_product(number), cut) for cut in _cuts(number)))
+
+
+def _devices(number: int) -> list[tuple[str, str]]:
+    """The names and profiles of a node's devices; none of a node with whole GPUs."""
+    if number % _KINDS_OF_NODES == _KINDS_OF_NODES - 1:
+        return []
+    return [
+        (f"gpu-{card}-mig-{place}", profile)
+        for card, cut in enumerate(_cuts(number))
+        for place, profile in enumerate(cut)
+    ]
+
+
+# what DRA has
+
+
+def _device_class(name: str, resource: str = "") -> Document:
+    expression = own_expression(resource) if resource else f"device.driver == '{DRIVER}'"
+    extended = {"extendedResourceName": resource} if resource else {}
+    return _object(
+        API_VERSION,
+        "DeviceClass",
+        name,
+        spec={"selectors": [{"cel": {"expression": expression}}], **extended},
+    )
+
+
+def _slice(number: int) -> Document:
+    name = node_name(number)
+    devices = [
+        {"name": device, "attributes": {"type": {"string": "mig"}, "profile": {"string": profile}, "uuid": {"string": f"MIG-{name}-{device}"}}}
+        for device, profile in _devices(number)
+    ]  # fmt: skip
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": devices}
+    return _object(API_VERSION, "ResourceSlice", f"{name}-gpus", spec=spec)
+
+
+def _claim(number: int, place: int, device: str, profile: str) -> Document:
+    result = {
+        "request": f"gpu-0/{profile.replace('.', '-')}",
+        "driver": DRIVER,
+        "pool": node_name(number),
+        "device": device,
+    }
+    pod, uid = _pod_name(number, place), _uid(number, place)
+    claim = _object(
+        API_VERSION, "ResourceClaim", f"{pod}-claim", _pod_space(number, place), spec={"devices": {}}
+    )
+    claim["metadata"] |= {
+        "annotations": {"resource.kubernetes.io/pod-claim-name": "tessera-gpu"},
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid, "controller": True}],
+    }
+    claim["status"] = {
+        "allocation": {"devices": {"results": [result]}},
+        "reservedFor": [{"resource": "pods", "name": pod, "uid": uid}],
+    }
+    return claim
+
+
+def _wanted(number: int, place: int) -> tuple[str, str]:
+    """What a pod with a claim asks for, and what would do in its place."""
+    most, least = (("3g.71gb", "2g.35gb"), ("4g.40gb", "2g.20gb"), ("2g.20gb", "1g.10gb"))[
+        (number + place) % 3
+    ]
+    return most, least
+
+
+def _text(number: int, place: int) -> str:
+    """The alternatives of a pod with a claim: some hundred different ones, as classes of several teams make them."""
+    most, least = _wanted(number, place)
+    return f"1*{most}={most}/team-{number % 60},{least}/{GENERAL_CLASS}"
+
+
+# pods
+
+
+def _space(number: int) -> str:
+    return f"team-{number % _NAMESPACES}"
+
+
+def _pod_space(number: int, place: int) -> str:
+    return _space(number * 7 + place)
+
+
+def _pod_name(number: int, place: int) -> str:
+    return f"trainer-{number}-{place}"
+
+
+def _uid(number: int, place: int) -> str:
+    return f"{number:08x}-{place:04x}-4000-8000-000000000001"
+
+
+def _running_pod(number: int, place: int, profile: str) -> Document:
+    resource = (
+        MIG_PREFIX + profile
+        if profile
+        else "nvidia.com/gpu"
+        if number % _KINDS_OF_NODES == _KINDS_OF_NODES - 1 and place < CARDS
+        else ""
+    )
+    cpu = 1 + (number + place) % 4
+    found = _pod(
+        _pod_name(number, place),
+        _pod_space(number, place),
+        _uid(number, place),
+        resource,
+        str(cpu),
+        node_name(number),
+    )
+    if profile in ("1g.10gb", "1g.18gb") and place % 3 == 0:
+        asked = {"1g.10gb": "2g.20gb", "1g.18gb": "2g.35gb"}[profile]
+        found["metadata"]["annotations"] = {_RECORD: f"{asked}->{profile}"}
+    return found
+
+
+def _claiming_pod(number: int, place: int) -> Document:
+    found = _pod(
+        _pod_name(number, place), _pod_space(number, place), _uid(number, place), "", "2", node_name(number)
+    )
+    text = _text(number, place)
+    found["metadata"]["annotations"] = {ALTERNATIVES_ANNOTATION: text}
+    found["spec"]["resourceClaims"] = [
+        {"name": "tessera-gpu", "resourceClaimTemplateName": template_name(text)}
+    ]
+    found["spec"]["containers"][0]["resources"]["claims"] = [{"name": "tessera-gpu", "request": "gpu-0"}]
+    return found
+
+
+def _waiting_pod(number: int) -> Document:
+    """A pod that no node has: for want of a device, or of a node that it may go to."""
+    profile = (*_PROFILES, "7g.141gb", "3g.71gb")[number * 5 % (len(_PROFILES) + 2)]
+    selector = (
+        {},
+        {"topology.kubernetes.io/zone": f"zone-{'abc'[number % 3]}"},
+        {"example.com/pool": f"pool-{number % 17}"},
+        {"example.com/team": "none"},
+    )[number % 4]
+    cpu = "400" if number % 10 == 9 else str(4 + number % 4)
+    return _pod(
+        f"queued-{number}",
+        _space(number // 8),
+        _uid(number, PODS - 1),
+        MIG_PREFIX + profile,
+        cpu,
+        "",
+        selector,
+    )
+
+
+def _plugin_pod(number: int) -> Document:
+    found = _pod(f"device-plugin-{number}", _INSTALLED, _uid(number, PODS), "", "1", node_name(number))
+    found["metadata"]["labels"] = {"app.kubernetes.io/component": "device-plugin"}
+    found["metadata"]["ownerReferences"] = [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "name": "device-plugin",
+            "uid": "d",
+            "controller": True,
+        }
+    ]
+    return found
+
+
+def _pod(
+    name: str, space: str, uid: str, resource: str, cpu: str, home: str, selector: Document | None = None
+) -> Document:
+    amounts = {"cpu": cpu, "memory": "16Gi", **({resource: "1"} if resource else {})}
+    waits = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": f"0 nodes are available: Insufficient {resource}.",
+    }
+    found = _object("v1", "Pod", name, space, labels={"app": "trainer"})
+    found["metadata"] |= {"uid": uid, "creationTimestamp": "2026-11-15T08:00:00Z"}
+    found["spec"] = {
+        **({"nodeName": home} if home else {}),
+        **({"nodeSelector": selector} if selector else {}),
+        "restartPolicy": "Never",
+        "containers": [
+            {"name": "main", "image": "registry.example.com/research/main:2026.11.3", "resources": {"requests": amounts, "limits": dict(amounts)}}
+        ],
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+    }  # fmt: skip
+    found["status"] = {
+        "phase": "Running" if home else "Pending",
+        "conditions": [{"type": "PodScheduled", "status": "True"} if home else waits],
+    }
+    return found
+
+
+def _object(version: str, kind: str, name: str, namespace: str = "", *, labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None, **more: object) -> Document:  # fmt: skip
+    metadata: Document = {"name": name, "uid": f"{kind}-{name}", "creationTimestamp": "2026-03-01T10:00:00Z"}
+    metadata |= {"namespace": namespace} if namespace else {}
+    metadata |= {"labels": labels} if labels else {}
+    metadata |= {"annotations": annotations} if annotations else {}
+    return {"kind": kind, "apiVersion": version, "metadata": metadata, **more}
