@@ -4,7 +4,7 @@ No two nodes have the same labels and amounts, and hardly two of those with layo
 layouts, three have devices that DRA hands out, one has whole GPUs. A node has twelve pods: its device plugin's, ten that run, and
 one that waits. The number of nodes alone decides everything.
 
-What does not grow with the nodes: 40 namespaces and some hundred kinds of pods. A cluster's pods come from templates.
+What does not grow with the nodes: 40 namespaces, and some 400 kinds of pods. A cluster's pods come from templates.
 """
 
 import random
@@ -32,6 +32,8 @@ CARDS: Final = 8
 WAITS: Final = "queued-0"  # a pod that waits, in the first namespace
 _KINDS_OF_NODES: Final = 12
 _NAMESPACES: Final = 40
+_CLASSES: Final = 60  # of devices, that claims ask for
+_QUEUES: Final = 120  # kinds of pods that wait
 _INSTALLED: Final = "gpu-webhook"
 _RECORD: Final = "gpu-webhook.k8s.io/fallback"
 _CUTS: Final = {  # product → ways to cut a card
@@ -95,7 +97,7 @@ def claims(nodes: int) -> Iterator[Document]:
         if _has_dra(number):
             for place, (device, profile) in enumerate(_devices(number)[: PODS - 2]):
                 yield _claim(number, place, device, profile)
-                texts[_pod_space(number, place), _text(number, place)] = None
+                texts[_claiming_space(number, place), _text(number, place)] = None
     for space, text in texts:
         yield _object(API_VERSION, "ResourceClaimTemplate", template_name(text), space, spec={"spec": {}})
 
@@ -251,7 +253,7 @@ def _claim(number: int, place: int, device: str, profile: str) -> Document:
     }
     pod, uid = _pod_name(number, place), _uid(number, place)
     claim = _object(
-        API_VERSION, "ResourceClaim", f"{pod}-claim", _pod_space(number, place), spec={"devices": {}}
+        API_VERSION, "ResourceClaim", f"{pod}-claim", _claiming_space(number, place), spec={"devices": {}}
     )
     claim["metadata"] |= {
         "annotations": {"resource.kubernetes.io/pod-claim-name": "tessera-gpu"},
@@ -275,7 +277,7 @@ def _wanted(number: int, place: int) -> tuple[str, str]:
 def _text(number: int, place: int) -> str:
     """The alternatives of a pod with a claim: some hundred different ones, as classes of several teams make them."""
     most, least = _wanted(number, place)
-    return f"1*{most}={most}/team-{number % 60},{least}/{GENERAL_CLASS}"
+    return f"1*{most}={most}/team-{number % _CLASSES},{least}/{GENERAL_CLASS}"
 
 
 # pods
@@ -285,8 +287,9 @@ def _space(number: int) -> str:
     return f"team-{number % _NAMESPACES}"
 
 
-def _pod_space(number: int, place: int) -> str:
-    return _space(number * 7 + place)
+def _claiming_space(number: int, place: int) -> str:
+    """Pods with the same alternatives are of one namespace."""
+    return _space((number + place) % 3 * _CLASSES + number % _CLASSES)
 
 
 def _pod_name(number: int, place: int) -> str:
@@ -298,22 +301,13 @@ def _uid(number: int, place: int) -> str:
 
 
 def _running_pod(number: int, place: int, profile: str) -> Document:
-    resource = (
-        MIG_PREFIX + profile
-        if profile
-        else "nvidia.com/gpu"
-        if number % _KINDS_OF_NODES == _KINDS_OF_NODES - 1 and place < CARDS
-        else ""
-    )
-    cpu = 1 + (number + place) % 4
-    found = _pod(
-        _pod_name(number, place),
-        _pod_space(number, place),
-        _uid(number, place),
-        resource,
-        str(cpu),
-        node_name(number),
-    )
+    """One of five kinds for each profile, a third of them with a fallback; each kind is of one namespace."""
+    whole = number % _KINDS_OF_NODES == _KINDS_OF_NODES - 1 and place < CARDS
+    resource = MIG_PREFIX + profile if profile else "nvidia.com/gpu" if whole else ""
+    kind = (number + place) % 5
+    space = _space(kind * len(_PROFILES) + (_PROFILES.index(profile) if profile else 0))
+    uid, home = _uid(number, place), node_name(number)
+    found = _pod(_pod_name(number, place), space, uid, resource, str(1 + kind), home)
     if profile in ("1g.10gb", "1g.18gb") and place % 3 == 0:
         asked = {"1g.10gb": "2g.20gb", "1g.18gb": "2g.35gb"}[profile]
         found["metadata"]["annotations"] = {_RECORD: f"{asked}->{profile}"}
@@ -322,7 +316,12 @@ def _running_pod(number: int, place: int, profile: str) -> Document:
 
 def _claiming_pod(number: int, place: int) -> Document:
     found = _pod(
-        _pod_name(number, place), _pod_space(number, place), _uid(number, place), "", "2", node_name(number)
+        _pod_name(number, place),
+        _claiming_space(number, place),
+        _uid(number, place),
+        "",
+        "2",
+        node_name(number),
     )
     text = _text(number, place)
     found["metadata"]["annotations"] = {ALTERNATIVES_ANNOTATION: text}
@@ -335,23 +334,17 @@ def _claiming_pod(number: int, place: int) -> Document:
 
 def _waiting_pod(number: int) -> Document:
     """A pod that no node has: for want of a device, or of a node that it may go to."""
-    profile = (*_PROFILES, "7g.141gb", "3g.71gb")[number * 5 % (len(_PROFILES) + 2)]
+    kind = number % _QUEUES
+    profile = (*_PROFILES, "7g.141gb", "3g.71gb")[kind * 5 % (len(_PROFILES) + 2)]
     selector = (
         {},
-        {"topology.kubernetes.io/zone": f"zone-{'abc'[number % 3]}"},
-        {"example.com/pool": f"pool-{number % 17}"},
+        {"topology.kubernetes.io/zone": f"zone-{'abc'[kind % 3]}"},
+        {"example.com/pool": f"pool-{kind % 17}"},
         {"example.com/team": "none"},
-    )[number % 4]
-    cpu = "400" if number % 10 == 9 else str(4 + number % 4)
-    return _pod(
-        f"queued-{number}",
-        _space(number // 8),
-        _uid(number, PODS - 1),
-        MIG_PREFIX + profile,
-        cpu,
-        "",
-        selector,
-    )
+    )[kind % 4]
+    cpu = "400" if kind % 10 == 9 else str(4 + kind % 4)
+    name, uid = f"queued-{number}", _uid(number, PODS - 1)
+    return _pod(name, _space(kind), uid, MIG_PREFIX + profile, cpu, "", selector)
 
 
 def _plugin_pod(number: int) -> Document:
