@@ -341,7 +341,7 @@ def test_an_api_server_that_is_away(caplog):
             await one.until(lambda: len(one.store.list(RESOURCE_CLAIM_TEMPLATES)) == 40)
 
     asyncio.run(main())
-    told = [each.message for each in caplog.records if "nothing can be written" in each.message]
+    told = [each.message for each in caplog.records if "takes no writes" in each.message]
     assert 1 <= len(told) <= 4
 
 

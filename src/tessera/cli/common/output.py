@@ -74,9 +74,7 @@ class _Form(click.ParamType[Output]):
         if value in self.names:
             return Output(value)
         if not value.startswith(_JSONPATH):
-            self.fail(
-                f"{value!r} is not one of {', '.join(map(repr, self.names))}, {_JSONPATH}…", param, ctx
-            )
+            self.fail(f"{value!r} is not one of {', '.join(map(repr, self.names))}, {_JSONPATH}…", param, ctx)
         from tessera.cli.common.jsonpath import Template
 
         return Output("jsonpath", Template(value.removeprefix(_JSONPATH)))

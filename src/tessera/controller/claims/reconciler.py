@@ -1,4 +1,4 @@
-"""Follows pods, templates and claims, and does what the plan says: level-triggered, so nothing is lost by a restart."""
+"""Follows pods, templates and claims, and does what the plan says: level-triggered, so a restart loses nothing."""
 
 import asyncio
 import logging
@@ -50,16 +50,14 @@ _TEMPLATES: Final = Resource(
     optional=True,
 )
 _CLAIMS: Final = Resource("resourceclaims", path_of(API_VERSION, "resourceclaims"), optional=True)
-_AT_ONCE: Final = (
-    100  # writes of each kind before all is looked at again: what is new since then is not kept waiting
-)
-_AWAY: Final = (429, 503)  # the API server itself, and not one object
-_LOOK_AGAIN: Final = 60.0  # seconds without news, after which all is looked at anyway: templates grow old
-_LOOK_AT_ABSENT: Final = 5.0  # seconds; the collections are asked for again every minute
+_AT_ONCE: Final = 100  # writes of each kind before the next plan: what is new since then does not wait longer
+_UNAVAILABLE: Final = (429, 503)  # the API server itself, and not one object
+_RESYNC: Final = 60.0  # seconds without a change until the next plan: templates become old
+_POLL_ABSENT: Final = 5.0  # seconds; the follower asks for the collections again every minute
 
 
 class ClaimReconciler:
-    """Keeps the templates that bridged pods name, and records what their claims got."""
+    """Makes and removes the templates of pods whose requests were converted to claims, and records what the claims got."""
 
     def __init__(
         self, client: Client, recorder: Recorder, metrics: ControllerMetrics, *, clock: Clock = SYSTEM_CLOCK
@@ -87,36 +85,36 @@ class ClaimReconciler:
         metrics.templates = lambda: len(self.state.templates)
 
     async def able(self) -> None:
-        """Wait until templates and claims can be seen: who leads without that has requests become claims that nothing comes of."""
+        """Wait until templates and claims can be read. The webhook converts requests while a controller leads: it must be able to serve them."""
         await self.follower.synced()
-        told = ""
+        logged = ""
         while absent := self.follower.absent():
-            if absent != told:
+            if absent != logged:
                 log.warning(
-                    "cannot lead, so requests stay what they are (claims need Kubernetes 1.34 with resource.k8s.io/v1, and the "
-                    "chart's ClusterRole): %s",
+                    "the controller does not lead, so the webhook converts no requests to claims (they need Kubernetes 1.34 with "
+                    "resource.k8s.io/v1, and the chart's ClusterRole): %s",
                     absent,
                 )
-                told = absent
-            await self._clock.sleep(_LOOK_AT_ABSENT)
+                logged = absent
+            await self._clock.sleep(_POLL_ABSENT)
 
     async def run(self, fence: Callable[[], None]) -> NoReturn:
-        """Do what is to be done until cancelled; `fence` raises when another process leads."""
+        """Reconcile until cancelled; `fence` raises when another process leads."""
         await self.follower.synced()
         while True:
             self._changed.clear()
             try:
                 more = await self.reconcile(fence)
-            except KubeError as error:  # not of one object: nothing can be done now
-                log.warning("nothing can be written, will try again: %s", error)
+            except KubeError as error:  # not of one object
+                log.warning("the API server takes no writes, will try again: %s", error)
                 await self._clock.sleep(self._backoff.next())
                 continue
             self._backoff.reset()
             if not more:
-                await self._news()
+                await self._wait()
 
     async def reconcile(self, fence: Callable[[], None]) -> bool:
-        """Look once and do what is to be done, some of each kind; whether there is more. Raises when the API server is away."""
+        """Make a plan and carry out some of each kind; whether there is more. Raises when the API server is unavailable."""
         groups = plan(self.state, self._clock.wall())
         due = [
             list(islice((one for one in group if self._retries.is_due(_subject(one))), _AT_ONCE))
@@ -129,13 +127,12 @@ class ClaimReconciler:
             try:
                 self._retries.let_be(_subject(action), await self._writes.carry_out(action))
             except KubeError as error:
-                self._retries.put_off(
-                    _subject(action)
-                )  # others first, also when the API server is slow for this one only
-                if _overtaken(error):  # the watch brings what it is now
+                # others go first, also when the API server is slow for this one only
+                self._retries.put_off(_subject(action))
+                if _overtaken(error):  # the watch brings its new state
                     continue
                 self._metrics.failed(what)
-                if not isinstance(error, ApiError) or error.code in _AWAY:
+                if not isinstance(error, ApiError) or error.code in _UNAVAILABLE:
                     raise
                 failures.setdefault(what, []).append(f"{action.key.namespace}/{action.key.name}: {error}")
                 self._writes.refused(action, error)
@@ -147,23 +144,23 @@ class ClaimReconciler:
         return any(len(some) == _AT_ONCE for some in due)
 
     def _note(self, action: Action) -> None:
-        """A record is told once, however slow the watch is; all else is what the watch says."""
+        """A record is written once, however slow the watch is; everything else is as the watch says."""
         if isinstance(action, Record):
             known = self.state.pods.get(action.key)
             if known is not None and known.uid == action.pod.uid:
                 self.state.put_pod(replace(known, record=action.text))
 
-    async def _news(self) -> None:
+    async def _wait(self) -> None:
         """Wait until something has changed, what failed is due again, or for a minute."""
         wait = self._retries.next()
         if wait is None:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_AGAIN):
+                async with asyncio.timeout(_RESYNC):
                     await self._changed.wait()
             return
         either = [
             asyncio.ensure_future(one)
-            for one in (self._clock.sleep(min(wait, _LOOK_AGAIN)), self._changed.wait())
+            for one in (self._clock.sleep(min(wait, _RESYNC)), self._changed.wait())
         ]
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -198,7 +195,8 @@ class ClaimReconciler:
             return self.state.remove_pod(one.key)
         if one.pod.text is None and one.key not in self.state.pods:
             log.warning(
-                "pod %s/%s names a template that its annotation does not stand for: nothing is made", *one.key
+                "pod %s/%s: its template's name does not match its annotation, so the controller makes no template",
+                *one.key,
             )
         self.state.put_pod(one.pod)
         return True

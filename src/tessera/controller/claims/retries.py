@@ -1,4 +1,4 @@
-"""What failed, and when it is tried again: each by itself, so that one object keeps no other waiting."""
+"""When the controller tries again what failed: each object by itself, so that none waits for another."""
 
 from collections.abc import Hashable
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 
 _FIRST: Final = 1.0  # seconds
-# A namespace that is being deleted, a quota on templates: thousands of such pods make some ten requests a second in all
+# seconds: thousands of pods in a namespace that is being deleted, or with a quota on templates, make some ten requests a second
 _LONGEST: Final = 300.0
 
 
@@ -29,12 +29,12 @@ class Retries:
         self._waits[what] = self._clock.now() + seconds, seconds
 
     def let_be(self, what: Hashable, seconds: float) -> None:
-        """Nothing is to be done about it for so long at least; after a failure it waits from the beginning."""
+        """Leave it alone for so long at least; after the next failure the first wait is short again."""
         until, _ = self._waits.get(what, (0.0, 0.0))
         self._waits[what] = max(until, self._clock.now() + seconds), _FIRST / 2
 
     def next(self) -> float | None:
-        """Seconds until something is due; None where nothing waits. What was due long ago went well, or is not wanted any more."""
+        """Seconds until something is due; None where nothing waits. What was due long ago is forgotten: it was done, or is not needed."""
         now = self._clock.now()
         self._waits = {what: wait for what, wait in self._waits.items() if wait[0] > now - _LONGEST}
         waiting = [until for until, _ in self._waits.values() if until > now]

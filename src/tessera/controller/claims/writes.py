@@ -1,4 +1,4 @@
-"""What is written: templates, their marks, and the records and events of pods. Every write does no harm twice."""
+"""What is written: templates, their marks, and the records and events of pods. Every write may be repeated."""
 
 import logging
 from datetime import UTC, datetime
@@ -27,9 +27,9 @@ from tessera.protocol.dra.templates import template_spec
 
 log = logging.getLogger(__name__)
 
-# seconds for which what was written is not written again: the watch brings it, and may know more than the answer did
+# seconds until the same may be written again: the watch brings what was written, and what others wrote since
 _SEEN_AFTER: Final = 1.0
-# seconds for which a template that another hand made under one of our names is let be
+# seconds until the controller looks again at a template of that name that it did not make
 _FOREIGN_SECONDS: Final = 60.0
 _TERMINATING: Final = "NamespaceTerminating"  # corev1.NamespaceTerminatingCause
 
@@ -56,11 +56,9 @@ class Writes:
         return _SEEN_AFTER
 
     def refused(self, action: Action, error: ApiError) -> None:
-        """Tell a pod's owner why its template is not there, such as a quota; not where nothing can be written any more."""
+        """Tell a pod's owner why its template is not there, such as a quota; not in a namespace that is being deleted."""
         if isinstance(action, Make) and _TERMINATING not in error.causes:
-            self._complain(
-                action.pod, f"ResourceClaimTemplate {action.key.name} cannot be made: {error.message}"
-            )
+            self._warn(action.pod, f"ResourceClaimTemplate {action.key.name} cannot be made: {error.message}")
 
     async def _make(self, make: Make) -> float:
         namespace, name = make.key
@@ -85,22 +83,24 @@ class Writes:
         except ApiError as error:
             if not error.is_conflict:
                 raise
-            await self._meet(make, alternatives)
+            await self._compare(make, alternatives)
             return _FOREIGN_SECONDS
         self._metrics.written("make")
         log.info("template %s/%s made: %s", namespace, name, alternatives)
         return _SEEN_AFTER
 
-    async def _meet(self, make: Make, alternatives: Alternatives) -> None:
-        """A template of that name is there and is not ours: if it says the same, good; else it is its maker's to remove."""
+    async def _compare(self, make: Make, alternatives: Alternatives) -> None:
+        """There is a template of that name without the controller's label: where it says something else, its maker must remove it."""
         namespace, name = make.key
         raw = await self._client.get(
             path_of(API_VERSION, "resourceclaimtemplates", namespace=namespace, name=name)
         )
         if claim_spec_in(raw) == template_spec(alternatives)["spec"]:
             return
-        log.warning("template %s/%s is not the controller's and says something else", namespace, name)
-        self._complain(
+        log.warning(
+            "template %s/%s was not made by the controller and asks for something else", namespace, name
+        )
+        self._warn(
             make.pod,
             f"ResourceClaimTemplate {name} was not made by Tessera and asks for something else: remove it",
         )
