@@ -13,17 +13,17 @@ from functools import cache
 from typing import Final
 
 from benchmarks.corpus.documents import Document
-from tessera.core.admission.alternatives import (
-    ALTERNATIVES_ANNOTATION,
-    GENERAL_CLASS,
-    own_expression,
-    template_name,
-)
 from tessera.core.dra.slices import API_VERSION, DRIVER
 from tessera.core.mig.layout import CardLayout, NodeLayout, entries_of
 from tessera.core.mig.placement import Wish
 from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
+from tessera.core.requests.alternatives import (
+    ALTERNATIVES_ANNOTATION,
+    GENERAL_CLASS,
+    own_expression,
+    template_name,
+)
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.mapping import MAPPING, encode_mapping, mapping_of
 
