@@ -140,7 +140,7 @@ class Writes:
             self._metrics.fell_back(asked, given)
         log.info("pod %s/%s gets %s", *pod.key, gets)
 
-    def _complain(self, pod: ConvertedPod, message: str) -> None:
+    def _warn(self, pod: ConvertedPod, message: str) -> None:
         self._recorder.record(Event(_about(pod), "GPUClaimTemplate", message, "Warning"))
 
 
