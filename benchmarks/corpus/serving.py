@@ -11,11 +11,11 @@ from typing import Final
 import msgspec
 
 from tessera.simulation.control_plane.apiserver import ApiServer
-from tessera.simulation.control_plane.kinds import KINDS, Kind
+from tessera.simulation.control_plane.kinds import KINDS, ResourceType
 
 _MORE: Final = (
-    Kind("apps/v1", "daemonsets", "DaemonSet"),
-    Kind("v1", "resourcequotas", "ResourceQuota"),
+    ResourceType("apps/v1", "daemonsets", "DaemonSet"),
+    ResourceType("v1", "resourcequotas", "ResourceQuota"),
 )
 
 
