@@ -24,7 +24,7 @@ def test_answer_comes_first(served, command):
     assert "  scheduler   Unschedulable: 0/1 nodes are available" in lines
     assert "  nodes       ✗  a  1g.10gb: 1 of 1 in use" in lines
     assert any(line.startswith("  held by     team/h  a  1 × 1g.10gb  for ") for line in lines)
-    assert "              the webhook's configuration: there is none" in lines
+    assert "  not seen    the webhook's configuration: there is none" in lines
 
 
 def test_documents(served, command):

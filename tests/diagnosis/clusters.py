@@ -126,4 +126,4 @@ async def why(
                         owner["uid"] = own_uid
     async with await server.start(), Client(Cluster(ServerAddress.parse(server.url, where="test"))) as client:
         gatherer = Gatherer(client, "team", policy=policy or Policy(), clock=FakeClock(wall=NOW.timestamp()))
-        return diagnose(await gatherer.gather(*parse_target(target)), highs)
+        return diagnose(*await gatherer.gather(*parse_target(target)), highs)

@@ -91,15 +91,15 @@ SITUATIONS: dict[str, tuple[list[Any], list[Any], str, str]] = {
         [node("a", {"1g.10gb": 1}, capacity={"1g.10gb": 2})],
         [pod("h", {"1g.10gb": 1}, on="a"), pod("p", {"1g.10gb": 1})],
         "ill-devices",
-        "devices of node a are ill (1g.10gb: 1 of 2 are ill, 1 in use)",
+        "devices of node a are unhealthy (1g.10gb: 1 of 2 are unhealthy, 1 in use)",
     ),
     "plugin away": (
         [node("a", {"1g.10gb": 0}, capacity={"1g.10gb": 2})],
         [pod("p", {"1g.10gb": 1})],
         "plugin-away",
         (
-            "the device plugin of node a is away "
-            "(1g.10gb: 0 of 2 are offered: its device plugin is away, or all its devices are ill)"
+            "the device plugin of node a is unavailable "
+            "(1g.10gb: 0 of 2 are offered: its device plugin is unavailable, or all its devices are unhealthy)"
         ),
     ),
     "plugin long away": (
@@ -107,8 +107,8 @@ SITUATIONS: dict[str, tuple[list[Any], list[Any], str, str]] = {
         [pod("p", {"1g.10gb": 1})],
         "plugin-away",
         (
-            "the device plugin of node a is away "
-            "(1g.10gb: 0 of 0 are offered: its device plugin is away, or all its devices are ill)"
+            "the device plugin of node a is unavailable "
+            "(1g.10gb: 0 of 0 are offered: its device plugin is unavailable, or all its devices are unhealthy)"
         ),
     ),
     "cpu": (
@@ -179,7 +179,7 @@ async def test_layout_that_the_planner_proposes():
     assert [(one.kind, one.text, one.commands) for one in found.remedies if one.kind == "layout"] == [
         (
             "layout",
-            "node a is cut anew (card 0: 3 × 1g.10gb + 1 × 2g.20gb); pods that run keep what they hold",
+            "node a is re-cut (card 0: 3 × 1g.10gb + 1 × 2g.20gb); pods that run keep what they hold",
             ("tessera mig plan --from-pending -o runai",),
         )
     ]
@@ -193,20 +193,20 @@ async def test_pods_that_must_end_before_a_card_can_be_cut():
         "p", {kinds.NODES: [one], kinds.PODS: [pod("h", {"7g.70gb": 1}, on="a"), pod("p", {"1g.10gb": 1})]}
     )
     assert [(one.text, one.commands) for one in found.remedies if one.kind == "layout"] == [
-        ("a pod ends (team/h on a), and the node is cut anew", ("tessera mig plan --defragment 1g.10gb=1",))
+        ("a pod ends (team/h on a), and the node is re-cut", ("tessera mig plan --defragment 1g.10gb=1",))
     ]
 
 
 @pytest.mark.parametrize(
     ("annotations", "namespace", "config", "text"),
     [
-        ({POLICY: "never"}, {}, "", f"the pod's annotation {POLICY} goes"),
-        ({}, {POLICY: "never"}, "", f"namespace team's annotation {POLICY} goes"),
+        ({POLICY: "never"}, {}, "", f"the pod's annotation {POLICY} is removed"),
+        ({}, {POLICY: "never"}, "", f"the annotation {POLICY} of namespace team is removed"),
         (
             {POLICY: "never"},
             {POLICY: "never"},
             "",
-            "the pod's and namespace team's annotations of gpu-webhook.k8s.io go",
+            "the annotations gpu-webhook.k8s.io/… of the pod and of namespace team are removed",
         ),
         ({}, {}, "fallback: {downgrades: false}", "fallback.downgrades: true in the webhook's configuration"),
     ],
@@ -219,10 +219,10 @@ async def test_policy_that_is_in_the_way(annotations: Any, namespace: Any, confi
     }
     found = await why("p", objects, namespace=namespace, policy=policy(config))
     (remedy,) = [one for one in found.remedies if one.kind == "policy"]
-    assert remedy.text == f"{text}: it gets 1g.10gb in place of 2g.20gb when it is created anew"
+    assert remedy.text == f"{text}: it gets 1g.10gb in place of 2g.20gb when it is created again"
     if annotations or namespace:
         assert found.cause == "policy"
-        assert "fallback-policy never lets it take nothing else" in found.answer
+        assert "fallback-policy is `never`, so it gets exactly this or waits" in found.answer
 
 
 async def test_rejected_pods_of_a_controller():
@@ -289,7 +289,7 @@ async def test_quotas_are_decided_with(used: int, now: str):
         []
         if used < 2
         else [
-            ("quota", "a quota of namespace team (gpus) leaves room for 1g.10gb: it gets 1g.10gb in place of 2g.20gb when it is created anew")
+            ("quota", "a quota of namespace team (gpus) leaves room for 1g.10gb: it gets 1g.10gb in place of 2g.20gb when it is created again")
         ]
     )  # fmt: skip
 
@@ -317,12 +317,12 @@ async def test_observe_mode_is_said(labels: Any, config: str, by: str):
         f"pod team/p waits: no node offers 1 × 2g.20gb, and the webhook only observes here ({by})",
     )
     assert found.admission[-2:] == (
-        f"the webhook only observes here ({by}): it tells what it would do, and changes nothing",
+        f"the webhook only observes here ({by}): it reports what it would do, and changes nothing",
         "enforced, it would be changed: 2g.20gb is not offered, 1g.10gb is the first that is",
     )
     (remedy,) = found.remedies
     assert (remedy.text, remedy.commands) == (
-        "the webhook acts in namespace team: it gets 1g.10gb in place of 2g.20gb when it is created anew",
+        "the webhook acts in namespace team: it gets 1g.10gb in place of 2g.20gb when it is created again",
         ("kubectl label --overwrite namespace team gpu-webhook=enforce",),
     )
 
@@ -348,8 +348,8 @@ async def test_pods_of_a_decided_template():
     assert (found.cause, found.answer) == (
         "policy",
         (
-            "pod team/p waits: no node offers 1 × 1g.10gb, and what was decided when its workload was created "
-            "lets it take nothing else"
+            "pod team/p waits: no node offers 1 × 1g.10gb; this was decided when its workload was created, "
+            "so it gets exactly this or waits"
         ),
     )
     assert f"asks for {MIG}1g.10gb: 1 (container main)" in found.admission
@@ -362,7 +362,7 @@ async def test_pods_of_a_decided_template():
         ({}, {"conditions": [{"type": "Complete", "status": "True"}]}, "over", "has ended (Complete)"),
         ({"suspend": True}, {}, "not-created", "has no pods: it is suspended"),
         ({"parallelism": 0}, {}, "not-created", "has no pods: it wants no pods"),
-        ({}, {}, "not-created", "has no pods: its controller has made no pod yet, and told no reason"),
+        ({}, {}, "not-created", "has no pods: its controller has made no pod yet, and reported no reason"),
     ],
 )
 async def test_jobs_without_pods(spec: Any, status: Any, cause: str, answer: str):
@@ -406,7 +406,7 @@ async def test_what_admission_did():
 @pytest.mark.parametrize(
     ("given", "cause", "answer"),
     [
-        ({"spec": {"schedulingGates": [{"name": "kueue"}]}}, "gated", "waits for kueue to let the scheduler look at it (a scheduling gate)"),
+        ({"spec": {"schedulingGates": [{"name": "kueue"}]}}, "gated", "waits: a controller must remove its scheduling gate kueue"),
         ({"status": {"phase": "Failed", "message": "no more"}}, "over", "has ended (Failed: no more)"),
         ({"metadata": {"deletionTimestamp": "2026-11-15T11:00:00Z"}}, "ending", "is ending"),
         (

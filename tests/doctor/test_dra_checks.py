@@ -7,13 +7,14 @@ from typing import Any, TypeVar
 
 import pytest
 
+from tessera.diagnosis.evidence import Evidence as ClusterEvidence
+from tessera.diagnosis.evidence import SeenPod, diagnosis_inventory
+from tessera.diagnosis.reading import decode
 from tessera.doctor.checks import dra, score
-from tessera.doctor.evidence import DynamicAllocation, Evidence, Scheduler, SeenPod
-from tessera.doctor.reading import decode
+from tessera.doctor.evidence import DynamicAllocation, Evidence, Scheduler
 from tessera.protocol.kubernetes.controllers import Workload
 from tessera.protocol.kubernetes.dra import DeviceClassIn, SliceIn
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
-from tessera.protocol.kubernetes.objects import NodeIn
 from tessera.protocol.kubernetes.pod import PodIn
 from tessera.protocol.kubernetes.webhook import Version
 from tessera.simulation.control_plane import kinds
@@ -61,9 +62,17 @@ def _as(document: Document, kind: type[T]) -> T:
 
 def seen(minor: str = "36", **parts: Any) -> Evidence:
     version = Version("1", minor, f"v1.{minor}.3")
-    nodes = tuple(_as(node(name, {}), NodeIn) for name in parts.pop("nodes", ()))
+    cluster = cluster_of(*(node(name, {}) for name in parts.pop("nodes", ())))
     unseen = parts.pop("unseen", {})
-    return Evidence(version=version, nodes=nodes, unseen=unseen, dra=DynamicAllocation(**parts))
+    return Evidence(version=version, cluster=cluster, unseen=unseen, dra=DynamicAllocation(**parts))
+
+
+def cluster_of(*nodes: Document) -> ClusterEvidence:
+    inventory = diagnosis_inventory()
+    take = inventory.begin_nodes()
+    for one in nodes:
+        take(json.dumps(one).encode())
+    return ClusterEvidence(inventory=inventory)
 
 
 def told(findings: Any) -> list[tuple[str, str]]:
@@ -131,7 +140,7 @@ def _driver_pod(on: str, **metadata: Any) -> PodIn:
          [("problem", "node n2 has ResourceSlices of gpu.tessera.dev, and no pod of the driver runs there")]),
         ({"drivers": (Workload(),), "driver_pods": (_driver_pod("n1"), _driver_pod("n2", deletionTimestamp="2026-01-01T00:00:00Z"))},
          [("problem", "node n2 has ResourceSlices")]),
-        ({"unseen": {"drivers": "you may not"}}, [("unseen", "could not look whether drivers run: drivers: you may not")]),
+        ({"unseen": {"drivers": "you may not"}}, [("unseen", "could not read whether drivers run: drivers: you may not")]),
     ],
     ids=["without the chart", "running", "none there", "on its way out", "unseen"],
 )  # fmt: skip
@@ -264,7 +273,7 @@ def test_a_better_device_that_lost(pods: list[SeenPod], free: Any, weight: str, 
     evidence = seen(slices=slices, alternatives=("default/c",), schedulers=schedulers, free=free)
     nodes = [node(name, {}) for name in ("n1", "n2", "cordoned")]
     nodes[2]["spec"] = {"taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]}
-    evidence = replace(evidence, nodes=tuple(_as(one, NodeIn) for one in nodes), pods=tuple(pods))
+    evidence = replace(evidence, cluster=cluster_of(*nodes), pods=tuple(pods))
     found = [one for one in told(score.score(evidence)) if one[0] == "warning"]
     assert [one[1][: len(text)] for one in found] == ([text] if text else [])
 
@@ -365,7 +374,7 @@ async def test_what_may_not_be_read_of_dra_is_unseen() -> None:
         "counters",
         "score",
     }
-    assert found.one("classes").text == "could not look: classes: deviceclasses is forbidden"
+    assert found.one("classes").text == "could not look: deviceclasses: deviceclasses is forbidden"
 
 
 async def test_an_api_server_without_dra() -> None:

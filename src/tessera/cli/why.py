@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tessera.core.admission.decision import Policy
     from tessera.diagnosis.diagnosis import Diagnosis
-    from tessera.diagnosis.evidence import Evidence
+    from tessera.diagnosis.evidence import Evidence, Target
     from tessera.kube.rest.client import Client
 
 _MOST_ROWS: Final = 12  # of groups of nodes and of holders; beyond that a person reads the answer
@@ -75,13 +75,13 @@ def command(
     kind, name = parse_target(target)
     policy = read_policy(config_file) if config_file else None
 
-    async def look(client: "Client") -> "Evidence":
+    async def gather(client: "Client") -> "tuple[Evidence, Target]":
         where = namespace or client.cluster.namespace
         installed = (webhook_namespace, webhook_name)
         return await Gatherer(client, where, policy=policy, installed=installed).gather(kind, name)
 
-    seen = cluster.run(look)
-    found = diagnose(seen, highs)
+    seen, asked = cluster.run(gather)
+    found = diagnose(seen, asked, highs)
     if not output.is_document:
         style = Style.of(sys.stdout)
         click.echo("\n".join(_text(found, seen, style)), color=style.enabled)
@@ -91,14 +91,14 @@ def command(
 
 
 def explained(client: "Client", policy: "Policy | None" = None) -> "Callable[[str, str], Awaitable[str]]":
-    """The same answer for the page: why a pod of a namespace waits."""
+    """The same answer for the dashboard: why a pod of a namespace waits."""
     from tessera.diagnosis.diagnosis import diagnose
     from tessera.diagnosis.gather import Gatherer
     from tessera.solver import highs
 
     async def answer(namespace: str, pod: str) -> str:
-        seen = await Gatherer(client, namespace, policy=policy).gather("pod", pod)
-        return "\n".join(_text(diagnose(seen, highs), seen, Style(enabled=False)))
+        seen, asked = await Gatherer(client, namespace, policy=policy).gather("pod", pod)
+        return "\n".join(_text(diagnose(seen, asked, highs), seen, Style(enabled=False)))
 
     return answer
 
@@ -121,7 +121,7 @@ def document(found: "Diagnosis") -> dict[str, Any]:
         "remedies": [
             {"kind": one.kind, "text": one.text, "commands": list(one.commands)} for one in found.remedies
         ],
-        "unseen": dict(found.unseen or {}),
+        "unseen": dict(found.unseen),
     }
 
 
@@ -138,7 +138,7 @@ def _text(found: "Diagnosis", seen: "Evidence", style: Style) -> list[str]:
     lines += _block("scheduler", list(found.scheduler))
     lines += _block("nodes", _nodes(found, style))
     lines += _block("held by", _holders(found, seen, style))
-    lines += _block("not seen", [style.note(f"{what}: {why}") for what, why in (found.unseen or {}).items()])
+    lines += _block("not seen", [style.note(f"{what}: {why}") for what, why in found.unseen.items()])
     return lines
 
 

@@ -1,10 +1,10 @@
 """Devices by DRA: the claims of a pod that waits, their classes, and whether any ResourceSlice has such devices.
 
-Whether a device is free is the scheduler's to know: its words are told. A class whose expressions cannot be evaluated may have
+Only the scheduler knows whether a device is free: its words are reported. A class whose expressions cannot be evaluated may have
 any device.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,7 +12,7 @@ from tessera.core.dra.slices import DeviceClass, serving
 from tessera.core.text import first_of
 from tessera.protocol.dra.objects import SliceReader, read_class
 from tessera.protocol.dra.selectors import Selectors
-from tessera.protocol.kubernetes.dra import decode_claim
+from tessera.protocol.kubernetes.dra import ClaimIn
 
 _MOST_NAMED: Final = 3
 # what a device plugin would call a device: an attribute of our driver's
@@ -41,9 +41,9 @@ class SeenClaim:
 
 @dataclass(frozen=True, slots=True)
 class SeenDevices:
-    """What DRA has for a pod."""
+    """What DRA has for the pods that are asked about."""
 
-    claims: tuple[SeenClaim, ...] = ()
+    claims: Mapping[tuple[str, str], SeenClaim] = field(default_factory=dict)  # by namespace and name
     classes: tuple[str, ...] | None = None  # None: they could not be read
     none_of: frozenset[Wanted] = frozenset()  # of what is wanted, that of which surely no slice has a device
     serving: Mapping[str, str] = field(
@@ -52,9 +52,19 @@ class SeenDevices:
     unserved: frozenset[str] = frozenset()  # those that slices have devices of, and no class stands for
 
 
-def claim_of(name: str, raw: bytes) -> SeenClaim:
+def claims_of(seen: SeenDevices, namespace: str, names: Mapping[str, str | None]) -> list[SeenClaim]:
+    """The claims of a pod; one that was not made yet is not there, one that may not be read is left out."""
+    found = []
+    for own, name in names.items():
+        if name is None:
+            found.append(SeenClaim(own, there=False))
+        elif (claim := seen.claims.get((namespace, name))) is not None:
+            found.append(claim)
+    return found
+
+
+def seen_claim(found: ClaimIn) -> SeenClaim:
     """A claim as the API server has it."""
-    found = decode_claim(raw)
     requests = {}
     for one in found.spec.devices.requests or ():
         wanted = [one.exactly] if one.exactly else one.first_available or []
@@ -62,22 +72,22 @@ def claim_of(name: str, raw: bytes) -> SeenClaim:
             Wanted(each.device_class_name, tuple(each.cel.expression for each in each.selectors or ()))
             for each in wanted
         )
-    return SeenClaim(name, allocated=found.status.allocation is not None, requests=requests)
+    return SeenClaim(found.metadata.name, allocated=found.status.allocation is not None, requests=requests)
 
 
 def devices_for(
-    claims: Sequence[SeenClaim],
-    resources: Sequence[str],
+    claims: Mapping[tuple[str, str], SeenClaim],
+    resources: Collection[str],
     classes: Sequence[bytes] | None,
     slices: Sequence[bytes] | None,
 ) -> SeenDevices:
     """What these classes and slices have for claims and for extended resources; None: they could not be read."""
     if classes is None:
-        return SeenDevices(tuple(claims))
+        return SeenDevices(claims)
     known = {one.name: one for one in map(read_class, classes)}
     by_resource = serving(known)
     serves = {name: by_resource[name].name for name in resources if name in by_resource}
-    wanted = {one for claim in claims for some in claim.requests.values() for one in some}
+    wanted = {one for claim in claims.values() for some in claim.requests.values() for one in some}
     wanted |= {Wanted(name) for name in serves.values()}
     tried: dict[Wanted | str, DeviceClass] = {
         one: DeviceClass(one.device_class, known[one.device_class].selectors + one.expressions)
@@ -89,7 +99,7 @@ def devices_for(
     }
     found = _selected(tried, slices or ())
     return SeenDevices(
-        tuple(claims),
+        claims,
         tuple(sorted(known)),
         frozenset(
             one
@@ -121,30 +131,30 @@ class Obstacle:
 
     cause: str
     answer: str
-    mended: str
+    remedy: str
     command: str
 
 
-def obstacle(seen: SeenDevices) -> Obstacle | None:
-    """The first claim that nothing can be allocated for, whatever is free."""
-    for claim in seen.claims:
+def obstacle(seen: SeenDevices, claims: Iterable[SeenClaim]) -> Obstacle | None:
+    """The first of a pod's claims that nothing can be allocated for, whatever is free."""
+    for claim in claims:
         if not claim.there:
             answer = f"its resource claim {claim.name} is not there"
-            look = "kubectl get resourceclaims,resourceclaimtemplates"
-            return Obstacle("claim-missing", answer, f"the claim {claim.name} is made", look)
+            command = "kubectl get resourceclaims,resourceclaimtemplates"
+            return Obstacle("claim-missing", answer, f"the claim {claim.name} is made", command)
         for request, wanted in claim.requests.items() if not claim.allocated else ():
             where = f"claim {claim.name}, request {request}"
             for one in wanted:
                 if seen.classes is not None and one.device_class not in seen.classes:
                     there = first_of(seen.classes, _MOST_NAMED) or "there is none"
                     answer = f"device class {one.device_class} is not there ({where})"
-                    mended = f"the class is made, or the claim names another one ({there})"
-                    return Obstacle("class-missing", answer, mended, "kubectl get deviceclasses")
+                    remedy = f"the class is made, or the claim names another one ({there})"
+                    return Obstacle("class-missing", answer, remedy, "kubectl get deviceclasses")
             if wanted and seen.none_of.issuperset(wanted):
                 names = first_of([one.device_class for one in wanted], _MOST_NAMED)
                 answer = f"no ResourceSlice has a device that would do, of class {names} ({where})"
-                mended = "the DRA driver of a node offers such a device"
-                return Obstacle("no-devices", answer, mended, "kubectl get resourceslices")
+                remedy = "the DRA driver of a node offers such a device"
+                return Obstacle("no-devices", answer, remedy, "kubectl get resourceslices")
     return None
 
 

@@ -1,7 +1,8 @@
-"""What was seen of one pod or workload and of the cluster around it, and what could not be seen."""
+"""What was seen of a cluster and of the pods that are asked about, and what could not be seen."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from tessera.core.admission.decision import Policy
 from tessera.core.admission.offers import Offers
@@ -9,6 +10,7 @@ from tessera.core.devices.capacity import PodUse
 from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.diagnosis.devices import SeenDevices
+from tessera.diagnosis.nodes import ObservedNodes
 from tessera.inventory.inventory import Inventory, InventoryNode
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import EventIn, Workload
@@ -16,39 +18,41 @@ from tessera.protocol.kubernetes.pod import PodIn
 
 
 @dataclass(slots=True)
-class WhyInventory(Inventory):
+class DiagnosisInventory(Inventory):
     """Everything that pods wait for, who holds GPUs and since when, and devices that are there and not healthy."""
 
     capacity_of: dict[str, Amounts] = field(default_factory=dict)  # node → GPUs, healthy or not
     started: dict[str, str] = field(default_factory=dict)  # namespace/name of who holds GPUs → since when
 
-    def node_of(self, given: objects.NodeIn) -> InventoryNode:
+    def node_of(self, node: objects.NodeIn) -> InventoryNode:
         """A node; what it has of GPUs whether they are healthy or not is kept."""
-        one, status = Inventory.node_of(self, given), given.status
-        gpus = {r: amount for r, amount in ((status and status.capacity) or {}).items() if is_any_gpu(r)}
-        self.capacity_of[one.node.name] = objects.amounts_of(gpus, f"node {one.node.name}, status.capacity")
+        one = Inventory.node_of(self, node)
+        capacity = (node.status and node.status.capacity) or {}
+        given = {resource: text for resource, text in capacity.items() if is_any_gpu(resource)}
+        self.capacity_of[one.node.name] = objects.amounts_of(given, f"node {one.node.name}, status.capacity")
         return one
 
-    def use_of(self, given: PodIn) -> PodUse:
+    def use_of(self, pod: PodIn) -> PodUse:
         """What a pod uses; since when, if it holds GPUs."""
-        use = Inventory.use_of(self, given)
+        use = Inventory.use_of(self, pod)
         if use.node and self.holds(use):
-            self.started[f"{use.namespace}/{use.name}"] = given.status.start_time or use.created
+            self.started[f"{use.namespace}/{use.name}"] = pod.status.start_time or use.created
         return use
 
 
-def why_inventory() -> WhyInventory:
+def diagnosis_inventory() -> DiagnosisInventory:
     """What to read of a cluster."""
-    return WhyInventory(lambda _: True, holds=lambda use: any(map(is_any_gpu, use.amounts)), places=True)
+    return DiagnosisInventory(
+        lambda _: True, holds=lambda use: any(map(is_any_gpu, use.amounts)), places=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class SeenPod:
-    """The pod that is asked about, or the one of a workload that waits."""
+    """A pod that is asked about."""
 
     pod: Pod
     state: PodIn
-    use: PodUse
     events: tuple[EventIn, ...] = ()
 
     @property
@@ -56,36 +60,65 @@ class SeenPod:
         """As messages name it."""
         return f"pod {self.pod.namespace}/{self.pod.name}"
 
+    @property
+    def waits(self) -> bool:
+        """Whether it has no node, and is to get one."""
+        ended = self.state.status.phase not in ("", "Pending")
+        return not (self.pod.node_name or ended or self.state.metadata.deletion_timestamp)
+
+    @property
+    def gates(self) -> list[str]:
+        """What keeps the scheduler from taking it."""
+        return [gate.name for gate in self.state.spec.scheduling_gates or ()]
+
+    @property
+    def unscheduled(self) -> str:
+        """Why it has no node, in the scheduler's words; empty where it has said nothing."""
+        scheduled = self.state.status.condition("PodScheduled")
+        return (scheduled.message or "") if scheduled.status == "False" else ""
+
 
 @dataclass(frozen=True, slots=True)
 class SeenWorkload:
-    """A workload, what its pods are made from, and what its controllers told."""
+    """A workload, what its pods are made from, and what its controllers reported."""
 
     title: str  # deployment team/web
     state: Workload
     template: Pod
     pods: int  # that there are
-    running: int
     events: tuple[EventIn, ...] = ()  # of it, and of what it made its pods by
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """Everything there is to judge."""
+class Target:
+    """What is asked about: a pod, or a workload with the pod of it that there is most to say about."""
 
-    now: float
     pod: SeenPod | None = None
     workload: SeenWorkload | None = None
-    inventory: WhyInventory = field(default_factory=why_inventory)
+
+    @property
+    def title(self) -> str:
+        """As messages name it."""
+        if self.workload is not None:
+            return self.workload.title
+        return self.pod.name if self.pod else ""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything about a cluster by which its pods are judged."""
+
+    now: float = 0.0  # Unix time
+    inventory: DiagnosisInventory = field(default_factory=diagnosis_inventory)
     offers: Offers = field(default_factory=Offers)
     policy: Policy = field(default_factory=Policy)
     devices: SeenDevices = field(default_factory=SeenDevices)
     plugins: Mapping[str, bool] | None = None  # node → its device plugin is ready; None: not known
     unseen: Mapping[str, str] = field(default_factory=dict)  # what could not be read → why
 
-    @property
-    def title(self) -> str:
-        """What was asked about."""
-        if self.workload is not None:
-            return self.workload.title
-        return self.pod.name if self.pod else ""
+    @cached_property
+    def nodes(self) -> ObservedNodes:
+        """Every node."""
+        inventory = self.inventory
+        known = "pods" not in self.unseen
+        return ObservedNodes(inventory, inventory.capacity_of, self.plugins, known=known)

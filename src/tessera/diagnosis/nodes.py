@@ -1,27 +1,29 @@
 """What each node lacks for a pod that waits, in one word and one sentence; nodes that say the same are one group."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 
 from tessera.core.devices.capacity import PODS, NodeUse
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import STATED_BY_EVERY_NODE, Node, why_excluded
-from tessera.core.kubernetes.pod import Pod
+from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
 from tessera.core.kubernetes.resources import is_any_gpu, short
-from tessera.core.mig.profile import MigProfile
-from tessera.diagnosis.evidence import Evidence
+from tessera.core.kubernetes.scheduling import Toleration
+from tessera.core.requests.asking import alternatives_of, asked
+from tessera.inventory.inventory import Inventory
 from tessera.inventory.layouts import Source, node_layouts
 from tessera.inventory.report import amount
 
 
 class Lack(StrEnum):
-    """Why a node does not run a pod now; the first is the one to tell where nodes differ."""
+    """Why a node does not run a pod now; the first is the one to report where nodes differ."""
 
     NOTHING = "room"  # it has all that the pod asks for
-    AWAY = "plugin-away"  # its devices are there, and no device plugin vouches for them
-    ILL = "ill-devices"
+    PLUGIN_UNAVAILABLE = "plugin-away"  # its devices are there, and no device plugin offers them
+    UNHEALTHY = "ill-devices"
     LAYOUT_PENDING = "layout-pending"  # the layout that it is to take has what is asked for
     OTHER = "other-resource"  # the GPUs are free, and cpu, memory or something else is not
     TAKEN = "taken"
@@ -32,12 +34,25 @@ class Lack(StrEnum):
     MISSING = "missing"
 
 
-_ORDER = list(Lack)
+_ONE = Quantity.parse("1")
+_ORDER = {lack: number for number, lack in enumerate(Lack)}
+_ABSENT = frozenset({Lack.LAYOUT_FAILED, Lack.TOO_FEW, Lack.MISSING})  # the node has not enough such devices
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """One thing that a pod does not get on a node."""
+
+    lack: Lack
+    reason: str
+    resource: str = ""  # what there is too little of; empty: the node does not take the pod
+    free: Quantity = ZERO  # of that resource
+    total: Quantity = ZERO
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLack:
-    """A node, and what it lacks."""
+    """A node, and what it lacks first of all."""
 
     node: str
     lack: Lack
@@ -53,7 +68,7 @@ class NodeGroup:
     nodes: tuple[str, ...]
 
 
-def groups_of(lacks: Sequence[NodeLack]) -> tuple[NodeGroup, ...]:
+def groups_of(lacks: Iterable[NodeLack]) -> tuple[NodeGroup, ...]:
     """Nodes that say the same together; those that matter most first."""
     found: dict[tuple[Lack, str], list[str]] = {}
     for one in lacks:
@@ -61,7 +76,7 @@ def groups_of(lacks: Sequence[NodeLack]) -> tuple[NodeGroup, ...]:
     return tuple(
         NodeGroup(lack, reason, tuple(sorted(names)))
         for (lack, reason), names in sorted(
-            found.items(), key=lambda item: (_ORDER.index(item[0][0]), -len(item[1]), item[0][1])
+            found.items(), key=lambda item: (_ORDER[item[0][0]], -len(item[1]), item[0][1])
         )
     )
 
@@ -76,27 +91,236 @@ def counted(gpus: Mapping[str, int]) -> str:
     return ", ".join(f"{number} × {short(resource)}" for resource, number in gpus.items())
 
 
-def lacks_of(seen: Evidence, pod: Pod, asks: Mapping[str, Quantity]) -> list[NodeLack]:
-    """What every node lacks for a pod that asks for so much."""
-    layouts = _layouts(seen)
-    known = "pods of other namespaces" not in seen.unseen
-    return [
-        NodeLack(one.node.name, *_lack(seen, pod, asks, one, layouts.get(one.node.name, ({}, "", "")), known))
-        for one in seen.inventory.capacity.nodes()
-    ]
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a pod needs of a node: where it may go, and any of some amounts, the best first."""
+
+    pod: Pod  # where it may go; nothing else of it is read
+    choices: tuple[Amounts, ...]
+
+    @property
+    def gpus(self) -> frozenset[str]:
+        """The GPU resources of all choices."""
+        return frozenset(name for one in self.choices for name in gpus_of(one))
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Requests with the same key lack the same everywhere."""
+        pod = self.pod
+        choices = tuple(tuple((name, one.value) for name, one in some.items()) for some in self.choices)
+        selector = tuple(sorted(pod.node_selector.items()))
+        return (choices, pod.node_name, selector, pod.required_terms, pod.tolerations)
 
 
-def least_lacks(choices: Iterable[Sequence[NodeLack]]) -> list[NodeLack]:
-    """What every node lacks where any of some choices would do: that of which it lacks the least, of equals the first."""
-    return [min(some, key=lambda one: _ORDER.index(one.lack)) for some in zip(*choices, strict=True)]
+def request_of(pod: Pod) -> Request:
+    """What a pod needs of a node: by a claim of the bridge, any of its alternatives."""
+    first: Amounts = {**asked(pod), PODS: _ONE}
+    claim = alternatives_of(pod)
+    if claim is None:
+        return Request(pod, (first,))
+    others = {resource: amount for resource, amount in first.items() if resource not in claim.devices()}
+    choices = (
+        {**others, **{resource: _ONE.with_value(number) for resource, number in choice.items()}}
+        for choice in claim.choices()
+    )
+    return Request(pod, tuple(choices))
 
 
 _Layout = tuple[Mapping[str, int], str, str]  # what the desired layout has, its state, the reason
+_NO_LAYOUT: _Layout = ({}, "", "")
 
 
-def _layouts(seen: Evidence) -> dict[str, _Layout]:
+@dataclass(frozen=True, slots=True)
+class ObservedNode:
+    """A node with what pods hold there, and what is known of its devices besides."""
+
+    use: NodeUse
+    has: Mapping[str, int]  # GPUs that it offers, by a device plugin or by DRA
+    capacity: Mapping[str, int]  # GPUs, healthy or not
+    layout: _Layout
+    plugin: bool | None  # whether its device plugin is ready; None: not known
+    known: bool  # who holds its devices
+
+    @property
+    def node(self) -> Node:
+        """The node."""
+        return self.use.node
+
+    def in_use(self, resource: str) -> int:
+        """How many devices pods hold."""
+        usage = self.use.resources.get(resource)
+        return int(usage.allocated.value) if usage else 0
+
+    def free(self, resource: str) -> int:
+        """How many devices nobody holds."""
+        return self.has.get(resource, 0) - self.in_use(resource)
+
+    # What a pod does not get here
+
+    def shortages(self, pod: Pod, asks: Amounts) -> Iterator[Shortage]:
+        """Everything that keeps a pod with such a request from running here; nothing where it has room."""
+        if closed := why_closed(pod, self.node):
+            yield Shortage(Lack.CLOSED, closed)
+        gpus = gpus_of(asks)
+        for resource, count in gpus.items():
+            enough = self.has.get(resource, 0) >= count if not self.known else self.free(resource) >= count
+            if not enough:
+                lack, reason = self._without(resource, count)
+                free, total = _quantity(self.free(resource)), _quantity(self.has.get(resource, 0))
+                yield Shortage(lack, reason, resource, free, total)
+        if not self.known and gpus:
+            yield Shortage(Lack.UNKNOWN, f"has {counted(self.has)}; who holds them could not be read")
+        resources = self.use.resources
+        for resource, need in asks.items():
+            stated = resource in resources or resource not in {*STATED_BY_EVERY_NODE, PODS}
+            if resource in gpus or not stated:
+                continue
+            usage = resources.get(resource)
+            free, total = (usage.available, usage.allocatable) if usage else (ZERO, ZERO)
+            if free < need:
+                reason = (
+                    f"{short(resource)}: {amount(free)} of {amount(total)} free, the pod needs {amount(need)}"
+                )
+                yield Shortage(Lack.OTHER, reason, resource, free, total)
+
+    def lack(self, request: Request) -> NodeLack:
+        """What it lacks for the choice of which it lacks the least; of equals the first."""
+        some = (self._lack(request.pod, asks) for asks in request.choices)
+        return min(some, key=lambda one: _ORDER[one.lack])
+
+    def _lack(self, pod: Pod, asks: Amounts) -> NodeLack:
+        name, found = self.node.name, self.shortages(pod, asks)
+        first = next(found, None)
+        if first is None:
+            return NodeLack(name, Lack.NOTHING, "has room for it")
+        if first.lack is not Lack.CLOSED:
+            return NodeLack(name, first.lack, first.reason)
+        rest = list(found)
+        if any(one.lack in _ABSENT for one in rest):
+            return NodeLack(name, Lack.MISSING, f"no {counted(gpus_of(asks))}, and {first.reason}")
+        return NodeLack(name, Lack.CLOSED, "; ".join(one.reason for one in (first, *rest)))
+
+    def _without(self, resource: str, count: int) -> tuple[Lack, str]:
+        """Why the node has too few of one GPU resource free."""
+        name, has, in_use = short(resource), self.has.get(resource, 0), self.in_use(resource)
+        whole = self.capacity.get(resource, 0)
+        wished, state, reason = self.layout
+        nothing_left = resource in self.capacity and not any(self.has.get(one) for one in self.capacity)
+        if nothing_left and not self.plugin and (whole - in_use >= count or not whole):
+            missing = (
+                "its device plugin is unavailable"
+                if self.plugin is False
+                else "its device plugin is unavailable, or all its devices are unhealthy"
+            )
+            return Lack.PLUGIN_UNAVAILABLE, f"{name}: 0 of {whole} are offered: {missing}"
+        if whole > has and whole - in_use >= count:
+            return Lack.UNHEALTHY, f"{name}: {whole - has} of {whole} are unhealthy, {in_use} in use"
+        if state == "pending" and wished.get(resource, 0) - in_use >= count:
+            return Lack.LAYOUT_PENDING, f"its layout with {name} is pending: {reason or 'it gives no reason'}"
+        if has >= count:
+            return Lack.TAKEN, f"{name}: {in_use} of {has} in use"
+        if state == "failed":
+            return (
+                Lack.LAYOUT_FAILED,
+                f"no {count} × {name}; its layout failed: {reason or 'it gives no reason'}",
+            )
+        if has:
+            return Lack.TOO_FEW, f"{name}: it has {has}, the pod needs {count} on one node"
+        others = {one: n for one, n in self.has.items() if n}
+        return Lack.MISSING, f"no {name}; it has {counted(others)}" if others else "no GPU"
+
+
+def why_closed(pod: Pod, node: Node) -> str:
+    """Why a node does not take a pod today, for good or not: selectors, affinity, taints, a cordon. Empty: it does."""
+    reasons = []
+    placed = pod.node_name or pod.node_selector or pod.required_terms is not None
+    if placed and (never := why_excluded(_tolerant(pod), node)):
+        reasons.append(never)
+    reasons += [
+        f"taint {taint} is not tolerated"
+        for taint in node.taints
+        if taint.effect in ("NoSchedule", "NoExecute")
+        and not any(toleration.tolerates(taint) for toleration in pod.tolerations)
+    ]
+    return "; ".join(reasons)
+
+
+def _tolerant(pod: Pod) -> Pod:
+    return Pod(
+        node_name=pod.node_name,
+        node_selector=pod.node_selector,
+        required_terms=pod.required_terms,
+        tolerations=_ALL,
+    )
+
+
+_ALL = (Toleration(operator="Exists"),)
+
+
+class ObservedNodes:
+    """The nodes of a cluster, each looked at once; which of them matter for a request is known without a walk over all."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        capacity_of: Mapping[str, Amounts],
+        plugins: Mapping[str, bool] | None,
+        *,
+        known: bool,
+    ) -> None:
+        layouts = _layouts(inventory)
+        self.by_name: dict[str, ObservedNode] = {}
+        self._with: dict[
+            str, list[ObservedNode]
+        ] = {}  # resource → nodes that have it, had it or will have it
+        self._failed: list[ObservedNode] = []
+        self.resources: set[str] = set()  # of which some node has any
+        for use in inventory.capacity.nodes():
+            name = use.node.name
+            capacity = {r: int(has.value) for r, has in capacity_of.get(name, {}).items()}
+            plugin = None if plugins is None else plugins.get(name, False)
+            layout = layouts.get(name, _NO_LAYOUT)
+            one = ObservedNode(use, _offered(use.node), capacity, layout, plugin, known)
+            self.by_name[name] = one
+            self.resources.update(use.node.allocatable, one.has)
+            for resource in {*one.has, *capacity, *layout[0]}:
+                self._with.setdefault(resource, []).append(one)
+            if layout[1] == "failed":
+                self._failed.append(one)
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+    def lacks(self, request: Request) -> Iterator[NodeLack]:
+        """What every node lacks."""
+        return (one.lack(request) for one in self.by_name.values())
+
+    def nearest(self, request: Request) -> list[NodeLack]:
+        """What the nodes lack that have what is asked for, in any state; all others have no such GPU."""
+        found: dict[str, ObservedNode] = {}
+        for asks in request.choices:
+            gpus = gpus_of(asks)
+            if not gpus:
+                return list(self.lacks(request))
+            rarest = min((self._with.get(resource, []) for resource in gpus), key=len)
+            found |= {one.node.name: one for one in (*rarest, *self._failed)}
+        return [one.lack(request) for one in found.values()]
+
+
+def _quantity(number: int) -> Quantity:
+    return Quantity(Fraction(number))
+
+
+def _offered(node: Node) -> dict[str, int]:
+    """The GPUs that a node offers: what is allocatable, and what DRA serves where nothing of it is."""
+    found = gpus_of(node.allocatable)
+    found.update({name: count for name, count in node.dra.items() if count and node.is_served(name)})
+    return found
+
+
+def _layouts(inventory: Inventory) -> dict[str, _Layout]:
     """The layouts that nodes are to take, where they have not."""
-    inventory, found = seen.inventory, dict[str, _Layout]()
+    found = dict[str, _Layout]()
     states = {name: one for name, one in inventory.gpus.items() if one.state in ("pending", "failed")}
     for source in node_layouts(inventory, only=states) if states else ():
         name = source.where.removeprefix("node ")
@@ -109,95 +333,3 @@ def _layouts(seen: Evidence) -> dict[str, _Layout]:
                 wished = {}
         found[name] = (wished, states[name].state, states[name].reason)
     return found
-
-
-def _lack(
-    seen: Evidence, pod: Pod, asks: Mapping[str, Quantity], one: NodeUse, layout: _Layout, known: bool
-) -> tuple[Lack, str]:
-    node, gpus = one.node, gpus_of(asks)
-    capacity = {r: int(has.value) for r, has in seen.inventory.capacity_of.get(node.name, {}).items()}
-    has = {resource: _whole(node, resource) for resource in gpus}
-    there = {resource: max(has[resource], capacity.get(resource, 0)) for resource in gpus}
-    closed = why_excluded(pod, node, ()) or _closed_now(pod, node)
-    if closed:
-        enough = all(there[resource] >= count for resource, count in gpus.items())
-        return (Lack.CLOSED, closed) if enough else (Lack.MISSING, f"no {counted(gpus)}, and {closed}")
-    for resource, count in gpus.items():
-        if has[resource] >= count and not known:
-            continue
-        in_use = int(one.resources[resource].allocated.value) if resource in one.resources else 0
-        if has[resource] - in_use >= count:
-            continue
-        return _without(seen, node, resource, count, has[resource], in_use, capacity, layout)
-    if not known and gpus:
-        return Lack.UNKNOWN, f"has {counted(has)}; who holds them could not be read"
-    for resource, need in asks.items():
-        if resource in gpus or (resource not in one.resources and resource in {*STATED_BY_EVERY_NODE, PODS}):
-            continue
-        usage = one.resources.get(resource)
-        free = usage.available if usage else ZERO
-        if free < need:
-            total = amount(usage.allocatable) if usage else "0"
-            return (
-                Lack.OTHER,
-                f"{short(resource)}: {amount(free)} of {total} free, the pod needs {amount(need)}",
-            )
-    return Lack.NOTHING, "has room for it"
-
-
-def _without(
-    seen: Evidence,
-    node: Node,
-    resource: str,
-    count: int,
-    has: int,
-    in_use: int,
-    capacity: Mapping[str, int],
-    layout: _Layout,
-) -> tuple[Lack, str]:
-    """Why a node has too few of one GPU resource free."""
-    name, whole = short(resource), capacity.get(resource, 0)
-    wished, state, reason = layout
-    plugin = None if seen.plugins is None else seen.plugins.get(node.name, False)
-    nothing_left = resource in capacity and not any(_whole(node, one) for one in capacity)
-    if nothing_left and not plugin and (whole - in_use >= count or not whole):
-        missing = "its device plugin is away" if plugin is False else _AWAY
-        return Lack.AWAY, f"{name}: 0 of {whole} are offered: {missing}"
-    if whole > has and whole - in_use >= count:
-        return Lack.ILL, f"{name}: {whole - has} of {whole} are ill, {in_use} in use"
-    if state == "pending" and wished.get(resource, 0) >= count:
-        return Lack.LAYOUT_PENDING, f"its layout with {name} is pending: {reason or 'it gives no reason'}"
-    if has >= count:
-        return Lack.TAKEN, f"{name}: {in_use} of {has} in use"
-    if state == "failed":
-        return Lack.LAYOUT_FAILED, f"no {count} × {name}; its layout failed: {reason or 'it gives no reason'}"
-    if has:
-        return Lack.TOO_FEW, f"{name}: it has {has}, the pod needs {count} on one node"
-    others = gpus_of(node.allocatable)
-    return Lack.MISSING, f"no {name}; it has {counted(others)}" if others else "no GPU"
-
-
-_AWAY = "its device plugin is away, or all its devices are ill"
-
-
-def _closed_now(pod: Pod, node: Node) -> str | None:
-    """A taint that keeps the pod away today, though not for good: cordoned, not ready …"""
-    for taint in node.taints:
-        if taint.effect in ("NoSchedule", "NoExecute") and not any(
-            toleration.tolerates(taint) for toleration in pod.tolerations
-        ):
-            return f"taint {taint} is not tolerated"
-    return None
-
-
-def _whole(node: Node, resource: str) -> int:
-    if node.is_served(resource):
-        return node.dra[resource]
-    amount_ = node.allocatable.get(resource)
-    return int(amount_.value) if amount_ else 0
-
-
-def profiles_of(gpus: Mapping[str, int]) -> dict[MigProfile, int]:
-    """The MIG profiles among GPUs; none where something else is asked for too, which no layout gives."""
-    found = {MigProfile.of_resource(resource): number for resource, number in gpus.items()}
-    return {} if None in found else {profile: n for profile, n in found.items() if profile is not None}

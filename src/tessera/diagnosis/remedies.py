@@ -1,231 +1,46 @@
-"""What would make a pod run: a policy, a quota, a layout, the end of a pod, or something mended. The smallest change first."""
+"""What would make a pod run: something repaired, a pod that may go elsewhere, a layout, the end of pods. The smallest change first.
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+A node's remedy has all that is needed there: a full node that is also cordoned must be opened, and pods on it must end.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tessera.core.admission.decision import Decision, Mode, Policy, Rewrite, decide
-from tessera.core.admission.observe import MODE_LABEL
-from tessera.core.admission.offers import Offers
-from tessera.core.admission.wishes import MIN_MEMORY_ANNOTATION, POLICY_ANNOTATION
-from tessera.core.devices.capacity import PodUse
+from tessera.core.devices.capacity import PODS, PodUse
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import Namespace
-from tessera.core.kubernetes.pod import Pod
-from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
-from tessera.core.mig.layout import CardLayout
-from tessera.core.planning.planner import Question, plan
+from tessera.core.kubernetes.pod import Amounts, Pod
+from tessera.core.kubernetes.quantity import ZERO, Quantity
+from tessera.core.kubernetes.resources import short
+from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement
+from tessera.core.mig.layout import CardLayout, NodeLayout
+from tessera.core.mig.profile import MigProfile
+from tessera.core.planning.kinds import Place
+from tessera.core.planning.planner import Plan, Question, plan
 from tessera.core.planning.program import Solver
 from tessera.core.text import first_of
+from tessera.diagnosis.changes import Change, NodeFreed, NodeOffers, NodeOpened, PodAsks, PodsEnd, Remedy
 from tessera.diagnosis.evidence import Evidence
-from tessera.diagnosis.nodes import Lack, NodeGroup, counted, gpus_of, profiles_of
-from tessera.inventory.defragment import make_room
+from tessera.diagnosis.nodes import (
+    Lack,
+    NodeGroup,
+    ObservedNode,
+    Request,
+    Shortage,
+    counted,
+    gpus_of,
+    why_closed,
+)
+from tessera.inventory.defragment import Defragmentation, make_room
 from tessera.inventory.pending import Pending
-from tessera.inventory.report import amount
 from tessera.protocol.kubernetes.metadata import seconds
 
 _MOST_NAMED: Final = 3
-# the API server's words for a pod that a quota does not let in (k8s.io/apiserver, plugin resourcequota)
-_EXCEEDED: Final = re.compile(
-    r"exceeded quota: (?P<quota>[^,\s]+), requested: (?P<asked>\S+), used: (?P<used>\S+), limited: (?P<hard>\S+)"
-)
+_MOST_ALTERNATIVES: Final = 3  # remedies of one kind
+_UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"  # the taint of a cordoned node
 
 
-@dataclass(frozen=True, slots=True)
-class Remedy:
-    """Something that would make the pod run, and what to type for it."""
-
-    kind: str  # mend, policy, quota, layout, pod-ends, change
-    text: str
-    commands: tuple[str, ...] = ()
-
-
-# A policy
-
-
-def by_policy(pod: Pod, offers: Offers, policy: Policy) -> Iterator[Remedy]:
-    """The one setting or annotation without which admission would give the pod something that nodes offer."""
-    if isinstance(decide(pod, offers, policy), Rewrite):
-        return
-    namespace = offers.namespaces.get(pod.namespace)
-    for text, other_pod, other_space, other_policy, commands in _variants(pod, namespace, policy):
-        tried = _decided(other_pod, offers, other_space, other_policy)
-        if isinstance(tried, Rewrite) and tried.replaced:
-            yield Remedy("policy", f"{text}: {_gets(tried)}", commands)
-            return
-    # last, since it is another team's to give
-    free = decide(pod, offers, replace(policy, fallback=replace(policy.fallback, respects_quota=False)))
-    if isinstance(free, Rewrite) and free.replaced:
-        names = ", ".join(one.name for one in offers.quotas.get(pod.namespace, ()))
-        wanted = ", ".join(new for _, new in free.replaced)
-        text = f"a quota of namespace {pod.namespace} ({names}) leaves room for {wanted}: {_gets(free)}"
-        yield Remedy("quota", text, (f"kubectl describe resourcequota -n {pod.namespace}",))
-
-
-def by_enforcing(pod: Pod, offers: Offers, policy: Policy) -> Iterator[Remedy]:
-    """What the webhook would do if it did more than observe."""
-    tried = decide(pod, offers, policy)
-    if isinstance(tried, Rewrite) and tried.replaced:
-        command = f"kubectl label --overwrite namespace {pod.namespace} {MODE_LABEL}={Mode.ENFORCE.value}"
-        text = f"the webhook acts in namespace {pod.namespace}: {_gets(tried)}"
-        yield Remedy("policy", text, (command,))
-
-
-def _gets(tried: Rewrite) -> str:
-    gets = ", ".join(f"{new} in place of {old}" for old, new in tried.replaced)
-    return f"it gets {gets} when it is created anew"
-
-
-def _decided(pod: Pod, offers: Offers, namespace: Namespace | None, policy: Policy) -> Decision:
-    known = offers.namespaces.get(pod.namespace)
-    try:
-        if namespace is not None:
-            offers.put_namespace(namespace)
-        return decide(pod, offers, policy)
-    finally:
-        if known is not None:
-            offers.put_namespace(known)
-
-
-def _variants(
-    pod: Pod, namespace: Namespace | None, policy: Policy
-) -> Iterator[tuple[str, Pod, Namespace | None, Policy, tuple[str, ...]]]:
-    """The same question with one thing less in the way; last of all with no annotation in the way."""
-    for key in (POLICY_ANNOTATION, MIN_MEMORY_ANNOTATION):
-        if key in pod.annotations:
-            yield f"the pod's annotation {key} goes", _without(pod, key), namespace, policy, ()
-        if namespace is not None and key in namespace.annotations:
-            command = f"kubectl annotate namespace {namespace.name} {key}-"
-            yield (
-                f"namespace {namespace.name}'s annotation {key} goes",
-                pod,
-                _bare(namespace, key),
-                policy,
-                (command,),
-            )
-    given = policy.fallback
-    for setting, better in (
-        ("fallback.enabled: true", replace(given, enabled=True)),
-        ("fallback.downgrades: true", replace(given, downgrades=True)),
-        ("fallback.upgrades: true", replace(given, upgrades=True)),
-        ("fallback.wholeGPU: true", replace(given, whole_gpu=True)),
-    ):
-        if better != given:
-            yield (
-                f"{setting} in the webhook's configuration",
-                pod,
-                namespace,
-                replace(policy, fallback=better),
-                (),
-            )
-    keys = (POLICY_ANNOTATION, MIN_MEMORY_ANNOTATION)
-    if namespace is not None and any(key in namespace.annotations for key in keys):
-        text = f"the pod's and namespace {namespace.name}'s annotations of {keys[0].partition('/')[0]} go"
-        yield text, _without(pod, *keys), _bare(namespace, *keys), policy, ()
-
-
-def _without(pod: Pod, *keys: str) -> Pod:
-    return replace(pod, annotations={key: text for key, text in pod.annotations.items() if key not in keys})
-
-
-def _bare(namespace: Namespace, *keys: str) -> Namespace:
-    kept = {key: text for key, text in namespace.annotations.items() if key not in keys}
-    return Namespace(namespace.name, namespace.labels, kept)
-
-
-# A quota
-
-
-@dataclass(frozen=True, slots=True)
-class Exceeded:
-    """A quota that did not let a pod in: what was asked, used and allowed, by the quota's own names."""
-
-    quota: str
-    asked: Mapping[str, str]
-    used: Mapping[str, str]
-    hard: Mapping[str, str]
-
-
-def exceeded_in(message: str) -> Exceeded | None:
-    """What the API server says when a quota is exceeded."""
-    found = _EXCEEDED.search(message)
-    if found is None:
-        return None
-    asked, used, hard = (_amounts(found[name]) for name in ("asked", "used", "hard"))
-    return Exceeded(found["quota"], asked, used, hard)
-
-
-def _amounts(text: str) -> dict[str, str]:
-    pairs = (pair.partition("=") for pair in text.rstrip(".").split(","))
-    return {name: value for name, equals, value in pairs if equals}
-
-
-def by_quota(one: Exceeded, namespace: str) -> Iterator[Remedy]:
-    """The quota raised to what is used and asked for together."""
-    try:
-        needed = {
-            name: Quantity.parse(one.used.get(name, "0")) + Quantity.parse(text)
-            for name, text in one.asked.items()
-        }
-    except InvalidQuantity:
-        return
-    words = ", ".join(f"{name} from {one.hard.get(name, '0')} to {amount(n)}" for name, n in needed.items())
-    hard = ", ".join(f'"{name}": "{amount(n)}"' for name, n in needed.items())
-    patch = '{"spec": {"hard": {' + hard + "}}}"
-    yield Remedy(
-        "quota",
-        f"quota {one.quota} is raised: {words}; or pods of namespace {namespace} that hold these end",
-        (f"kubectl patch resourcequota -n {namespace} {one.quota} --type=merge -p '{patch}'",),
-    )
-
-
-# A layout
-
-
-def by_layout(seen: Evidence, use: PodUse, pod: Pod, solve: Solver) -> Iterator[Remedy]:
-    """A layout that the planner proposes for this pod alone, beside everything that pods hold; else with pods that end."""
-    profiles = profiles_of(gpus_of(use.amounts))
-    if not profiles or seen.unseen.keys() & {"nodes", "pods of other namespaces"}:
-        return
-    waiting = replace(use, node="", record="", where=pod)
-    pending = Pending(replace(seen.inventory, pods=[waiting]), "9")
-    cards = pending.cards()
-    if pending.waiting.wanted and cards.cards:
-        found = plan(Question(pending.waiting.wanted, cards.cards, cards.places), solve)
-        found = cards.undisturbed(found)
-        places = [place for place in cards.places if place.name in found.nodes]
-        if pending.after(found, places).placed:
-            for place in places:
-                changed = [n for n in place.cards if found.cards[n] != cards.present[n]]
-                cut = "; ".join(f"card {n - place.cards.start}: {_cut(found.cards[n])}" for n in changed)
-                yield Remedy(
-                    "layout",
-                    f"node {place.name} is cut anew ({cut}); pods that run keep what they hold",
-                    ("tessera mig plan --from-pending -o runai",),
-                )
-            return
-    if not pending.waiting.to_plan:
-        return
-    try:
-        room = make_room(profiles, seen.inventory, solve)
-    except InvalidInput:
-        return
-    if room.moves:
-        names = first_of([f"{move.pod} on {move.node}" for move in room.moves], _MOST_NAMED)
-        asked = ",".join(f"{profile}={number}" for profile, number in profiles.items())
-        yield Remedy(
-            "layout",
-            f"{_pods(len(room.moves))} ({names}), and the node is cut anew",
-            (f"tessera mig plan --defragment {asked}",),
-        )
-
-
-def _cut(card: CardLayout) -> str:
-    return " + ".join(f"{number} × {profile}" for profile, number in card.counts.items()) or "whole"
-
-
-# A pod that ends
+# Who holds what
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,45 +52,20 @@ class Holder:
     holds: Mapping[str, int]
     since: float  # Unix time; 0: it does not say
     ending: bool = False
+    amounts: Amounts | None = None  # everything that it holds
 
 
-def holders_of(seen: Evidence, gpus: Mapping[str, int], nodes: Sequence[str]) -> list[Holder]:
+def holders_of(seen: Evidence, gpus: Iterable[str], nodes: Iterable[str]) -> list[Holder]:
     """Who holds GPUs of these kinds on these nodes; who holds the most first, then who has the longest."""
-    found = []
+    found, wanted, there = [], frozenset(gpus), frozenset(nodes)
     for use in seen.inventory.pods:
-        held = {r: n for r, n in gpus_of(use.amounts).items() if r in gpus}
-        if held and use.node in nodes:
+        if use.node not in there:
+            continue
+        if held := {r: n for r, n in gpus_of(use.amounts).items() if r in wanted}:
             name = f"{use.namespace}/{use.name}"
             since = seconds(seen.inventory.started.get(name) or use.created) or 0.0
-            found.append(Holder(name, use.node, held, since, use.ending))
+            found.append(Holder(name, use.node, held, since, use.ending, use.amounts))
     return sorted(found, key=lambda one: (-sum(one.holds.values()), one.since, one.pod))
-
-
-def by_end(seen: Evidence, asks: Mapping[str, Quantity], taken: Sequence[str]) -> Iterator[Remedy]:
-    """The fewest pods of one node whose end makes room there."""
-    gpus, best = gpus_of(asks), list[Holder]()
-    holders = holders_of(seen, gpus, taken)
-    for name in sorted(taken):
-        usage = seen.inventory.capacity.usage(name)
-        missing = {r: n - int(usage[r].available.value) for r, n in gpus.items() if r in usage}
-        chosen = []
-        for one in (one for one in holders if one.node == name):
-            if any(missing.get(r, 0) > 0 for r in one.holds):
-                chosen.append(one)
-                missing = {r: n - one.holds.get(r, 0) for r, n in missing.items()}
-        if chosen and all(n <= 0 for n in missing.values()) and (not best or len(chosen) < len(best)):
-            best = chosen
-    if best:
-        told = ", ".join(
-            f"{one.pod} ({counted(one.holds)}, {'ending' if one.ending else age(seen.now, one.since)})"
-            for one in best[:_MOST_NAMED]
-        )
-        more = f" and {len(best) - _MOST_NAMED} more" if len(best) > _MOST_NAMED else ""
-        yield Remedy("pod-ends", f"{_pods(len(best))} on node {best[0].node}: {told}{more}")
-
-
-def _pods(number: int) -> str:
-    return "a pod ends" if number == 1 else f"{number} pods end"
 
 
 def age(now: float, since: float) -> str:
@@ -289,41 +79,254 @@ def age(now: float, since: float) -> str:
     return f"for {passed} s"
 
 
-# Something mended
+def _pods_end(pods: Sequence[Holder], node: str, now: float) -> str:
+    told = ", ".join(
+        f"{one.pod} ({counted(one.holds)}, {'ending' if one.ending else age(now, one.since)})"
+        for one in pods[:_MOST_NAMED]
+    )
+    more = f" and {len(pods) - _MOST_NAMED} more" if len(pods) > _MOST_NAMED else ""
+    return f"{_some(len(pods))} on node {node}: {told}{more}"
 
 
-def by_mending(groups: Sequence[NodeGroup]) -> Iterator[Remedy]:
-    """What to look at on nodes that would have room if they were well, or if the pod asked for less."""
+def _some(number: int) -> str:
+    return "a pod ends" if number == 1 else f"{number} pods end"
+
+
+# On one node
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    kind: str
+    text: str
+    changes: tuple[Change, ...] = ()
+    command: str = ""
+
+
+def on_nodes(seen: Evidence, request: Request, groups: Sequence[NodeGroup]) -> list[Remedy]:
+    """What to do on the nodes of these groups, one node of each; the fewest steps first."""
+    names = [name for group in groups for name in group.nodes]
+    holders: dict[str, list[Holder]] = {}
+    for one in holders_of(seen, request.gpus, names):
+        holders.setdefault(one.node, []).append(one)
+    found = []
     for group in groups:
-        node = group.nodes[0]
-        where = f"node {first_of(group.nodes, _MOST_NAMED)}"
-        describe = f"kubectl describe node {node}"
-        match group.lack:
-            case Lack.AWAY:
-                plugins = f"kubectl get pods -A -o wide -l app.kubernetes.io/component=device-plugin --field-selector spec.nodeName={node}"
-                yield Remedy("mend", f"the device plugin of {where} comes back", (plugins,))
-            case Lack.ILL:
-                yield Remedy(
-                    "mend", f"the ill devices of {where} recover, or the card is replaced", (describe,)
-                )
-            case Lack.LAYOUT_PENDING:
-                pods = f"kubectl get pods -A --field-selector spec.nodeName={node}"
-                yield Remedy(
-                    "mend", f"the pods that hold old devices of {where} end: {group.reason}", (pods,)
-                )
-            case Lack.LAYOUT_FAILED:
-                yield Remedy(
-                    "mend",
-                    f"{where} gets a layout that it can take",
-                    (f"tessera mig validate --cluster {node}",),
-                )
-            case Lack.OTHER:
-                yield Remedy(
-                    "change", f"the pod asks for less, or pods on {where} end ({group.reason})", (describe,)
-                )
+        tried = [
+            steps
+            for name in group.nodes
+            for asks in request.choices
+            if (steps := _steps(seen, seen.nodes.by_name[name], request.pod, asks, holders.get(name, [])))
+        ]
+        if tried:
+            best = min(tried, key=_size)
+            found.append((_size(best), best))
+    found.sort(key=lambda one: one[0])
+    return [_remedy(steps) for _, steps in found[:_MOST_ALTERNATIVES]]
+
+
+def _size(steps: Sequence[_Step]) -> tuple[int, int]:
+    pods = sum(len(one.pods) for step in steps for one in step.changes if isinstance(one, PodsEnd))
+    return len(steps), pods
+
+
+def _remedy(steps: Sequence[_Step]) -> Remedy:
+    certain = all(step.changes for step in steps)
+    return Remedy(
+        steps[0].kind,
+        ", and ".join(step.text for step in steps),
+        tuple(dict.fromkeys(step.command for step in steps if step.command)),
+        tuple(change for step in steps for change in step.changes) if certain else (),
+    )
+
+
+def _steps(
+    seen: Evidence, one: ObservedNode, pod: Pod, asks: Amounts, holders: Sequence[Holder]
+) -> list[_Step]:
+    """All that must be done for a pod to run on a node; nothing where that is not known."""
+    name = one.node.name
+    shortages = list(one.shortages(pod, asks))
+    steps: list[_Step] = []
+    missing: dict[str, int] = {}  # devices that pods must give back
+    for short_of in shortages:
+        resource, count = short_of.resource, int(asks[short_of.resource].value) if short_of.resource else 0
+        match short_of.lack:
             case Lack.CLOSED:
-                yield Remedy("change", f"the pod may go to {where}: {group.reason}", (describe,))
+                cordoned = any(taint.key == _UNSCHEDULABLE for taint in one.node.taints)
+                command = f"kubectl {'uncordon' if cordoned else 'describe node'} {name}"
+                text = f"the pod may go to node {name}: {short_of.reason}"
+                steps.append(_Step("change", text, (NodeOpened(name),), command))
+            case Lack.TAKEN:
+                missing[resource] = count - one.free(resource)
             case Lack.TOO_FEW:
-                yield Remedy("change", f"the pod asks for fewer on one node ({group.reason})")
-            case _:
+                fewer = one.has[resource]
+                text = f"the pod asks for at most {fewer} × {short(resource)} on one node"
+                steps.append(_Step("change", text, (PodAsks({resource: short_of.total}),)))
+                missing[resource] = fewer - max(one.free(resource), 0)
+            case Lack.OTHER:
                 continue
+            case Lack.UNKNOWN | Lack.MISSING:
+                return []
+            case _:
+                steps.append(_repair(one, short_of, count))
+    ending = _fewest(holders, missing)
+    if ending is None:
+        return []
+    if ending:
+        text = _pods_end(ending, name, seen.now)
+        steps.append(_Step("pod-ends", text, (PodsEnd(tuple(pod.pod for pod in ending)),)))
+    if (rest := _other_resources(name, asks, shortages, ending)) is not None:
+        steps.append(rest)
+    return steps
+
+
+def _repair(one: ObservedNode, short_of: Shortage, count: int) -> _Step:
+    """What must be repaired on a node that would offer enough then."""
+    name, resource = one.node.name, short_of.resource
+    describe = f"kubectl describe node {name}"
+    match short_of.lack:
+        case Lack.PLUGIN_UNAVAILABLE:
+            command = f"kubectl get pods -A -o wide -l app.kubernetes.io/component=device-plugin --field-selector spec.nodeName={name}"
+            counts = {resource: max(one.capacity.get(resource, 0), one.in_use(resource) + count)}
+            text = f"the device plugin of node {name} comes back"
+            return _Step("mend", text, (NodeOffers(name, counts),), command)
+        case Lack.UNHEALTHY:
+            text = f"the unhealthy devices of node {name} recover, or the card is replaced"
+            return _Step("mend", text, (NodeOffers(name, {resource: one.capacity[resource]}),), describe)
+        case Lack.LAYOUT_PENDING:
+            command = f"kubectl get pods -A --field-selector spec.nodeName={name}"
+            text = f"the pods that hold old devices of node {name} end: {short_of.reason}"
+            return _Step("mend", text, (NodeOffers(name, one.layout[0]),), command)
+        case _:
+            text = f"node {name} gets a layout that it can take"
+            return _Step("mend", text, (), f"tessera mig validate --cluster {name}")
+
+
+def _fewest(holders: Sequence[Holder], missing: Mapping[str, int]) -> list[Holder] | None:
+    """The fewest pods that hold so much; None where they do not hold enough."""
+    left, chosen = dict(missing), list[Holder]()
+    for one in holders:
+        if any(left.get(r, 0) > 0 for r in one.holds):
+            chosen.append(one)
+            left = {r: n - one.holds.get(r, 0) for r, n in left.items()}
+    return chosen if all(n <= 0 for n in left.values()) else None
+
+
+def _other_resources(
+    name: str, asks: Amounts, shortages: Sequence[Shortage], ending: Sequence[Holder]
+) -> _Step | None:
+    """What else is short on a node when some of its pods have ended: cpu, memory, places for pods …"""
+    fewer: dict[str, Quantity] = {}
+    free: dict[str, Quantity] = {}
+    reasons = []
+    for one in shortages:
+        if one.lack is not Lack.OTHER:
+            continue
+        need, left = asks[one.resource], one.free
+        for pod in ending:
+            left = left + (pod.amounts or {}).get(one.resource, ZERO)
+        if not left < need:
+            continue
+        reasons.append(one.reason)
+        if one.total < need:
+            fewer[one.resource] = one.total
+        if left < min(need, one.total):
+            free[one.resource] = min(need, one.total)
+    if not reasons:
+        return None
+    text = ", ".join(reasons)
+    changes: list[Change] = [PodAsks(fewer)] if fewer else []
+    if free:
+        changes.append(NodeFreed(name, free))
+    ways = ["the pod asks for less"] if fewer or PODS not in free else []
+    ways += [f"pods on node {name} end"] if free else []
+    joined = (" and " if fewer else ", or ").join(ways)
+    return _Step("change", f"{joined} ({text})", tuple(changes), f"kubectl describe node {name}")
+
+
+# A layout
+
+
+def by_layout(seen: Evidence, pod: Pod, use: PodUse, solve: Solver) -> Iterator[Remedy]:
+    """A layout that the planner proposes for this pod alone, beside everything that pods hold; else with pods that end."""
+    profiles = profiles_of(gpus_of(use.amounts))
+    if not profiles or seen.unseen.keys() & {"nodes", "pods"}:
+        return
+    closed = {name for name, one in seen.nodes.by_name.items() if why_closed(pod, one.node)}
+    waiting = replace(use, node="", record="", where=_elsewhere(pod, closed))
+    pending = Pending(replace(seen.inventory, pods=[waiting]), "9")
+    cards = pending.cards()
+    if pending.waiting.wanted and cards.cards:
+        found = plan(Question(pending.waiting.wanted, cards.cards, cards.places), solve)
+        found = cards.undisturbed(found)
+        places = [place for place in cards.places if place.name in found.nodes]
+        if pending.after(found, places).placed:
+            for place in places:
+                changed = [n for n in place.cards if found.cards[n] != cards.present[n]]
+                cut = "; ".join(f"card {n - place.cards.start}: {_cut(found.cards[n])}" for n in changed)
+                text = f"node {place.name} is re-cut ({cut}); pods that run keep what they hold"
+                command = "tessera mig plan --from-pending -o runai"
+                yield Remedy("layout", text, (command,), (_offers(seen, place, found),))
+            return
+    if not pending.waiting.to_plan:
+        return
+    usable = {name: gpus for name, gpus in seen.inventory.gpus.items() if name not in closed}
+    try:
+        room = make_room(profiles, replace(seen.inventory, gpus=usable), solve)
+    except InvalidInput:
+        return
+    if room.moves and (node := _room_on(seen, room, use.amounts)):
+        names = first_of([f"{move.pod} on {move.node}" for move in room.moves], _MOST_NAMED)
+        asked = ",".join(f"{profile}={number}" for profile, number in profiles.items())
+        ends = PodsEnd(tuple(move.pod for move in room.moves))
+        one = seen.nodes.by_name[node]
+        counts = {p.resource: one.in_use(p.resource) + number for p, number in profiles.items()}
+        yield Remedy(
+            "layout",
+            f"{_some(len(room.moves))} ({names}), and the node is re-cut",
+            (f"tessera mig plan --defragment {asked}",),
+            (ends, NodeOffers(node, counts)),
+        )
+
+
+def _offers(seen: Evidence, place: Place, found: Plan) -> NodeOffers:
+    """What a node offers once its cards are cut as planned."""
+    name = place.name or ""
+    cut = NodeLayout(tuple(found.cards[n] for n in place.cards), changing=True)
+    resources = cut.resources(seen.inventory.gpus[name].strategy)
+    return NodeOffers(name, {**dict.fromkeys(seen.nodes.by_name[name].has, 0), **resources})
+
+
+def _elsewhere(pod: Pod, closed: Iterable[str]) -> Pod:
+    """The pod, kept away from nodes that do not take it today."""
+    names = Requirement("metadata.name", "NotIn", tuple(sorted(closed)))
+    terms = (NodeSelectorTerm(),) if pod.required_terms is None else pod.required_terms
+    return replace(pod, required_terms=tuple(replace(one, fields=(*one.fields, names)) for one in terms))
+
+
+def _room_on(seen: Evidence, room: Defragmentation, asks: Amounts) -> str:
+    """The one node on which all the room is made and on which the pod has all else; empty where there is none."""
+    nodes = {room.places[one.card][0] for one in room.advice.cleared}
+    if len(nodes) != 1 or room.advice.left_out:
+        return ""
+    (name,) = nodes
+    ending = [one for one in seen.inventory.pods if f"{one.namespace}/{one.name}" in set(room.advice.pods)]
+    usage = seen.inventory.capacity.usage(name)
+    for resource, need in asks.items():
+        if resource in gpus_of(asks) or resource not in usage:
+            continue
+        free = usage[resource].available
+        for one in ending:
+            free = free + one.amounts.get(resource, ZERO)
+        if free < need:
+            return ""
+    return name
+
+
+def _cut(card: CardLayout) -> str:
+    return " + ".join(f"{number} × {profile}" for profile, number in card.counts.items()) or "whole"
+
+
+def profiles_of(gpus: Mapping[str, int]) -> dict[MigProfile, int]:
+    """The MIG profiles among GPUs; none where something else is asked for too, which no layout gives."""
+    found = {MigProfile.of_resource(resource): number for resource, number in gpus.items()}
+    return {} if None in found else {profile: n for profile, n in found.items() if profile is not None}

@@ -1,18 +1,21 @@
 """What was seen of a cluster, and what could not be seen."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import KeysView, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 from tessera.core.dra.slices import PoolId
-from tessera.core.kubernetes.node import Namespace
-from tessera.core.kubernetes.pod import Pod
+from tessera.core.kubernetes.node import Namespace, Node
+from tessera.diagnosis.evidence import Evidence as ClusterEvidence
+from tessera.diagnosis.evidence import SeenPod
+from tessera.diagnosis.waiting import Waiting, WaitingPods
 from tessera.protocol.kubernetes.controllers import EventIn, Workload
 from tessera.protocol.kubernetes.dra import DeviceClassIn, SliceIn
-from tessera.protocol.kubernetes.objects import NodeIn
 from tessera.protocol.kubernetes.pod import PodIn
 from tessera.protocol.kubernetes.webhook import Secret, Service, Version, Webhook, WebhookConfiguration
+from tessera.protocol.mig.nodes import GpuNode
 
 TRIED: Final = "nvidia.com/gpu"  # fallback leaves it alone, so the answer does not depend on the nodes
 
@@ -63,14 +66,6 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenPod:
-    """A pod that asks for devices: what it asks for, and how it is."""
-
-    pod: Pod
-    state: PodIn
-
-
-@dataclass(frozen=True, slots=True)
 class Refusal:
     """An event that says that a controller could not create a pod, and that controller as it is now."""
 
@@ -97,7 +92,7 @@ class Scheduler:
     text: str | None = None  # what stands in it, where that can be read: it lies in a ConfigMap
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DynamicAllocation:
     """Devices that are handed out by dynamic resource allocation (DRA)."""
 
@@ -107,9 +102,6 @@ class DynamicAllocation:
     driver_pods: tuple[PodIn, ...] = ()
     alternatives: tuple[str, ...] = ()  # claims, and templates of claims, that ask for "this, else that"
     schedulers: tuple[Scheduler, ...] = ()
-    served: Mapping[str, Mapping[str, int]] = field(
-        default_factory=dict
-    )  # node → extended resource → devices
     invalid: Mapping[PoolId, str] = field(
         default_factory=dict
     )  # driver and pool → a name that is there twice in it
@@ -117,16 +109,25 @@ class DynamicAllocation:
         default_factory=dict
     )  # node → extended resource → devices that no claim holds
 
-    def nodes(self) -> set[str]:
+    @cached_property
+    def by_node(self) -> Mapping[str, list[SliceIn]]:
+        """The slices of each node."""
+        found: dict[str, list[SliceIn]] = {}
+        for one in self.slices:
+            if one.spec.node_name:
+                found.setdefault(one.spec.node_name, []).append(one)
+        return found
+
+    @property
+    def nodes(self) -> KeysView[str]:
         """The nodes that slices are for."""
-        return {one.spec.node_name for one in self.slices if one.spec.node_name}
+        return self.by_node.keys()
 
     def offered(self, node: str) -> Counter[str]:
         """A node's devices of Tessera's driver, counted by what the device plugin would call them; not those that leave."""
         return Counter(
             device.attributes["resource"].text or ""
-            for one in self.slices
-            if one.spec.node_name == node
+            for one in self.by_node.get(node, ())
             for device in one.spec.devices or ()
             if device.attributes and "resource" in device.attributes and not device.leaving
         )
@@ -140,7 +141,7 @@ class CdiFile:
     content: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Evidence:
     """Everything there is to judge. None: there is no such thing, unless `unseen` says that it could not be looked at."""
 
@@ -159,9 +160,9 @@ class Evidence:
     served: tuple[Served, ...] = ()
     config: str | None = None  # Tessera's configuration, as the ConfigMap has it
     trial: Trial | None = None
-    nodes: tuple[NodeIn, ...] = ()
+    cluster: ClusterEvidence = field(default_factory=ClusterEvidence)  # by which pods are judged
     namespaces: tuple[Namespace, ...] = ()
-    pods: tuple[SeenPod, ...] = ()  # those that ask for devices and have not ended
+    pods: tuple[SeenPod, ...] = ()  # those without a node, and those with a claim of the bridge
     refusals: tuple[Refusal, ...] = ()
     plugins: tuple[Workload, ...] = ()  # DaemonSets of the device plugin
     plugin_pods: tuple[PodIn, ...] = ()
@@ -173,6 +174,27 @@ class Evidence:
     odd: Mapping[str, tuple[str, ...]] = field(
         default_factory=dict
     )  # field → objects that cannot be read, and why
+
+    @cached_property
+    def nodes(self) -> list[Node]:
+        """Every node."""
+        capacity = self.cluster.inventory.capacity
+        return [capacity[name] for name in capacity]
+
+    def node(self, name: str) -> Node | None:
+        """A node; None where there is no such node."""
+        capacity = self.cluster.inventory.capacity
+        return next((capacity[one] for one in (name,) if one in capacity), None)
+
+    def gpus(self, node: Node) -> GpuNode | None:
+        """What a node says of its GPUs."""
+        return self.cluster.inventory.gpus.get(node.name)
+
+    @cached_property
+    def waiting(self) -> list[tuple[SeenPod, Waiting]]:
+        """The pods that have no node, and why."""
+        judge = WaitingPods(self.cluster)
+        return [(one, judge.why(one)) for one in self.pods if one.waits]
 
     @property
     def webhooks(self) -> list[Webhook]:

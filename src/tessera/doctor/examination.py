@@ -5,7 +5,7 @@ from typing import Final
 
 from tessera.doctor.checks import calls, cdi, dra, nodes, pods, score, trust, webhook
 from tessera.doctor.evidence import Evidence
-from tessera.doctor.findings import Check, Finding, Result, note, short, unseen
+from tessera.doctor.findings import Check, Finding, Result, grouped, note, short, unseen
 
 CHECKS: Final = (
     Check("version", "Kubernetes is recent enough", ("version",), webhook.version),
@@ -24,13 +24,23 @@ CHECKS: Final = (
     ),
     Check("layouts", "Nodes offer what their layouts say", ("nodes",), nodes.layouts),
     Check("silent", "Nodes with GPUs offer them", ("nodes",), nodes.silent),
-    Check("classes", "An extended resource leads to one DeviceClass", ("classes",), dra.classes),
-    Check("pools", "ResourceSlices are whole and of nodes that are there", ("slices", "nodes"), dra.pools),
-    Check("counters", "Cards cut on demand do not slow the scheduler", ("version", "slices"), dra.counters),
+    Check("classes", "An extended resource leads to one DeviceClass", ("deviceclasses",), dra.classes),
+    Check(
+        "pools",
+        "ResourceSlices are whole and of nodes that are there",
+        ("resourceslices", "nodes"),
+        dra.pools,
+    ),
+    Check(
+        "counters",
+        "Cards cut on demand do not slow the scheduler",
+        ("version", "resourceslices"),
+        dra.counters,
+    ),
     Check(
         "score",
         "The scheduler prefers first alternatives",
-        ("version", "slices", "templates", "claims"),
+        ("version", "resourceslices", "templates", "resourceclaims"),
         score.score,
     ),
     Check("cdi", "CDI specs are up to date", (), cdi.cdi),
@@ -45,7 +55,7 @@ def examine(seen: Evidence, only: Collection[str] = ()) -> Iterator[Result]:
     told: set[str] = set()  # what is left out is said once, by the first check that misses it
     for check in CHECKS:
         if not only or check.name in only:
-            yield Result(check, tuple(_findings(check, seen, told)))
+            yield Result(check, tuple(grouped(_findings(check, seen, told))))
 
 
 def _findings(check: Check, seen: Evidence, told: set[str]) -> Iterator[Finding]:

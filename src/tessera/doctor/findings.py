@@ -1,12 +1,14 @@
 """What a check finds: one sentence, how bad it is, and what to type."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from tessera.core.text import first_of, number_of
 from tessera.doctor.evidence import Evidence
 
 _LONGEST = 300  # characters of a message that a person reads
+MOST_ALIKE = 3  # findings of one kind that are told one by one
 
 
 class Severity(StrEnum):
@@ -34,6 +36,12 @@ class Finding:
     severity: Severity
     text: str
     commands: tuple[str, ...] = ()  # what to type
+    kind: str = ""  # findings of one check and one kind are alike, and differ in what they are about
+    about: str = ""  # node gpu-1
+
+    def of(self, kind: str, about: str) -> "Finding":
+        """The same, as one of many that are alike."""
+        return replace(self, kind=kind, about=about)
 
 
 def problem(text: str, *commands: str) -> Finding:
@@ -92,6 +100,24 @@ class Result:
 
     def _has(self, severity: Severity) -> bool:
         return any(finding.severity is severity for finding in self.findings)
+
+
+def grouped(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """The findings, with those that are alike beyond a few counted: the first few as they are, the others in one."""
+    alike: dict[tuple[Severity, str], list[Finding]] = {}
+    for one in findings:
+        if not one.kind:
+            yield one
+            continue
+        some = alike.setdefault((one.severity, one.kind), [])
+        some.append(one)
+        if len(some) <= MOST_ALIKE:
+            yield one
+    for (severity, kind), some in alike.items():
+        if more := some[MOST_ALIKE:]:
+            noun = more[0].about.partition(" ")[0]
+            names = first_of([one.about.partition(" ")[2] for one in more], MOST_ALIKE)
+            yield Finding(severity, f"{kind}: the same of {number_of(len(more), f'more {noun}')} ({names})")
 
 
 def shown(labels: Mapping[str, str]) -> str:

@@ -1,34 +1,39 @@
 """Looking at a cluster: every object once, and one pod tried with a dry run. What may not be read is remembered as unseen."""
 
 import asyncio
+import contextlib
 import re
 from typing import Any, Final, TypeVar
 
+from tessera.core.admission.decision import Policy
 from tessera.core.admission.observe import OBSERVE_MODE
+from tessera.core.admission.offers import Offers
+from tessera.core.admission.quota import Quota
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.resources import is_extended
-from tessera.core.requests.asking import alternatives_of
+from tessera.core.kubernetes.node import Namespace
+from tessera.diagnosis.evidence import DiagnosisInventory, SeenPod
+from tessera.diagnosis.evidence import Evidence as ClusterEvidence
+from tessera.diagnosis.gather import PLUGINS, DraLists, devices_for_pods, gather_cluster, plugins_by_node
+from tessera.diagnosis.reading import Reader, decode, reason
 from tessera.doctor import trial
-from tessera.doctor.evidence import Evidence, Names, Refusal, SeenPod, Served, Trial
-from tessera.doctor.gather_dra import gather_dra
-from tessera.doctor.reading import Reader, decode, reason
+from tessera.doctor.evidence import Evidence, Names, Refusal, Served, Trial
+from tessera.doctor.gather_dra import gather_dra_checks
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError, Unreachable
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
-from tessera.kube.watch.resource import FAILED_CREATES, UNFINISHED_PODS
+from tessera.kube.watch.resource import FAILED_CREATES, NAMESPACES, RESOURCE_QUOTAS
+from tessera.protocol.configuration import webhook as configuration
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import EventIn, Workload
-from tessera.protocol.kubernetes.lean_pod import pod_of
 from tessera.protocol.kubernetes.metadata import ObjectList, ObjectReference
-from tessera.protocol.kubernetes.pod import PodIn, decode_pod
+from tessera.protocol.kubernetes.pod import PodIn
 from tessera.protocol.kubernetes.webhook import ConfigMap, Secret, Service, Version, WebhookConfiguration
 
 T = TypeVar("T")
 
 _APPS: Final = "apps/v1"
 _CONFIGURATIONS: Final = ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations")
-_PLUGINS: Final = "app.kubernetes.io/component=device-plugin"  # the chart's label
 _MOST_REFUSALS: Final = 500  # events; there may be thousands of the same
 _MOST_OWNERS: Final = 50  # controllers that are looked at, one request each
 _MOST_SERVED: Final = 10  # replicas whose metrics are read
@@ -71,12 +76,14 @@ class Gatherer:
         controller_pods = await self._reader.all(
             "controller_pods", PodIn, pods_path, f"app={names.controller}"
         )
-        plugins = await self._reader.all("plugins", Workload, path_of(_APPS, "daemonsets"), _PLUGINS)
+        plugins = await self._reader.all("plugins", Workload, path_of(_APPS, "daemonsets"), PLUGINS)
         plugin_pods: tuple[PodIn, ...] = ()
         if plugins:
-            plugin_pods = await self._reader.all("plugin_pods", PodIn, path_of("v1", "pods"), _PLUGINS)
-        namespaces = await self._reader.all("namespaces", objects.NamespaceIn, path_of("v1", "namespaces"))
-        nodes = await self._reader.each("nodes", path_of("v1", "nodes"), {}, _node)
+            plugin_pods = await self._reader.all("plugin_pods", PodIn, path_of("v1", "pods"), PLUGINS)
+        namespaces = await self._reader.each("namespaces", NAMESPACES.path, {}, _namespace)
+        config = await self._config(deployment)
+        inventory, pods = await gather_cluster(self._reader, lambda use: not use.node or bool(use.claim))
+        dra, lists = await gather_dra_checks(self._reader, inventory)
         return Evidence(
             names=names,
             now=self._clock.wall(),
@@ -93,16 +100,16 @@ class Gatherer:
             controller_pods=controller_pods,
             secret=await self._secret(deployment),
             served=await self._served(deployment, webhook_pods),
-            config=await self._config(deployment),
+            config=config,
             trial=await self._try(),
-            nodes=nodes,
-            namespaces=tuple(objects.namespace_of(one) for one in namespaces),
-            pods=await self._pods(),
+            cluster=await self._cluster(inventory, lists, pods, namespaces, config, plugin_pods),
+            namespaces=namespaces,
+            pods=pods,
             refusals=await self._refusals(),
             plugins=plugins,
             plugin_pods=plugin_pods,
             plugin_configs=await self._plugin_configs(plugins),
-            dra=await gather_dra(self._reader, nodes),
+            dra=dra,
             unseen=dict(self._reader.unseen),
             odd={field: tuple(odd) for field, odd in self._reader.odd.items()},
         )
@@ -161,9 +168,31 @@ class Gatherer:
                     configs[plugin.metadata.name] = text
         return configs
 
-    async def _pods(self) -> tuple[SeenPod, ...]:
-        found = await self._reader.each("pods", UNFINISHED_PODS.path, UNFINISHED_PODS.query, _seen_pod)
-        return tuple(one for one in found if one is not None)
+    async def _cluster(
+        self,
+        inventory: DiagnosisInventory,
+        dra: DraLists,
+        pods: tuple[SeenPod, ...],
+        namespaces: tuple[Namespace, ...],
+        config: str | None,
+        plugins: tuple[PodIn, ...],
+    ) -> ClusterEvidence:
+        """What the diagnosis judges pods by."""
+        offers = Offers((one.node for one in inventory.capacity.nodes()), namespaces)
+        for quota in await self._reader.each("quotas", RESOURCE_QUOTAS.path, {}, _quota):
+            offers.put_quota(quota)
+        policy = Policy()
+        with contextlib.suppress(InvalidInput):  # the check of the configuration reports it
+            policy = configuration.parse(config or "").policy
+        return ClusterEvidence(
+            now=self._clock.wall(),
+            inventory=inventory,
+            offers=offers,
+            policy=policy,
+            devices=await devices_for_pods(self._reader, dra, pods),
+            plugins=plugins_by_node(plugins),
+            unseen=dict(self._reader.unseen),
+        )
 
     async def _refusals(self) -> tuple[Refusal, ...]:
         """Pods that a webhook did not let controllers create, and whether those controllers are still there."""
@@ -215,15 +244,9 @@ class Gatherer:
         )
 
 
-def _node(raw: bytes) -> objects.NodeIn:
-    node = decode(raw, objects.NodeIn)
-    objects.node_of(node)  # as the checks will read it
-    return node
+def _namespace(raw: bytes) -> Namespace:
+    return objects.namespace_of(objects.decode_namespace(raw))
 
 
-def _seen_pod(raw: bytes) -> SeenPod | None:
-    """A pod if it asks for devices."""
-    one = decode_pod(raw)
-    pod = pod_of(one)
-    asks = any(is_extended(name) for each in pod.all_containers() for name in each.resources())
-    return SeenPod(pod, one) if asks or alternatives_of(pod) else None
+def _quota(raw: bytes) -> Quota:
+    return objects.quota_of(objects.decode_quota(raw))

@@ -1,16 +1,15 @@
 """Looking at dynamic resource allocation: who offers devices, in which classes, and how the scheduler chooses among nodes."""
 
-from collections.abc import Iterable
 from typing import Final
 
 from tessera.core.dra.slices import API_VERSION
+from tessera.diagnosis.evidence import DiagnosisInventory
+from tessera.diagnosis.gather import DraLists, gather_dra
+from tessera.diagnosis.reading import Reader, decode
 from tessera.doctor.evidence import DynamicAllocation, Scheduler
-from tessera.doctor.reading import Reader
-from tessera.inventory.dra import DraInventory
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes.controllers import PodTemplate, Workload
 from tessera.protocol.kubernetes.dra import ClaimIn, ClaimTemplateIn, DeviceClassIn, SliceIn
-from tessera.protocol.kubernetes.objects import NodeIn, node_of
 from tessera.protocol.kubernetes.pod import PodIn
 from tessera.protocol.kubernetes.webhook import ConfigMap
 
@@ -19,34 +18,33 @@ _SYSTEM: Final = "kube-system"
 _SCHEDULERS: Final = "component=kube-scheduler"  # as kubeadm labels its static pods
 
 
-async def gather_dra(reader: Reader, nodes: Iterable[NodeIn] = ()) -> DynamicAllocation:
-    """Everything of it; an API server that does not have it has none."""
-    slices = await reader.all("slices", SliceIn, path_of(API_VERSION, "resourceslices"))
+async def gather_dra_checks(
+    reader: Reader, inventory: DiagnosisInventory
+) -> tuple[DynamicAllocation, DraLists]:
+    """Everything of it, for the checks and for the diagnosis; an API server that does not have it has none."""
+    lists = await gather_dra(reader, inventory)
+    slices = tuple(decode(one, SliceIn) for one in lists.slices)
     drivers = await reader.all("drivers", Workload, path_of("apps/v1", "daemonsets"), _DRIVERS)
     driver_pods: tuple[PodIn, ...] = ()
     if drivers:
         driver_pods = await reader.all("driver_pods", PodIn, path_of("v1", "pods"), _DRIVERS)
     templates = await reader.all("templates", ClaimTemplateIn, path_of(API_VERSION, "resourceclaimtemplates"))
-    claims = await reader.all("claims", ClaimIn, path_of(API_VERSION, "resourceclaims"))
+    claims = [decode(one, ClaimIn) for one in lists.claims]
     choosy = [(one.metadata, one.spec.spec) for one in templates] + [
         (one.metadata, one.spec) for one in claims
     ]
-    objects = DraInventory()
-    if slices:
-        with reader.looking("served_by_dra"):
-            await objects.read(reader.client)
-    looked_at = [node_of(node) for node in nodes]
-    return DynamicAllocation(
-        classes=await reader.all("classes", DeviceClassIn, path_of(API_VERSION, "deviceclasses")),
+    nodes = [inventory.capacity[name] for name in inventory.capacity]
+    found = DynamicAllocation(
+        classes=tuple(decode(one, DeviceClassIn) for one in lists.classes),
         slices=slices,
         drivers=drivers,
         driver_pods=driver_pods,
         alternatives=tuple(f"{meta.namespace}/{meta.name}" for meta, spec in choosy if spec.has_alternatives),
         schedulers=await _schedulers(reader) if slices else (),
-        served={node.name: objects.served(node) for node in looked_at} if slices else {},
-        invalid={pool: name for node in looked_at for pool, name in objects.invalid(node).items()},
-        free=objects.free(looked_at),
+        invalid={pool: name for node in nodes for pool, name in inventory.dra.invalid(node).items()},
+        free=inventory.dra.free(nodes),
     )
+    return found, lists
 
 
 async def _schedulers(reader: Reader) -> tuple[Scheduler, ...]:

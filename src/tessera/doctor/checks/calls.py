@@ -7,9 +7,8 @@ from typing import Final
 from tessera.core.admission.decision import EXEMPT_LABEL
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
 from tessera.core.errors import InvalidInput, InvalidInputs
-from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu
+from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.profile import MIG_PREFIX
-from tessera.core.requests.asking import asked
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, shown, unseen, warning
 from tessera.protocol.configuration import webhook as config
@@ -96,7 +95,7 @@ def selection(seen: Evidence) -> Iterator[Finding]:
                 "what other webhooks add later is not looked at"
             )
     label, value = EXEMPT_LABEL
-    with_gpus = {one.pod.namespace for one in seen.pods if any(map(is_any_gpu, asked(one.pod)))}
+    with_gpus = {use.namespace for use in seen.cluster.inventory.pods}
     for namespace in seen.namespaces:
         found = namespace.labels.get(label)
         if found is not None and found != value and found.lower() in _MEANT_DISABLED:

@@ -61,15 +61,15 @@ def pools(seen: Evidence) -> Iterator[Finding]:
             f"pool {pool} of {driver}: the name {name} is there twice, so the scheduler takes the pool as invalid and allocates "
             "nothing from it; its driver must give each device and each counter set of a pool a name of its own",
             f"kubectl get resourceslices --field-selector spec.driver={driver} -o yaml",
-        )
-    gone = sorted(seen.dra.nodes() - {node.metadata.name for node in seen.nodes})
+        ).of("a name is there twice", f"pool {pool}")
+    gone = sorted(seen.dra.nodes - {node.name for node in seen.nodes})
     for node in gone:
-        drivers = sorted({one.spec.driver for one in seen.dra.slices if one.spec.node_name == node})
+        drivers = sorted({one.spec.driver for one in seen.dra.by_node[node]})
         yield problem(
             f"node {node} is gone, and ResourceSlices of {first_of(drivers, _MOST_NAMED)} still offer its devices: "
             "claims can be given what nothing prepares",
             f"kubectl delete resourceslices --field-selector spec.nodeName={node}",
-        )
+        ).of("ResourceSlices of a node that is gone", f"node {node}")
     yield from _without_driver(seen, {*gone})
 
 
@@ -82,14 +82,14 @@ def _incomplete(driver: str, pool: str, slices: Sequence[SliceIn]) -> Iterator[F
             f"pool {pool} of {driver}: {len(newest)} of {wanted} ResourceSlices of generation {top} are there, so nothing is "
             "allocated from it; while a driver writes them that is so for a moment",
             f"kubectl get resourceslices --field-selector spec.driver={driver}",
-        )
+        ).of("ResourceSlices are missing", f"pool {pool}")
 
 
 def _without_driver(seen: Evidence, gone: set[str]) -> Iterator[Finding]:
     """Slices of our own driver on nodes where the chart's DaemonSet has no pod; of other drivers it cannot be known."""
     for field in ("drivers", "driver_pods"):
         if field in seen.unseen:
-            yield unseen(f"could not look whether drivers run: {field}: {short(seen.unseen[field])}")
+            yield unseen(f"could not read whether drivers run: {field}: {short(seen.unseen[field])}")
             return
     if not seen.dra.drivers:
         return  # installed without the chart, if at all
@@ -101,7 +101,7 @@ def _without_driver(seen: Evidence, gone: set[str]) -> Iterator[Finding]:
             "not prepared",
             f"kubectl get node {node} -L tessera.dev/devices",
             f"kubectl get pods -A -l app.kubernetes.io/component=dra-driver --field-selector spec.nodeName={node}",
-        )
+        ).of("ResourceSlices without a pod of the driver", f"node {node}")
 
 
 def counters(seen: Evidence) -> Iterator[Finding]:

@@ -2,20 +2,22 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.node import Node
 from tessera.core.mig.layout import Strategy
+from tessera.core.mig.profile import MIG_PREFIX
 from tessera.doctor.checks.webhook import starting, why_not_ready
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, unseen, warning
 from tessera.protocol.configuration import devices as device_config
 from tessera.protocol.kubernetes.controllers import Workload
-from tessera.protocol.kubernetes.objects import NodeIn, node_of
 from tessera.protocol.kubernetes.pod import PodIn
 from tessera.protocol.mig import documents as mig
-from tessera.protocol.mig.nodes import gpu_node
+from tessera.protocol.mig.nodes import GpuNode
 
-REASON = "nvidia.com/mig.config.reason"  # the annotation in which the plugin says why
+_PRESENT: Final = "nvidia.com/gpu.present"  # the label of GPU feature discovery
 
 
 def plugin(seen: Evidence) -> Iterator[Finding]:
@@ -43,14 +45,15 @@ def _unready(one: Workload, seen: Evidence) -> Iterator[Finding]:
     pods = [pod for pod in _pods_of(one, seen) if not (pod.ready or pod.metadata.deletion_timestamp)]
     for pod in pods:
         if starting(pod, seen.now):
-            yield note(f"{one.metadata.name}: on node {pod.spec.node_name} it starts")
+            text = f"{one.metadata.name}: on node {pod.spec.node_name} it starts"
+            yield note(text).of("a device plugin starts", f"node {pod.spec.node_name}")
             continue
         reason, command = why_not_ready(pod, pod.metadata.namespace)
         yield problem(
             f"{one.metadata.name}: {ready} of {wanted} are registered with their kubelet; on node "
             f"{pod.spec.node_name or '(none)'}: {reason}",
             command,
-        )
+        ).of("a device plugin is not ready", f"node {pod.spec.node_name or '(none)'}")
     if not pods:
         yield problem(
             f"{one.metadata.name}: {ready} of {wanted} are registered with their kubelet, and the others have no pod",
@@ -68,9 +71,8 @@ def _registered(one: Workload, text: str, seen: Evidence) -> Iterator[Finding]:
             f"kubectl edit configmap -n {one.metadata.namespace} {one.config_map()}",
         )
         return
-    by_name = {node.metadata.name: node for node in seen.nodes}
     for pod in _pods_of(one, seen):
-        node = by_name.get(pod.spec.node_name)
+        node = seen.node(pod.spec.node_name)
         if node is None or not pod.ready:
             continue
         logs = f"kubectl logs -n {pod.metadata.namespace} {pod.metadata.name}"
@@ -78,72 +80,69 @@ def _registered(one: Workload, text: str, seen: Evidence) -> Iterator[Finding]:
             has = _allocatable(node).get(resource)
             if has is None:
                 yield problem(
-                    f"node {node.metadata.name} has no {resource}, which its device plugin lists: "
+                    f"node {node.name} has no {resource}, which its device plugin lists: "
                     "the kubelet does not know it",
                     logs,
-                )
+                ).of("the kubelet does not know a resource that the device plugin lists", f"node {node.name}")
             elif has < count:
-                yield warning(f"node {node.metadata.name}: {has} of {count} {resource} are healthy", logs)
+                text = f"node {node.name}: {has} of {count} {resource} are healthy"
+                yield warning(text, logs).of("not all devices are healthy", f"node {node.name}")
 
 
 def layouts(seen: Evidence) -> Iterator[Finding]:
     """Nodes offer what their annotations ask for."""
-    if not any(mig.RUNAI_CONFIG in (node.metadata.annotations or {}) for node in seen.nodes):
+    found = [node for node in seen.nodes if (gpus := seen.gpus(node)) is not None and gpus.layout is not None]
+    if not found:
         yield not_applicable(f"no node has the annotation {mig.RUNAI_CONFIG}")
-    for node in seen.nodes:
-        text = (node.metadata.annotations or {}).get(mig.RUNAI_CONFIG)
-        if text is None:
-            continue
-        name = node.metadata.name
-        state = (node.metadata.labels or {}).get(mig.CONFIG_STATE)
-        reason = (node.metadata.annotations or {}).get(REASON, "")
-        if state == "failed":
-            yield problem(
-                f"node {name}: its MIG layout was refused, the last good one holds: {short(reason) or 'no reason told'}",
-                f"tessera mig validate --cluster {name}",
-                f"kubectl annotate --overwrite node {name} {mig.RUNAI_CONFIG}=…",
-            )
-        elif state == "pending":
-            yield warning(
-                f"node {name}: its MIG layout waits for devices in use: {short(reason)}",
-                f"kubectl get pods -A --field-selector spec.nodeName={name}",
-            )
-        elif state is None:
-            yield problem(
-                f"node {name} has a MIG layout ({mig.RUNAI_CONFIG}), and no device plugin says what became of it: "
-                "none runs there, or not one that follows the annotation",
-                f"kubectl get pods -A --field-selector spec.nodeName={name}",
-            )
-        else:
-            yield from _compared(node, text, seen)
+    for node in found:
+        gpus = seen.gpus(node)
+        if gpus is not None:
+            kind, finding = _layout(node, gpus, seen)
+            if finding is not None:
+                yield finding.of(kind, f"node {node.name}")
 
 
-def _compared(node: NodeIn, text: str, seen: Evidence) -> Iterator[Finding]:
-    name = node.metadata.name
-    try:
-        wanted = _wanted(node, text)
-    except InvalidInput as error:
-        yield warning(
-            f"node {name}: its MIG layout cannot be read here, although its state is success: {short(str(error))}"
+def _layout(node: Node, gpus: GpuNode, seen: Evidence) -> tuple[str, Finding | None]:
+    """What became of one node's layout."""
+    name, reason = node.name, short(gpus.reason)
+    pods = f"kubectl get pods -A --field-selector spec.nodeName={name}"
+    if gpus.state == "failed":
+        return "the MIG layout was refused", problem(
+            f"node {name}: its MIG layout was refused, the last good one holds: {reason or 'it gives no reason'}",
+            f"tessera mig validate --cluster {name}",
+            f"kubectl annotate --overwrite node {name} {mig.RUNAI_CONFIG}=…",
         )
-        return
+    if gpus.state == "pending":
+        text = f"node {name}: its MIG layout waits for devices in use: {reason}"
+        return "the MIG layout waits for devices in use", warning(text, pods)
+    if not gpus.state:
+        return "no device plugin says what became of the MIG layout", problem(
+            f"node {name} has a MIG layout ({mig.RUNAI_CONFIG}), and no device plugin says what became of it: "
+            "none runs there, or not one that follows the annotation",
+            pods,
+        )
+    try:
+        wanted = _wanted(gpus)
+    except InvalidInput as error:
+        text = f"node {name}: its MIG layout cannot be read here, although its state is success: {short(str(error))}"
+        return "the MIG layout cannot be read here", warning(text)
     has = {
         resource: count
         for resource, count in (Counter(_allocatable(node)) + seen.dra.offered(name)).items()
-        if resource.startswith("nvidia.com/mig-") and count
+        if resource.startswith(MIG_PREFIX) and count
     }
-    if wanted is not None and wanted != has and not _served_unseen(node, seen):
-        yield problem(
-            f"node {name}: its layout makes {_counted(wanted)}, and its allocatable has {_counted(has)}",
-            f"kubectl get node {name} -o jsonpath='{{.status.allocatable}}'",
-            f"kubectl get pods -A --field-selector spec.nodeName={name}",
-        )
+    if wanted is None or wanted == has or _served_unseen(node, seen):
+        return "", None
+    return "the allocatable is not what the MIG layout makes", problem(
+        f"node {name}: its layout makes {_counted(wanted)}, and its allocatable has {_counted(has)}",
+        f"kubectl get node {name} -o jsonpath='{{.status.allocatable}}'",
+        pods,
+    )
 
 
-def _wanted(node: NodeIn, text: str) -> Mapping[str, int] | None:
+def _wanted(gpus: GpuNode) -> Mapping[str, int] | None:
     """The MIG devices that a layout makes, counted; None where that depends on more than the node says."""
-    entries = mig.read(text, mig.RUNAI_CONFIG).select()
-    gpus = gpu_node(node)
+    entries = mig.read(gpus.layout or "", mig.RUNAI_CONFIG).select()
     if gpus.strategy is not Strategy.MIXED or any(entry.device_filter for entry in entries):
         return None
     counted: Counter[str] = Counter()
@@ -158,26 +157,22 @@ def _wanted(node: NodeIn, text: str) -> Mapping[str, int] | None:
 
 def silent(seen: Evidence) -> Iterator[Finding]:
     """Nodes that offer nothing although they say that they have GPUs."""
-    if not any(_says_it_has_gpus(node) for node in seen.nodes):
-        yield not_applicable("no node is labelled nvidia.com/gpu.present=true")
-    for node in seen.nodes:
+    labelled = [node for node in seen.nodes if node.labels.get(_PRESENT) == "true"]
+    if not labelled:
+        yield not_applicable(f"no node is labelled {_PRESENT}=true")
+    for node in labelled:
         offers = any(name.startswith("nvidia.com/") and count for name, count in _allocatable(node).items())
-        by_dra = node.metadata.name in seen.dra.nodes() or _served_unseen(node, seen)
-        if _says_it_has_gpus(node) and not (offers or by_dra):
+        if not (offers or node.name in seen.dra.nodes or _served_unseen(node, seen)):
             yield warning(
-                f"node {node.metadata.name} is labelled nvidia.com/gpu.present=true and offers no GPU: "
+                f"node {node.name} is labelled {_PRESENT}=true and offers no GPU: "
                 "no device plugin and no DRA driver is registered there, or all its devices are unhealthy",
-                f"kubectl describe node {node.metadata.name}",
-            )
+                f"kubectl describe node {node.name}",
+            ).of("labelled as a GPU node, and offers no GPU", f"node {node.name}")
 
 
-def _served_unseen(node: NodeIn, seen: Evidence) -> bool:
-    """Whether a DRA driver serves the node, and its ResourceSlices could not be looked at."""
-    return "slices" in seen.unseen and (node.metadata.labels or {}).get("tessera.dev/devices") == "dra"
-
-
-def _says_it_has_gpus(node: NodeIn) -> bool:
-    return (node.metadata.labels or {}).get("nvidia.com/gpu.present") == "true"
+def _served_unseen(node: Node, seen: Evidence) -> bool:
+    """Whether a DRA driver serves the node, and its ResourceSlices could not be read."""
+    return "resourceslices" in seen.unseen and node.labels.get("tessera.dev/devices") == "dra"
 
 
 def _pods_of(one: Workload, seen: Evidence) -> list[PodIn]:
@@ -185,8 +180,8 @@ def _pods_of(one: Workload, seen: Evidence) -> list[PodIn]:
     return [pod for pod in seen.plugin_pods if selector.items() <= (pod.metadata.labels or {}).items()]
 
 
-def _allocatable(node: NodeIn) -> dict[str, int]:
-    return {name: int(amount.value) for name, amount in node_of(node).allocatable.items()}
+def _allocatable(node: Node) -> dict[str, int]:
+    return {name: int(amount.value) for name, amount in node.allocatable.items()}
 
 
 def _counted(counts: Mapping[str, int]) -> str:

@@ -17,7 +17,6 @@ from tessera.doctor.evidence import Evidence, Scheduler
 from tessera.doctor.findings import Finding, not_applicable, note, short, unseen, warning
 from tessera.inventory.report import state_of
 from tessera.protocol import yaml
-from tessera.protocol.kubernetes.objects import node_of
 
 _MOST_NAMED: Final = 3
 _PLUGIN: Final = "DynamicResources"
@@ -35,7 +34,7 @@ def score(seen: Evidence) -> Iterator[Finding]:
     if not wishes:
         yield not_applicable("no claim and no template asks for alternatives (firstAvailable)")
         return
-    if len(seen.dra.nodes()) < 2:
+    if len(seen.dra.nodes) < 2:
         yield not_applicable("fewer than two nodes have devices to choose from")
         return
     if why := seen.unseen.get("schedulers"):
@@ -54,27 +53,32 @@ def score(seen: Evidence) -> Iterator[Finding]:
 
 def _lost(seen: Evidence) -> Iterator[Finding]:
     """Pods that were given a later alternative, while an earlier one is free on another node that they could use."""
-    nodes = [node for node in map(node_of, seen.nodes) if state_of(node) == "ready"]
-    found: dict[tuple[str, str, str], list[Pod]] = defaultdict(list)
+    free: dict[str, list[Node]] = defaultdict(list)  # resource → ready nodes with some of it free
+    for node in seen.nodes:
+        if state_of(node) == "ready":
+            for resource in seen.dra.free.get(node.name, ()):
+                free[resource].append(node)
+    found: dict[tuple[str, str], list[tuple[Pod, str]]] = defaultdict(list)
     for one in seen.pods:
         if one.pod.node_name:
-            for better, got, where in _better(one.pod, nodes, seen.dra.free):
-                found[better, got, where].append(one.pod)
-    for (better, got, where), pods in sorted(found.items()):
-        names = first_of([f"{pod.namespace}/{pod.name} on {pod.node_name}" for pod in pods], _MOST_NAMED)
+            for better, got, where in _better(one.pod, free, seen.dra.free):
+                found[better, got].append((one.pod, where))
+    for (better, got), pods in sorted(found.items()):
+        first, where = pods[0]
+        names = first_of([f"{pod.namespace}/{pod.name} on {pod.node_name}" for pod, _ in pods], _MOST_NAMED)
         who = f"pod {names} has" if len(pods) == 1 else f"{len(pods)} pods have"
         listed = "" if len(pods) == 1 else f" ({names})"
         yield warning(
             f"{who} {short_name(got)} by a claim{listed}, and {seen.dra.free[where][better]} × {short_name(better)}, an earlier "
             f"alternative, is free now on node {where}: if it was free then, an emptier node won over it; {_PLUGIN} with "
             "weight 20 in the scheduler's configuration prevents that (examples/scheduler.yaml)",
-            f"kubectl describe pod -n {pods[0].namespace} {pods[0].name}",
+            f"kubectl describe pod -n {first.namespace} {first.name}",
             f"kubectl describe node {where}",
         )
 
 
 def _better(
-    pod: Pod, nodes: list[Node], free: Mapping[str, Mapping[str, int]]
+    pod: Pod, nodes: Mapping[str, list[Node]], free: Mapping[str, Mapping[str, int]]
 ) -> Iterator[tuple[str, str, str]]:
     """Of each request that fell back: an earlier alternative, what it got, and the node where the former is free."""
     claim = alternatives_of(pod)
@@ -87,8 +91,8 @@ def _better(
             where = next(
                 (
                     node.name
-                    for node in nodes
-                    if free.get(node.name, {}).get(better, 0) >= request.count
+                    for node in nodes.get(better, ())
+                    if free[node.name][better] >= request.count
                     and node.name != pod.node_name  # there the scheduler takes the best that is free
                     and why_excluded(anywhere, node) is None
                 ),

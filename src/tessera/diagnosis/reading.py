@@ -1,8 +1,8 @@
-"""Reading objects one by one: what may not be read is remembered as unseen, what cannot be understood as odd."""
+"""Reading objects of a cluster: what may not be read is remembered as unseen, what cannot be understood as odd."""
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
@@ -10,7 +10,7 @@ import msgspec
 from tessera.core.errors import InvalidInput
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.listing import list_all
+from tessera.kube.watch.listing import PAGE, read_list
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.metadata import Named
 
@@ -45,14 +45,35 @@ class Reader:
         self, field: str, path: str, query: dict[str, str], read: Callable[[bytes], T]
     ) -> tuple[T, ...]:
         """A list without the objects that cannot be read; of a kind that the API server does not have there are none."""
-        found: list[T | None] = []
+        found: list[T] = []
+
+        def begin() -> Callable[[bytes], object]:
+            found.clear()
+            return lambda raw: found.append(read(raw))
+
+        await self.fill(field, path, query, begin)
+        return tuple(found)
+
+    async def fill(
+        self, field: str, path: str, query: dict[str, str], begin: Callable[[], Callable[[bytes], object]]
+    ) -> None:
+        """The same list, of which nothing is kept: `begin` starts it, from nothing, and says what takes its objects."""
+
+        def begun() -> Callable[[bytes], None]:
+            self.odd.pop(field, None)
+            take = begin()
+            return lambda raw: self._take(field, raw, take)
+
         with self.looking(field):
             try:
-                found = await list_all(self.client, path, query, lambda raw: self.readable(field, raw, read))
+                asked: dict[str, str | int | bool | None] = {**query, "limit": PAGE}
+                await self.client.patiently(lambda: read_list(self.client, path, asked, begun))
             except ApiError as error:
                 if not error.is_not_found:
                     raise
-        return tuple(one for one in found if one is not None)
+
+    def _take(self, field: str, raw: bytes, take: Callable[[bytes], object]) -> None:
+        self.readable(field, raw, take)
 
     def readable(self, field: str, raw: bytes | msgspec.Raw, read: Callable[[bytes], T]) -> T | None:
         """An object, or None for one that is odd: it is remembered, and the others are looked at."""
@@ -61,6 +82,16 @@ class Reader:
         except InvalidInput as error:
             self.odd[field].append(f"{_name_of(raw)}: {error}")
             return None
+
+    def sound(self, field: str, raws: Iterable[bytes], read: Callable[[bytes], object]) -> tuple[bytes, ...]:
+        """Those of some objects that can be read; the others are odd."""
+        return tuple(raw for raw in raws if self.readable(field, raw, read) is not None)
+
+    def left_out(self) -> dict[str, str]:
+        """What was left out of lists, since it cannot be read: how many, and one of them."""
+        return {
+            f"some {field}": f"{len(odd)} cannot be read, such as {odd[0]}" for field, odd in self.odd.items()
+        }
 
     @contextlib.contextmanager
     def looking(self, field: str) -> Iterator[None]:

@@ -1,0 +1,222 @@
+"""Admission's part in a pod's story: what it made of the request, what it would decide now, and what is in its way."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tessera.core.admission import explanation, fallback
+from tessera.core.admission.decision import (
+    Decision,
+    Mode,
+    Policy,
+    Reject,
+    Rewrite,
+    decide,
+    why_exempt,
+)
+from tessera.core.admission.observe import MODE_LABEL, mode_in, said_by
+from tessera.core.admission.offers import Offers
+from tessera.core.admission.wishes import MIN_MEMORY_ANNOTATION, POLICY_ANNOTATION
+from tessera.core.kubernetes.node import Namespace
+from tessera.core.kubernetes.pod import Pod
+from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
+from tessera.core.kubernetes.resources import of_short
+from tessera.core.requests.asking import alternatives_of
+from tessera.core.requests.record import DECIDED_ANNOTATION, RECORD_ANNOTATION, as_created
+from tessera.diagnosis.changes import CreatedAgain, QuotaRaised, Remedy
+from tessera.diagnosis.evidence import Evidence
+from tessera.diagnosis.nodes import Lack, request_of
+from tessera.inventory.report import amount
+
+# the API server's words for a pod that a quota does not let in (k8s.io/apiserver, plugin resourcequota)
+_EXCEEDED: Final = re.compile(
+    r"exceeded quota: (?P<quota>[^,\s]+), requested: (?P<asked>\S+), used: (?P<used>\S+), limited: (?P<hard>\S+)"
+)
+
+
+def admission_of(seen: Evidence, pod: Pod) -> Iterator[str]:
+    """What it asked for, what it was given, and what decides that now."""
+    created = as_created(pod)
+    exempt = why_exempt(pod, seen.offers)
+    if record := pod.annotations.get(RECORD_ANNOTATION, ""):
+        yield f"changed when it was created: {record.replace('->', ' → ')}"
+    if (claim := alternatives_of(pod)) is not None:
+        yield f"its request became a claim when it was created: {claim.words}"
+    for container, what in explanation.asked(created):
+        yield f"asks for {what} (container {container})"
+    if exempt is not None:
+        yield f"the webhook leaves it alone: {exempt}"
+        return
+    if not explanation.asked(created):
+        return
+    yield from (f"rule: {rule}" for rule in explanation.rules(created, seen.offers, seen.policy))
+    observes = who_observes(seen, pod)
+    if observes:
+        yield f"the webhook only observes here ({observes}): it reports what it would do, and changes nothing"
+    now = "enforced, it" if observes else "created now it"
+    decision = decide(created, seen.offers, seen.policy)
+    match decision:
+        case Reject():
+            yield f"{now} would be rejected: {decision.message}"
+        case Rewrite():
+            yield f"{now} would be changed: {decision.reason}"
+        case _:
+            yield f"{now} would stay as it is: {decision.reason}"
+
+
+def who_observes(seen: Evidence, pod: Pod) -> str:
+    """Who has the webhook observe where a pod is; empty where it acts."""
+    if mode_in(pod.namespace, seen.offers, seen.policy) is not Mode.OBSERVE:
+        return ""
+    return said_by(pod.namespace, seen.offers)
+
+
+def why_never(seen: Evidence, pod: Pod) -> str:
+    """Who says that a pod may take nothing else; empty where it may."""
+    if DECIDED_ANNOTATION in pod.annotations:
+        return "this was decided when its workload was created"
+    rules = explanation.rules(pod, seen.offers, seen.policy)
+    rule = next((rule for rule in rules if "fallback-policy never" in rule), "")
+    return rule.replace("fallback-policy never", "fallback-policy is `never`")
+
+
+# A policy that is in the way
+
+
+def by_policy(seen: Evidence, pod: Pod) -> Iterator[Remedy]:
+    """The one setting or annotation without which admission would give the pod something that nodes offer."""
+    offers, policy = seen.offers, seen.policy
+    if isinstance(decide(pod, offers, policy), Rewrite):
+        return
+    namespace = offers.namespaces.get(pod.namespace)
+    for text, other_pod, other_space, other_policy, commands in _variants(pod, namespace, policy):
+        tried = _decided(other_pod, offers, other_space, other_policy)
+        if isinstance(tried, Rewrite) and tried.replaced:
+            yield _remedy(seen, "policy", text, pod, tried, commands)
+            return
+    # last, since it is another team's to give
+    free = decide(pod, offers, replace(policy, fallback=replace(policy.fallback, respects_quota=False)))
+    if isinstance(free, Rewrite) and free.replaced:
+        names = ", ".join(one.name for one in offers.quotas.get(pod.namespace, ()))
+        wanted = ", ".join(new for _, new in free.replaced)
+        text = f"a quota of namespace {pod.namespace} ({names}) leaves room for {wanted}"
+        command = f"kubectl describe resourcequota -n {pod.namespace}"
+        yield _remedy(seen, "quota", text, pod, free, (command,))
+
+
+def by_enforcing(seen: Evidence, pod: Pod) -> Iterator[Remedy]:
+    """What the webhook would do if it did more than observe."""
+    tried = decide(pod, seen.offers, seen.policy)
+    if isinstance(tried, Rewrite) and tried.replaced:
+        command = f"kubectl label --overwrite namespace {pod.namespace} {MODE_LABEL}={Mode.ENFORCE.value}"
+        text = f"the webhook acts in namespace {pod.namespace}"
+        yield _remedy(seen, "policy", text, pod, tried, (command,))
+
+
+def _remedy(
+    seen: Evidence, kind: str, text: str, pod: Pod, tried: Rewrite, commands: tuple[str, ...]
+) -> Remedy:
+    """What a pod gets when it is created again; it runs where some node has that free."""
+    gets = ", ".join(f"{new} in place of {old}" for old, new in tried.replaced)
+    by = {of_short(old): of_short(new) for old, new in tried.replaced}
+    nearest = seen.nodes.nearest(request_of(fallback.apply(pod, by)))
+    words = f"{text}: it gets {gets} when it is created again"
+    if any(one.lack is Lack.NOTHING for one in nearest):
+        return Remedy(kind, words, commands, (CreatedAgain(by),))
+    return Remedy(kind, f"{words}, and waits until a node has that free", commands)
+
+
+def _decided(pod: Pod, offers: Offers, namespace: Namespace | None, policy: Policy) -> Decision:
+    known = offers.namespaces.get(pod.namespace)
+    try:
+        if namespace is not None:
+            offers.put_namespace(namespace)
+        return decide(pod, offers, policy)
+    finally:
+        if known is not None:
+            offers.put_namespace(known)
+
+
+def _variants(
+    pod: Pod, namespace: Namespace | None, policy: Policy
+) -> Iterator[tuple[str, Pod, Namespace | None, Policy, tuple[str, ...]]]:
+    """The same question with one thing less in the way; last of all with no annotation in the way."""
+    for key in (POLICY_ANNOTATION, MIN_MEMORY_ANNOTATION):
+        if key in pod.annotations:
+            yield f"the pod's annotation {key} is removed", _without(pod, key), namespace, policy, ()
+        if namespace is not None and key in namespace.annotations:
+            text = f"the annotation {key} of namespace {namespace.name} is removed"
+            command = f"kubectl annotate namespace {namespace.name} {key}-"
+            yield text, pod, _bare(namespace, key), policy, (command,)
+    given = policy.fallback
+    for setting, better in (
+        ("fallback.enabled: true", replace(given, enabled=True)),
+        ("fallback.downgrades: true", replace(given, downgrades=True)),
+        ("fallback.upgrades: true", replace(given, upgrades=True)),
+        ("fallback.wholeGPU: true", replace(given, whole_gpu=True)),
+    ):
+        if better != given:
+            text = f"{setting} in the webhook's configuration"
+            yield text, pod, namespace, replace(policy, fallback=better), ()
+    keys = (POLICY_ANNOTATION, MIN_MEMORY_ANNOTATION)
+    if namespace is not None and any(key in namespace.annotations for key in keys):
+        domain = keys[0].partition("/")[0]
+        text = f"the annotations {domain}/… of the pod and of namespace {namespace.name} are removed"
+        yield text, _without(pod, *keys), _bare(namespace, *keys), policy, ()
+
+
+def _without(pod: Pod, *keys: str) -> Pod:
+    return replace(pod, annotations={key: text for key, text in pod.annotations.items() if key not in keys})
+
+
+def _bare(namespace: Namespace, *keys: str) -> Namespace:
+    kept = {key: text for key, text in namespace.annotations.items() if key not in keys}
+    return Namespace(namespace.name, namespace.labels, kept)
+
+
+# A quota
+
+
+@dataclass(frozen=True, slots=True)
+class Exceeded:
+    """A quota that did not let a pod in: what was asked, used and allowed, by the quota's own names."""
+
+    quota: str
+    asked: Mapping[str, str]
+    used: Mapping[str, str]
+    hard: Mapping[str, str]
+
+
+def exceeded_in(message: str) -> Exceeded | None:
+    """What the API server says when a quota is exceeded."""
+    found = _EXCEEDED.search(message)
+    if found is None:
+        return None
+    asked, used, hard = (_amounts(found[name]) for name in ("asked", "used", "hard"))
+    return Exceeded(found["quota"], asked, used, hard)
+
+
+def _amounts(text: str) -> dict[str, str]:
+    pairs = (pair.partition("=") for pair in text.rstrip(".").split(","))
+    return {name: value for name, equals, value in pairs if equals}
+
+
+def by_quota(one: Exceeded, namespace: str) -> Iterator[Remedy]:
+    """The quota raised to what is used and asked for together."""
+    try:
+        needed = {
+            name: Quantity.parse(one.used.get(name, "0")) + Quantity.parse(text)
+            for name, text in one.asked.items()
+        }
+    except InvalidQuantity:
+        return
+    words = ", ".join(f"{name} from {one.hard.get(name, '0')} to {amount(n)}" for name, n in needed.items())
+    hard = ", ".join(f'"{name}": "{amount(n)}"' for name, n in needed.items())
+    patch = '{"spec": {"hard": {' + hard + "}}}"
+    yield Remedy(
+        "quota",
+        f"quota {one.quota} is raised: {words}; or pods of namespace {namespace} that hold these end",
+        (f"kubectl patch resourcequota -n {namespace} {one.quota} --type=merge -p '{patch}'",),
+        (QuotaRaised(one.quota, needed),),
+    )

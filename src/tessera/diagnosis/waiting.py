@@ -1,0 +1,188 @@
+"""Why a pod without a node waits: what it comes down to, in one word and one line.
+
+What nodes lack is worked out once for all pods that ask for the same: a cluster in which thousands wait has a few kinds of them.
+"""
+
+import difflib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from tessera.core.admission.decision import Rewrite, decide
+from tessera.core.kubernetes.pod import Pod
+from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, is_extended
+from tessera.core.mig.geometry import PRODUCTS
+from tessera.core.requests.record import as_created
+from tessera.diagnosis.admission import who_observes, why_never
+from tessera.diagnosis.devices import Obstacle, claims_of, obstacle, standing_for
+from tessera.diagnosis.evidence import Evidence, SeenPod
+from tessera.diagnosis.nodes import Lack, NodeGroup, Request, counted, gpus_of, groups_of, request_of
+
+_MOST_NAMED: Final = 3
+_ALIKE: Final = 0.9  # of difflib's ratio: one or two letters of a resource's name are wrong
+_NVIDIA: Final = "nvidia.com/"
+
+
+_SILENT: Final = "the scheduler has not said anything yet"
+_SENTENCES: Final[Mapping[Lack, str]] = {
+    Lack.PLUGIN_UNAVAILABLE: "the device plugin of {where} is unavailable ({reason})",
+    Lack.UNHEALTHY: "devices of {where} are unhealthy ({reason})",
+    Lack.LAYOUT_PENDING: "{wanted} comes with a layout that {where} has not taken yet ({reason})",
+    Lack.LAYOUT_FAILED: "no node offers {wanted}, and the layout of {where} failed ({reason})",
+    Lack.OTHER: "{wanted} is free on {where}, but not all else that it asks for ({reason})",
+    Lack.TAKEN: "{wanted} is taken on {where} ({reason})",
+    Lack.CLOSED: "{wanted} is only on {where}, not for this pod ({reason})",
+    Lack.UNKNOWN: "who holds {wanted} could not be read; {said}",
+    Lack.TOO_FEW: "no node has {wanted} together ({reason} on {where})",
+}
+
+
+class Cause(StrEnum):
+    """What it comes down to, in one word for programs; of a pod that waits for a node it is what nodes lack (`Lack`)."""
+
+    RUNS = "runs"
+    OVER = "over"
+    ENDING = "ending"
+    STARTS = "starts"
+    REJECTED = "rejected"
+    QUOTA = "quota"
+    NOT_CREATED = "not-created"
+    GATED = "gated"
+    POLICY = "policy"
+    OBSERVED = "observed"
+    UNSEEN = "unseen"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a pod waits."""
+
+    cause: str
+    answer: str  # one line, what follows "the pod waits: "
+    request: Request
+    nearest: tuple[NodeGroup, ...] = ()  # the nodes that come nearest to what it needs
+    obstacle: Obstacle | None = None  # why no scheduler can find devices for its claims
+
+    @property
+    def wanted(self) -> str:
+        """The GPUs that it asks for."""
+        return ", else ".join(filter(None, (counted(gpus_of(one)) for one in self.request.choices)))
+
+
+class WaitingPods:
+    """Says of the pods of one cluster why they wait."""
+
+    def __init__(self, seen: Evidence) -> None:
+        self._seen = seen
+        self._nearest: dict[object, tuple[NodeGroup, ...]] = {}
+        self._enforced: dict[object, bool] = {}
+        self._meant: dict[str, str | None] = {}
+
+    def why(self, one: SeenPod) -> Waiting:
+        """Why a pod that has no node has none."""
+        seen, request = self._seen, request_of(one.pod)
+        if gates := one.gates:
+            text = f"a controller must remove its scheduling gate {', '.join(gates)}"
+            return Waiting(Cause.GATED, text, request)
+        if (blocked := self._obstacle(one)) is not None:
+            return Waiting(blocked.cause, blocked.answer, request, obstacle=blocked)
+        if "nodes" in seen.unseen:
+            said = (
+                f"the scheduler says: {one.unscheduled}" if one.unscheduled else "the nodes could not be read"
+            )
+            return Waiting(Cause.UNSEEN, said, request)
+        for resource in request.choices[0]:
+            if (misspelt := self._misspelt(resource)) is not None:
+                return Waiting(misspelt.cause, misspelt.answer, request, obstacle=misspelt)
+        nearest = self._groups(request)
+        lack = nearest[0].lack if nearest else Lack.MISSING
+        found = Waiting(lack, "", request, nearest)
+        answer = self._sentence(found, one)
+        if lack not in (Lack.MISSING, Lack.TOO_FEW):
+            return Waiting(lack, answer, request, nearest)
+        return self._not_offered(lack, answer, one, found)
+
+    def _obstacle(self, one: SeenPod) -> Obstacle | None:
+        devices = self._seen.devices
+        return obstacle(devices, claims_of(devices, one.pod.namespace, one.state.claims))
+
+    def _groups(self, request: Request) -> tuple[NodeGroup, ...]:
+        """The groups of nodes that lack the least."""
+        key = request.key
+        if key not in self._nearest:
+            groups = groups_of(self._seen.nodes.nearest(request))
+            self._nearest[key] = tuple(one for one in groups if one.lack is groups[0].lack)
+        return self._nearest[key]
+
+    def _not_offered(self, lack: Lack, answer: str, one: SeenPod, found: Waiting) -> Waiting:
+        """No node has what is asked for: who else has a part in that."""
+        seen, cause = self._seen, str(lack)
+        by_dra = [text for name in found.request.gpus if (text := standing_for(seen.devices, name))]
+        if by_dra:
+            answer = f"{answer}; {by_dra[0]}"
+        elif never := why_never(seen, one.pod):
+            cause, answer = Cause.POLICY, f"{answer}; {never}, so it gets exactly this or waits"
+        elif (observes := who_observes(seen, one.pod)) and self._would_change(one.pod):
+            cause, answer = Cause.OBSERVED, f"{answer}, and the webhook only observes here ({observes})"
+        return Waiting(cause, answer, found.request, found.nearest)
+
+    def _would_change(self, pod: Pod) -> bool:
+        """Whether the webhook would give the pod something else, if it did more than observe."""
+        key = (pod.namespace, tuple(sorted(pod.annotations.items())), request_of(pod).key)
+        if key not in self._enforced:
+            would = decide(as_created(pod), self._seen.offers, self._seen.policy)
+            self._enforced[key] = isinstance(would, Rewrite) and bool(would.replaced)
+        return self._enforced[key]
+
+    def _sentence(self, found: Waiting, one: SeenPod) -> str:
+        """Why no node takes it, by the nodes that are nearest to it."""
+        wanted = found.wanted or "what it asks for"
+        if not self._seen.nodes:
+            return "there are no nodes"
+        if not found.nearest:
+            return f"no node offers {wanted}"
+        names, number = list[str](), sum(len(group.nodes) for group in found.nearest)
+        for group in found.nearest:
+            names += group.nodes[: _MOST_NAMED - len(names)]
+        more = f" and {number - len(names)} more" if number > len(names) else ""
+        where = f"node {names[0]}" if number == 1 else f"nodes {', '.join(names)}{more}"
+        reason = found.nearest[0].reason
+        said = f"the scheduler says: {one.unscheduled}" if one.unscheduled else _SILENT
+        if found.nearest[0].lack is Lack.NOTHING:
+            return f"{where} {'has' if number == 1 else 'have'} room for it, and {said}"
+        sentence = _SENTENCES.get(found.nearest[0].lack, "no node offers {wanted}")
+        return sentence.format(where=where, wanted=wanted, reason=reason, said=said)
+
+    # A resource that was meant to be a GPU
+
+    def _misspelt(self, resource: str) -> Obstacle | None:
+        """A resource that no node has and that was probably meant to be a GPU."""
+        if is_any_gpu(resource) or not is_extended(resource) or resource in self._seen.nodes.resources:
+            return None
+        if resource not in self._meant:
+            self._meant[resource] = meant_by(resource, self._seen.nodes.resources)
+        meant = self._meant[resource]
+        if meant is None and not resource.startswith(_NVIDIA):
+            return None
+        hint = f"; did you mean {meant}?" if meant else f", nor is it a GPU such as {WHOLE_GPU}"
+        remedy = f"the pod asks for {meant or 'a GPU that nodes have'}"
+        return Obstacle(Lack.MISSING, f"no node has {resource}{hint}", remedy, "tessera capacity")
+
+
+def meant_by(resource: str, offered: Collection[str]) -> str | None:
+    """The GPU resource that was probably meant: one that nodes offer, else one that some card can have."""
+    cards = {profile.resource for product in PRODUCTS for profile in product.profiles}
+    choices = sorted(filter(is_any_gpu, offered)), sorted({WHOLE_GPU} | cards)
+    for names in choices:
+        for name in names:
+            if _letters(name) == _letters(resource):
+                return name
+    for names in choices:
+        if close := difflib.get_close_matches(resource, names, 1, _ALIKE):
+            return close[0]
+    return None
+
+
+def _letters(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
