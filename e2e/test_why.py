@@ -120,21 +120,21 @@ def test_pending_layout(control_plane: Client, namespace: str, node: Any) -> Non
 
 
 def test_ill_device(control_plane: Client, namespace: str, node: Any) -> None:
-    """One device is ill, the other in use."""
+    """One device is unhealthy, the other in use."""
     node({"1g.10gb": 2}, ill={"1g.10gb": 1})
     make_pod(control_plane, namespace, "holder", "1g.10gb", waits=False)
     make_pod(control_plane, namespace, "p", "1g.10gb", waits=True)
     assert why(control_plane, namespace, "p")[0] == (
-        f"pod {namespace}/p waits: devices of node {NODE} are ill (1g.10gb: 1 of 2 are ill, 1 in use)"
+        f"pod {namespace}/p waits: devices of node {NODE} are unhealthy (1g.10gb: 1 of 2 are unhealthy, 1 in use)"
     )
 
 
 def test_plugin_away(control_plane: Client, namespace: str, node: Any) -> None:
-    """The devices are there, and no plugin vouches for them."""
+    """The devices are there, and no plugin offers them."""
     node({"1g.10gb": 2}, ill={"1g.10gb": 2})
     make_pod(control_plane, namespace, "p", "1g.10gb", waits=True)
     assert why(control_plane, namespace, "p")[0].startswith(
-        f"pod {namespace}/p waits: the device plugin of node {NODE} is away (1g.10gb: 0 of 2 are offered"
+        f"pod {namespace}/p waits: the device plugin of node {NODE} is unavailable (1g.10gb: 0 of 2 are offered"
     )
 
 
@@ -145,8 +145,8 @@ def test_policy(control_plane: Client, namespace: str, node: Any) -> None:
     make_pod(control_plane, namespace, "p", "2g.20gb", waits=True)
     lines = why(control_plane, namespace, "p")
     assert lines[0] == (
-        f"pod {namespace}/p waits: no node offers 1 × 2g.20gb, and "
-        f"namespace {namespace}'s fallback-policy never lets it take nothing else"
+        f"pod {namespace}/p waits: no node offers 1 × 2g.20gb; "
+        f"namespace {namespace}'s fallback-policy is `never`, so it gets exactly this or waits"
     )
     assert f"$ kubectl annotate namespace {namespace} {POLICY}-" in lines[2]
 
@@ -255,7 +255,7 @@ def test_rejected(control_plane: Client, namespace: str, node: Any, tmp_path: Pa
     assert lines[0].startswith(
         f"deployment {namespace}/web has 0 of 1 pods: the webhook rejects them: asked for {MIG}2g.20gb: 1"
     )
-    assert f"namespace {namespace}'s annotation {POLICY} goes: it gets 1g.10gb" in lines[1]
+    assert f"the annotation {POLICY} of namespace {namespace} is removed: it gets 1g.10gb" in lines[1]
 
 
 def test_with_few_rights(control_plane: Client, namespace: str, node: Any, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tessera.core.errors import InvalidInput
+from tessera.diagnosis.changes import NodeOpened, PodsEnd
 from tessera.diagnosis.gather import NoSuchObject, parse_target
 from tessera.simulation.control_plane import kinds
 from tests.build import MIG, policy
@@ -133,6 +134,33 @@ async def test_first_line(situation: str):
     nodes, pods, cause, answer = SITUATIONS[situation]
     found = await why("p", {kinds.NODES: nodes, kinds.PODS: pods})
     assert (found.cause, found.answer) == (cause, f"pod team/p waits: {answer}")
+
+
+CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+
+
+async def test_a_full_node_that_is_cordoned():
+    """A node that is full and cordoned helps only when both end: the answer says both, and so does the remedy."""
+    nodes = [node("a", {"1g.10gb": 1}, taints=[CORDONED])]
+    pods = [pod("h", {"1g.10gb": 1}, on="a"), pod("p", {"1g.10gb": 1})]
+    found = await why("p", {kinds.NODES: nodes, kinds.PODS: pods})
+    assert (found.cause, found.answer) == (
+        "closed",
+        (
+            "pod team/p waits: 1 × 1g.10gb is only on node a, not for this pod "
+            "(taint node.kubernetes.io/unschedulable:NoSchedule is not tolerated; 1g.10gb: 1 of 1 in use)"
+        ),
+    )
+    (remedy,) = found.remedies
+    assert (remedy.kind, remedy.text, remedy.commands) == (
+        "change",
+        (
+            "the pod may go to node a: taint node.kubernetes.io/unschedulable:NoSchedule is not tolerated, "
+            "and a pod ends on node a: team/h (1 × 1g.10gb, for 3 h)"
+        ),
+        ("kubectl uncordon a",),
+    )
+    assert remedy.changes == (NodeOpened("a"), PodsEnd(("team/h",)))
 
 
 async def test_mended_goes_before_the_end_of_a_pod():
