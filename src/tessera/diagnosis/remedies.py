@@ -15,7 +15,7 @@ from tessera.core.kubernetes.resources import short
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement
 from tessera.core.mig.layout import CardLayout, NodeLayout
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.kinds import Place
+from tessera.core.planning.kinds import NodeCards
 from tessera.core.planning.planner import Plan, Question, plan
 from tessera.core.planning.program import Solver
 from tessera.core.text import first_of
@@ -288,7 +288,7 @@ def by_layout(seen: Evidence, pod: Pod, use: PodUse, solve: Solver) -> Iterator[
         )
 
 
-def _offers(seen: Evidence, place: Place, found: Plan) -> NodeOffers:
+def _offers(seen: Evidence, place: NodeCards, found: Plan) -> NodeOffers:
     """What a node offers once its cards are cut as planned."""
     name = place.name or ""
     cut = NodeLayout(tuple(found.cards[n] for n in place.cards), changing=True)
