@@ -18,7 +18,7 @@ import pytest
 from e2e.cluster import Client
 from e2e.page import Api, Object, Tab, address_in, board_served, browser, embedded_api, serving, until
 from tessera.dashboard.board import Board
-from tessera.dashboard.observed import see_node, see_pod
+from tessera.dashboard.observed import read_node, read_pod
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -533,15 +533,15 @@ def a_large_cluster(nodes: int) -> Board:
         layout = {"run.ai/mig.config": f"{profile}={count // 8}"}
         allocatable = {f"{MIG}{profile}": count} if number % 10 else {"cpu": 8}
         one = {"metadata": {"name": name, "labels": labels if number % 10 else {}, "annotations": layout if number % 10 else {}}, "status": {"allocatable": allocatable}}  # fmt: skip
-        board.put_node(see_node(json.dumps(one).encode()))
+        board.put_node(read_node(json.dumps(one).encode()))
         held = number * 37 % 5 * count // 16
         for at in range(4 if number % 10 and held else 0):
             work = pod(f"trainer-{number:04d}-{at}", f"{MIG}{profile}", held, namespace=f"team-{number % 7}")
             work["spec"]["nodeName"] = name
-            board.put_pod(see_pod(json.dumps({**work, "status": {"phase": "Running"}}).encode()))
+            board.put_pod(read_pod(json.dumps({**work, "status": {"phase": "Running"}}).encode()))
     for number in range(12):
         waits = pod(f"waits-{number}", f"{MIG}7g.141gb", creationTimestamp=f"2026-01-0{1 + number % 9}T08:00:00Z", namespace="team-1")  # fmt: skip
-        board.put_pod(see_pod(json.dumps(waits).encode()))
+        board.put_pod(read_pod(json.dumps(waits).encode()))
     board.sample()
     return board
 
@@ -556,7 +556,7 @@ def test_every_profile_of_a_card_has_its_colour(chromium: "Browser") -> None:
     }
     node = {"name": "n", "labels": labels, "annotations": {"run.ai/mig.config": "1g.18gb=3,1g.35gb=2"}}
     has = {f"{MIG}1g.18gb": 3, f"{MIG}1g.35gb": 2, MOCK: 1}
-    board.put_node(see_node(json.dumps({"metadata": node, "status": {"allocatable": has}}).encode()))
+    board.put_node(read_node(json.dumps({"metadata": node, "status": {"allocatable": has}}).encode()))
     colours = """([where, text]) => [...document.querySelectorAll(where)].filter((one) => one.textContent.startsWith(text))
         .map((one) => getComputedStyle(one).getPropertyValue("--full"))"""
     with board_served(board) as url, Tab.open(chromium, url) as tab:

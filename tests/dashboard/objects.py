@@ -5,7 +5,7 @@ from typing import Any
 
 from tessera.core.mig.geometry import SIMULATED_H200_70GB
 from tessera.core.mig.layout import NodeLayout
-from tessera.dashboard.observed import SeenNode, SeenPod, see_node, see_pod
+from tessera.dashboard.observed import DashboardNode, DashboardPod, read_node, read_pod
 from tessera.protocol.mig.documents import read_layout
 from tessera.protocol.mig.mapping import MAPPING, encode_mapping, mapping_of
 from tests.build import bridged
@@ -23,7 +23,7 @@ def node(
     cards: int = 1,
     allocatable: dict[str, Any] | None = None,
     **more: Any,
-) -> SeenNode:
+) -> DashboardNode:
     """A node of 70 GB cards, cut as told, which offers what that makes unless told otherwise."""
     labels = {"nvidia.com/gpu.product": "NVIDIA-H200-70GB", "nvidia.com/gpu.memory": "71680"}
     labels |= {"nvidia.com/gpu.count": str(cards)} | more.get("labels", {})
@@ -43,7 +43,7 @@ def node(
             "conditions": more.get("conditions", []),
         },
     }
-    return see_node(json.dumps(document).encode())
+    return read_node(json.dumps(document).encode())
 
 
 def pod(
@@ -53,7 +53,7 @@ def pod(
     record: str = "",
     claim: str = "",
     **asks: Any,
-) -> SeenPod:
+) -> DashboardPod:
     """A pod that asks, and maybe holds devices by their ids; `asks` by short names, dots as underscores.
 
     `claim`: the alternatives of a bridged one.
@@ -84,7 +84,7 @@ def pod(
             "containerStatuses": [{"name": "main", "allocatedResourcesStatus": allocated}],
         },
     }
-    return see_pod(json.dumps(bridged(document, claim) if claim else document).encode())
+    return read_pod(json.dumps(bridged(document, claim) if claim else document).encode())
 
 
 def ids(cut: str, profile: str, cards: int = 1, name: str = "n") -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 
 from tessera.dashboard.admissions import Admission
 from tessera.dashboard.board import Board
-from tessera.dashboard.observed import Denial, see_event, see_node
+from tessera.dashboard.observed import Denial, read_denial, read_node
 from tessera.kube.watch.resource import Key
 from tests.dashboard.objects import MIG, ids, node, pod
 from tests.protocol.dra.samples import DRIVER, class_, device, raw, slice_
@@ -161,9 +161,9 @@ def test_denials():
         "message": denied,
         "lastTimestamp": "2026-01-01T00:00:00Z",
     }
-    found = see_event(json.dumps(event).encode())
+    found = read_denial(json.dumps(event).encode())
     assert found == Denial("e1", "ml", "ReplicaSet web-1", "asked for too much", "2026-01-01T00:00:00Z")
-    assert see_event(json.dumps({**event, "message": "exceeded quota"}).encode()) is None
+    assert read_denial(json.dumps({**event, "message": "exceeded quota"}).encode()) is None
     one = board()
     one.denied(found)
     one.denied(found)
@@ -322,7 +322,7 @@ def test_dra():
     one = board()
     one.dra.follow(one.dra_changed, lambda: None)
     for name in ("a", "b"):
-        one.put_node(see_node(raw({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "8"}}})))
+        one.put_node(read_node(raw({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "8"}}})))
     news(one)
     resource = MIG + "2g.20gb"
     classes = [raw(class_("two", resource=resource))]

@@ -96,7 +96,7 @@ async def _serve(
     from tessera.cli.why import explained
     from tessera.core.admission.decision import Policy
     from tessera.dashboard.board import Board
-    from tessera.dashboard.server import serve_metrics, serve_page
+    from tessera.dashboard.server import serve_dashboard, serve_metrics
     from tessera.kube.view.live import LiveView
 
     async with choice.connected("tessera-dashboard") as client:
@@ -105,7 +105,7 @@ async def _serve(
         view = LiveView(client, keep=None)  # explanations tell of all nodes
         async with (
             view.following(),
-            serve_page(
+            serve_dashboard(
                 client,
                 board,
                 explainer(view.offers, policy or Policy()),

@@ -7,7 +7,7 @@ from typing import Final
 
 from tessera.core.devices.capacity import PodUse, in_order
 from tessera.core.requests.record import asked_first
-from tessera.dashboard.observed import Denial, SeenPod
+from tessera.dashboard.observed import DashboardPod, Denial
 from tessera.dashboard.totals import short_name
 
 _MOST: Final = 100
@@ -63,15 +63,15 @@ def asks_of(use: PodUse) -> str:
     return f"{asks} (claim: {use.alternatives.words})" if use.alternatives and not use.node else asks
 
 
-def admission_of(one: SeenPod) -> Admission:
+def admission_of(one: DashboardPod) -> Admission:
     """What was decided about a pod that is there, by its record."""
-    claim, asks = one.claim, asks_of(one.claim)
-    asked = asked_first(claim.record)
+    use, asks = one.use, asks_of(one.use)
+    asked = asked_first(use.record)
     if not asked:
-        return Admission(claim.created, claim.namespace, claim.name, "as asked", asks=asks)
+        return Admission(use.created, use.namespace, use.name, "as asked", asks=asks)
     reason = (
         f"{asked} was not free where the scheduler placed it"
-        if claim.claim
+        if use.claim
         else f"no node that this pod could use offered {asked} as asked"
     )
-    return Admission(claim.created, claim.namespace, claim.name, "fallback", claim.record, reason, asks)
+    return Admission(use.created, use.namespace, use.name, "fallback", use.record, reason, asks)

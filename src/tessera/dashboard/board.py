@@ -12,19 +12,16 @@ from typing import Any, Final
 
 import msgspec
 
-from tessera.core.devices.capacity import Capacity
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import Node
 from tessera.core.mig.layout import NodeLayout
 from tessera.dashboard.admissions import Admission, AdmissionLog, admission_of, asks_of
-from tessera.dashboard.history import History
 from tessera.dashboard.layouts import LayoutHistory, moment
 from tessera.dashboard.mosaic import Claimed, layout_of, mosaic_of
-from tessera.dashboard.observed import Denial, SeenNode, SeenPod, asks_for_gpus, matters
+from tessera.dashboard.observed import DashboardNode, DashboardPod, Denial, asks_for_gpus, matters
 from tessera.dashboard.summary import summary_of
-from tessera.dashboard.totals import Totals, resource_rows
+from tessera.dashboard.totals import History, Totals, resource_rows
 from tessera.dashboard.usage import NamespaceUse
-from tessera.inventory.dra import DraInventory
+from tessera.inventory.inventory import Inventory
 from tessera.kube.watch.resource import Key
 
 _MOST_PENDING: Final = 200
@@ -48,12 +45,12 @@ class Board:
         self._about = about
         self._all_admissions = all_admissions
         self._clock = clock
-        self._nodes: dict[str, SeenNode] = {}
+        self._nodes: dict[str, DashboardNode] = {}
         self._unreadable: dict[str, str] = {}  # node → why its layout cannot be read
-        self._pods: dict[Key, SeenPod] = {}
-        self._on: dict[str, dict[Key, SeenPod]] = {}  # pods by node; empty: without one
-        self._capacity = Capacity()
-        self.dra = DraInventory()
+        self._pods: dict[Key, DashboardPod] = {}
+        self._on: dict[str, dict[Key, DashboardPod]] = {}  # pods by node; empty: without one
+        self._inventory = Inventory(matters)
+        self._capacity, self.dra = self._inventory.capacity, self._inventory.dra
         self._dra_is_old = False
         self._claimed: Mapping[str, Claimed] = {}  # node → its devices that claims hold
         self._totals = Totals()
@@ -69,14 +66,14 @@ class Board:
 
     # what changes
 
-    def put_node(self, one: SeenNode) -> None:
+    def put_node(self, one: DashboardNode) -> None:
         """A node is new or changed."""
         name = one.node.name
         before = self._nodes.get(name)
         if before == one:
             return
         self._nodes[name] = one
-        self._capacity.put_node(self._with_dra(one.node))
+        self._inventory.put(one)
         self._unreadable[name] = self._readable(one)[1]
         if before is not None and self._layouts.see(before, one):
             self._mark("layouts")
@@ -85,7 +82,7 @@ class Board:
     def remove_node(self, name: str) -> None:
         """A node is gone."""
         if self._nodes.pop(name, None) is not None:
-            self._capacity.remove_node(name)
+            self._inventory.remove_node(name)
             self._unreadable.pop(name)
             self._mark_node(name)
 
@@ -94,10 +91,6 @@ class Board:
         self._dra_is_old = True
         self.version += 1
 
-    def _with_dra(self, node: Node) -> Node:
-        served = {name: number for name, number in self.dra.served(node).items() if matters(name)}
-        return replace(node, dra=served) if served else node
-
     def _take_dra(self) -> None:
         if not self._dra_is_old:
             return
@@ -105,55 +98,55 @@ class Board:
         before, self._claimed = self._claimed, self.dra.holders()
         self._capacity.claimed = self.dra.held()
         for name, one in self._nodes.items():
-            node = self._with_dra(one.node)
+            node = self._inventory.with_dra(one.node)
             if node.dra != self._capacity[name].dra or before.get(name) != self._claimed.get(name):
                 self._capacity.put_node(node)
                 self._unreadable[name] = self._readable(one)[1]
                 self._mark_node(name)
 
-    def put_pod(self, one: SeenPod) -> None:
+    def put_pod(self, one: DashboardPod) -> None:
         """A pod is new or changed."""
-        key = Key(one.claim.namespace, one.claim.name)
+        key = Key(one.use.namespace, one.use.name)
         before = self._pods.get(key)
-        if before == one or (before is None and not one.claim.amounts):
+        if before == one or (before is None and not one.use.amounts):
             return
         self.remove_pod(key)
-        if not one.claim.amounts:
+        if not one.use.amounts:
             return
         self._pods[key] = one
-        self._on.setdefault(one.claim.node, {})[key] = one
-        self._capacity.add(one.claim)
-        self.usage.put(key, one.claim, runs=one.phase == "Running")
-        if self._is_news(before, one) and self._admissions.takes(one.claim.created):
+        self._on.setdefault(one.use.node, {})[key] = one
+        self._capacity.add(one.use)
+        self.usage.put(key, one.use, runs=one.phase == "Running")
+        if self._is_news(before, one) and self._admissions.takes(one.use.created):
             self._read_admission(one)
-        self._mark_node(one.claim.node)
+        self._mark_node(one.use.node)
 
     def remove_pod(self, key: Key) -> None:
         """A pod is gone."""
         pod = self._pods.pop(key, None)
         if pod is None:
             return
-        there = self._on[pod.claim.node]
+        there = self._on[pod.use.node]
         del there[key]
         if not there:
-            del self._on[pod.claim.node]
-        self._capacity.remove(pod.claim)
+            del self._on[pod.use.node]
+        self._capacity.remove(pod.use)
         self.usage.remove(key)
-        self._mark_node(pod.claim.node)
+        self._mark_node(pod.use.node)
 
     def admitted(self, admission: Admission) -> None:
         """Something was decided about a pod."""
         if self._admissions.add(admission):
             self._mark("admissions")
 
-    def _is_news(self, before: SeenPod | None, one: SeenPod) -> bool:
+    def _is_news(self, before: DashboardPod | None, one: DashboardPod) -> bool:
         """Whether a pod tells something of admission: that it was admitted, or later what its claim got instead."""
         if before is None:
             return not self._all_admissions
-        return bool(one.claim.claim) and one.claim.record != before.claim.record
+        return bool(one.use.claim) and one.use.record != before.use.record
 
-    def _read_admission(self, one: SeenPod) -> None:
-        if asks_for_gpus(one.claim):
+    def _read_admission(self, one: DashboardPod) -> None:
+        if asks_for_gpus(one.use):
             self.admitted(admission_of(one))
 
     def denied(self, denial: Denial) -> None:
@@ -269,7 +262,7 @@ class Board:
             replace(one, node=node), self._counted().of(name), pods, self._unreadable[name], self.version
         )
 
-    def _mosaic(self, one: SeenNode) -> Any:
+    def _mosaic(self, one: DashboardNode) -> Any:
         name = one.node.name
         seen = replace(one, node=self._capacity[name])
         pods = self._on.get(name, {}).values()
@@ -279,23 +272,23 @@ class Board:
 
     def _pending(self) -> Any:
         """Those that wait longest first; all are counted, some are shown."""
-        waiting = sorted(self._on.get("", {}).values(), key=lambda one: (one.claim.created, one.claim.name))
+        waiting = sorted(self._on.get("", {}).values(), key=lambda one: (one.use.created, one.use.name))
         return {
             "count": len(waiting),
             "longest": [
                 {
-                    "namespace": one.claim.namespace,
-                    "pod": one.claim.name,
-                    "asks": asks_of(one.claim),
-                    "record": one.claim.record,
+                    "namespace": one.use.namespace,
+                    "pod": one.use.name,
+                    "asks": asks_of(one.use),
+                    "record": one.use.record,
                     "why": one.why,
-                    "since": one.claim.created,
+                    "since": one.use.created,
                 }
                 for one in waiting[:_MOST_PENDING]
             ],
         }
 
-    def _readable(self, one: SeenNode) -> tuple[NodeLayout | None, str]:
+    def _readable(self, one: DashboardNode) -> tuple[NodeLayout | None, str]:
         """A node's layout; None when there is none, or when it cannot be read, and why not."""
         name = one.node.name
         try:

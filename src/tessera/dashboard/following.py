@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from tessera.dashboard.board import Board
-from tessera.dashboard.observed import Denial, SeenNode, SeenPod, see_event, see_node, see_pod
+from tessera.dashboard.observed import DashboardNode, DashboardPod, Denial, read_denial, read_node, read_pod
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower, relist
 from tessera.kube.watch.resource import (
@@ -47,21 +47,21 @@ async def following(client: Client, board: Board, *, denials: bool = True) -> As
             looking.cancel()
 
 
-def _nodes(board: Board) -> Sink[SeenNode]:
-    def replace(seen: Iterable[SeenNode]) -> None:
+def _nodes(board: Board) -> Sink[DashboardNode]:
+    def replace(seen: Iterable[DashboardNode]) -> None:
         fresh = {one.node.name: one for one in seen}
         replace_all(board.nodes, fresh, board.put_node, board.remove_node)
 
-    return Sink(see_node, replace, board.put_node, lambda key: board.remove_node(key.name))
+    return Sink(read_node, replace, board.put_node, lambda key: board.remove_node(key.name))
 
 
-def _pods(board: Board) -> Sink[SeenPod]:
-    def replace(seen: Iterable[SeenPod]) -> None:
-        oldest_first = sorted(seen, key=lambda one: one.claim.created)
-        fresh = {Key(one.claim.namespace, one.claim.name): one for one in oldest_first}
+def _pods(board: Board) -> Sink[DashboardPod]:
+    def replace(seen: Iterable[DashboardPod]) -> None:
+        oldest_first = sorted(seen, key=lambda one: one.use.created)
+        fresh = {Key(one.use.namespace, one.use.name): one for one in oldest_first}
         replace_all(board.pods, fresh, board.put_pod, board.remove_pod)
 
-    return Sink(see_pod, replace, board.put_pod, board.remove_pod)
+    return Sink(read_pod, replace, board.put_pod, board.remove_pod)
 
 
 def _denials(board: Board) -> Sink[Denial | None]:
@@ -75,7 +75,7 @@ def _denials(board: Board) -> Sink[Denial | None]:
         if one:
             board.denied(one)
 
-    return Sink(see_event, replace, put, lambda _: None)
+    return Sink(read_denial, replace, put, lambda _: None)
 
 
 async def _look(follower: Follower, board: Board) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from tessera.core.devices.capacity import in_order
 from tessera.core.kubernetes.resources import is_whole_or_mig
-from tessera.dashboard.observed import SeenNode
+from tessera.dashboard.observed import DashboardNode
 from tessera.dashboard.totals import short_name
 
 _MOST: Final = 50
@@ -52,7 +52,7 @@ class LayoutHistory:
         self._clock = clock
         self._changes: deque[LayoutChange] = deque(maxlen=_MOST)
 
-    def see(self, before: SeenNode, after: SeenNode) -> bool:
+    def see(self, before: DashboardNode, after: DashboardNode) -> bool:
         """A node changed; whether that is news of its layout."""
         gpus, old, new = after.gpus, _offered(before), _offered(after)
         now = moment(self._clock())
@@ -99,6 +99,6 @@ def moment(seconds: float) -> str:
     return time.strftime(_TIME, time.gmtime(seconds))
 
 
-def _offered(node: SeenNode) -> dict[str, int]:
+def _offered(node: DashboardNode) -> dict[str, int]:
     found = node.node.allocatable.items()
     return {resource: int(amount.value) for resource, amount in found if is_whole_or_mig(resource) and amount}

@@ -18,7 +18,7 @@ from tessera.core.mig.geometry import Product, Shape
 from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy
 from tessera.core.mig.placement import every_place, within_limits
 from tessera.core.mig.profile import MigProfile
-from tessera.dashboard.observed import SeenNode, SeenPod
+from tessera.dashboard.observed import DashboardNode, DashboardPod
 from tessera.inventory.devices import placed_devices
 from tessera.inventory.dra import HeldDevice
 from tessera.protocol.mig.nodes import GpuNode, present_layout
@@ -63,7 +63,7 @@ class Mosaic:
 Claimed = Mapping[str, HeldDevice]  # the devices of a node that claims hold, by name
 
 
-def layout_of(node: SeenNode, claimed: Claimed, *, on_demand: bool) -> NodeLayout | None:
+def layout_of(node: DashboardNode, claimed: Claimed, *, on_demand: bool) -> NodeLayout | None:
     """How a node's cards are cut; None when nothing tells, `InvalidInput` when what it says cannot be.
 
     `on_demand`: they are cut as claims ask for it.
@@ -77,7 +77,9 @@ def layout_of(node: SeenNode, claimed: Claimed, *, on_demand: bool) -> NodeLayou
     return layout
 
 
-def mosaic_of(node: SeenNode, layout: NodeLayout | None, pods: Iterable[SeenPod], claimed: Claimed) -> Mosaic:
+def mosaic_of(
+    node: DashboardNode, layout: NodeLayout | None, pods: Iterable[DashboardPod], claimed: Claimed
+) -> Mosaic:
     """Lay out a node's devices, and put its pods onto them."""
     holders = _Holders(pods, node.node, claimed)
     cards = tuple(_cards(node, layout, holders)) if layout is not None else ()
@@ -99,7 +101,7 @@ def mosaic_of(node: SeenNode, layout: NodeLayout | None, pods: Iterable[SeenPod]
     return Mosaic(cards, loose)
 
 
-def _whole_cards(node: SeenNode) -> NodeLayout | None:
+def _whole_cards(node: DashboardNode) -> NodeLayout | None:
     """The layout of a node that says nothing about one, and offers no slices."""
     gpus = node.gpus
     if gpus.product is None or gpus.cards is None or any(map(MigProfile.of_resource, node.node.allocatable)):
@@ -118,16 +120,16 @@ def _offered(node: Node, resource: str) -> int:
 class _Holders:
     """Who holds what on a node, and has not been put onto a tile yet."""
 
-    def __init__(self, pods: Iterable[SeenPod], node: Node, claimed: Claimed) -> None:
+    def __init__(self, pods: Iterable[DashboardPod], node: Node, claimed: Claimed) -> None:
         self._by_claim = dict(claimed)
         self._by_id: dict[tuple[str, str], str] = {}
         self._somewhere: dict[str, list[str]] = {}  # resource → pods, as often as they hold one
         for pod in pods:
-            name = f"{pod.claim.namespace}/{pod.claim.name}"
+            name = f"{pod.use.namespace}/{pod.use.name}"
             for key in pod.held:
                 self._by_id[key] = name
-            for resource, amount in pod.claim.amounts.items():
-                if node.is_served(resource) or (pod.claim.claim and is_whole_or_mig(resource)):
+            for resource, amount in pod.use.amounts.items():
+                if node.is_served(resource) or (pod.use.claim and is_whole_or_mig(resource)):
                     continue  # by claims, which name the very devices
                 known = sum(one == resource for one, _ in pod.held)
                 unknown = min(int(amount.value), _MOST_LOOSE) - known
@@ -161,7 +163,7 @@ class _Holders:
         return [key for key in self._by_id if key[0] in wanted]
 
 
-def _cards(node: SeenNode, layout: NodeLayout, holders: _Holders) -> Iterator[Card]:
+def _cards(node: DashboardNode, layout: NodeLayout, holders: _Holders) -> Iterator[Card]:
     planned = _planned(node.gpus, layout, holders)
     staying = _leaving(node.gpus.name, layout, holders)
     for number, stays in staying.items():
@@ -202,7 +204,7 @@ def _leaving(node: str, layout: NodeLayout, holders: _Holders) -> dict[int, list
     return found
 
 
-def _mark_unoffered(planned: dict[int, list[Tile]], node: SeenNode) -> None:
+def _mark_unoffered(planned: dict[int, list[Tile]], node: DashboardNode) -> None:
     """Where a node has fewer devices than tiles, the last free ones are not there; which ones, only it knows."""
     counts = Counter(tile.resource for tiles in planned.values() for tile in tiles if not tile.leaving)
     for resource, count in counts.items():

@@ -1,45 +1,41 @@
-"""Nodes, pods and events as the page sees them, decoded from what the API server sends."""
+"""Nodes, pods and events as the dashboard shows them, decoded from what the API server sends."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from tessera.core.devices.capacity import PodUse
-from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.quantity import ZERO
 from tessera.core.kubernetes.resources import is_extended, is_whole_or_mig
 from tessera.inventory.devices import Held, held_by
+from tessera.inventory.inventory import InventoryNode
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import decode_event
 from tessera.protocol.kubernetes.pod import decode_pod
 from tessera.protocol.kubernetes.pod_use import pod_use_of
-from tessera.protocol.mig.nodes import GpuNode, gpu_node
+from tessera.protocol.mig.nodes import gpu_node
 
 _DENIED: Final = 'admission webhook "gpu-allocation.k8s.io" denied the request: '
 
 
 def matters(resource: str) -> bool:
-    """Whether the page shows a resource: GPUs, and what else device plugins bring."""
+    """Whether the dashboard shows a resource: GPUs, and what else device plugins bring."""
     return is_extended(resource)
 
 
 @dataclass(frozen=True, slots=True)
-class SeenNode:
+class DashboardNode(InventoryNode):
     """A node."""
 
-    node: Node
-    gpus: GpuNode
-    ready: bool
     cordoned: bool
-    unhealthy: dict[str, int] = field(
-        default_factory=dict
-    )  # resource → devices that are there and not usable
+    unhealthy: Mapping[str, int]  # resource → devices that are there and not usable
 
 
 @dataclass(frozen=True, slots=True)
-class SeenPod:
+class DashboardPod:
     """A pod that holds devices, or asks for some."""
 
-    claim: PodUse
+    use: PodUse
     phase: str
     why: str = ""  # it has no node yet, in the scheduler's words
     held: Held = ()  # empty where the kubelet does not say which devices it gave
@@ -56,7 +52,7 @@ class Denial:
     when: str
 
 
-def see_node(raw: bytes) -> SeenNode:
+def read_node(raw: bytes) -> DashboardNode:
     """Read a node."""
     decoded = objects.decode_node(raw)
     node, status = objects.node_of(decoded, matters), decoded.status
@@ -66,25 +62,24 @@ def see_node(raw: bytes) -> SeenNode:
         for resource, amount in capacity.items()
         if matters(resource)
     }
-    return SeenNode(
+    return DashboardNode(
         node,
         gpu_node(decoded),
-        ready=node.ready,
         cordoned=bool(decoded.spec and decoded.spec.unschedulable),
         unhealthy={resource: count for resource, count in missing.items() if count > 0},
     )
 
 
-def see_pod(raw: bytes) -> SeenPod:
+def read_pod(raw: bytes) -> DashboardPod:
     """Read a pod."""
     pod = decode_pod(raw)
     status, scheduled = pod.status, pod.status.condition("PodScheduled")
     why = (scheduled.message or scheduled.reason) if scheduled.status == "False" else ""
-    return SeenPod(pod_use_of(pod, matters), status.phase, why or status.message, held_by(pod, matters))
+    return DashboardPod(pod_use_of(pod, matters), status.phase, why or status.message, held_by(pod, matters))
 
 
-def see_event(raw: bytes) -> Denial | None:
-    """Read an event; None when it tells of no denial by the webhook."""
+def read_denial(raw: bytes) -> Denial | None:
+    """Read an event; None where it does not report that the webhook denied a pod."""
     event = decode_event(raw)
     _, denied, reason = event.message.partition(_DENIED)
     if not denied:
@@ -94,6 +89,6 @@ def see_event(raw: bytes) -> Denial | None:
     return Denial(event.metadata.name, event.metadata.namespace, owner, reason, when)
 
 
-def asks_for_gpus(claim: PodUse) -> bool:
+def asks_for_gpus(use: PodUse) -> bool:
     """Whether a pod is one that admission looks at."""
-    return any(map(is_whole_or_mig, claim.amounts))
+    return any(map(is_whole_or_mig, use.amounts))

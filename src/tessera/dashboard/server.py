@@ -59,7 +59,7 @@ _BEHIND: Final = 256  # messages that a listener may be behind; one that reads n
 
 
 @asynccontextmanager
-async def serve_page(
+async def serve_dashboard(
     client: Client,
     board: Board,
     explain: Explain,

@@ -12,7 +12,7 @@ import msgspec
 from tessera.core.devices.capacity import Usages
 from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.mig.profile import MigProfile
-from tessera.dashboard.observed import SeenNode, SeenPod
+from tessera.dashboard.observed import DashboardNode, DashboardPod
 from tessera.dashboard.totals import short_name
 
 # labels that say which pool of machines a node is of, the first that it has; by cloud, then by tool
@@ -44,7 +44,7 @@ class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def summary_of(
-    one: SeenNode, usages: Usages, pods: Iterable[SeenPod], unreadable: str, revision: int
+    one: DashboardNode, usages: Usages, pods: Iterable[DashboardPod], unreadable: str, revision: int
 ) -> Summary:
     """A node in the overview; `unreadable`: why its layout cannot be read."""
     gpus = one.gpus
@@ -52,7 +52,7 @@ def summary_of(
         f"{count} {short_name(resource)} unhealthy or leaving" for resource, count in one.unhealthy.items()
     ]
     bad = (
-        not one.ready and "not ready",
+        not one.node.ready and "not ready",
         gpus.state == "failed" and "layout failed",
         unreadable and "layout unreadable",
         *(missing if gpus.state != "pending" else ()),
@@ -75,7 +75,7 @@ def summary_of(
             for resource, usage in usages.items()
             if usage
         },
-        tuple(sorted(f"{pod.claim.namespace}/{pod.claim.name}" for pod in pods)),
+        tuple(sorted(f"{pod.use.namespace}/{pod.use.name}" for pod in pods)),
         tuple(word for word in bad if word),
         tuple(word for word in good if word),
         gpus.reason or unreadable,

@@ -78,20 +78,21 @@ class Inventory:
         """Take a node in, if it is asked about."""
         if self.names and one.node.name not in self.names:
             return
-        self.capacity.put_node(self._with_dra(one.node))
+        self.capacity.put_node(self.with_dra(one.node))
         if one.gpus.label or one.gpus.layout is not None or one.gpus.mapping is not None:
             self.gpus[one.node.name] = one.gpus
         else:
             self.gpus.pop(one.node.name, None)
 
-    def _with_dra(self, node: Node) -> Node:
+    def with_dra(self, node: Node) -> Node:
+        """A node, with what DRA serves on it of the resources that are asked about."""
         served = {name: number for name, number in self.dra.served(node).items() if self.keep(name)}
         return replace(node, dra=served) if served != node.dra else node
 
     def refresh_dra(self) -> None:
         """Take in what DRA serves and what claims hold, as it is now."""
         for name in list(self.capacity):
-            self.capacity.put_node(self._with_dra(self.capacity[name]))
+            self.capacity.put_node(self.with_dra(self.capacity[name]))
         self.capacity.claimed = self.dra.held()
 
     def remove_node(self, name: str) -> None:

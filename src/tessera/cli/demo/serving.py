@@ -12,7 +12,7 @@ from tessera.cli.demo.command import Pace, tell_all
 from tessera.cli.why import explained
 from tessera.dashboard.admissions import Admission
 from tessera.dashboard.board import Board
-from tessera.dashboard.server import HOST, serve_page
+from tessera.dashboard.server import HOST, serve_dashboard
 from tessera.protocol.configuration import webhook as config
 from tessera.serving.address import Address
 from tessera.simulation.embedded import AdmissionSeen, Embedded, embedded
@@ -39,7 +39,7 @@ async def serve_demo(stories: list[Story], pace: Pace, port: int, own: dict[str,
     async with (
         embedded(nodes, configuration, on_admission=admitted) as cluster,
         cluster.cluster.client() as client,
-        serve_page(
+        serve_dashboard(
             client,
             board,
             explainer(cluster.view.offers, configuration.policy),
