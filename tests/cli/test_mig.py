@@ -113,8 +113,8 @@ def test_validate_nodes(tessera, dump):
         "node tight: does not fit: cards 0-1: 3g.71gb ×2 + 1g.18gb need 9 memory slices, an H200 has 8",
         next(line for line in out.splitlines() if line.startswith("node broken: cannot be checked: run.ai/mig.config:")),
         "node single: does not fit: MIG strategy single: one profile on all cards, not 3g.71gb and 4g.71gb; use strategy mixed",
-        'node strange: cannot be checked: unknown product "Tesla-T4"; say it with --product',
-        "node unlabelled: cannot be checked: no label nvidia.com/gpu.product; say it with --product",
+        'node strange: cannot be checked: unknown product "Tesla-T4"; set it with --product',
+        "node unlabelled: cannot be checked: no label nvidia.com/gpu.product; set it with --product",
     ]  # fmt: skip
 
 
@@ -156,8 +156,8 @@ def test_validate_as_json(tessera):
         (["plan", "1g.18gb=1", "--product", "H200=0"], "", "tessera: --product H200=0: expected a number of cards from 1 to 1024, such as H200=4\n"),
         (["plan", "1g.18gb=1", "--product", "H200", "--product", "A30=1"], "", "tessera: --product H200: with several products say how many of each: H200=4\n"),
         (["plan", "1g.18gb=1", "--product", "H200=2", "--cards", "3"], "", "tessera: --product H200=2 and --cards 3: say the number once\n"),
-        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a", product="Tesla-T4")), 'node a: passed over: unknown product "Tesla-T4"\ntessera: standard input: no node has cards that could be cut\n'),
-        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a", product="NVIDIA-H200", count="9999")), 'node a: passed over: no number of cards for "NVIDIA-H200"\ntessera: standard input: no node has cards that could be cut\n'),
+        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a", product="Tesla-T4")), 'node a: skipped: unknown product "Tesla-T4"\ntessera: standard input: no node has cards that could be cut\n'),
+        (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a", product="NVIDIA-H200", count="9999")), 'node a: skipped: no number of cards for "NVIDIA-H200"\ntessera: standard input: no node has cards that could be cut\n'),
         (["plan", "1g.18gb=1", "--nodes", "-"], json.dumps(node("a")), "tessera: standard input: no node with GPUs\n"),
     ],
 )  # fmt: skip
@@ -312,8 +312,8 @@ def test_plan_on_a_mixed_cluster(tessera):
     stdin = json.dumps({"kind": "NodeList", "items": nodes})
     code, out, err = tessera("plan", "3g.71gb=4", "--nodes", "-", "--keep", stdin=stdin)
     assert code == 0
-    assert err.splitlines()[0] == 'node v100-1: passed over: unknown product "Tesla-V100-SXM2-32GB"'
-    assert err.splitlines()[1].startswith("node broken: passed over: run.ai/mig.config: ")
+    assert err.splitlines()[0] == 'node v100-1: skipped: unknown product "Tesla-V100-SXM2-32GB"'
+    assert err.splitlines()[1].startswith("node broken: skipped: run.ai/mig.config: ")
     assert out.splitlines()[-1] == "h200-1  0-1    H200     3g.71gb ×2"
 
 

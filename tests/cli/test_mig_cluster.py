@@ -211,8 +211,8 @@ def test_plan_from_pending(busy):
         "pods without a node ask for 5 × 1g.10gb",
         "pods that fell back had asked for 1 × 7g.70gb",
         "whole GPUs that pods wait for (1) are no part of the plan",
-        'node v100: passed over: unknown product "Tesla-V100"',
-        "node whole: passed over: whole GPUs are in use, and which ones is not known here",
+        'node v100: skipped: unknown product "Tesla-V100"',
+        "node whole: skipped: whole GPUs are in use, and which ones is not known here",
     ]
     assert out.splitlines()[0].startswith("all 6 devices fit on 2 of 4 cards")
     assert [line.split(maxsplit=1)[0] for line in out.splitlines()[-2:]] == ["gpu-1", "gpu-1"]

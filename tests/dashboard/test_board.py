@@ -311,9 +311,9 @@ def test_trouble():
     """Silence of the API server is told once."""
     one = board()
     news(one)
-    one.trouble("nodes: nothing heard")
+    one.set_error("nodes: nothing heard")
     assert news(one)[0] == {"about": {"cluster": "a test", "trouble": "nodes: nothing heard"}}
-    one.trouble("nodes: nothing heard")
+    one.set_error("nodes: nothing heard")
     assert news(one) == ({}, [])
 
 

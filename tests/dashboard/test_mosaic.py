@@ -7,7 +7,7 @@ import pytest
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.layout import Slot
 from tessera.dashboard.mosaic import layout_of, mosaic_of
-from tessera.inventory.dra import HeldDevice
+from tessera.inventory.dra import ClaimedDevice
 from tessera.protocol.mig.mapping import MAPPING, encode_mapping, mapping_of
 from tests.dashboard.objects import MIG, ids, layout, node, pod
 
@@ -54,7 +54,7 @@ def test_pods_whose_devices_are_not_named():
 
 
 def held(by, *profiles):
-    return HeldDevice(by, tuple(f"{MIG}{one}" for one in profiles))
+    return ClaimedDevice(by, tuple(f"{MIG}{one}" for one in profiles))
 
 
 def by_dra(one, **served):

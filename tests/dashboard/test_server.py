@@ -118,7 +118,7 @@ async def test_files(path, kind):
         (get("/why?namespace=n&pod=p"), 405, "POST here"),
         (asking("namespace=n&pod=p"), 200, "n/p waits"),
         (asking("namespace=n&pod=gone"), 502, "no pod gone"),
-        (asking("namespace=n"), 400, "say which pod"),
+        (asking("namespace=n"), 400, "name the pod"),
         (asking("namespace=n&pod=p", Origin="http://evil.example"), 403, "asked by another page"),
         (post(b"bad"), 400, "line 1: this is bad"),
         (post(b"\xff"), 400, "no UTF-8"),

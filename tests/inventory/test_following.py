@@ -61,4 +61,4 @@ async def test_whatever_happens_it_is_what_a_fresh_one_would_be():
             server.gone_mid_stream()
             store.delete(PODS, "b", "default")
             await agrees()
-            assert cluster.trouble == ""
+            assert cluster.error == ""

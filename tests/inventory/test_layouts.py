@@ -56,8 +56,8 @@ def test_what_is_goes_before_what_is_desired():
 @pytest.mark.parametrize(
     ("document", "reason"),
     [
-        (one_node(product="X9"), 'unknown product "X9"; say it with --product'),
-        (one_node(product=""), "no label nvidia.com/gpu.product; say it with --product"),
+        (one_node(product="X9"), 'unknown product "X9"; set it with --product'),
+        (one_node(product=""), "no label nvidia.com/gpu.product; set it with --product"),
         (one_node(layout="[1, 2]"), None),
     ],
 )

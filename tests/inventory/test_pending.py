@@ -78,6 +78,6 @@ def test_cards_that_are_cut_on_demand_take_no_layout():
     counted = slice_("s2", node="gpu-0", driver="gpu.tessera.dev", sharedCounters=[{"name": "card-0"}])
     found = pending(class_("all"), counted).cards()
     assert found.cards == []
-    assert found.passed_over == [
-        "node gpu-0: passed over: its cards are cut as claims ask for it, and take no layout"
+    assert found.skipped == [
+        "node gpu-0: skipped: its cards are cut for claims on demand, so they take no layout"
     ]

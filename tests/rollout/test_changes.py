@@ -80,9 +80,9 @@ def test_a_label_of_which_the_file_is_unknown():
         (lambda: Wanted(None, "a b", label=True), '"a b" cannot be the value of a label; --label takes the name of a configuration'),
         (lambda: wanted(ONES, config="other"), 'no configuration "other"; there are selected'),
         (lambda: change(wanted("1g.10gb=8")), "cards 0-1: 1g.10gb ×8 is more than the 7 a Simulated H200-70GB holds"),
-        (lambda: change(wanted("1g.10gb=1"), document=node("n", {})), "no label nvidia.com/gpu.product; say it with --product"),
-        (lambda: change(wanted("1g.10gb=1"), document=node("n", {}, "X9")), 'unknown product "X9"; say it with --product'),
-        (lambda: change(wanted("1g.10gb=1", product=product_named("H200-70GB")), document=node("n", {})), "its labels do not say how many cards it has; say it with --cards"),
+        (lambda: change(wanted("1g.10gb=1"), document=node("n", {})), "no label nvidia.com/gpu.product; set it with --product"),
+        (lambda: change(wanted("1g.10gb=1"), document=node("n", {}, "X9")), 'unknown product "X9"; set it with --product'),
+        (lambda: change(wanted("1g.10gb=1", product=product_named("H200-70GB")), document=node("n", {})), "its labels do not say how many cards it has; set it with --cards"),
     ],
 )  # fmt: skip
 def test_refused(what, complaint):

@@ -1,7 +1,7 @@
-"""What the page shows, kept as parts that each have a name: a part that changed is sent again, and no other.
+"""What the dashboard shows, kept as parts that each have a name: a part that changed is sent again, and no other.
 
 Parts are `node/<name>` (a summary), `totals`, `history/<resource>`, `pending`, `admissions`, `layouts` and `about`. A
-change in the cluster only marks parts; they are made anew when the page asks what is new. A node's mosaic is no part: it
+change in the cluster only marks parts; they are made again when the server asks what is new. A node's mosaic is no part: it
 is made when a browser asks for it.
 """
 
@@ -30,7 +30,7 @@ Parts = Mapping[str, bytes]  # name → JSON
 
 
 class Board:
-    """The state of the page."""
+    """The state of the dashboard."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Board:
         self.usage = NamespaceUse(monotonic, since=clock())
         self._admissions = AdmissionLog()
         self._layouts = LayoutHistory(clock)
-        self._trouble = ""
+        self._error = ""
         self._marked: set[str] = {"about", "totals", "pending", "admissions", "layouts"}
         self._parts: dict[str, bytes] = {}
         self._new: set[str] = set()  # parts that changed, or went, since `changes` was asked
@@ -140,7 +140,7 @@ class Board:
             self._mark("admissions")
 
     def _is_news(self, before: DashboardPod | None, one: DashboardPod) -> bool:
-        """Whether a pod tells something of admission: that it was admitted, or later what its claim got instead."""
+        """Whether a pod shows an admission: that it was admitted, or later what its claim got instead."""
         if before is None:
             return not self._all_admissions
         return bool(one.use.claim) and one.use.record != before.use.record
@@ -154,11 +154,11 @@ class Board:
         if self._admissions.denied(denial):
             self._mark("admissions")
 
-    def trouble(self, text: str) -> None:
-        """Why this may not be how things are; empty when it is."""
+    def set_error(self, text: str) -> None:
+        """Why what is shown may be out of date; empty: it is not."""
         self.usage.watching(now=not text)
-        if text != self._trouble:
-            self._trouble = text
+        if text != self._error:
+            self._error = text
             self._mark("about")
 
     def sample(self) -> None:
@@ -197,7 +197,7 @@ class Board:
     # what is shown
 
     def parts(self) -> Parts:
-        """All of it, as it is now. What is new stays new: the listeners have not been told."""
+        """All of it, as it is now. What is new stays new: the listeners have not got it."""
         self._make_marked()
         return self._parts
 
@@ -242,7 +242,7 @@ class Board:
             return self._history.of(name.removeprefix("history/"))
         match name:
             case "about":
-                return {"cluster": self._about, "trouble": self._trouble}
+                return {"cluster": self._about, "trouble": self._error}
             case "totals":
                 return self._counted().rows(self._capacity.asked)
             case "pending":

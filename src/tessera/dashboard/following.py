@@ -21,7 +21,7 @@ from tessera.kube.watch.resource import (
     replace_all,
 )
 
-_LOOK_SECONDS: Final = 5.0
+_POLL_SECONDS: Final = 5.0
 
 
 @asynccontextmanager
@@ -40,11 +40,11 @@ async def following(client: Client, board: Board, *, denials: bool = True) -> As
     follower = Follower(client, sinks)
     board.dra.follow(board.dra_changed, partial(relist, follower, RESOURCE_SLICES))
     async with follower.following():
-        looking = asyncio.create_task(_look(follower, board))
+        polling = asyncio.create_task(_poll(follower, board))
         try:
             yield
         finally:
-            looking.cancel()
+            polling.cancel()
 
 
 def _nodes(board: Board) -> Sink[DashboardNode]:
@@ -78,9 +78,9 @@ def _denials(board: Board) -> Sink[Denial | None]:
     return Sink(read_denial, replace, put, lambda _: None)
 
 
-async def _look(follower: Follower, board: Board) -> None:
-    """Now and then: remember the numbers, and say so when the API server has gone silent."""
+async def _poll(follower: Follower, board: Board) -> None:
+    """Now and then: remember the numbers, and show it when the API server is silent."""
     while True:
-        board.trouble(follower.trouble())
+        board.set_error(follower.trouble())
         board.sample()
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)

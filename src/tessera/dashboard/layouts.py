@@ -1,4 +1,4 @@
-"""What nodes' MIG layouts did while the page was watching, and what that did to what the nodes offer.
+"""What nodes' MIG layouts did while the dashboard watched, and what that did to what the nodes offer.
 
 One entry for each change, from the moment that a layout is desired until it is there or has failed: what is desired, how
 far it is, and what the node offered before and offers now.
@@ -60,24 +60,24 @@ class LayoutHistory:
             desired = " ".join((gpus.layout or "nothing").split())[:_LONGEST]
             self._changes.appendleft(LayoutChange(now, gpus.name, desired, "desired", "", old, new))
             return True
-        told = (before.gpus.state, before.gpus.reason) != (gpus.state, gpus.reason)
-        if not told and old == new:
+        reported = (before.gpus.state, before.gpus.reason) != (gpus.state, gpus.reason)
+        if not reported and old == new:
             return False
         last = next((one for one in self._changes if one.node == gpus.name), None)
         if last is not None and (last.state not in _ENDED or self._is_recent(last.when)):
             self._changes.remove(last)
             news = replace(last, when=now, after=new)
-            if told:
+            if reported:
                 news = replace(news, state=gpus.state, reason=gpus.reason)
             if news.desired or news.state or news.offers:  # devices that went and came back are no news
                 self._changes.appendleft(news)
         else:
-            state, reason = (gpus.state, gpus.reason) if told else ("", "")
+            state, reason = (gpus.state, gpus.reason) if reported else ("", "")
             self._changes.appendleft(LayoutChange(now, gpus.name, "", state, reason, old, new))
         return True
 
     def shown(self) -> list[dict[str, str]]:
-        """The changes as the page shows them."""
+        """The changes as the dashboard shows them."""
         return [
             {
                 "when": one.when,

@@ -2,7 +2,7 @@
 
 Where a kubelet writes device ids into the status of pods (Kubernetes 1.36 and later) every pod is on its very tile, and
 so it is where DRA hands devices out: claims name them. Elsewhere only the numbers are known: tiles of a profile are then
-taken in order, and say that they are a guess. Cards that are cut on demand are drawn with what claims hold of them.
+taken in order, and marked as a guess. Cards that are cut on demand are drawn with what claims hold of them.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from tessera.core.mig.placement import every_place, within_limits
 from tessera.core.mig.profile import MigProfile
 from tessera.dashboard.observed import DashboardNode, DashboardPod
 from tessera.inventory.devices import placed_devices
-from tessera.inventory.dra import HeldDevice
+from tessera.inventory.dra import ClaimedDevice
 from tessera.protocol.mig.nodes import GpuNode, present_layout
 
 _MOST_LOOSE: Final = 64  # tiles of one resource; of what comes in larger numbers only the numbers are shown
@@ -60,11 +60,11 @@ class Mosaic:
     loose: Mapping[str, tuple[Tile, ...]]  # devices of cards that are not described, by resource
 
 
-Claimed = Mapping[str, HeldDevice]  # the devices of a node that claims hold, by name
+Claimed = Mapping[str, ClaimedDevice]  # the devices of a node that claims hold, by name
 
 
 def layout_of(node: DashboardNode, claimed: Claimed, *, on_demand: bool) -> NodeLayout | None:
-    """How a node's cards are cut; None when nothing tells, `InvalidInput` when what it says cannot be.
+    """How a node's cards are cut; None where it is not known, `InvalidInput` where the node describes what cannot be.
 
     `on_demand`: they are cut as claims ask for it.
     """
@@ -102,7 +102,7 @@ def mosaic_of(
 
 
 def _whole_cards(node: DashboardNode) -> NodeLayout | None:
-    """The layout of a node that says nothing about one, and offers no slices."""
+    """The layout of a node that describes none, and offers no slices."""
     gpus = node.gpus
     if gpus.product is None or gpus.cards is None or any(map(MigProfile.of_resource, node.node.allocatable)):
         return None
@@ -191,7 +191,7 @@ def _planned(gpus: GpuNode, layout: NodeLayout, holders: _Holders) -> dict[int, 
 
 
 def _leaving(node: str, layout: NodeLayout, holders: _Holders) -> dict[int, list[Tile]]:
-    """Devices of an earlier layout that pods still hold. Simulated devices say by their ids where they lay."""
+    """Devices of an earlier layout that pods still hold. The ids of simulated devices tell where they lay."""
     found: dict[int, list[Tile]] = {}
     resources = {resource for card in layout.cards for resource in _profiles(card.product)}
     held = holders.ids(resources)

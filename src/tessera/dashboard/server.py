@@ -1,6 +1,6 @@
-"""The page's paths: its files, the state, the stream of changes, nodes' mosaics, and the question about a pod.
+"""The dashboard's paths: its files, the state, the stream of changes, nodes' mosaics, and the question about a pod.
 
-It listens on loopback unless told otherwise, and answers only requests that call it by a name of loopback, or by a name
+It listens on loopback by default, and answers only requests that call it by a name of loopback, or by a name
 that it was given: a page of another server that has its own name point here (DNS rebinding) is refused, and so is a form
 that another page sends here.
 """
@@ -206,7 +206,7 @@ class Page:
             return text("POST here, with ?namespace=…&pod=…", 405)
         namespace, pod = request.query.get("namespace", ""), request.query.get("pod", "")
         if self._why is None or not namespace or not pod:
-            return text("say which pod: ?namespace=…&pod=…", 400)
+            return text("name the pod: ?namespace=…&pod=…", 400)
         try:
             async with self._asking:
                 return text(await self._why(namespace, pod))

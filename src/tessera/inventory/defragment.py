@@ -14,7 +14,7 @@ from tessera.core.planning.fragmentation import CardUse, packed
 from tessera.core.planning.program import Solver
 from tessera.core.planning.waiting import Group, NodeRoom, allowed_nodes, settle
 from tessera.inventory.inventory import Inventory
-from tessera.inventory.pending import node_layout, passed
+from tessera.inventory.pending import node_layout, skipping
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 
 
@@ -44,7 +44,7 @@ class Defragmentation:
     moves: tuple[Move, ...]
     places: tuple[tuple[str, int], ...]  # node and number, of every card
     cards: tuple[HeldCard, ...]
-    passed_over: tuple[str, ...]
+    skipped: tuple[str, ...]
 
 
 def make_room(wanted: Mapping[MigProfile, int], inventory: Inventory, solve: Solver) -> Defragmentation:
@@ -55,7 +55,7 @@ def make_room(wanted: Mapping[MigProfile, int], inventory: Inventory, solve: Sol
             holders.setdefault(use.node, []).append(use)
     cards: list[HeldCard] = []
     places: list[tuple[str, int]] = []
-    passed_over = []
+    skipped = []
     # thousands of nodes are cut and used in a few ways
     known: dict[tuple[object, ...], tuple[CardUse, ...]] = {}
     for name in sorted(inventory.gpus):
@@ -66,7 +66,7 @@ def make_room(wanted: Mapping[MigProfile, int], inventory: Inventory, solve: Sol
             if key not in known:
                 known[key] = packed(layout, used, node.strategy)
         except InvalidInput as error:
-            passed_over.append(passed(name, str(error)))
+            skipped.append(skipping(name, str(error)))
             continue
         places += [(name, number) for number in range(len(layout.cards))]
         cards += _held(known[key], holders.get(name, []), node.strategy)
@@ -78,7 +78,7 @@ def make_room(wanted: Mapping[MigProfile, int], inventory: Inventory, solve: Sol
         _moves(advice, places, {f"{use.namespace}/{use.name}": use for use in inventory.pods}, inventory),
         tuple(places),
         tuple(cards),
-        tuple(passed_over),
+        tuple(skipped),
     )
 
 

@@ -38,19 +38,19 @@ class PlacedDevice:
 
 
 def placed_devices(gpus: GpuNode, layout: NodeLayout) -> Iterator[PlacedDevice]:
-    """The devices of a layout: with the ids that the node tells, else with those of a simulated node."""
+    """The devices of a layout: with the ids from the node, else with those of a simulated node."""
     mapped = _mapped(gpus)
     for resource, slots in layout.slots(gpus.strategy).items():
         for slot in slots:
-            told = mapped.get((slot.card, slot.instance.position)) if slot.instance else None
-            if told is None:
+            known = mapped.get((slot.card, slot.instance.position)) if slot.instance else None
+            if known is None:
                 yield PlacedDevice(resource, slot, slot.uuid(gpus.name))
             else:
-                yield PlacedDevice(resource, slot, told.device_uuid, told.leaving)
+                yield PlacedDevice(resource, slot, known.device_uuid, known.leaving)
 
 
 def _mapped(gpus: GpuNode) -> dict[tuple[int, int], MappedDevice]:
-    """Card and position → the device there, as the node tells it."""
+    """Card and position → the device there, as the node reports it."""
     try:
         mapping = decode_mapping(gpus.mapping) if gpus.mapping else {}
     except InvalidInput:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 KINDS: Final = ("DeviceClass", "ResourceSlice", "ResourceClaim")
 
 
-class HeldDevice(NamedTuple):
+class ClaimedDevice(NamedTuple):
     """A device that a claim holds."""
 
     by: str  # namespace/name of the pod; `claim namespace/name` where no pod uses it now
@@ -53,9 +53,9 @@ class DraInventory:
         self._reread()
 
     @property
-    def troubles(self) -> Mapping[str, str]:
-        """The classes whose devices could not be told, and why."""
-        return self._objects.troubles
+    def class_errors(self) -> Mapping[str, str]:
+        """The classes whose expressions could not be evaluated, and why."""
+        return self._objects.class_errors
 
     def served(self, node: Node) -> Served:
         """How many devices DRA serves on a node, by extended resource."""
@@ -78,15 +78,15 @@ class DraInventory:
                         on[resource] = on.get(resource, 0) + 1
         return found
 
-    def holders(self) -> dict[str, dict[str, HeldDevice]]:
+    def holders(self) -> dict[str, dict[str, ClaimedDevice]]:
         """Node → device → who holds it, of the devices that claims hold."""
-        found: dict[str, dict[str, HeldDevice]] = {}
+        found: dict[str, dict[str, ClaimedDevice]] = {}
         pools = self._objects.pools
         for claim in self._claims.values():
             for pool, device in claim.holds:
                 kind = pools.kind_of(pool, device)
                 resources = tuple(pools.resources_of(kind)) if kind is not None else ()
-                held = HeldDevice(claim.holder, resources)
+                held = ClaimedDevice(claim.holder, resources)
                 found.setdefault(pools.node_of(pool), {})[device] = held
         return found
 

@@ -42,8 +42,8 @@ class FollowedInventory:
         inventory.dra.follow(self._dra_changed, self._read_slices)
 
     @property
-    def trouble(self) -> str:
-        """Why this may not be how things are; empty when it is."""
+    def error(self) -> str:
+        """Why the inventory may be out of date; empty: it is not."""
         return self.follower.trouble()
 
     def now(self) -> None:

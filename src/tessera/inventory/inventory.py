@@ -28,7 +28,7 @@ from tessera.protocol.mig.nodes import GpuNode, gpu_node
 if TYPE_CHECKING:
     from tessera.kube.rest.client import Client
 
-# Told while a long list is read: what it is of and how many there are, then how many were read so far.
+# Called while a long list is read: with what it is of and how many there are, then with how many were read so far.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 
@@ -195,7 +195,7 @@ class _Page(msgspec.Struct):
 
 
 async def _how_many(client: "Client", path: str) -> int:
-    """How many objects a collection has; few when the server does not say."""
+    """How many objects a collection has; 0 when the server does not count them."""
     page = await client.get(path, {"limit": 1})
     try:
         return 1 + msgspec.json.decode(page, type=_Page).metadata.remainingItemCount
@@ -206,7 +206,7 @@ async def _how_many(client: "Client", path: str) -> int:
 def _counted(
     begin: Callable[[], Callable[[bytes], None]], so_far: Callable[[int], None]
 ) -> Callable[[bytes], None]:
-    """The same list begun, and how many of its objects were read told each time."""
+    """The same list, whose progress is reported with every object."""
     take, numbers = begin(), count(1)
 
     def counted(raw: bytes) -> None:

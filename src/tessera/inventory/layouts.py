@@ -1,4 +1,4 @@
-"""Layouts, with what is known of the cards that they are for; those of nodes as the nodes say them."""
+"""Layouts, with what is known of the cards that they are for; those of nodes as the nodes describe them."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -88,9 +88,9 @@ def node_layouts(
     with_used: bool = False,
     only: Collection[str] = (),
 ) -> list[Source | Unreadable]:
-    """The layouts of nodes that say how their cards are cut, or should be; with what is used, also of those cut on demand.
+    """The layouts of nodes that describe how their cards are cut, or should be; with what is used, also of those cut on demand.
 
-    What the caller says about the cards goes before what a node says.
+    What the caller says about the cards has precedence over what a node says.
     """
     claimed = inventory.dra.devices_held()
     on_demand = {
@@ -122,7 +122,7 @@ def _cut_on_demand(
     where = f"node {node.name}"
     if product is None or cards is None:
         return Unreadable(
-            where, _unknown(node) if product is None else f"no label {COUNT}; say it with --cards"
+            where, _unknown(node) if product is None else f"no label {COUNT}; set it with --cards"
         )
     try:
         now = cut_now(product, cards, claimed)
@@ -134,7 +134,7 @@ def _cut_on_demand(
 
 def _unknown(node: GpuNode) -> str:
     called = f'unknown product "{node.label}"' if node.label else f"no label {PRODUCT}"
-    return f"{called}; say it with --product"
+    return f"{called}; set it with --product"
 
 
 def _of_node(

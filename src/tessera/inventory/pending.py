@@ -28,12 +28,12 @@ def pending_inventory(selector: LabelSelector = EVERYTHING) -> Inventory:
 
 @dataclass(frozen=True, slots=True)
 class PendingCards:
-    """Cards that a plan may use, as they are cut now, and what was passed over."""
+    """Cards that a plan may use, as they are cut now, and the nodes that were skipped, with the reason."""
 
     places: Sequence[NodeCards]
     cards: Sequence[Card]
     present: Sequence[CardLayout]
-    passed_over: Sequence[str]
+    skipped: Sequence[str]
 
     def undisturbed(self, plan: Plan) -> Plan:
         """The plan, but cards that it does not use stay as they are."""
@@ -83,7 +83,7 @@ class Pending:
         places: list[NodeCards] = []
         cards: list[Card] = []
         present: list[CardLayout] = []
-        passed_over = []
+        skipped = []
         # thousands of nodes are cut and used in a few ways
         known: dict[tuple[tuple[int, ...], Strategy, frozenset[str]], tuple[Card, ...]] = {}
         claimed = self._inventory.dra.devices_held()
@@ -104,17 +104,17 @@ class Pending:
                 if key not in known:
                     known[key] = cards_beside(layout, node.strategy, held)
             except InvalidInput as error:
-                passed_over.append(passed(name, str(error)))
+                skipped.append(skipping(name, str(error)))
                 continue
             queues = self.waiting.queues.get(name, frozenset())
             places.append(NodeCards(name, range(len(cards), len(cards) + len(layout.cards)), queues))
             cards += known[key]
             present += layout.cards
-        return PendingCards(places, cards, present, passed_over)
+        return PendingCards(places, cards, present, skipped)
 
     def _layout(self, node: GpuNode) -> NodeLayout:
         if self._inventory.dra.is_cut_on_demand(self._inventory.capacity[node.name]):
-            raise InvalidInput("its cards are cut as claims ask for it, and take no layout")
+            raise InvalidInput("its cards are cut for claims on demand, so they take no layout")
         return node_layout(node)
 
     def after(self, plan: Plan, places: Sequence[NodeCards]) -> PlanEffect:
@@ -157,13 +157,13 @@ def _held_by_claims(layout: NodeLayout, strategy: Strategy, devices: Collection[
     )
 
 
-def passed(name: str, reason: str) -> str:
+def skipping(name: str, reason: str) -> str:
     """A node whose cards are no part of a plan, and why."""
-    return f"node {name}: passed over: {reason}"
+    return f"node {name}: skipped: {reason}"
 
 
 def uncut(node: GpuNode) -> NodeLayout:
-    """A node's cards as whole GPUs; `InvalidInput` where it does not say what they are."""
+    """A node's cards as whole GPUs; `InvalidInput` where the node does not describe them."""
     if node.product is None:
         raise InvalidInput(f'unknown product "{node.label}"')
     if node.cards is None:
@@ -172,7 +172,7 @@ def uncut(node: GpuNode) -> NodeLayout:
 
 
 def node_layout(node: GpuNode) -> NodeLayout:
-    """How the cards are cut; a node that says nothing of it has whole GPUs."""
+    """How the cards are cut; a node without a layout has whole GPUs."""
     if node.mapping is None and node.layout is not None and node.product is not None:
         return _desired(node.layout, node.product, node.cards)
     return present_layout(node) or uncut(node)

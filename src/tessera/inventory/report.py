@@ -1,4 +1,4 @@
-"""What `tessera capacity` has to say, added up."""
+"""What `tessera capacity` prints, added up."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

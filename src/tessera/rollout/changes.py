@@ -121,9 +121,9 @@ def _layout(gpus: GpuNode, wanted: Wanted) -> NodeLayout | None:
     product, cards = wanted.product or gpus.product, wanted.cards or gpus.cards
     if product is None:
         called = f'unknown product "{gpus.label}"' if gpus.label else f"no label {mig_nodes.PRODUCT}"
-        raise InvalidInput(f"{called}; say it with --product")
+        raise InvalidInput(f"{called}; set it with --product")
     if cards is None:
-        raise InvalidInput("its labels do not say how many cards it has; say it with --cards")
+        raise InvalidInput("its labels do not say how many cards it has; set it with --cards")
     layout = resolve(wanted.document.select(wanted.config), [product] * cards)
     layout.slots(gpus.strategy)  # the strategy may not allow it
     return layout

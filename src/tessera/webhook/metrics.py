@@ -235,7 +235,7 @@ def view_metrics(view: LiveView | FileView) -> Iterable[Family]:
     yield gauge(
         "gpu_webhook_node_view_unevaluated_classes",
         "DeviceClasses of which it cannot be said what they select; the devices count as selected.",
-        len(view.dra.troubles),
+        len(view.dra.class_errors),
     )
     followed = view.reflectors
     yield labelled(

@@ -292,7 +292,7 @@ def test_what_cannot_be_evaluated_counts(caplog):
     assert nodes == [2, 2]
     (message,) = caplog.messages
     assert message.startswith("device class odd: it cannot be said which devices it selects")
-    assert list(found.troubles) == ["odd"]
+    assert list(found.class_errors) == ["odd"]
 
 
 def test_too_many_kinds(monkeypatch):

@@ -158,7 +158,7 @@ async def _offers_of(client: "Client", webhook_namespace: str) -> tuple[Offers, 
     from tessera.kube.view.live import LiveView
 
     async with LiveView(client, keep=None).following() as view:  # explanations tell of all nodes
-        warn_of_classes(view.dra.troubles)
+        warn_of_classes(view.dra.class_errors)
         at_work = await controller_at_work(client, webhook_namespace)
         assumed = _take_controller(
             view.offers, at_work, f"you may not get leases in namespace {webhook_namespace}"
@@ -230,7 +230,7 @@ def read_offers(files: tuple[str, ...]) -> tuple[Offers, str]:
     if classes and slices:
         from tessera.kube.view.dra import put_served
 
-        warn_of_classes(put_served(offers, classes, slices).troubles)
+        warn_of_classes(put_served(offers, classes, slices).class_errors)
     from tessera.kube.view.lease_look import controller_in
 
     return offers, _take_controller(offers, controller_in(leases), "its Lease is not among the files")

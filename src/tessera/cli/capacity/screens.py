@@ -32,7 +32,7 @@ async def show_changes(
         while True:
             cluster.changed.clear()
             cluster.now()
-            screen.show(report(), cluster.trouble)
+            screen.show(report(), cluster.error)
             await asyncio.sleep(_PACE)
             with suppress(TimeoutError):  # then draw again: the trouble may be what is new
                 async with asyncio.timeout(STALE):

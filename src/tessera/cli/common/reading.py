@@ -45,12 +45,12 @@ def warn_of_dra(inventory: Inventory) -> None:
     """Say what is not known of DRA's devices."""
     if inventory.dra.unseen:
         click.echo(f"Warning: devices of DRA are not counted: {inventory.dra.unseen}", err=True)
-    warn_of_classes(inventory.dra.troubles)
+    warn_of_classes(inventory.dra.class_errors)
 
 
-def warn_of_classes(troubles: Mapping[str, str]) -> None:
+def warn_of_classes(class_errors: Mapping[str, str]) -> None:
     """Say of which DeviceClasses it is not known what they select."""
-    for name, why in troubles.items():
+    for name, why in class_errors.items():
         click.echo(
             f"Warning: device class {name}: cannot say which devices it selects, so they count: {why}",
             err=True,

@@ -16,7 +16,7 @@ import msgspec
 from tessera.kube.access.cluster import Material, is_there
 from tessera.kube.errors import InvalidKubeconfig
 from tessera.protocol import yaml
-from tessera.protocol.kubernetes.objects import complaint
+from tessera.protocol.kubernetes.objects import error_text
 
 
 class _Extension(msgspec.Struct):
@@ -185,7 +185,7 @@ def _read_file(file: Path) -> _File:
     try:
         one = msgspec.convert(document, _File)
     except msgspec.ValidationError as error:
-        raise InvalidKubeconfig(f"{file}: {complaint(error)}") from error
+        raise InvalidKubeconfig(f"{file}: {error_text(error)}") from error
     if one.kind != "Config":
         raise InvalidKubeconfig(f"{file}: kind: expected Config, got {one.kind}")
     return one

@@ -49,9 +49,9 @@ class DraObjects:
         self._reread = reread
 
     @property
-    def troubles(self) -> dict[str, str]:
+    def class_errors(self) -> dict[str, str]:
         """The classes whose devices could not be told, and why."""
-        return {one.name: why for one, why in self._selectors.troubles.items()}
+        return {one.name: why for one, why in self._selectors.class_errors.items()}
 
     def classes(self) -> Sink[DeviceClass]:
         """Where DeviceClasses go."""
@@ -72,7 +72,7 @@ class DraObjects:
 
     def replace_slices(self, slices: Iterable[Slice]) -> None:
         """These are all there are."""
-        self._selectors.troubles.clear()  # told anew, if they are still there
+        self._selectors.class_errors.clear()  # told anew, if they are still there
         slices = list(slices)
         self.pools.replace_slices(slices)
         # classes that came while the list was under way look at more than it was read for: another list follows
@@ -115,7 +115,7 @@ class DraObjects:
 
     def tell_troubles(self) -> None:
         """Warn of classes that could not be evaluated, once for each."""
-        for one, why in self._selectors.troubles.items():
+        for one, why in self._selectors.class_errors.items():
             if self._told.get(one.name) != why:
                 self._told[one.name] = why
                 _log.warning(

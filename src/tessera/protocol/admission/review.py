@@ -19,7 +19,7 @@ from tessera.core.text import quoted
 from tessera.protocol.admission.patch import Operation
 from tessera.protocol.kubernetes.lean_pod import LeanMetadata, LeanPod, LeanSpec, annotations_of, pod_of
 from tessera.protocol.kubernetes.metadata import OwnerReference
-from tessera.protocol.kubernetes.objects import ABSENT, complaint, decoder, present, reader
+from tessera.protocol.kubernetes.objects import ABSENT, decoder, error_text, present, reader
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
@@ -274,12 +274,12 @@ def _not_a_pod(body: bytes, error: msgspec.ValidationError) -> Request:
     try:
         review = _decode_raw(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):  # no review either
-        raise InvalidReview(complaint(error)) from error
+        raise InvalidReview(error_text(error)) from error
     request = _checked(review.apiVersion, review.kind, review.request)
     if not _is_new(request):
         return Request(request.uid, "", None)
     if _is_pod(request.kind):
-        raise InvalidReview(complaint(error)) from error
+        raise InvalidReview(error_text(error)) from error
     return _workload_of(request, len(body))
 
 

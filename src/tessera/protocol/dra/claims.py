@@ -1,4 +1,4 @@
-"""ResourceClaims as JSON: which devices a claim holds, whose it is, and which of its requests were served."""
+"""ResourceClaims: which devices a claim holds, and for whom."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ class Claim(NamedTuple):
 
     @property
     def holder(self) -> str:
-        """Who has its devices, as the page names it: the pod, the first of several, or the claim alone."""
+        """Who has its devices, as the dashboard names it: the pod, the first of several, or the claim alone."""
         return f"{self.namespace}/{self.pods[0]}" if self.pods else f"claim {self.namespace}/{self.name}"
 
 

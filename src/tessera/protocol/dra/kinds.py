@@ -24,7 +24,7 @@ class Kinds:
         return bool(self._varied)
 
     def keep_all(self) -> None:
-        """Begin anew to keep everything, as far as it goes."""
+        """Keep everything again, as far as it goes."""
         self._varied = frozenset()
 
     def kept(self, kind: Kind) -> Kind:

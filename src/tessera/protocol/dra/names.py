@@ -1,4 +1,4 @@
-"""Which attributes and capacities of a device an expression can look at, told from its syntax tree.
+"""Which attributes and capacities of a device an expression can look at, read from its syntax tree.
 
 `device.attributes['gpu.example.com'].model` looks at `model`, whatever the domain. An expression that goes over the
 attributes, or computes their names, looks at all of them.
@@ -68,14 +68,14 @@ class Ambiguous(Exception):
 
 def looked_at(tree: "Expr") -> Names:
     """What an expression looks at."""
-    look = _Look()
-    look.plainly((tree,), {"device": _Level.DEVICE})
-    if look.counted and look.asked:
+    walk = _Walk()
+    walk.plainly((tree,), {"device": _Level.DEVICE})
+    if walk.counted and walk.asked:
         raise Ambiguous("it asks for a domain in two ways, which Kubernetes answers differently")
-    return Names(frozenset(look.names), look.every, frozenset(look.domains), look.counted)
+    return Names(frozenset(walk.names), walk.every, frozenset(walk.domains), walk.counted)
 
 
-class _Look:
+class _Walk:
     """A walk through one tree."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""ResourceSlices and DeviceClasses as JSON, read into core values.
+"""ResourceSlices and DeviceClasses, read into core values.
 
 Of a device only what some class's expressions look at is kept, so that devices which differ in a UUID alone are of one
 kind; nodes with the same devices share what is kept of them.

@@ -51,17 +51,17 @@ class Selectors:
 
     def __init__(self) -> None:
         self._compiled: dict[str, _Compiled | str] = {}  # or why not
-        self.troubles: dict[DeviceClass, str] = {}  # the first thing that could not be evaluated, and why
+        self.class_errors: dict[DeviceClass, str] = {}  # the first thing that could not be evaluated, and why
 
     def use(self, classes: Collection[DeviceClass]) -> Names:
-        """Compile the expressions of these classes, forget all others, and tell what they look at."""
+        """Compile the expressions of these classes, forget all others, and return what they look at."""
         wanted = {text: None for one in classes for text in one.selectors}
         self._compiled = {text: self._compiled.get(text) or _compiled(text) for text in wanted}
         names = Names()
         for one in self._compiled.values():
             if isinstance(one, _Compiled):
                 names |= one.names
-        self.troubles = {one: why for one, why in self.troubles.items() if one in classes}
+        self.class_errors = {one: why for one, why in self.class_errors.items() if one in classes}
         return names
 
     def selects(self, one: DeviceClass, kind: Kind) -> bool | None:
@@ -73,7 +73,7 @@ class Selectors:
             if holds is False:
                 return False
             if isinstance(holds, str):
-                self.troubles.setdefault(one, f"devices of {kind.driver}: {holds}")
+                self.class_errors.setdefault(one, f"devices of {kind.driver}: {holds}")
                 verdict = None
         return verdict
 

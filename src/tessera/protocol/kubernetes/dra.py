@@ -47,7 +47,7 @@ class DeviceClassIn(Part):
 # Slices
 
 
-class Attribute(Part, rename={"number": "int", "flag": "bool", "text": "string"}):
+class AttributeIn(Part, rename={"number": "int", "flag": "bool", "text": "string"}):
     """An attribute of a device: of one of these types, or of a newer one."""
 
     number: int | None = None
@@ -109,7 +109,7 @@ class DeviceIn(Part):
     """A device that is offered."""
 
     name: str = ""
-    attributes: dict[str, Attribute] | None = None
+    attributes: dict[str, AttributeIn] | None = None
     capacity: dict[str, CounterIn] | None = None
     consumes_counters: list[ConsumedCounters] | None = None
     taints: list[DeviceTaint] | None = None
@@ -270,7 +270,7 @@ class ClaimList(Part):
     items: list[ClaimIn]
 
 
-class TemplateSpec(Part):
+class ClaimTemplateSpec(Part):
     """A ResourceClaimTemplate's spec."""
 
     spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
@@ -280,7 +280,7 @@ class ClaimTemplateIn(Part):
     """A ResourceClaimTemplate."""
 
     metadata: Metadata
-    spec: TemplateSpec = msgspec.field(default_factory=TemplateSpec)
+    spec: ClaimTemplateSpec = msgspec.field(default_factory=ClaimTemplateSpec)
 
 
 decode_claim: Final = decoder(ClaimIn)

@@ -77,9 +77,8 @@ class _NodeStatusIn(Part):
 
     @property
     def ready(self) -> bool:
-        """Whether the kubelet reports; a node that says nothing about it does."""
-        said = next((one.status for one in self.conditions or () if one.type == "Ready"), "True")
-        return said == "True"
+        """Whether the kubelet reports; so does one of a node without the condition."""
+        return all(one.status == "True" for one in self.conditions or () if one.type == "Ready")
 
 
 class NodeIn(Part):
@@ -126,7 +125,7 @@ class QuotaIn(Part):
 
 
 def decoder(type_: type[_T]) -> Callable[[bytes | msgspec.Raw], _T]:
-    """A decoder whose complaints are `InvalidObject`s."""
+    """A decoder whose errors are `InvalidObject`s."""
     decode = msgspec.json.Decoder(type_).decode
 
     def checked(data: bytes | msgspec.Raw) -> _T:
@@ -139,7 +138,7 @@ def decoder(type_: type[_T]) -> Callable[[bytes | msgspec.Raw], _T]:
 
 
 def reader(type_: type[_T], default: _T) -> Callable[[msgspec.Raw, str], _T]:
-    """A decoder of a raw field, whose complaints begin with its place; the default is for one that is absent or null."""
+    """A decoder of a raw field, whose errors begin with its place; the default is for a field that is absent or null."""
     decode = msgspec.json.Decoder(type_).decode
 
     def read(raw: msgspec.Raw, where: str) -> _T:
@@ -159,14 +158,14 @@ def reader(type_: type[_T], default: _T) -> Callable[[msgspec.Raw, str], _T]:
 
 def _why_unreadable(error: Exception) -> str:
     if isinstance(error, msgspec.MsgspecError):
-        return complaint(error)
+        return error_text(error)
     if isinstance(error, UnicodeDecodeError):
         return f"not UTF-8 text (byte {error.start})"
     return "nested too deeply"
 
 
-def complaint(error: msgspec.MsgspecError, root: str = "") -> str:
-    """A decoder's complaint with the place in front: `spec.nodeName: expected str, got int`."""
+def error_text(error: msgspec.MsgspecError, root: str = "") -> str:
+    """A decoder's error with the place in front: `spec.nodeName: expected str, got int`."""
     what, _, where = str(error).partition(" - at `")
     place = root + where.removesuffix("`").removeprefix("$").lstrip("." if not root else "")
     what = what[:1].lower() + what[1:].replace("`", "")
@@ -217,7 +216,7 @@ def node_of(one: NodeIn, keep: Callable[[str], bool] | None = None) -> Node:
 def _away(
     allocatable: Amounts, capacity: Mapping[str, str | float], keep: Callable[[str], bool] | None, where: str
 ) -> Amounts:
-    """What a node has and cannot give now: devices whose plugin is away. Of cpu or memory there is no such thing."""
+    """What a node has and cannot give now: devices whose plugin does not run. Cpu and memory are never among it."""
     none_left = {
         resource: amount
         for resource, amount in capacity.items()
@@ -251,7 +250,7 @@ _taint: Final = lru_cache(maxsize=1024)(Taint)
 
 
 def namespace_of(one: NamespaceIn) -> Namespace:
-    """A namespace; of its annotations only those that say something here."""
+    """A namespace; with only those of its annotations that are read here."""
     annotations = one.metadata.annotations or {}
     return Namespace(
         name=one.metadata.name,

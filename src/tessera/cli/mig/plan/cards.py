@@ -8,7 +8,7 @@ from tessera.core.mig.layout import NodeLayout, resolve
 from tessera.core.mig.product import product_named
 from tessera.core.planning.kinds import Card, NodeCards, card_of
 from tessera.inventory.inventory import Inventory
-from tessera.inventory.pending import passed, uncut
+from tessera.inventory.pending import skipping, uncut
 from tessera.kube.object_files import called, objects_in
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import GpuNode
@@ -32,10 +32,10 @@ def product_cards(products: tuple[str, ...], cards: int | None, enough: int) -> 
 
 
 def node_cards(files: tuple[str, ...], *, keep: bool) -> tuple[list[NodeCards], list[Card]]:
-    """The cards of nodes; those of which nothing is known are passed over, and that is told."""
+    """The cards of nodes; nodes with unknown cards are skipped, with a warning."""
     places: list[NodeCards] = []
     cards: list[Card] = []
-    passed_over = []
+    skipped = []
     for file in files:
         inventory = Inventory(is_any_gpu)
         inventory.take(objects_in([file]))
@@ -45,14 +45,14 @@ def node_cards(files: tuple[str, ...], *, keep: bool) -> tuple[list[NodeCards], 
             try:
                 layout = _node_layout(node, keep=keep)
             except InvalidInput as error:
-                passed_over.append(passed(node.name, str(error)))
+                skipped.append(skipping(node.name, str(error)))
                 continue
             places.append(NodeCards(node.name, range(len(cards), len(cards) + len(layout.cards))))
             cards += [card_of(card.product, card.instances) for card in layout.cards]
-    for line in passed_over:
+    for line in skipped:
         click.echo(line, err=True)
     if not cards:
-        why = "no node has cards that could be cut" if passed_over else "no node with GPUs"
+        why = "no node has cards that could be cut" if skipped else "no node with GPUs"
         raise InvalidInput(f"{called(*files)}: {why}")
     return places, cards
 

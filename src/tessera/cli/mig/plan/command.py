@@ -54,7 +54,7 @@ _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that is too long to 
     multiple=True,
     metavar="FILE",
     shell_complete=completing.files,
-    help="Take the cards of these Node objects, as their labels tell them; others are passed over. Repeatable.",
+    help="Take the cards of these Node objects, as their labels describe them; other objects are skipped. Repeatable.",
 )
 @click.option(
     "--keep",
@@ -187,7 +187,7 @@ def _print_pending(pending: Pending, ask: Callable[..., Question], output: Outpu
     if not pending.demand.all:
         return 0
     cards = pending.cards()
-    for line in cards.passed_over:
+    for line in cards.skipped:
         click.echo(line, err=True)
     if not cards.cards:
         raise InvalidInput(

@@ -24,7 +24,7 @@ def print_advice(counts: str, inventory: Inventory, read: Callable[[Inventory], 
     wanted = read_counts(counts, "--defragment", _MOST)
     read(inventory)
     found = make_room(wanted, inventory, highs)
-    for line in found.passed_over:
+    for line in found.skipped:
         click.echo(line, err=True)
     if found.moves:
         click.echo(

@@ -100,7 +100,7 @@ def selects(expressions: tuple[str, ...], device: Device) -> bool:
     selectors, stand_in = _compiled(expressions)
     verdict = selectors.selects(stand_in, device.kind)
     if verdict is None:
-        raise CannotEvaluate(selectors.troubles[stand_in])
+        raise CannotEvaluate(selectors.class_errors[stand_in])
     return verdict
 
 
