@@ -27,7 +27,7 @@ from tessera.controller.claims.state import ClaimState
 from tessera.controller.metrics import ControllerMetrics
 from tessera.core.admission.decision import Policy
 from tessera.dashboard.board import Board
-from tessera.dashboard.server import serve_page
+from tessera.dashboard.server import serve_dashboard
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.object_files import objects_in
 from tessera.kube.rest.paths import path_of
@@ -119,7 +119,7 @@ async def _with_page(places: Places, *, changes: bool) -> None:
     async with ClusterChoice(kubeconfig=places["kubeconfig"]).connected() as client:
         board, view = Board("bench"), LiveView(client, keep=None)
         explain = explainer(view.offers, Policy())
-        async with view.following(), serve_page(client, board, explain, Address("127.0.0.1", 0)) as url:
+        async with view.following(), serve_dashboard(client, board, explain, Address("127.0.0.1", 0)) as url:
             host, _, port = url.removeprefix("http://").rstrip("/").rpartition(":")
             names = sorted(board.nodes)
             asked = ("/state", "/mosaics?nodes=" + ",".join(names[:_MOSAICS]), "/metrics")

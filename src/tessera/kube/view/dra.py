@@ -111,9 +111,9 @@ class DraObjects:
     def _tell(self, concerned: Spots) -> None:
         """Have it worked out what the concerned nodes are served."""
         self._changed(concerned)
-        self.tell_troubles()
+        self.log_class_errors()
 
-    def tell_troubles(self) -> None:
+    def log_class_errors(self) -> None:
         """Warn of classes that could not be evaluated, once for each."""
         for one, why in self._selectors.class_errors.items():
             if self._told.get(one.name) != why:

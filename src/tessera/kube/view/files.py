@@ -74,4 +74,4 @@ class FileView:
         self.offers.replace(described.nodes)
         replace_namespaces(self.offers, described.namespaces)
         replace_quotas(self.offers, described.quotas)
-        put_served(self.offers, described.classes, described.slices).tell_troubles()
+        put_served(self.offers, described.classes, described.slices).log_class_errors()
