@@ -127,8 +127,11 @@ def test_stale_pools(slices: list[SliceIn], expected: list[tuple[str, str]]) -> 
         assert (severity, text.startswith(begins)) == (wanted, True), text
 
 
-def _driver_pod(on: str, **metadata: Any) -> PodIn:
-    return _as({"metadata": {"name": f"driver-{on}", **metadata}, "spec": {"nodeName": on}}, PodIn)
+def _driver_pod(on: str, ready: str = "True", **metadata: Any) -> PodIn:
+    status = {"conditions": [{"type": "Ready", "status": ready}]}
+    return _as(
+        {"metadata": {"name": f"driver-{on}", **metadata}, "spec": {"nodeName": on}, "status": status}, PodIn
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,9 +143,11 @@ def _driver_pod(on: str, **metadata: Any) -> PodIn:
          [("problem", "node n2 has ResourceSlices of gpu.tessera.dev, and no pod of the driver runs there")]),
         ({"drivers": (Workload(),), "driver_pods": (_driver_pod("n1"), _driver_pod("n2", deletionTimestamp="2026-01-01T00:00:00Z"))},
          [("problem", "node n2 has ResourceSlices")]),
+        ({"drivers": (Workload(),), "driver_pods": (_driver_pod("n1"), _driver_pod("n2", ready="False"))},
+         [("problem", "the DRA driver on node n2 is not ready: running, not ready: the log says what it waits for")]),
         ({"unseen": {"drivers": "you may not"}}, [("unseen", "could not read whether drivers run: drivers: you may not")]),
     ],
-    ids=["without the chart", "running", "none there", "on its way out", "unseen"],
+    ids=["without the chart", "running", "none there", "on its way out", "not ready", "unseen"],
 )  # fmt: skip
 def test_slices_without_their_driver(parts: dict[str, Any], expected: list[tuple[str, str]]) -> None:
     """Where the chart installed the driver, slices of a node on which it does not run are told; those of other drivers are not ours."""
@@ -319,8 +324,9 @@ def _dra_objects() -> dict[Any, list[Document]]:
         object_of("driver", labels={"app.kubernetes.io/component": "dra-driver"}, spec={}, status={})
     ]
     labels = {"app.kubernetes.io/component": "dra-driver"}
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
     objects[kinds.PODS] += [
-        object_of(f"driver-n{n}", labels=labels, spec={"nodeName": f"n{n}", "containers": []})
+        object_of(f"driver-n{n}", labels=labels, spec={"nodeName": f"n{n}", "containers": []}, status=ready)
         for n in range(2)
     ]
     return objects

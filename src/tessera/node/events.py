@@ -9,6 +9,7 @@ from tessera.node.sources.simulated.layout import Outcome, State
 
 COMPONENT: Final = "tessera-device-plugin"
 STATE_UNREADABLE: Final = "DeviceStateUnreadable"  # reason of an Event: what the last run had is rebuilt
+CLAIM_UNREADABLE: Final = "ClaimStateUnreadable"  # which devices a claim holds cannot be said
 _MOST_NAMED: Final = 3
 
 

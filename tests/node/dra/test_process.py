@@ -441,6 +441,56 @@ def test_entries_of_claims_that_can_have_no_container_are_forgotten() -> None:
     run(story)
 
 
+def test_fault_59_one_unreadable_record_of_a_claim() -> None:
+    """It is rebuilt: claims for other devices are prepared, and one for the same slices waits for the claim that has them."""
+
+    async def story(root: Path) -> None:
+        async with cluster(root) as found:
+            await found.until(lambda: found.slices)
+            socket, service = await found.registered(), messages.PLUGIN_SERVICES[0]
+
+            async def error_of(claim: dra.Claim) -> str:
+                request = dra.NodePrepareResourcesRequest(claims=[claim])
+                answer = await call(socket, messages.prepare(service), request, 6.0)
+                return answer.claims[claim.uid].error
+
+            assert await error_of(found.claim("a", TWO)) == ""
+            record = root / "state" / "dra" / "claims" / "u-a.json"
+            record.write_bytes(record.read_bytes()[:-9])
+            assert await error_of(found.claim("b", ONE)) == ""
+            assert "still in use by claim ns/a" in await error_of(found.claim("c", TWO))
+            assert found.driver.metrics.unreadable == 0
+
+    run(story)
+
+
+def test_fault_59_a_record_that_cannot_be_rebuilt() -> None:
+    """No claim and no spec say what it holds: new claims wait, the driver is not ready and reports it, until the claim ends."""
+
+    async def story(root: Path) -> None:
+        folder = root / "state" / "dra" / "claims"
+        folder.mkdir(parents=True)
+        (folder / "u-lost.json").write_bytes(b"{")
+        async with cluster(root) as found:
+            socket, service = await found.registered(), messages.PLUGIN_SERVICES[0]
+            await found.until(lambda: found.driver.metrics.unreadable == 1 and found.slices)
+            await found.until(lambda: found.server.store.list(EVENTS))
+            [event] = [one.document for one in found.server.store.list(EVENTS)]
+            assert (event["reason"], event["type"]) == ("ClaimStateUnreadable", "Warning")
+            assert f"{folder / 'u-lost.json'} does not say which devices its claim holds" in event["message"]
+            assert not found.driver.ready
+            request = dra.NodePrepareResourcesRequest(claims=[found.claim("b", ONE)])
+            waiting = asyncio.create_task(call(socket, messages.prepare(service), request, 20.0))
+            end = dra.NodeUnprepareResourcesRequest(
+                claims=[dra.Claim(namespace="ns", name="lost", uid="u-lost")]
+            )
+            await call(socket, messages.unprepare(service), end, 10.0)
+            assert not (await waiting).claims["u-b"].error
+            await found.until(lambda: found.driver.ready)
+
+    run(story)
+
+
 def test_fault_57_a_truncated_record_of_devices() -> None:
     """The layout changed and the record is truncated: what a claim holds is offered as leaving, what would overlap waits."""
 

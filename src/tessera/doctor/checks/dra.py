@@ -6,7 +6,7 @@ from typing import Final
 
 from tessera.core.dra.slices import DRIVER
 from tessera.core.text import first_of
-from tessera.doctor.checks.webhook import release_of
+from tessera.doctor.checks.webhook import release_of, starting, why_not_ready
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, problem, short, unseen, warning
 from tessera.protocol.kubernetes.dra import DeviceClassIn, SliceIn
@@ -93,6 +93,12 @@ def _without_driver(seen: Evidence, gone: set[str]) -> Iterator[Finding]:
             return
     if not seen.dra.drivers:
         return  # installed without the chart, if at all
+    for pod in seen.dra.driver_pods:
+        if not (pod.ready or pod.metadata.deletion_timestamp or starting(pod, seen.now)):
+            reason, command = why_not_ready(pod, pod.metadata.namespace)
+            yield problem(
+                f"the DRA driver on node {pod.spec.node_name or '(none)'} is not ready: {reason}", command
+            )
     running = {pod.spec.node_name for pod in seen.dra.driver_pods if not pod.metadata.deletion_timestamp}
     offered = {one.spec.node_name or "" for one in seen.dra.slices if one.spec.driver == DRIVER}
     for node in sorted(offered - running - gone):

@@ -19,9 +19,11 @@ from tessera.kube.errors import KubeError
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.node.assembly import Settings
-from tessera.node.dra.claims.objects import allocated
-from tessera.node.dra.claims.prepared import PreparedClaims
+from tessera.node.dra.claims.cdi_files import ClaimFiles
+from tessera.node.dra.claims.objects import Given, claims_with, owners
+from tessera.node.dra.claims.prepared import PreparedClaims, UnreadableEntry
 from tessera.node.dra.claims.preparing import Claims
+from tessera.node.dra.claims.repair import repair
 from tessera.node.dra.kubelet.health import HealthService
 from tessera.node.dra.metrics import DraMetrics
 from tessera.node.dra.mode import conflict, read_node
@@ -29,12 +31,12 @@ from tessera.node.dra.names import pool_of
 from tessera.node.dra.slices.documents import Document, Offer, specs
 from tessera.node.dra.slices.offer import Offered, offer
 from tessera.node.dra.slices.publisher import Publisher
-from tessera.node.events import STATE_UNREADABLE, warning
+from tessera.node.events import CLAIM_UNREADABLE, STATE_UNREADABLE, warning
 from tessera.node.polling import Failures, NotPublished, Pace, log_health, with_health
 from tessera.node.recovery import rebuilt
 from tessera.node.sources import Answers, SourceFailed
 from tessera.node.state import DeviceState
-from tessera.protocol.kubelet.dra_messages import DeviceCondition
+from tessera.protocol.kubelet.dra_messages import ClaimName, DeviceCondition
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,7 @@ _Key = tuple[str, str]  # resource and id
 _NOTICE: Final = 3.0
 _MODE_EVERY: Final = 5.0  # seconds between checks for a device plugin
 _SCHEDULER: Final = "the scheduler, until it has heard of it"
+_UNREADABLE: Final = "a claim, perhaps, whose record cannot be read"
 _SOME_CLAIM: Final = "a claim, perhaps: the API server does not say"
 
 
@@ -59,6 +62,7 @@ class Driver:
         client: Client,
         store: PreparedClaims,
         state: DeviceState,
+        files: ClaimFiles,
         publisher: Publisher,
         health: HealthService,
         recorder: Recorder,
@@ -75,6 +79,7 @@ class Driver:
         self._client = client
         self._store = store
         self._state = state
+        self._files = files
         self._publisher = publisher
         self._health = health
         self._recorder = recorder
@@ -90,6 +95,7 @@ class Driver:
         self._published: Offer | None = None
         self._documents: tuple[Document, ...] = ()  # the slices that say it
         self._mode_at = float("-inf")
+        self._unreadable: set[str] = set()  # uids of claims whose record could not be read at the last poll
         self._remembered: list[str] = []
         self._failures = Failures(log, metrics.failed)
 
@@ -138,12 +144,17 @@ class Driver:
 
     async def _change(self, claims: Claims, wanted: list[Device]) -> tuple[Transition, OSError | None]:
         """Take what is wanted and can be; where that cannot be saved, the devices stay as they were, and why."""
+        if self._unreadable or not self._known:
+            await self._repair_entries(wanted)
         if not self._known:
             await self._recover(wanted)
         maybe_held = await self._maybe_held(wanted)
         async with claims.changing:  # no claim begins between what is decided and what is published
-            entries = await asyncio.to_thread(self._store.readable)
+            entries, unreadable = await asyncio.to_thread(self._store.read)
             self._metrics.claims = len(entries)
+            self._report_unreadable(unreadable)
+            if unreadable:  # one of them may have any device
+                maybe_held |= dict.fromkeys((device.key for device in self._devices), _UNREADABLE)
             held = {(one.resource, one.id): str(entry) for entry in entries for one in entry.devices}
             change = transition(self._devices, wanted, maybe_held | held)
             devices, not_saved = change.devices, None
@@ -160,7 +171,7 @@ class Driver:
     async def _recover(self, wanted: list[Device]) -> None:
         """Find out which devices the last run had, where its record is missing or cannot be read: those that claims hold."""
         known = (*self._possible(), *wanted)
-        claims = await allocated(self._client, pool_of(self._settings.node))
+        claims = owners(await claims_with(self._client, pool_of(self._settings.node)))
         entries = await asyncio.to_thread(self._store.readable)
         held = {(one.resource, one.id) for entry in entries for one in entry.devices}
         self._take(rebuilt(known, held | {one.device.key for one in offer(known) if one.name in claims}))
@@ -169,6 +180,27 @@ class Driver:
             log.warning(
                 "%d devices of the last run rebuilt from the claims that hold them", len(self._devices)
             )
+
+    async def _repair_entries(self, wanted: list[Device]) -> None:
+        """Write records of claims again that could not be read."""
+        claims: Mapping[ClaimName, Sequence[Given]] = {}
+        try:
+            claims = await claims_with(self._client, pool_of(self._settings.node))
+        except (KubeError, InvalidInput) as error:
+            self._failed("claims", error)
+        names = {one.name: one.device for one in offer((*self._possible(), *wanted))} | self._by_name
+        await asyncio.to_thread(repair, self._store, self._files, claims, names)
+
+    def _report_unreadable(self, unreadable: Sequence[UnreadableEntry]) -> None:
+        """Report records of claims that cannot be read, for as long as it lasts."""
+        self._metrics.unreadable = len(unreadable)
+        for one in unreadable:
+            self._failures.add("claim-state", "new claims wait: %s", one)
+            if one.uid not in self._unreadable:
+                self._recorder.record(
+                    warning(self._settings.node, CLAIM_UNREADABLE, f"new claims wait: {one}")
+                )
+        self._unreadable = {one.uid for one in unreadable}
 
     def _remember(self, devices: tuple[Device, ...]) -> None:
         if not self._state.save(devices):
@@ -191,7 +223,7 @@ class Driver:
         if not rest:
             return held
         try:
-            claims = await allocated(self._client, pool_of(self._settings.node))
+            claims = owners(await claims_with(self._client, pool_of(self._settings.node)))
         except (KubeError, InvalidInput) as error:
             self._failed("claims", error)
             return held | dict.fromkeys(rest, _SOME_CLAIM)

@@ -26,6 +26,7 @@ class DraMetrics(NodeMetrics):
         self._registrations = Counts("result", known=[("success",), ("failed",)])
         self.claims = 0  # prepared now
         self.stale = 0  # of them, claims that the API server no longer has
+        self.unreadable = 0  # records of claims that cannot be read, nor rebuilt
 
     def devices(self, devices: Iterable[Device]) -> None:
         """Count what is offered; types that have gone count zero."""
@@ -61,6 +62,11 @@ class DraMetrics(NodeMetrics):
         yield gauge(f"{_PREFIX}_claims", "Claims that are prepared.", self.claims)
         yield gauge(
             f"{_PREFIX}_stale_claims", "Prepared claims that the API server no longer has.", self.stale
+        )
+        yield gauge(
+            f"{_PREFIX}_unreadable_claims",
+            "Records of prepared claims that cannot be read, nor rebuilt.",
+            self.unreadable,
         )
         yield self._prepares.family(
             f"{_PREFIX}_prepares_total", "Claims that were prepared, or could not be."

@@ -63,6 +63,7 @@ class NodeDriver:
             client=client,
             store=self._store,
             state=DeviceState(self._folder / "devices.json", shared=True),
+            files=self._files,
             publisher=self._publisher,
             health=self._health,
             recorder=self._recorder,
@@ -92,8 +93,9 @@ class NodeDriver:
 
     @property
     def ready(self) -> bool:
-        """Whether the kubelet knows the driver, and the scheduler what it offers."""
-        return self._endpoint.registered and self._publisher.published and not self.driver.conflict
+        """Whether the kubelet knows the driver, the scheduler what it offers, and the driver what claims hold."""
+        known = not (self.driver.conflict or self.metrics.unreadable)
+        return self._endpoint.registered and self._publisher.published and known
 
     async def run(self) -> None:
         """Work until cancelled; then say goodbye to the kubelet. Slices, specs and state stay: containers may yet restart."""
@@ -165,6 +167,8 @@ class NodeDriver:
         self.metrics.stale = stale
 
     async def _is_gone(self, claim: ClaimName) -> bool:
+        if not claim.namespace:
+            return True  # its record was rebuilt when it was gone already
         try:
             await given(self._client, claim, self._pool)
         except ApiError as error:

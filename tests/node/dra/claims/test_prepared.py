@@ -41,7 +41,7 @@ def test_entries_are_kept(tmp_path: Path) -> None:
         claims.write(one)
         claims.write(two)
     again = store(tmp_path)
-    assert again.all() == [one, two]
+    assert again.readable() == [one, two]
     assert again.get("u-1") == one
     again.remove("u-1")
     again.remove("u-1")
@@ -59,13 +59,14 @@ def test_fields_of_a_later_version_do_no_harm(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_entry_may_hold_anything(tmp_path: Path) -> None:
-    """It is not skipped where overlaps are looked for, and names its file."""
+    """It is not skipped where overlaps are looked for; it names its file and its claim."""
     claims = store(tmp_path)
     with claims.locked():
         claims.write(entry("u-1", mig("2g.20gb", 0)))
     (tmp_path / "claims" / "u-2.json").write_text("{")
     with pytest.raises(UnreadableEntry, match=r"u-2\.json"):
-        claims.all()
+        claims.get("u-2")
+    assert [error.uid for error in claims.read()[1]] == ["u-2"]
     assert claims.readable() == [entry("u-1", mig("2g.20gb", 0))]
     assert claims.uids() == {"u-1", "u-2"}
 

@@ -102,10 +102,10 @@ def test_a_claim_is_prepared_and_ended(tmp_path: Path) -> None:
                 }
             ],
         }
-        assert [(one.uid, one.phase) for one in node.store.all()] == [("u-1", Phase.COMPLETED)]
+        assert [(one.uid, one.phase) for one in node.store.readable()] == [("u-1", Phase.COMPLETED)]
         assert await node.claims.prepare(claim) == expected, "twice is once"
         await node.claims.unprepare(claim)
-        assert (node.specs, node.store.all()) == ([], [])
+        assert (node.specs, node.store.readable()) == ([], [])
         await node.claims.unprepare(claim)
 
     run(story)
@@ -164,7 +164,7 @@ def test_a_claim_without_our_devices_is_no_trouble(tmp_path: Path) -> None:
         assert await node.claims.prepare(node.claim("u-1")) == []
         assert (node.specs, node.store.uids()) == ([], set()), "a spec without devices is none"
         await node.claims.unprepare(ClaimName("ns", "u-1", "u-1"))
-        assert (node.specs, node.store.all()) == ([], [])
+        assert (node.specs, node.store.readable()) == ([], [])
 
     run(story)
 
@@ -290,11 +290,11 @@ def test_a_cancelled_call_does_not_stop_half_way(tmp_path: Path, monkeypatch: py
         with pytest.raises(asyncio.CancelledError):
             await call
         await node.claims.drained()
-        assert [one.phase for one in node.store.all()] == [Phase.STARTED]
+        assert [one.phase for one in node.store.readable()] == [Phase.STARTED]
         assert len(node.specs) == 1
         monkeypatch.setattr(preparing, "reached", lambda step: None)
         assert len(await node.claims.prepare(claim)) == 1
-        assert [one.phase for one in node.store.all()] == [Phase.COMPLETED]
+        assert [one.phase for one in node.store.readable()] == [Phase.COMPLETED]
 
     run(story)
 
@@ -316,7 +316,7 @@ def test_a_claim_that_ends_while_it_is_prepared_leaves_nothing(tmp_path: Path) -
             await asyncio.wait([end], timeout=0.1)
         await end
         await node.claims.drained()
-        assert (node.specs, node.store.all()) == ([], [])
+        assert (node.specs, node.store.readable()) == ([], [])
         assert len(await node.claims.prepare(node.claim("u-2", TWO))) == 1, "the device is free"
 
     run(story)
@@ -350,7 +350,7 @@ def test_killed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s
         await node.claims.unprepare(claim)
         assert len(await node.claims.prepare(other, patience=0.0)) == 1
         await node.claims.unprepare(other)
-        assert (node.specs, node.store.all()) == ([], [])
+        assert (node.specs, node.store.readable()) == ([], [])
 
     with pytest.raises(Killed):
         asyncio.run(killed())
@@ -367,7 +367,7 @@ def test_after_a_reboot_nothing_is_believed(tmp_path: Path) -> None:
         node = Node(tmp_path, boot="next")
         assert len(await node.claims.prepare(node.claim("u-1", TWO), patience=0.0)) == 1
         assert len(node.specs) == 1
-        assert [one.boot for one in node.store.all()] == ["next"]
+        assert [one.boot for one in node.store.readable()] == ["next"]
 
     run(story)
 
@@ -383,6 +383,22 @@ def test_an_unreadable_entry_stops_preparing_and_not_ending(tmp_path: Path) -> N
             await node.claims.prepare(node.claim("u-2", SIX), patience=0.0)
         await node.claims.unprepare(ClaimName("ns", "u-1", "u-1"))
         assert len(await node.claims.prepare(node.claim("u-2", SIX), patience=0.0)) == 1
+
+    run(story)
+
+
+def test_fault_59_its_own_unreadable_entry_is_in_no_claims_way(tmp_path: Path) -> None:
+    """A claim whose own entry cannot be read is prepared again, with what the API server gave it; admin access needs no proof."""
+
+    async def story() -> None:
+        node = Node(tmp_path)
+        claim = node.claim("u-1", TWO)
+        before = await node.claims.prepare(claim)
+        (tmp_path / "claims" / "u-1.json").write_text("not JSON")
+        watcher = node.claim("u-2", SIX, admin=True)
+        assert len(await node.claims.prepare(watcher, patience=0.0)) == 1
+        assert await node.claims.prepare(claim, patience=0.0) == before
+        assert [one.uid for one in node.store.readable()] == ["u-1", "u-2"]
 
     run(story)
 
@@ -427,11 +443,11 @@ def test_many_claims_at_once(tmp_path: Path) -> None:
         async def live(number: int) -> None:
             claim = node.claim(f"u-{number}", devices[number % 4])
             await node.claims.prepare(claim)
-            held = [one for entry in node.store.all() for one in entry.devices]
+            held = [one for entry in node.store.readable() for one in entry.devices]
             assert not any(a is not b and a.overlaps(b) for a in held for b in held)
             await node.claims.unprepare(claim)
 
         await asyncio.gather(*(live(number) for number in range(40)))
-        assert (node.specs, node.store.all()) == ([], [])
+        assert (node.specs, node.store.readable()) == ([], [])
 
     run(story)

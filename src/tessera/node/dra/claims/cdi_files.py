@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tessera.core.devices.device import Assignment, Device, Edits
+from tessera.core.errors import InvalidInput
 from tessera.node.dra.names import DRIVER
 from tessera.node.files import SHARED_LEFTOVERS_AGE, remove_leftovers, write_whole
 from tessera.protocol import cdi
@@ -47,6 +48,14 @@ class ClaimFiles:
     def there(self, uid: str) -> bool:
         """Whether a claim has its spec."""
         return self._path(uid).exists()
+
+    def names(self, uid: str) -> list[str] | None:
+        """The names of the devices in a claim's spec; None: there is none that can be read."""
+        try:
+            found = cdi.names(self._path(uid).read_bytes())
+        except (OSError, InvalidInput):
+            return None
+        return [name.removeprefix(f"{_KIND}={uid}-") for name in found]
 
     def remove(self, uid: str) -> None:
         """Take a claim's spec away."""

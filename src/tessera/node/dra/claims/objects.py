@@ -1,5 +1,6 @@
 """ResourceClaims: what a claim was given of our devices."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.core.errors import InvalidInput, TesseraError
@@ -38,30 +39,40 @@ async def given(client: Client, claim: ClaimName, pool: str) -> tuple[Given, ...
     except InvalidInput as error:
         raise InvalidInput(f"claim {claim} cannot be read: {error}") from error
     if found.metadata.uid != claim.uid:
-        raise ReplacedClaim(f"claim {claim} was deleted and made anew; the pod's claim has uid {claim.uid}")
+        raise ReplacedClaim(
+            f"claim {claim} was deleted and created again; the pod's claim has uid {claim.uid}"
+        )
     if found.status.allocation is None:
         raise WrongClaim(f"claim {claim} is not allocated")
     ours = [result for result in found.status.results if result.driver == DRIVER]
     if strange := next((result for result in ours if result.pool != pool), None):
         raise WrongClaim(f"claim {claim} has devices of pool {strange.pool}; this node's pool is {pool}")
-    return tuple(
-        Given(result.request, result.device, bool(result.admin_access), _tolerates(result)) for result in ours
-    )
+    return tuple(map(_given, ours))
 
 
-async def allocated(client: Client, pool: str) -> dict[str, str]:
-    """The devices of a pool that claims have, prepared or not, and the claims."""
+async def claims_with(client: Client, pool: str) -> dict[ClaimName, tuple[Given, ...]]:
+    """The claims that have devices of a pool, prepared or not, and which."""
     body = await client.get(path_of(API_VERSION, "resourceclaims"), {"resourceVersion": "0"})
     try:
         claims = decode_claims(body).items
     except InvalidInput as error:
         raise InvalidInput(f"the list of claims cannot be read: {error}") from error
-    return {
-        result.device: f"{claim.metadata.namespace}/{claim.metadata.name}"
-        for claim in claims
-        for result in claim.status.results
-        if result.driver == DRIVER and result.pool == pool and not result.admin_access
-    }
+    found = {}
+    for claim in claims:
+        ours = [one for one in claim.status.results if one.driver == DRIVER and one.pool == pool]
+        if ours:
+            meta = claim.metadata
+            found[ClaimName(meta.namespace, meta.name, meta.uid)] = tuple(map(_given, ours))
+    return found
+
+
+def owners(claims: Mapping[ClaimName, Sequence[Given]]) -> dict[str, str]:
+    """Which claim has a device, by the device's name; admin access does not own it."""
+    return {one.device: str(claim) for claim, given in claims.items() for one in given if not one.admin}
+
+
+def _given(result: AllocationResult) -> Given:
+    return Given(result.request, result.device, bool(result.admin_access), _tolerates(result))
 
 
 def _tolerates(result: AllocationResult) -> bool:

@@ -2,11 +2,10 @@
 
 A file is written before anything is done for a claim (`started`), again when all of it is done (`completed`), and goes when
 the claim has ended. Every process of the driver reads and writes under one lock, since two may run at once. What was
-prepared before the machine started anew is not believed: containers and device files are gone.
+prepared before the last start of the machine is not believed: containers and device files are gone.
 """
 
 import fcntl
-import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,8 +19,6 @@ from tessera.core.devices.device import Device, Span
 from tessera.core.errors import TesseraError
 from tessera.node.files import write_whole
 from tessera.protocol.kubelet.dra_messages import ClaimName
-
-log = logging.getLogger(__name__)
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _UID: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}", re.ASCII)
@@ -99,6 +96,13 @@ class Entry(msgspec.Struct, frozen=True):
 class UnreadableEntry(TesseraError):
     """A file that does not say what its claim holds."""
 
+    def __init__(self, path: Path, error: Exception) -> None:
+        super().__init__(
+            f"{path} does not say which devices its claim holds ({error}); end the claim's pod, or remove the file when no "
+            "container of it runs"
+        )
+        self.uid = path.stem
+
 
 _DECODER: Final = msgspec.json.Decoder(Entry)
 
@@ -122,20 +126,19 @@ class PreparedClaims:
         """The entry of a claim; one that cannot be read is an `UnreadableEntry`."""
         return self._read(self._path(uid))
 
-    def all(self) -> list[Entry]:
-        """Every entry; one that cannot be read is an `UnreadableEntry`, since it may hold anything."""
-        found = (self._read(path) for path in sorted(self._folder.glob("*.json")))
-        return [entry for entry in found if entry is not None]
-
     def readable(self) -> list[Entry]:
         """Every entry that can be read."""
-        entries = []
+        return self.read()[0]
+
+    def read(self) -> tuple[list[Entry], list[UnreadableEntry]]:
+        """Every entry, and those that cannot be read: each of these may hold anything."""
+        entries, unreadable = [], []
         for path in sorted(self._folder.glob("*.json")):
             try:
                 entries.append(self._read(path))
             except UnreadableEntry as error:
-                log.error("%s", error)  # noqa: TRY400 # one line says it
-        return [entry for entry in entries if entry is not None]
+                unreadable.append(error)
+        return [entry for entry in entries if entry is not None], unreadable
 
     def uids(self) -> set[str]:
         """The claims that have a file, readable or not."""
@@ -160,10 +163,7 @@ class PreparedClaims:
         except FileNotFoundError:
             return None
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise UnreadableEntry(
-                f"{path} does not say which devices its claim holds ({error}); end the claim's pod, or remove the file "
-                "when no container of it runs"
-            ) from error
+            raise UnreadableEntry(path, error) from error
 
 
 def in_the_way(

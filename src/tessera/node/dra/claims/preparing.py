@@ -180,10 +180,7 @@ class Claims:
     ) -> Entry | _Blocked:
         """Write down that a claim is begun, if its devices are there and free."""
         with self._store.locked():
-            try:
-                entries = self._store.all()
-            except UnreadableEntry as error:
-                return _Blocked(str(error))
+            entries, unreadable = self._store.read()
             known = next((entry for entry in entries if entry.uid == claim.uid), None)
             if known and known.boot == self._store.boot and known.phase is Phase.COMPLETED:
                 if {one.device for one in known.devices} != {one.device for one in given}:
@@ -197,6 +194,10 @@ class Claims:
                 return _Blocked(
                     f"{device.device} is still in use by {other}, and is prepared as soon as that has ended"
                 )
+            # its own entry is written again here; another's may hold any device, until it is repaired or its claim ends
+            others = [error for error in unreadable if error.uid != claim.uid]
+            if others and not all(one.admin for one in held):
+                return _Blocked(str(others[0]))
             entry = Entry(claim.uid, claim.namespace, claim.name, self._store.boot, Phase.STARTED, held)
             self._store.write(entry)
             return entry

@@ -1,0 +1,91 @@
+"""Entries of claims, rebuilt from what else knows them."""
+
+from pathlib import Path
+
+import pytest
+
+from tessera.core.devices.device import Device
+from tessera.node.dra.claims.cdi_files import ClaimFiles
+from tessera.node.dra.claims.objects import Given
+from tessera.node.dra.claims.prepared import Entry, Phase, PreparedClaims
+from tessera.node.dra.claims.preparing import _held
+from tessera.node.dra.claims.repair import repair
+from tessera.node.dra.slices.offer import offer
+from tessera.protocol.kubelet.dra_messages import ClaimName
+from tests.node.dra.samples import mig
+
+TWO, ONE = mig("2g.20gb", 0), mig("1g.10gb", 4)
+DEVICES = {one.name: one.device for one in offer([TWO, ONE])}
+NAMES = {device.key: name for name, device in DEVICES.items()}
+CLAIM = ClaimName("ns", "train", "u-1")
+
+
+def given(*devices: Device, admin: bool = False) -> tuple[Given, ...]:
+    return tuple(Given("gpu", NAMES[device.key], admin) for device in devices)
+
+
+def entry(claim: ClaimName, *found: Given) -> Entry:
+    held = tuple(_held(one, DEVICES[one.device], claim) for one in found)
+    return Entry(claim.uid, claim.namespace, claim.name, "b", Phase.COMPLETED, held)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PreparedClaims:
+    """A store with one entry that cannot be read."""
+    (tmp_path / "boot").write_text("b")
+    store = PreparedClaims(tmp_path / "claims", tmp_path / "boot")
+    with store.locked():
+        store.write(entry(CLAIM, *given(TWO)))
+        store.write(entry(ClaimName("ns", "other", "u-2"), *given(ONE)))
+    path = tmp_path / "claims" / "u-1.json"
+    path.write_bytes(path.read_bytes()[:-9])
+    return store
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> ClaimFiles:
+    return ClaimFiles(tmp_path / "cdi")
+
+
+@pytest.mark.parametrize("admin", [False, True])
+def test_fault_59_as_the_api_server_has_it(store: PreparedClaims, files: ClaimFiles, admin: bool) -> None:
+    """The entry is what it was, whether its CDI spec is there or not."""
+    found = given(TWO, admin=admin)
+    repair(store, files, {CLAIM: found}, DEVICES)
+    assert store.get("u-1") == entry(CLAIM, *found)
+    assert store.read()[1] == []
+    assert len(store.readable()) == 2
+
+
+def test_fault_59_as_its_spec_has_it(store: PreparedClaims, files: ClaimFiles) -> None:
+    """The claim is gone from the API server, and its container may run: its devices are those of its spec."""
+    files.write("u-1", [("gpu", NAMES[TWO.key], TWO)])
+    repair(store, files, {}, DEVICES)
+    found = store.get("u-1")
+    assert found is not None
+    assert (found.phase, found.claim) == (Phase.COMPLETED, ClaimName("", "u-1", "u-1"))
+    assert [(one.device, one.id, one.parent, one.start, one.size) for one in found.devices] == [
+        (NAMES[TWO.key], TWO.id, "GPU-0", 0, 2)
+    ]
+
+
+def test_fault_59_what_either_says_is_held(store: PreparedClaims, files: ClaimFiles) -> None:
+    """The spec has a device more than the API server says: both are held."""
+    files.write("u-1", [("gpu", NAMES[ONE.key], ONE)])
+    repair(store, files, {CLAIM: given(TWO)}, DEVICES)
+    found = store.get("u-1")
+    assert found is not None
+    assert {one.id for one in found.devices} == {TWO.id, ONE.id}
+
+
+@pytest.mark.parametrize("spec", [None, b"{", b'{"kind": 3}'])
+def test_fault_59_what_nothing_knows_stays_unreadable(
+    store: PreparedClaims, files: ClaimFiles, tmp_path: Path, spec: bytes | None
+) -> None:
+    """Neither claim nor spec, or a device that the node cannot have: nothing is made up."""
+    if spec is not None:
+        (tmp_path / "cdi").mkdir()
+        (tmp_path / "cdi" / "gpu.tessera.dev-claim-u-1.json").write_bytes(spec)
+    repair(store, files, {}, DEVICES)
+    repair(store, files, {CLAIM: (Given("gpu", "gpu-7"),)}, DEVICES)
+    assert [error.uid for error in store.read()[1]] == ["u-1"]
