@@ -6,7 +6,7 @@ A test keeps the table complete: a command, a form of `-o`, a choice or a flag t
 from dataclasses import dataclass
 from typing import Final
 
-PLACES: Final = ("all", "nodes", "pods", "some", "pod", "kubeconfig", "node", "waits", "devices")
+PLACES: Final = ("all", "nodes", "pods", "manifests", "pod", "kubeconfig", "node", "waits", "devices")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ def _cases(*texts: str) -> tuple[Case, ...]:
     return tuple(map(Case, texts))
 
 
-# {all}: a file with the whole cluster; {nodes}, {pods}: its parts; {some}: a pod for each node; {pod}: one pod.
+# {all}: a file with the whole cluster; {nodes}, {pods}: its parts; {manifests}: a pod for each node, as its owner wrote it; {pod}: one pod.
 COMMANDS: Final = _cases(
     "capacity --from {all}",
     "capacity --from {all} -o wide",
@@ -46,10 +46,10 @@ COMMANDS: Final = _cases(
     "capacity --kubeconfig {kubeconfig} --watch",
     "admit --nodes {nodes} -f {pods} -o summary",
     "admit --kubeconfig {kubeconfig} -o summary",
-    "admit --nodes {nodes} -f {pods} -o patch",
-    "admit --nodes {nodes} -f {some} -o yaml",
-    "admit --nodes {nodes} -f {some} -o json",
-    "admit --nodes {nodes} -f {some} -o jsonpath={{.kind}}",
+    "admit --nodes {nodes} -f {manifests} -o patch",
+    "admit --nodes {nodes} -f {manifests} -o yaml",
+    "admit --nodes {nodes} -f {manifests} -o json",
+    "admit --nodes {nodes} -f {manifests} -o jsonpath={{.kind}}",
     "admit --nodes {nodes} -f {pod} -o explain",
     "why {waits} -n team-0 --kubeconfig {kubeconfig}",
     "why {waits} -n team-0 --kubeconfig {kubeconfig} -o json",

@@ -38,7 +38,7 @@ MOST: Final = 1.25  # of an exponent: caches that no longer hold everything cost
 _ROUNDS: Final = 3  # at most, of a row that is too large
 _LEAST_SECONDS: Final = 0.005  # of processor time: less than that is noise
 _LEAST_MEMORY: Final = 4.0  # MiB: the same
-_FILES: Final = ("nodes", "pods", "claims", "all", "some", "pod", "installation", "bridged")
+_FILES: Final = ("nodes", "pods", "claims", "all", "manifests", "pod", "installation", "bridged")
 _PREPARATION: Final = (Path(varied.__file__), Path(__file__))  # what the files on disk depend on
 
 
@@ -157,7 +157,14 @@ def _objects(nodes: int) -> Iterator[tuple[str, list[bytes]]]:
     }
     yield from parts.items()
     yield "all", [*parts["nodes"], *parts["pods"], *parts["claims"]]
-    yield "some", parts["pods"][1 :: varied.PODS]
+    yield (
+        "manifests",
+        [
+            encoded(varied.as_written(one))
+            for number, one in enumerate(varied.pods(nodes))
+            if number % varied.PODS == 1
+        ],
+    )
     yield "pod", parts["pods"][varied.PODS - 1 : varied.PODS]
     yield "installation", [encoded(one) for one in varied.installation(nodes)]
     yield "bridged", [encoded(one) for one in varied.bridged(nodes)]

@@ -139,6 +139,13 @@ def bridged(nodes: int) -> Iterator[Document]:
             yield template
 
 
+def as_written(pod: Document) -> Document:
+    """A pod of a node as its owner wrote it."""
+    metadata = {name: value for name, value in pod["metadata"].items() if name in ("name", "namespace")}
+    spec = {name: value for name, value in pod["spec"].items() if name not in ("nodeName", "resourceClaims")}
+    return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec}
+
+
 def node_name(number: int) -> str:
     """The name of a node."""
     return f"gpu-{number:05d}"

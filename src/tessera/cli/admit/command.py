@@ -270,19 +270,19 @@ def _objects(file: str) -> list[dict[str, Any]]:
 
 
 def _print(results: list[Admitted], output: Output) -> None:
+    if output.form == "patch":
+        for one in results:
+            if one.judgements:
+                click.echo(json.dumps(one.operations))
+        return
     after = [one.after for one in results]
     if not after:
         return
-    match output.form:
-        case "yaml":
-            click.echo("---\n".join(map(yaml.dump, after)), nl=False)
-        case "json" | "jsonpath":
-            several = {"apiVersion": "v1", "kind": "List", "items": after}
-            output.print(several if len(after) > 1 else after[0])
-        case _:
-            for one in results:
-                if one.judgements:
-                    click.echo(json.dumps(one.operations))
+    if output.form == "yaml":
+        click.echo("---\n".join(map(yaml.dump, after)), nl=False)
+    else:
+        several = {"apiVersion": "v1", "kind": "List", "items": after}
+        output.print(several if len(after) > 1 else after[0])
 
 
 def _report(results: list[Admitted]) -> None:
