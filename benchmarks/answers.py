@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks import corpus
 from benchmarks.processes import PROGRAMS, SERVER_CORE, Unavailable, on_core
 from benchmarks.stage import Stage
-from tessera.core.admission.decision import Policy
+from tessera.core.admission.policy import Policy
 from tessera.webhook.endpoint import Admission
 
 

@@ -14,7 +14,7 @@ from benchmarks import corpus
 from benchmarks.processes import PROGRAMS, SERVER_CORE, on_core
 from benchmarks.results import PARTIAL, TESSERA, USUAL, Results, in_turns
 from benchmarks.stage import Stage
-from tessera.core.admission.decision import Policy
+from tessera.core.admission.policy import Policy
 from tessera.protocol.admission import review
 from tessera.webhook.endpoint import Admission
 

@@ -4,9 +4,8 @@ import json
 import sys
 
 from benchmarks import corpus
-from tessera.core.admission.candidates import FallbackPolicy
-from tessera.core.admission.decision import Policy
-from tessera.core.admission.wishes import Dra
+from tessera.core.admission.constraints import Dra
+from tessera.core.admission.policy import FallbackPolicy, Policy
 from tessera.webhook.endpoint import Admission
 
 

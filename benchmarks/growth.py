@@ -8,7 +8,7 @@ from benchmarks import corpus
 from benchmarks.decision import FIRST, LATER, UNIT, first_answer, timed
 from benchmarks.results import PARTIAL, TESSERA, USUAL, Results, in_turns
 from benchmarks.stage import Stage
-from tessera.core.admission.decision import Policy
+from tessera.core.admission.policy import Policy
 from tessera.webhook.endpoint import Admission
 
 RUN: Final = "growth"

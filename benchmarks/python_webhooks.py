@@ -17,7 +17,7 @@ from typing import Any
 import uvloop
 
 from benchmarks import corpus
-from tessera.core.admission.decision import Policy
+from tessera.core.admission.policy import Policy
 from tessera.protocol.admission import review
 from tessera.webhook.endpoint import Admission
 

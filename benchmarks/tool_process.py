@@ -25,7 +25,7 @@ from tessera.controller.claims.plan import plan
 from tessera.controller.claims.reconciler import ClaimReconciler
 from tessera.controller.claims.state import ClaimState
 from tessera.controller.metrics import ControllerMetrics
-from tessera.core.admission.decision import Policy
+from tessera.core.admission.policy import Policy
 from tessera.dashboard.board import Board
 from tessera.dashboard.server import serve_dashboard
 from tessera.kube.events.recorder import Recorder

@@ -17,7 +17,7 @@ from e2e.command import Running
 from e2e.test_random_pods import amounts, as_sent, defaulted, every_container
 from e2e.webhook import Webhook, registered
 from tessera.core.admission.decision import Reject
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.view.offers import Offers
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, own_expression, parse, template_name
 from tessera.kube.view.dra import put_served
 from tessera.protocol.configuration import webhook as config

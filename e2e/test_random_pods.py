@@ -10,8 +10,9 @@ import pytest
 from e2e.cluster import ApiError, Client, pods_path
 from e2e.cluster.api import Object
 from e2e.webhook import Webhook, registered
-from tessera.core.admission.decision import Policy, Reject
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.decision import Reject
+from tessera.core.admission.policy import Policy
+from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.protocol.configuration import webhook as config
 from tessera.protocol.kubernetes import objects

@@ -13,9 +13,9 @@ import atheris
 
 with atheris.instrument_imports(include=["tessera"]):
     from stress.hostile import CORPUS
-    from tessera.core.admission.decision import Policy
     from tessera.core.admission.limits import BeyondLimits
-    from tessera.core.admission.offers import Offers
+    from tessera.core.admission.policy import Policy
+    from tessera.core.admission.view.offers import Offers
     from tessera.core.errors import InvalidInput
     from tessera.core.kubernetes.node import Node
     from tessera.core.kubernetes.quantity import Quantity

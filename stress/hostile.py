@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.slices import DeviceClass
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node

@@ -22,8 +22,8 @@ from typing import Any, Final
 import uvloop
 from e2e.cluster.pki import Authority
 
-from tessera.core.admission.decision import Policy
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.policy import Policy
+from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.protocol.admission import review

@@ -5,8 +5,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tessera.core.admission.decision import Policy
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.policy import Policy
+from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.node import Namespace, Node
 from tessera.core.kubernetes.pod import Container, Pod
 from tessera.core.kubernetes.quantity import Quantity

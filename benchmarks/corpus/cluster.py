@@ -8,7 +8,7 @@ from typing import Final
 from benchmarks.corpus.documents import Document, encoded
 from benchmarks.corpus.reviews import pod
 from benchmarks.corpus.templates import TEMPLATES
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.resources import is_any_gpu

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from tessera.core.admission.decision import Policy
+from tessera.core.admission.policy import Policy
 from tessera.diagnosis.diagnosis import Diagnosis, diagnose
 from tessera.diagnosis.gather import Gatherer, parse_target
 from tessera.kube.access.cluster import Cluster, ServerAddress

@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from tessera.core.admission.decision import Policy
+from tessera.core.admission.policy import Policy
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Namespace
 from tessera.core.requests.record import ASKED_ANNOTATION, RECORD_ANNOTATION

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tessera.core.admission.decision import Policy
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.policy import Policy
+from tessera.core.admission.view.offers import Offers
 from tessera.kube.events.correlator import About, Event
 from tessera.protocol.admission.review import Request, decode
 from tessera.protocol.kubernetes.metadata import OwnerReference

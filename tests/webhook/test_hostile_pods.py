@@ -11,7 +11,7 @@ import pytest
 from stress import hostile
 from stress.hostile import CONFIG, CORPUS, WORKLOADS, asks, body, container, expression, required
 
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.pod import Pod
 from tessera.protocol.configuration import webhook as config
 from tessera.webhook.endpoint import Admission
@@ -197,7 +197,7 @@ def test_fault_43_junk_profiles_take_no_series():
 
 def test_fault_43_label_tables_are_bounded_in_bytes(monkeypatch):
     """Pods with label keys of their own leave little behind, also when the cluster grows afterwards."""
-    monkeypatch.setattr("tessera.core.admission.offers._MOST_TABLE_BYTES", 500_000)
+    monkeypatch.setattr("tessera.core.admission.view.offers._MOST_TABLE_BYTES", 500_000)
     offers = hostile.cluster(300)
     admission = Admission(offers, config.parse("").policy)
     for number in range(80):

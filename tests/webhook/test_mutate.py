@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tessera.core.admission.decision import REJECTIONS, Policy
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.decision import REJECTIONS
+from tessera.core.admission.policy import Policy
+from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.node import Node
 from tessera.protocol.admission.review import Request
 from tessera.protocol.configuration import webhook as config

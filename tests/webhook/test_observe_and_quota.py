@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.core.admission.decision import Policy
-from tessera.core.admission.quota import Quota
+from tessera.core.admission.policy import Policy
 from tessera.core.kubernetes.node import Namespace
+from tessera.core.kubernetes.quota import Quota
 from tessera.protocol.admission import review as reviews
 from tessera.protocol.configuration import webhook as config
 from tessera.serving.logs import Log
@@ -136,7 +136,8 @@ def test_a_quota_that_fills_up_is_followed():
 
 def test_decisions_are_kept_while_quotas_stay(monkeypatch):
     """A quota makes only the decisions of its own namespace anew, and keeps no more of them than before."""
-    admission = Admission(offers(SMALL), Policy())
+    cluster = offers(SMALL)
+    admission = Admission(cluster, Policy())
     made: list[str] = []
     monkeypatch.setattr("tessera.webhook.endpoint.judge", _counting(made))
 
@@ -148,7 +149,7 @@ def test_decisions_are_kept_while_quotas_stay(monkeypatch):
         ask("other")
     assert made == ["default", "other"]
     for used in range(20):
-        admission.offers.put_quota(quota(used % 2))
+        cluster.put_quota(quota(used % 2))
         ask("default")
         ask("default")
         ask("other")

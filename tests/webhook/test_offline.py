@@ -6,8 +6,8 @@ import re
 import pytest
 
 from tessera.core.admission.decision import Rewrite
-from tessera.core.admission.quota import Quota
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.quota import Quota
 from tessera.protocol.admission.created import as_created
 from tessera.protocol.kubernetes.workloads import TEMPLATES, template_of
 from tessera.webhook.judgement import KnownJudgements

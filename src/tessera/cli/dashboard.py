@@ -10,7 +10,7 @@ from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 
 if TYPE_CHECKING:
-    from tessera.core.admission.decision import Policy
+    from tessera.core.admission.policy import Policy
     from tessera.serving.address import Address
 
 PORT = 8765  # where nothing usual listens
@@ -94,7 +94,7 @@ async def _serve(
 ) -> int:
     from tessera.cli.admit.page import explainer
     from tessera.cli.why import explained
-    from tessera.core.admission.decision import Policy
+    from tessera.core.admission.policy import Policy
     from tessera.dashboard.board import Board
     from tessera.dashboard.server import serve_dashboard, serve_metrics
     from tessera.kube.view.live import LiveView

@@ -13,7 +13,7 @@ from tessera.cli.common.terminal import Style, table
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tessera.core.admission.decision import Policy
+    from tessera.core.admission.policy import Policy
     from tessera.diagnosis.diagnosis import Diagnosis
     from tessera.diagnosis.evidence import Evidence, Target
     from tessera.kube.rest.client import Client

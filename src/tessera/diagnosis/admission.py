@@ -6,18 +6,17 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tessera.core.admission import explanation, fallback
-from tessera.core.admission.decision import (
-    Decision,
+from tessera.core.admission.constraints import (
+    MIN_MEMORY_ANNOTATION,
+    MODE_LABEL,
+    POLICY_ANNOTATION,
     Mode,
-    Policy,
-    Reject,
-    Rewrite,
-    decide,
-    why_exempt,
+    mode_in,
+    mode_said_by,
 )
-from tessera.core.admission.observe import MODE_LABEL, mode_in, said_by
-from tessera.core.admission.offers import Offers
-from tessera.core.admission.wishes import MIN_MEMORY_ANNOTATION, POLICY_ANNOTATION
+from tessera.core.admission.decision import Decision, Reject, Rewrite, decide, why_exempt
+from tessera.core.admission.policy import Policy
+from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.node import Namespace
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
@@ -67,9 +66,8 @@ def admission_of(seen: Evidence, pod: Pod) -> Iterator[str]:
 
 def who_observes(seen: Evidence, pod: Pod) -> str:
     """Who has the webhook observe where a pod is; empty where it acts."""
-    if mode_in(pod.namespace, seen.offers, seen.policy) is not Mode.OBSERVE:
-        return ""
-    return said_by(pod.namespace, seen.offers)
+    namespace = seen.offers.namespaces.get(pod.namespace)
+    return mode_said_by(namespace) if mode_in(namespace, seen.policy.mode) is Mode.OBSERVE else ""
 
 
 def why_never(seen: Evidence, pod: Pod) -> str:

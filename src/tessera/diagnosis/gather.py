@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from tessera.core.admission.decision import Policy
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.policy import Policy
+from tessera.core.admission.view.offers import Offers
 from tessera.core.devices.capacity import PodUse
 from tessera.core.dra.slices import API_VERSION
 from tessera.core.errors import InvalidInput, TesseraError

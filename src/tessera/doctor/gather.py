@@ -5,12 +5,12 @@ import contextlib
 import re
 from typing import Any, Final, TypeVar
 
-from tessera.core.admission.decision import Policy
 from tessera.core.admission.observe import OBSERVE_MODE
-from tessera.core.admission.offers import Offers
-from tessera.core.admission.quota import Quota
+from tessera.core.admission.policy import Policy
+from tessera.core.admission.view.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Namespace
+from tessera.core.kubernetes.quota import Quota
 from tessera.diagnosis.evidence import DiagnosisInventory, SeenPod
 from tessera.diagnosis.evidence import Evidence as ClusterEvidence
 from tessera.diagnosis.gather import PLUGINS, DraLists, devices_for_pods, gather_cluster, plugins_by_node

@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from tessera.core.admission.quota import Quota
 from tessera.core.dra.slices import DeviceClass
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Namespace, Node
+from tessera.core.kubernetes.quota import Quota
 from tessera.kube.errors import NOT_JSON
 from tessera.protocol import yaml
 from tessera.protocol.dra.objects import SliceReader, read_class

@@ -112,6 +112,7 @@ async def webhook(
     cluster.make_namespace(_NAMESPACE)
     endpoint = Endpoint(Admission(view.offers, configuration.policy), view.missing, Metrics("embedded"), log)
     endpoint.configure(configuration)
+    view.configure(configuration.policy.fallback)
     served = ServedCertificate()
     store = KubeStore(client, _NAMESPACE, _SECRET, _CONFIGURATION)
     manager = CertificateManager(store, Signer(_sign), served, names_of_service(_SERVICE, _NAMESPACE), log)

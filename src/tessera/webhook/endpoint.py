@@ -14,12 +14,14 @@ from typing import Final
 
 import msgspec
 
-from tessera.core.admission.decision import Admit, Mode, Policy, Reject, Rewrite
+from tessera.core.admission.constraints import Mode, mode_in
+from tessera.core.admission.decision import Admit, Reject, Rewrite
 from tessera.core.admission.limits import BeyondLimits
-from tessera.core.admission.observe import Observed, Ruling, mode_in
-from tessera.core.admission.offers import Offers
-from tessera.core.admission.quota import Quota
+from tessera.core.admission.observe import Observed, Ruling
+from tessera.core.admission.policy import Policy
+from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.quota import Quota
 from tessera.core.mig.geometry import is_known
 from tessera.protocol.admission import review
 from tessera.protocol.admission.patch import Operation
@@ -141,12 +143,11 @@ class Memory:
 class Admission:
     """Verdicts on reviews: pure but for the memory of them."""
 
-    def __init__(self, offers: Offers, policy: Policy) -> None:
-        self.offers = offers
+    def __init__(self, view: ClusterView, policy: Policy) -> None:
+        self.view = view
         self._policy = policy
-        self.offers.grace = policy.fallback.grace
         self.memory = Memory()
-        self._verdicts_for = offers.version
+        self._verdicts_for = view.version
 
     @property
     def policy(self) -> Policy:
@@ -156,7 +157,6 @@ class Admission:
     @policy.setter
     def policy(self, policy: Policy) -> None:
         self._policy = policy
-        self.offers.grace = policy.fallback.grace
         self.memory.forget()
 
     def answer(self, body: bytes) -> bytes:
@@ -168,21 +168,21 @@ class Admission:
         """The verdict on a request; raises `BeyondLimits` for a pod that nothing is decided about."""
         if request.pod is None:
             return _ALLOWED if request.workload is None else self._workload(request)
-        if self._verdicts_for != self.offers.version:
+        if self._verdicts_for != self.view.version:
             self.memory.forget()
-            self._verdicts_for = self.offers.version
+            self._verdicts_for = self.view.version
         key = request.key(self._policy.annotations)
         known = self.memory.get(key)
-        quotas = self.offers.quotas.get(request.namespace)
+        quotas = self.view.quotas.get(request.namespace)
         if known is None or known.quotas is not quotas:
-            judgement = judge(request, self.offers, self._policy)
+            judgement = judge(request, self.view, self._policy)
             known = Verdict.of(judgement.decision, judgement.operations, quotas)
             self.memory.keep(key, known)
         return known
 
     def _workload(self, request: Request) -> Verdict:
         """The verdict on an object that makes pods; few are created, so it is worked out each time."""
-        found = decide_workload(request, self.offers, self._policy)
+        found = decide_workload(request, self.view, self._policy)
         return _ALLOWED if found is None else Verdict.of(found.ruling, found.operations, workload=found.title)
 
 
@@ -248,7 +248,8 @@ class Endpoint:
     def _undecided(self, request: Request, why: str, code: int, reason: str) -> Verdict:
         """What the configuration says for when nothing can be decided; observe mode rejects no pod."""
         admission = self._admission
-        observes = mode_in(request.namespace, admission.offers, admission.policy) is Mode.OBSERVE
+        namespace = admission.view.namespaces.get(request.namespace)
+        observes = mode_in(namespace, admission.policy.mode) is Mode.OBSERVE
         on_error = "allow" if observes else self._on_error
         if on_error == "allow":
             tail = review.tail(Admit("", warnings=(f"GPU requests were not looked at: {why}",)), ())

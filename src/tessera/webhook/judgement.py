@@ -9,9 +9,11 @@ from typing import Any, Final
 
 import msgspec
 
-from tessera.core.admission.decision import Decision, Mode, Policy, Rewrite, decide
-from tessera.core.admission.observe import Observed, Ruling, mode_in, observed
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.constraints import Mode, mode_in
+from tessera.core.admission.decision import Decision, Rewrite, decide
+from tessera.core.admission.observe import Observed, Ruling, observed
+from tessera.core.admission.policy import Policy
+from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.values import value
@@ -20,7 +22,7 @@ from tessera.protocol.admission.patch import Operation
 from tessera.protocol.admission.review import Request
 from tessera.protocol.kubernetes.workloads import Place, templates_of, title_of
 
-Decide = Callable[[Pod, Offers, Policy], Decision]
+Decide = Callable[[Pod, ClusterView, Policy], Decision]
 
 _MOST_KNOWN: Final = 4096  # judgements: more than most clusters have templates, some 16 MiB
 
@@ -49,35 +51,35 @@ class KnownJudgements:
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], Judgement] = {}
 
-    def judge(self, request: Request, offers: Offers, policy: Policy, decide: Decide) -> Judgement:
+    def judge(self, request: Request, view: ClusterView, policy: Policy, decide: Decide) -> Judgement:
         """As `judge`."""
-        used = (tuple(one.used.items()) for one in offers.quotas.get(request.namespace, ()))
+        used = (tuple(one.used.items()) for one in view.quotas.get(request.namespace, ()))
         key = (request.key(policy.annotations), *used)
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            found = self._known[key] = judge(request, offers, policy, decide)
+            found = self._known[key] = judge(request, view, policy, decide)
         return found
 
 
-def judge(request: Request, offers: Offers, policy: Policy, decide: Decide = decide) -> Judgement:
+def judge(request: Request, view: ClusterView, policy: Policy, decide: Decide = decide) -> Judgement:
     """Decide about a request's pod, and prove that the patch applies to it."""
     pod = request.read()
-    decision = decide(pod, offers, policy)
+    decision = decide(pod, view, policy)
     operations: tuple[Operation, ...] = ()
     if isinstance(decision, Rewrite):
         document = review.patchable_of(request)
         operations = tuple(patch.build(decision.edits, document))
         patch.carry_out(document, operations)
-    if mode_in(pod.namespace, offers, policy) is Mode.OBSERVE:
+    if mode_in(view.namespaces.get(pod.namespace), policy.mode) is Mode.OBSERVE:
         return Judgement(pod, observed(decision), withheld=operations)
     return Judgement(pod, decision, operations)
 
 
 def judge_templates(
     one: dict[str, Any],
-    offers: Offers,
+    view: ClusterView,
     policy: Policy,
     namespace: str,
     decide: Decide = decide,
@@ -94,7 +96,7 @@ def judge_templates(
     judged = judge if known is None else known.judge
     try:
         return {
-            place: _below(place, judged(_request(pod, space), offers, policy, decide))
+            place: _below(place, judged(_request(pod, space), view, policy, decide))
             for place, pod in templates
         }
     except InvalidInput as error:

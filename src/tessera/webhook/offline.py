@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 
-from tessera.core.admission.decision import Policy, Reject, Rewrite
+from tessera.core.admission.decision import Reject, Rewrite
 from tessera.core.admission.limits import BeyondLimits
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.policy import Policy
+from tessera.core.admission.view.view import ClusterView, WithQuotas
 from tessera.core.errors import InvalidInput
 from tessera.protocol.admission import patch
 from tessera.protocol.admission.created import as_created
@@ -64,7 +65,7 @@ class Admitted:
 
 def admit(
     one: dict[str, Any],
-    offers: Offers,
+    view: ClusterView,
     policy: Policy,
     namespace: str,
     known: KnownJudgements | None = None,
@@ -79,13 +80,13 @@ def admit(
             f"kind: {'missing' if kind is None else 'not a text'}; expected a Kubernetes object"
         )
     try:
-        return Admitted(one, judge_templates(one, offers, policy, namespace, known=known))
+        return Admitted(one, judge_templates(one, view, policy, namespace, known=known))
     except BeyondLimits as error:
         raise InvalidInput(f"{title_of(one)}: the webhook would decide nothing: {error}") from error
 
 
 def admit_again(
-    pod: dict[str, Any], offers: Offers, policy: Policy, known: KnownJudgements | None = None
+    pod: dict[str, Any], view: ClusterView, policy: Policy, known: KnownJudgements | None = None
 ) -> Admitted:
     """Admit a pod of a cluster as if it were created now. Its own use does not count against its quotas."""
     try:
@@ -93,11 +94,7 @@ def admit_again(
     except InvalidInput as error:
         raise InvalidInput(f"{title_of(pod)}: {error}") from error
     space = own.namespace
-    quotas = offers.quotas.get(space)
-    if quotas is None:
-        return admit(as_created(pod), offers, policy, space, known)
-    offers.quotas[space] = tuple(one.without(own) for one in quotas)
-    try:
-        return admit(as_created(pod), offers, policy, space, known)
-    finally:
-        offers.quotas[space] = quotas
+    quotas = view.quotas.get(space)
+    if quotas is not None:
+        view = WithQuotas(view, space, tuple(one.without(own) for one in quotas))
+    return admit(as_created(pod), view, policy, space, known)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tessera import __version__
-from tessera.core.admission.decision import Policy
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.policy import Policy
+from tessera.core.admission.view.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.kube.access.choice import find_cluster, own_namespace
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
@@ -107,7 +107,7 @@ class Webhook:
             view = self._view(client)
             admission = Admission(view.offers, Policy())
             endpoint = Endpoint(admission, view.missing, self._metrics, self._log, self._events(client))
-            self._configure(endpoint)
+            self._configure(endpoint, view)
             self._health.require("shutdown", lambda: "ending" if self._stopping.is_set() else None)
             self._health.require("cluster", view.missing)
             self._metrics.add_source(self._ready)
@@ -173,11 +173,17 @@ class Webhook:
         self._start(recorder.run())
         return OwnerEvents(recorder).tell
 
-    def _configure(self, endpoint: Endpoint) -> None:
+    def _configure(self, endpoint: Endpoint, view: LiveView | FileView) -> None:
         path = self._settings.config
         if path is None:
             return
-        followed = Followed("configuration", [path], config.parse, endpoint.configure, self._report)
+
+        def use(configuration: config.Configuration) -> None:
+            endpoint.configure(configuration)
+            if isinstance(view, LiveView):  # files have no past
+                view.configure(configuration.policy.fallback)
+
+        followed = Followed("configuration", [path], config.parse, use, self._report)
         followed.load()
         self._metrics.add_source(lambda: reload_metrics(followed.reloads))
         self._start(followed.follow())

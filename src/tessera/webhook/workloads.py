@@ -7,10 +7,11 @@ counts what will run. The templates are marked, and pods made from them keep the
 from collections.abc import Mapping
 from typing import Any
 
-from tessera.core.admission.decision import Admit, Decision, Policy, Reject, Rewrite, decide_template
+from tessera.core.admission.decision import Admit, Decision, Reject, Rewrite, decide_template
 from tessera.core.admission.limits import MOST_CONTAINERS, MOST_TEMPLATES, at_most
 from tessera.core.admission.observe import Observed, Ruling, observed
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.policy import Policy
+from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
 from tessera.core.requests import record
 from tessera.core.values import value
@@ -29,7 +30,7 @@ class DecidedWorkload:
     operations: tuple[Operation, ...]
 
 
-def decide_workload(request: Request, offers: Offers, policy: Policy) -> DecidedWorkload | None:
+def decide_workload(request: Request, view: ClusterView, policy: Policy) -> DecidedWorkload | None:
     """Decide about a new object; None for one that has no pod templates, or none that can be read.
 
     Raises `BeyondLimits` for one that is too large to be decided about.
@@ -39,7 +40,7 @@ def decide_workload(request: Request, offers: Offers, policy: Policy) -> Decided
         templates = templates_of(document)
         at_most(len(templates), MOST_TEMPLATES, "pod templates", "the workload")
         at_most(sum(_containers(one) for _, one in templates), MOST_CONTAINERS, "containers", "the workload")
-        found = judge_templates(document, offers, policy, request.namespace, decide_template)
+        found = judge_templates(document, view, policy, request.namespace, decide_template)
     except InvalidInput:  # the API server's, or its own controller's, to complain about
         return None
     if not found:

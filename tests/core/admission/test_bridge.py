@@ -8,12 +8,12 @@ import pytest
 from tessera.core.admission import decision as decisions
 from tessera.core.admission.decision import Admit, Reject, Rewrite
 from tessera.core.admission.edits import ClaimRequest, DropAmount, SetAnnotation, SetClaims, SetPodClaims
-from tessera.core.admission.offers import Offers
-from tessera.core.admission.quota import Quota
+from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import Namespace, Node
 from tessera.core.kubernetes.pod import Container
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.quota import Quota
 from tessera.core.kubernetes.resources import short
 from tessera.core.kubernetes.scheduling import Requirement
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, own_expression, parse, template_name

@@ -6,7 +6,8 @@ import pytest
 
 from tessera.core.admission import explanation
 from tessera.core.admission.candidates import Usable
-from tessera.core.admission.decision import Admit, Policy, Reject, Rewrite, decide
+from tessera.core.admission.decision import Admit, Reject, Rewrite, decide
+from tessera.core.admission.policy import Policy
 from tessera.core.kubernetes.node import MOST_OF_A_CLAIM, Offer
 from tests.build import container, node, offers, pod, resource
 

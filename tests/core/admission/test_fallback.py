@@ -4,9 +4,10 @@ from fractions import Fraction
 
 import pytest
 
-from tessera.core.admission.candidates import FallbackPolicy, Step
+from tessera.core.admission.candidates import Step
+from tessera.core.admission.constraints import NO_WISHES, Floor, Permission
 from tessera.core.admission.fallback import AsAsked, Question, Replace, Trial, Unmatched
-from tessera.core.admission.wishes import NO_WISHES, Floor, Permission
+from tessera.core.admission.policy import FallbackPolicy
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import short

@@ -2,8 +2,9 @@
 
 import pytest
 
-from tessera.core.admission.decision import Admit, Mode, Policy, Reject, decide
-from tessera.core.admission.observe import mode_in, observed, said_by
+from tessera.core.admission.constraints import Mode, mode_in, mode_said_by
+from tessera.core.admission.decision import Admit, Reject, decide
+from tessera.core.admission.observe import observed
 from tessera.core.kubernetes.node import Namespace
 from tests.build import container, node, offers, pod, policy
 
@@ -30,9 +31,9 @@ def test_the_namespace_wins(configured, label, mode, by):
     """A namespace says it by its label, else the configuration does; other values of the label say nothing."""
     team = Namespace("team", {} if label is None else {"gpu-webhook": label})
     cluster = offers(SMALL, namespaces=(team,))
-    assert mode_in("team", cluster, Policy(mode=configured)) is mode
-    assert said_by("team", cluster) == by
-    assert mode_in("unknown", cluster, Policy(mode=configured)) is configured
+    assert mode_in(cluster.namespaces.get("team"), configured) is mode
+    assert mode_said_by(cluster.namespaces.get("team")) == by
+    assert mode_in(None, configured) is configured
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.core.admission.candidates import FallbackPolicy
+from tessera.core.admission.constraints import NO_WISHES, Floor, Permission
 from tessera.core.admission.fallback import AsAsked, Question, Replace
-from tessera.core.admission.offers import Offers
-from tessera.core.admission.quota import Allowance, Quota
-from tessera.core.admission.wishes import NO_WISHES, Floor, Permission
+from tessera.core.admission.policy import FallbackPolicy
+from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.node import Node, why_excluded
 from tessera.core.kubernetes.pod import peak, requested
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.quota import Allowance, Quota
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Taint
 from tests.build import amounts, container, pod, resource
 from tests.examples import examples

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.pools import Pools
 from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import Node
@@ -173,11 +173,11 @@ def test_less_is_less(stage):
 
 def test_the_operator_sets_the_grace(stage):
     """Another time, or none."""
-    stage.offers.grace = 10.0
+    stage.nodes.grace = 10.0
     stage.told(**{"2g.20gb": 0})
     assert stage.later(9) == {TWO: 8}
     assert stage.later(2) == {}
-    stage.offers.grace = 0.0
+    stage.nodes.grace = 0.0
     stage.told(**{"2g.20gb": 8})
     stage.told(**{"2g.20gb": 0})
     assert stage.offers.anywhere() == {}

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.view.offers import Offers
 from tessera.kube.rest.client import Client
 from tessera.kube.view.lease import CONTROLLER, Lease, LeaseFollower, Watched
 from tessera.simulation.control_plane.kinds import LEASES

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tessera.core.admission.decision import Policy
+from tessera.core.admission.policy import Policy
 from tessera.core.errors import InvalidInput
 from tessera.webhook.endpoint import Admission
 from tests.build import node, offers, review

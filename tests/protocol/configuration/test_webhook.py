@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.core.admission.candidates import FallbackPolicy
-from tessera.core.admission.decision import Policy
+from tessera.core.admission.policy import FallbackPolicy, Policy
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.protocol import yaml

@@ -5,8 +5,8 @@ import tracemalloc
 
 import pytest
 
-from tessera.core.admission.offers import Offers
-from tessera.core.admission.quota import Quota
+from tessera.core.admission.view.offers import Offers
+from tessera.core.kubernetes.quota import Quota
 from tessera.core.kubernetes.scheduling import Requirement
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.protocol.kubernetes.objects import InvalidObject, decode_quota, quota_of

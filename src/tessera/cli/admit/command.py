@@ -13,8 +13,9 @@ from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.output import Output, output_option
 from tessera.cli.common.reading import warn_of_classes
 from tessera.cli.common.terminal import Style, read_parsed
-from tessera.core.admission.decision import Policy, Reject
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.decision import Reject
+from tessera.core.admission.policy import Policy
+from tessera.core.admission.view.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.kube.object_files import (
     ClusterObjects,

@@ -5,9 +5,11 @@ import difflib
 from tessera.cli.common.terminal import Style, table
 from tessera.core.admission import explanation as core
 from tessera.core.admission.candidates import Step
-from tessera.core.admission.decision import Admit, Policy, Reject
-from tessera.core.admission.observe import Observed, said_by
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.constraints import mode_said_by
+from tessera.core.admission.decision import Admit, Reject
+from tessera.core.admission.observe import Observed
+from tessera.core.admission.policy import Policy
+from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.resources import short
 from tessera.core.text import first_of, number_of
 from tessera.protocol import yaml
@@ -57,7 +59,7 @@ def _explained(one: Admitted, place: Place, offers: Offers, policy: Policy, styl
         ]
         lines += _block("candidates", marks)
     if observes:
-        by = said_by(pod.namespace, offers)
+        by = mode_said_by(offers.namespaces.get(pod.namespace))
         lines += _block("mode", [style.note(f"observe ({by}): what follows would be, and is not done")])
     if isinstance(decision, Reject):
         lines += _block("decision", [style.bad(f"rejected: {decision.message}")])

@@ -2,8 +2,8 @@
 
 from tessera.cli.admit.explanation import explain
 from tessera.cli.common.terminal import Style
-from tessera.core.admission.decision import Policy
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.policy import Policy
+from tessera.core.admission.view.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.dashboard.server import Explain
 from tessera.protocol import yaml

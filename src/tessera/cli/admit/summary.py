@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tessera.cli.common.terminal import Style, table
-from tessera.core.admission.decision import Decision, Policy, Reject, Rewrite
+from tessera.core.admission.decision import Decision, Reject, Rewrite
 from tessera.core.admission.explanation import asked
 from tessera.core.admission.fallback import asked_profiles
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.policy import Policy
+from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.resources import short
 from tessera.core.text import first_of, number_of

@@ -8,12 +8,13 @@ here; the alternatives themselves are the fallback's candidates (`Question.alter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, get_args
 
-from tessera.core.admission.candidates import Candidate, FallbackPolicy, Step
+from tessera.core.admission.candidates import Candidate, Step
 from tessera.core.admission.edits import ClaimRequest, ContainerList, Edit, SetClaims, SetPodClaims
-from tessera.core.admission.fallback import MOST_PROFILES, Question, asked_profiles
-from tessera.core.admission.offers import Offers
-from tessera.core.admission.quota import Allowance
+from tessera.core.admission.fallback import MOST_PROFILES, Question
+from tessera.core.admission.policy import FallbackPolicy
+from tessera.core.admission.view.view import ClusterView
 from tessera.core.kubernetes.pod import Amounts, Container, Pod
+from tessera.core.kubernetes.quota import Allowance
 from tessera.core.kubernetes.resources import WHOLE_GPU, short
 from tessera.core.requests.alternatives import (
     ALTERNATIVES_ANNOTATION,
@@ -28,7 +29,6 @@ from tessera.core.requests.alternatives import (
     is_writable,
     own_expression,
     request_name,
-    template_name,
 )
 from tessera.core.values import value
 
@@ -79,13 +79,7 @@ class Bridged:
         yield SetPodClaims(CLAIM, self.alternatives.template)
 
 
-def is_bridged(pod: Pod) -> bool:
-    """Whether a pod is the bridge's own work, come again: all that it asked for is in its claim."""
-    text = pod.annotations.get(ALTERNATIVES_ANNOTATION)
-    return text is not None and template_name(text) in pod.claims and not asked_profiles(pod)
-
-
-def bridge(pod: Pod, question: Question, offers: Offers, policy: FallbackPolicy) -> Bridged | Kept:
+def bridge(pod: Pod, question: Question, offers: ClusterView, policy: FallbackPolicy) -> Bridged | Kept:
     """The claim that a pod's request becomes, or why it does not; the pod's limits are complete."""
     kept = _why_not(pod, question, offers)
     if kept is not None:
@@ -136,7 +130,7 @@ def without_amounts(pod: Pod, bridged: Bridged) -> Pod:
 # Who is not bridged
 
 
-def _why_not(pod: Pod, question: Question, offers: Offers) -> Kept | None:
+def _why_not(pod: Pod, question: Question, offers: ClusterView) -> Kept | None:
     """What speaks against it before anything is looked for."""
     if not offers.controller:
         return Kept("controller_away", "the Lease of tessera controller, which makes templates, is not fresh")
@@ -161,7 +155,9 @@ def _why_not(pod: Pod, question: Question, offers: Offers) -> Kept | None:
     return None
 
 
-def _why_not_dra(lists: Mapping[str, Sequence[Candidate]], question: Question, offers: Offers) -> Kept | None:
+def _why_not_dra(
+    lists: Mapping[str, Sequence[Candidate]], question: Question, offers: ClusterView
+) -> Kept | None:
     """The rule for mixed clusters: everything that could be taken comes from DRA, wherever the pod could go."""
     for resource in dict.fromkeys(one.resource for found in lists.values() for one in found):
         if question.usable.from_plugin(resource):
@@ -239,7 +235,9 @@ def _within(
     }
 
 
-def _classes(lists: Mapping[str, Sequence[Candidate]], offers: Offers, *, per_type: bool) -> dict[str, str]:
+def _classes(
+    lists: Mapping[str, Sequence[Candidate]], offers: ClusterView, *, per_type: bool
+) -> dict[str, str]:
     """By which class each type is claimed.
 
     Without a quota on GPUs, one general class, as long as the types are those of Tessera's own driver: a claim is then charged

@@ -6,23 +6,19 @@ annotation forbids stays in the list with the reason, so that messages can name 
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
-from fractions import Fraction
 from functools import lru_cache
-from typing import Final
 
-from tessera.core.admission.offers import GRACE, most_of
-from tessera.core.admission.wishes import Dra, Floor, Wishes
+from tessera.core.admission.constraints import Wishes
+from tessera.core.admission.policy import GIB, FallbackPolicy
+from tessera.core.admission.view.offers import most_of
 from tessera.core.kubernetes.node import Offer
-from tessera.core.kubernetes.quantity import Format, Number, Quantity
+from tessera.core.kubernetes.quantity import Number
 from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.geometry import is_whole_card
 from tessera.core.mig.profile import MigProfile
 from tessera.core.values import value
-
-GIB: Final = 2**30
 
 
 class Step(IntEnum):
@@ -33,35 +29,6 @@ class Step(IntEnum):
     SMALLER = 2
     LARGER = 3
     WHOLE_GPU = 4
-
-
-@dataclass(frozen=True, slots=True)
-class FallbackPolicy:
-    """What the operator allows."""
-
-    enabled: bool = True
-    downgrades: bool = True
-    upgrades: bool = True
-    whole_gpu: bool = True
-    max_whole_gpus: int = 1  # in a pod, in place of profiles that are less than a card
-    min_memory: Quantity | None = None  # of a replacement
-    min_memory_fraction: Fraction = Fraction(0)  # of what was asked for
-    chains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # resource → resources, in order
-    autoscaled: frozenset[str] = frozenset()  # resources that the autoscaler can bring
-    reject_unmatched: bool = True
-    grace: float = GRACE  # seconds for which what is gone from a node still counts
-    passing_taints: tuple[str, ...] = ()  # beside those of Kubernetes, autoscalers and GPU vendors
-    respects_quota: bool = True  # a replacement stays within the namespace's ResourceQuotas
-    dra: Dra = Dra.EXTENDED_RESOURCES  # in namespaces that do not say it themselves
-
-    def floors(self, profile: MigProfile) -> Iterator[Floor]:
-        """The least memory of what stands for a profile."""
-        if self.min_memory is not None:
-            yield Floor(self.min_memory, "fallback.minMemory")
-        if self.min_memory_fraction:
-            least = profile.memory_gb * GIB * self.min_memory_fraction
-            amount = Quantity(Fraction(-(-least.numerator // least.denominator)), Format.BINARY_SI)
-            yield Floor(amount, "fallback.minMemoryFraction")
 
 
 @value

@@ -6,27 +6,29 @@ a stage would reject it for becomes a warning.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import field, replace
 from typing import Final, Literal, get_args
 
 from tessera.core.admission import bridge, fallback, injection, limits
 from tessera.core.admission.bridge import Bridged, Kept
-from tessera.core.admission.candidates import FallbackPolicy
+from tessera.core.admission.constraints import (
+    Dra,
+    dra_in,
+    wishes_of,
+)
 from tessera.core.admission.edits import Edit, SetAnnotation, difference
 from tessera.core.admission.fallback import AsAsked, Outcome, Question, Unmatched
-from tessera.core.admission.injection import GPU_TYPE_ANNOTATION, InjectionPolicy, Refusal
-from tessera.core.admission.offers import Needs, Offers
-from tessera.core.admission.quota import Allowance
-from tessera.core.admission.wishes import MIN_MEMORY_ANNOTATION, POLICY_ANNOTATION, Dra, dra_in, wishes_of
+from tessera.core.admission.injection import GPU_TYPE_ANNOTATION, Refusal
+from tessera.core.admission.policy import MIRROR_ANNOTATION, FallbackPolicy, Policy
+from tessera.core.admission.view.view import ClusterView, Needs
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Offer, is_other
 from tessera.core.kubernetes.pod import Container, Pod, needs
+from tessera.core.kubernetes.quota import Allowance
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, short
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
-from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, MOST_ALTERNATIVES
+from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, MOST_ALTERNATIVES, template_name
 from tessera.core.requests.record import (
-    ASKED_ANNOTATION,
     DECIDED_ANNOTATION,
     RECORD_ANNOTATION,
     recorded,
@@ -38,42 +40,9 @@ from tessera.core.text import escaped, quoted
 from tessera.core.values import value
 
 EXEMPT_LABEL: Final = ("gpu-webhook", "disabled")
-MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
-# what decisions are made by, beside the GPU type of injection
-OWN_ANNOTATIONS: Final = (
-    POLICY_ANNOTATION,
-    MIN_MEMORY_ANNOTATION,
-    DECIDED_ANNOTATION,
-    RECORD_ANNOTATION,
-    ASKED_ANNOTATION,
-    ALTERNATIVES_ANNOTATION,
-    MIRROR_ANNOTATION,
-)
 MOST_GPUS: Final = 999_999  # of one resource in one container: no node has a million devices
 _INJECTION_STEPS: Final = 100  # for each container: some 30 µs
 WARNING_LENGTH: Final = 120  # kubectl and the API server cut longer ones
-
-
-class Mode(Enum):
-    """Whether decisions are carried out, or told only (`observe`)."""
-
-    ENFORCE = "enforce"
-    OBSERVE = "observe"
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """Everything the operator configured about decisions."""
-
-    fallback: FallbackPolicy = field(default_factory=FallbackPolicy)
-    injection: InjectionPolicy = field(default_factory=InjectionPolicy)
-    mode: Mode = Mode.ENFORCE  # of namespaces that do not say it themselves
-    gpu_resources: frozenset[str] = field(init=False)  # beyond nvidia.com/gpu and MIG
-    annotations: tuple[str, ...] = field(init=False)  # of a pod: all that a decision reads or writes
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "gpu_resources", self.injection.gpu_resources())
-        object.__setattr__(self, "annotations", (*OWN_ANNOTATIONS, *sorted(self.injection.annotations())))
 
 
 @value
@@ -128,12 +97,12 @@ class _Stage:
     bridge: Bridged | Kept | None = None  # what became of its request where it could be a claim
 
 
-def decide(pod: Pod, offers: Offers, policy: Policy, *, may_claim: bool = True) -> Decision:
+def decide(pod: Pod, offers: ClusterView, policy: Policy, *, may_claim: bool = True) -> Decision:
     """Decide about one pod that is about to be created; `may_claim`: its request can become a claim."""
     exempt = why_exempt(pod, offers)
     if exempt is not None:
         return Admit(exempt)
-    if bridge.is_bridged(pod):
+    if _is_converted(pod):
         return Admit("its request is a claim already")
     limits.check(pod)
     bad = _bad_count(pod, policy.gpu_resources)
@@ -150,7 +119,7 @@ def decide(pod: Pod, offers: Offers, policy: Policy, *, may_claim: bool = True) 
     return _decided(pod, (fallen, complete, _claim(injected, fallen.bridge)))
 
 
-def decide_template(template: Pod, offers: Offers, policy: Policy) -> Decision:
+def decide_template(template: Pod, offers: ClusterView, policy: Policy) -> Decision:
     """Decide about a workload's pod template for all the pods that will be made from it: they keep the decision.
 
     Its request stays what it is: who reads templates, such as Kueue, counts extended resources and no alternatives.
@@ -169,7 +138,7 @@ def decide_template(template: Pod, offers: Offers, policy: Policy) -> Decision:
     return replace(decision, edits=(*decision.edits, seal))
 
 
-def why_exempt(pod: Pod, offers: Offers) -> str | None:
+def why_exempt(pod: Pod, offers: ClusterView) -> str | None:
     """Why nothing is decided about a pod; None when it is looked at."""
     if MIRROR_ANNOTATION in pod.annotations:
         return "a mirror pod: its kubelet runs it already"
@@ -177,6 +146,12 @@ def why_exempt(pod: Pod, offers: Offers) -> str | None:
     if namespace is not None and namespace.labels.get(EXEMPT_LABEL[0]) == EXEMPT_LABEL[1]:
         return f"namespace {pod.namespace} is exempt ({'='.join(EXEMPT_LABEL)})"
     return None
+
+
+def _is_converted(pod: Pod) -> bool:
+    """Whether a pod is the bridge's own work, come again: all that it asked for is in its claim."""
+    text = pod.annotations.get(ALTERNATIVES_ANNOTATION)
+    return text is not None and template_name(text) in pod.claims and not fallback.asked_profiles(pod)
 
 
 def _spared(stage: _Stage | Reject, before: Pod) -> _Stage | Reject:
@@ -241,7 +216,7 @@ def _is_gpu(resource: str) -> bool:
 # Fallback
 
 
-def _fall_back(pod: Pod, offers: Offers, policy: Policy, *, may_claim: bool) -> _Stage | Reject:
+def _fall_back(pod: Pod, offers: ClusterView, policy: Policy, *, may_claim: bool) -> _Stage | Reject:
     asked = fallback.asked_profiles(pod)
     if not policy.fallback.enabled:
         return _Stage(pod, "fallback is switched off" if asked else "")
@@ -278,7 +253,7 @@ def _chosen(pod: Pod, outcome: Outcome, policy: Policy) -> _Stage | Reject:
     )
 
 
-def _bridge(pod: Pod, question: Question, offers: Offers, policy: Policy) -> Bridged | Kept | None:
+def _bridge(pod: Pod, question: Question, offers: ClusterView, policy: Policy) -> Bridged | Kept | None:
     """What the bridge says about a pod; None where there is none."""
     dra = dra_in(offers.namespaces.get(pod.namespace), policy.fallback.dra)
     if dra is not Dra.FIRST_AVAILABLE:
@@ -309,7 +284,7 @@ def _claim(stage: _Stage, crossing: Bridged | Kept | None) -> _Stage:
     return replace(stage, pod=bridge.without_amounts(stage.pod, crossing))
 
 
-def ask(pod: Pod, asked: Mapping[str, MigProfile], offers: Offers, policy: Policy) -> Question:
+def ask(pod: Pod, asked: Mapping[str, MigProfile], offers: ClusterView, policy: Policy) -> Question:
     """What fallback is asked about a pod whose limits are complete; `InvalidInput` for annotations without a meaning."""
     wishes = wishes_of(pod, offers.namespaces.get(pod.namespace))
     gpu_type = pod.annotations.get(GPU_TYPE_ANNOTATION)
@@ -353,7 +328,7 @@ def _unmatched(pod: Pod, outcome: Unmatched, policy: FallbackPolicy) -> _Stage |
     return _Stage(pod, f"{message}; {why}", (warning,))
 
 
-def _too_many_whole_gpus(pod: Pod, offers: Offers, policy: Policy) -> Iterator[str]:
+def _too_many_whole_gpus(pod: Pod, offers: ClusterView, policy: Policy) -> Iterator[str]:
     """A word about whole GPUs that no node has so many of: fallback leaves them alone, and the pod would wait for ever."""
     if not any(one.asked(WHOLE_GPU) for one in pod.all_containers()):
         return
@@ -368,7 +343,7 @@ def _too_many_whole_gpus(pod: Pod, offers: Offers, policy: Policy) -> Iterator[s
 # Injection
 
 
-def _inject(pod: Pod, offers: Offers, policy: Policy) -> _Stage | Reject:
+def _inject(pod: Pod, offers: ClusterView, policy: Policy) -> _Stage | Reject:
     outcome = injection.inject(pod, policy.injection)
     if isinstance(outcome, injection.Refused):
         return Reject(outcome.reason, outcome.message)
@@ -383,7 +358,7 @@ def _inject(pod: Pod, offers: Offers, policy: Policy) -> _Stage | Reject:
     )
 
 
-def _nowhere(before: Pod, after: Pod, offers: Offers) -> Iterator[str]:
+def _nowhere(before: Pod, after: Pod, offers: ClusterView) -> Iterator[str]:
     """A word about injected resources that no node has: the pod would wait for ever, or until one comes."""
     had = needs(before, is_other)
     for resource in needs(after, is_other):

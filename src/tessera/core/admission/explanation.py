@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tessera.core.admission import decision
-from tessera.core.admission.candidates import FallbackPolicy
-from tessera.core.admission.decision import Policy, complete_limits, why_exempt
+from tessera.core.admission.constraints import DRA_ANNOTATION, Dra, dra_in, wishes_of
+from tessera.core.admission.decision import complete_limits, why_exempt
 from tessera.core.admission.fallback import Replace, Trial, Unmatched, asked_profiles
-from tessera.core.admission.offers import Offers
-from tessera.core.admission.wishes import DRA_ANNOTATION, Dra, dra_in, wishes_of
+from tessera.core.admission.policy import FallbackPolicy, Policy
+from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node, Offer, is_other, why_excluded, why_too_small
 from tessera.core.kubernetes.pod import Pod, needs
@@ -44,7 +44,7 @@ def nodes(pod: Pod, every: Iterable[Node], policy: Policy) -> list[NodeVerdict]:
     ]
 
 
-def trials(pod: Pod, offers: Offers, policy: Policy) -> list[Trial]:
+def trials(pod: Pod, offers: ClusterView, policy: Policy) -> list[Trial]:
     """Every candidate in the order in which it is considered; none where fallback does not look at the pod."""
     if not policy.fallback.enabled or why_exempt(pod, offers) is not None:
         return []
@@ -59,7 +59,7 @@ def trials(pod: Pod, offers: Offers, policy: Policy) -> list[Trial]:
     return list(question.trials(outcome.by if isinstance(outcome, Replace) else {}))
 
 
-def rules(pod: Pod, offers: Offers, policy: Policy) -> Iterator[str]:
+def rules(pod: Pod, offers: ClusterView, policy: Policy) -> Iterator[str]:
     """What holds for this pod beyond the usual, each with the setting or the annotation that says so."""
     given = policy.fallback
     if not given.enabled:
@@ -98,7 +98,7 @@ def rules(pod: Pod, offers: Offers, policy: Policy) -> Iterator[str]:
         yield f"bound to node {pod.bound_to}: never rejected"
 
 
-def _claims(pod: Pod, offers: Offers, policy: FallbackPolicy) -> Iterator[str]:
+def _claims(pod: Pod, offers: ClusterView, policy: FallbackPolicy) -> Iterator[str]:
     namespace = offers.namespaces.get(pod.namespace)
     dra = dra_in(namespace, policy.dra)
     own = namespace is not None and DRA_ANNOTATION in namespace.annotations
@@ -109,7 +109,7 @@ def _claims(pod: Pod, offers: Offers, policy: FallbackPolicy) -> Iterator[str]:
         yield f"what DRA offers does not count ({who})"
 
 
-def _quotas(pod: Pod, offers: Offers, policy: FallbackPolicy) -> Iterator[str]:
+def _quotas(pod: Pod, offers: ClusterView, policy: FallbackPolicy) -> Iterator[str]:
     quotas = offers.quotas.get(pod.namespace, ())
     if policy.respects_quota:
         yield from (f"replacements within the quota {one}" for one in quotas)

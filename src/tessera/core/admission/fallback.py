@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from tessera.core.admission.candidates import Candidate, FallbackPolicy, Step, Usable, candidates
+from tessera.core.admission.candidates import Candidate, Step, Usable, candidates
+from tessera.core.admission.constraints import DRA_ANNOTATION, Dra, Wishes
 from tessera.core.admission.limits import BeyondLimits, Work
-from tessera.core.admission.offers import Needs, Offers
-from tessera.core.admission.quota import Allowance
-from tessera.core.admission.wishes import DRA_ANNOTATION, Dra, Wishes
+from tessera.core.admission.policy import FallbackPolicy
+from tessera.core.admission.view.view import ClusterView, Needs
 from tessera.core.kubernetes.node import Offer, is_other
 from tessera.core.kubernetes.pod import Pod, moments, needs
 from tessera.core.kubernetes.quantity import Number
+from tessera.core.kubernetes.quota import Allowance
 from tessera.core.kubernetes.resources import WHOLE_GPU, short
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
 from tessera.core.requests.record import renamed
@@ -141,7 +142,7 @@ class Question:
     def __init__(
         self,
         pod: Pod,
-        offers: Offers,
+        offers: ClusterView,
         policy: FallbackPolicy,
         wishes: Wishes,
         wanted: Needs | None = None,
@@ -371,7 +372,7 @@ class Question:
 
 
 def usable_offers(
-    pod: Pod, offers: Offers, policy: FallbackPolicy, wanted: Needs, work: Work | None = None
+    pod: Pod, offers: ClusterView, policy: FallbackPolicy, wanted: Needs, work: Work | None = None
 ) -> list[Offer]:
     """What the nodes offer that the pod could be placed on, now or once the autoscaler brings them."""
     usable = offers.for_pod(pod, wanted, policy.passing_taints, work)
@@ -383,7 +384,7 @@ def usable_offers(
     return usable
 
 
-def _counts_dra(pod: Pod, offers: Offers, policy: FallbackPolicy) -> bool:
+def _counts_dra(pod: Pod, offers: ClusterView, policy: FallbackPolicy) -> bool:
     """Whether what DRA offers counts in the pod's namespace; an annotation without a meaning is complained of elsewhere."""
     namespace = offers.namespaces.get(pod.namespace)
     said = namespace.annotations.get(DRA_ANNOTATION) if namespace is not None else None

@@ -1,18 +1,15 @@
 """Observe mode: everything is decided and told, and nothing is done.
 
-`decide` says what would be done; here is whether it is. A namespace's label wins over the configuration.
+`decide` says what would be done. Whether it is done, the namespace or the configuration says (`constraints.mode_in`).
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tessera.core.admission.decision import Admit, Decision, Mode, Policy, Reject, Rewrite, fitting
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.decision import Admit, Decision, Reject, Rewrite, fitting
 
-MODE_LABEL: Final = "gpu-webhook"  # of a namespace: observe, enforce, or disabled
 OBSERVE_MODE: Final = "observe mode:"  # how its warnings begin; the doctor knows the webhook by it
-_MODES: Final = {one.value: one for one in Mode}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,23 +23,6 @@ class Observed:
 
 
 Ruling = Decision | Observed
-
-
-def mode_in(namespace: str, offers: Offers, policy: Policy) -> Mode:
-    """The mode of a namespace."""
-    known = offers.namespaces.get(namespace)
-    return policy.mode if known is None else _MODES.get(known.labels.get(MODE_LABEL, ""), policy.mode)
-
-
-def said_by(namespace: str, offers: Offers) -> str:
-    """Who says which mode holds in a namespace."""
-    known = offers.namespaces.get(namespace)
-    value = known.labels.get(MODE_LABEL, "") if known is not None else ""
-    return (
-        f"namespace {namespace}, label {MODE_LABEL}={value}"
-        if value in _MODES
-        else "the configuration's mode"
-    )
 
 
 def observed(would: Decision) -> Observed:

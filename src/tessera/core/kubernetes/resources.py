@@ -1,15 +1,15 @@
-"""Names of resources: which are GPUs, and how records and messages name them.
-
-`MIG_PREFIX`, which makes a profile a resource name, is in `mig.profile`.
-"""
+"""Names of resources: which are GPUs, and how records and messages name them."""
 
 import re
 from functools import lru_cache
 from typing import Final
 
-from tessera.core.mig.profile import MIG_PREFIX, MigProfile
+from tessera.core import gpu_names
+from tessera.core.errors import InvalidInput
+from tessera.core.gpu_names import MIG_PREFIX, is_profile, profile_name
+from tessera.core.text import quoted
 
-WHOLE_GPU: Final = "nvidia.com/gpu"
+WHOLE_GPU: Final = gpu_names.WHOLE_GPU
 _SHARED: Final = ".shared"  # what NVIDIA's plugin puts behind the name of what it shares (time slicing, MPS)
 _DOMAIN: Final = "nvidia.com/"
 
@@ -24,9 +24,7 @@ OF_CONTAINERS: Final = ("cpu", "memory", "ephemeral-storage")
 
 def is_whole_or_mig(resource: str) -> bool:
     """Whether fallback may choose it: a whole GPU or a MIG profile."""
-    return resource == WHOLE_GPU or (
-        resource.startswith(MIG_PREFIX) and MigProfile.of_resource(resource) is not None
-    )
+    return resource == WHOLE_GPU or is_profile(resource)
 
 
 def is_share(resource: str) -> bool:
@@ -72,4 +70,6 @@ def of_short(name: str) -> str:
     for resource in (name, _DOMAIN + name, MIG_PREFIX + name):
         if is_any_gpu(resource):
             return resource
-    return MigProfile.parse(name).resource
+    if profile_name(name) is None:
+        raise InvalidInput(f"{quoted(name)} is not a MIG profile such as 1g.10gb or 1g.10gb+me")
+    return MIG_PREFIX + name.replace("+", ".")

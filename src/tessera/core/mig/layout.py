@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from tessera.core.errors import InvalidInput, InvalidInputs
-from tessera.core.kubernetes.resources import WHOLE_GPU
+from tessera.core.gpu_names import WHOLE_GPU
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.misfit import explain_misfit
 from tessera.core.mig.placement import Instance, Wish, place

@@ -6,24 +6,18 @@ is the resource `nvidia.com/mig-1g.10gb`; a `+` is a `.` there, since `+` may no
 ends in `.shared` is no profile: it is a share of one, which several containers use in turns.
 """
 
-import re
 from dataclasses import dataclass, field
 from functools import lru_cache, total_ordering
 from typing import Final
 
+from tessera.core import gpu_names
 from tessera.core.errors import InvalidInput
 from tessera.core.text import quoted
 
-MIG_PREFIX: Final = "nvidia.com/mig-"
+MIG_PREFIX: Final = gpu_names.MIG_PREFIX
 
-# digits are bounded: no card has a thousand slices or a million gigabytes
-_TEXT: Final = re.compile(
-    r"(?P<compute>[1-9]\d{0,2})g\.(?P<memory>[1-9]\d{0,5})gb(?P<extras>(?:[+.-][a-z][a-z0-9.]{0,15})?)",
-    re.ASCII,
-)
-_LONGEST: Final = 31  # characters that this can match; longer ones are not even remembered
+_LONGEST: Final = 31  # characters of a profile's name; longer texts are not even remembered
 _ENGINES: Final = {"": 0, "+me": 1, "+gfx": 2, "+me.all": 3}  # the more, the later
-_SHARE: Final = ("+shared", ".shared", "-shared")
 
 
 class InvalidProfile(InvalidInput):
@@ -91,12 +85,5 @@ def _engines(extras: str) -> frozenset[str]:
 
 @lru_cache(maxsize=1024)
 def _parse(text: str) -> MigProfile | None:
-    match = _TEXT.fullmatch(text)
-    if match is None:
-        return None
-    extras = match["extras"]
-    if extras.endswith(_SHARE):
-        return None
-    if extras.startswith("."):
-        extras = "+" + extras[1:]
-    return MigProfile(int(match["compute"]), int(match["memory"]), extras)
+    name = gpu_names.profile_name(text)
+    return None if name is None else MigProfile(*name)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.places import ANYWHERE, Spots
 from tessera.core.dra.pools import Pools
 from tessera.core.dra.slices import DeviceClass, Slice

@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.policy import GRACE
+from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.places import Spots, may_be_meant
 from tessera.core.dra.pools import NOTHING_SERVED, Pools, Served
 from tessera.core.kubernetes.node import Node
@@ -50,6 +51,7 @@ class NodesWithGrace:
         self._offers = offers
         self._clock = clock
         self._pools = pools
+        self.grace = GRACE  # seconds for which what is gone from a node still counts
         self._away: dict[str, _Away] = {}
         self._unready: set[str] = set()  # which is no part of an offer, so the offers need not know
         self._something = asyncio.Event()  # set while anything is away
@@ -124,7 +126,7 @@ class NodesWithGrace:
         if before is not None:
             before.pass_time(now)
         left = {
-            resource: before.left[resource] if before and resource in before.left else self._offers.grace
+            resource: before.left[resource] if before and resource in before.left else self.grace
             for resource in (*missing, *still)
         }
         self._away[node.name] = _Away(node, left, now)

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tessera.core.admission.offers import Offers
-from tessera.core.admission.quota import Quota
+from tessera.core.admission.policy import FallbackPolicy
+from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.places import Spots
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Namespace, Node
 from tessera.core.kubernetes.pod import Pod
+from tessera.core.kubernetes.quota import Quota
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.rest.client import Client
@@ -105,6 +106,10 @@ class LiveView(Follower):
             await self._classes_there.wait()
             if self._slices is not None:
                 tasks.create_task(self._slices.run())
+
+    def configure(self, policy: FallbackPolicy) -> None:
+        """Keep what is gone from a node for as long as the operator says."""
+        self._nodes.grace = policy.grace
 
     def missing(self) -> str | None:
         """What keeps the view from being complete; once it is, the first class that comes later does not make it less."""

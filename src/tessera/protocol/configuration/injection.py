@@ -5,8 +5,8 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, Final
 
-from tessera.core.admission.decision import OWN_ANNOTATIONS
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION, InjectionPolicy, InjectionRule, Rules
+from tessera.core.admission.policy import OWN_ANNOTATIONS
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import SUFFIXES, Quantity, format_of_suffix
 from tessera.core.kubernetes.resources import OF_CONTAINERS, is_of_containers, is_qualified_name

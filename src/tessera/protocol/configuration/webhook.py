@@ -8,7 +8,8 @@ complaint with its path.
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from tessera.core.admission.decision import Mode, Policy
+from tessera.core.admission.constraints import Mode
+from tessera.core.admission.policy import Policy
 from tessera.protocol import yaml
 from tessera.protocol.configuration import fallback, injection
 from tessera.protocol.configuration.schema import Choice, Complaints, Field, Record

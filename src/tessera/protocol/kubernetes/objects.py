@@ -11,12 +11,12 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from tessera.core.admission import quota
-from tessera.core.admission.quota import Quota
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes import quota
 from tessera.core.kubernetes.node import Namespace, Node
 from tessera.core.kubernetes.pod import NOTHING, Amounts
 from tessera.core.kubernetes.quantity import InvalidQuantity, Number, Quantity
+from tessera.core.kubernetes.quota import Quota
 from tessera.core.kubernetes.resources import is_extended
 from tessera.core.kubernetes.scheduling import Requirement, Taint
 

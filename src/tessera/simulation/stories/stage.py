@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from tessera.core.admission.offers import Offers
+from tessera.core.admission.view.offers import Offers
 from tessera.core.devices.capacity import Capacity
 from tessera.core.dra.slices import API_VERSION
 from tessera.core.errors import InvalidInput

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tessera.core.admission.constraints import DRA_ANNOTATION, POLICY_ANNOTATION, Dra
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
-from tessera.core.admission.wishes import DRA_ANNOTATION, POLICY_ANNOTATION, Dra
 from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
 from tessera.simulation.control_plane.store import Document

@@ -23,6 +23,7 @@ MIN_MEMORY_ANNOTATION: Final = "gpu-webhook.k8s.io/min-memory"
 LEAST_MEMORY: Final = Quantity.parse("1Gi")
 
 
+MODE_LABEL: Final = "gpu-webhook"  # of a namespace: observe, enforce, or disabled
 DRA_ANNOTATION: Final = "gpu-webhook.k8s.io/dra"  # of a namespace: its own choice
 
 
@@ -32,6 +33,13 @@ class Dra(Enum):
     OFF = "off"  # it does not count
     EXTENDED_RESOURCES = "extended-resources"  # it counts as offered, and requests stay what they are
     FIRST_AVAILABLE = "first-available"  # requests become claims, and the scheduler falls back
+
+
+class Mode(Enum):
+    """Whether decisions are carried out, or told only (`observe`)."""
+
+    ENFORCE = "enforce"
+    OBSERVE = "observe"
 
 
 class Permission(Enum):
@@ -80,6 +88,7 @@ class Wishes:
         return Wishes(self.never, self.no_smaller, self.no_larger, floor)
 
 
+_MODES: Final = {one.value: one for one in Mode}
 NO_WISHES: Final = Wishes()
 _WITH_ITS_WORKLOAD: Final = "decided when its workload was created"
 
@@ -93,6 +102,19 @@ def wishes_of(pod: Pod, namespace: Namespace | None) -> Wishes:
         else:
             wishes = wishes.at_least(Floor(_memory(where, text), f"{said_by} min-memory"))
     return wishes
+
+
+def mode_in(namespace: Namespace | None, configured: Mode) -> Mode:
+    """What holds in a namespace: its label, or else the configuration."""
+    return configured if namespace is None else _MODES.get(namespace.labels.get(MODE_LABEL, ""), configured)
+
+
+def mode_said_by(namespace: Namespace | None) -> str:
+    """Who says which mode holds in a namespace."""
+    value = namespace.labels.get(MODE_LABEL, "") if namespace is not None else ""
+    if namespace is None or value not in _MODES:
+        return "the configuration's mode"
+    return f"namespace {namespace.name}, label {MODE_LABEL}={value}"
 
 
 def dra_in(namespace: Namespace | None, configured: Dra) -> Dra:

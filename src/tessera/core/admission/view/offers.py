@@ -8,161 +8,28 @@ the largest node of a group; only in between are its nodes looked at one by one.
 one thread, so a decision sees one consistent state.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from sys import getsizeof
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from tessera.core.admission.limits import Work, weight
-from tessera.core.admission.quota import Quota
+from tessera.core.admission.view.groups import Group, Table, Terms
+from tessera.core.admission.view.view import NOTHING_ELSE, Needs
 from tessera.core.dra.slices import DeviceClass
-from tessera.core.kubernetes.node import (
-    STATED_BY_EVERY_NODE,
-    Namespace,
-    Node,
-    Offer,
-    others,
-    why_excluded,
-    why_too_small,
-)
+from tessera.core.kubernetes.node import Namespace, Node, Offer, why_excluded, why_too_small
 from tessera.core.kubernetes.pod import Pod, named_nodes
-from tessera.core.kubernetes.quantity import Number
+from tessera.core.kubernetes.quota import Quota
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Taint, label_keys, untolerated
 
 # Sets of label keys that are kept: clusters use a few, and each costs one walk over the nodes to make.
 _MOST_TABLES: Final = 64
 _MOST_TABLE_BYTES: Final = 16 * 2**20  # of all of them; six of the largest at 5,000 nodes
-_ROW_BYTES: Final = 300  # of one row, beside its values (tracemalloc)
-
-GRACE: Final = 120.0  # a plugin restarts within seconds, a whole operator within a minute
-Needs = Mapping[str, Number]  # of resources that fallback does not look at
-_Values = tuple[str | None, ...]
-# a term: the steps that one look at it takes, and for each condition where its key stands and what it wants there
-_Conditions = tuple[int, tuple[tuple[int, Callable[[str | None], bool]], ...]]
-_NOTHING: Final[Needs] = {}
-
-
-class _Table:
-    """The nodes, grouped by the values of some labels: values → group → how many nodes."""
-
-    __slots__ = ("_own_bytes", "keys", "rows")
-
-    def __init__(self, keys: tuple[str, ...]) -> None:
-        self.keys = keys
-        self._own_bytes = sum(map(getsizeof, keys))  # a pod's author chose them
-        self.rows: dict[_Values, dict[_Group, int]] = {}
-
-    @property
-    def bytes(self) -> int:
-        """About how much memory it takes; the values are the nodes' own."""
-        return self._own_bytes + len(self.rows) * (_ROW_BYTES + 8 * len(self.keys))
-
-    def add(self, labels: Mapping[str, str], group: "_Group", by: int) -> None:
-        values = tuple(labels.get(key) for key in self.keys)
-        row = self.rows.setdefault(values, {})
-        count = row.get(group, 0) + by
-        if count:
-            row[group] = count
-        else:
-            del row[group]
-            if not row:
-                del self.rows[values]
-
-
-class _Group:
-    """Nodes with the same taints and the same offer, and bounds of what they have besides: none has less, none has more.
-
-    Bounds only ever widen while the group lasts: a node that goes leaves them as they are, which is still true.
-    """
-
-    __slots__ = ("least", "most", "names", "offer", "taints", "unstated")
-
-    def __init__(self, taints: tuple[Taint, ...], offer: Offer, node: Node) -> None:
-        self.taints = taints
-        self.offer = offer
-        self.names: dict[str, None] = {node.name: None}
-        self.least = dict(others(node))
-        self.most = dict(self.least)
-        self.unstated = STATED_BY_EVERY_NODE - self.least.keys()  # of some node: it may have any amount
-
-    def add(self, node: Node) -> None:
-        self.names[node.name] = None
-        has = dict(others(node))
-        for resource in [name for name in self.least if name not in has and name not in STATED_BY_EVERY_NODE]:
-            del self.least[resource]
-        for resource, amount in has.items():
-            if resource in self.least:
-                self.least[resource] = min(amount, self.least[resource])
-            elif resource in self.unstated:
-                self.least[resource] = amount
-            self.most[resource] = max(amount, self.most.get(resource, 0))
-        self.unstated |= STATED_BY_EVERY_NODE - has.keys()
-
-    def all_hold(self, needs: Needs) -> bool:
-        least = self.least
-        for resource, need in needs.items():
-            if resource in least:
-                if least[resource] < need:
-                    return False
-            elif resource not in self.unstated:
-                return False
-        return True
-
-    def none_holds(self, needs: Needs) -> bool:
-        most = self.most
-        return any(
-            most.get(resource, 0) < need and resource not in self.unstated for resource, need in needs.items()
-        )
-
-
-class _Terms:
-    """Terms of an affinity, found by a value that they want: thousands of rows meet hundreds of terms."""
-
-    __slots__ = ("_any", "_by_value", "_work")
-
-    def __init__(self, keys: tuple[str, ...], terms: tuple[NodeSelectorTerm, ...], work: Work) -> None:
-        at = {key: place for place, key in enumerate(keys)}
-        self._work = work
-        self._any: list[_Conditions] = []  # of those that want no value: looked at one by one
-        self._by_value: dict[int, dict[str, list[_Conditions]]] = {}  # place of the key → value
-        for term in dict.fromkeys(terms):
-            if not term.expressions:  # satisfied by no node
-                continue
-            one = weight(term), tuple((at[each.key], each.matches) for each in term.expressions)
-            wants = next((each for each in term.expressions if each.operator == "In"), None)
-            if wants is None:
-                self._any.append(one)
-                continue
-            found = self._by_value.setdefault(at[wants.key], {})
-            for value in wants.values:
-                found.setdefault(value, []).append(one)
-
-    def match(self, values: _Values) -> bool:
-        """Whether some term is satisfied by the values of the keys."""
-        return self._some(self._any, values) or any(
-            value is not None and self._some(found.get(value, ()), values)
-            for place, found in self._by_value.items()
-            for value in (values[place],)
-        )
-
-    def _some(self, terms: Iterable[_Conditions], values: _Values) -> bool:
-        spend = self._work.spend
-        for steps, conditions in terms:
-            spend(steps)
-            for place, matches in conditions:
-                if not matches(values[place]):
-                    break
-            else:
-                return True
-        return False
 
 
 class Offers:
-    """What the nodes of a cluster offer, indexed for admission; and the namespaces' switches."""
+    """The index behind a `ClusterView`. Whoever follows the cluster writes to it, between decisions; who decides reads it as a view."""
 
     def __init__(self, nodes: Iterable[Node] = (), namespaces: Iterable[Namespace] = ()) -> None:
         self.version = 0  # grows with every change that a decision could see
-        # seconds for which what is gone from a node still counts; the view that fills the offers has the clock for it
-        self.grace = GRACE
         self.namespaces: dict[str, Namespace] = {one.name: one for one in namespaces}
         # Of the namespaces that have any, by name. They change with every pod there, so they are no part of `version`:
         # decisions that are kept are kept with the very tuple that they were made by.
@@ -174,9 +41,9 @@ class Offers:
         self.classes: Mapping[str, DeviceClass] = {}
         self.class_names: frozenset[str] = frozenset()
         self._nodes: dict[str, Node] = {}
-        self._groups: dict[str, _Group] = {}  # of the nodes that offer anything
-        self._kinds: dict[tuple[tuple[Taint, ...], Offer], _Group] = {}
-        self._tables: dict[tuple[str, ...], _Table] = {(): _Table(())}
+        self._groups: dict[str, Group] = {}  # of the nodes that offer anything
+        self._kinds: dict[tuple[tuple[Taint, ...], Offer], Group] = {}
+        self._tables: dict[tuple[str, ...], Table] = {(): Table(())}
         for node in nodes:
             self.put(node)
 
@@ -199,7 +66,7 @@ class Offers:
             kind = tuple(taint for taint in node.taints if taint.may_exclude), offer
             group = self._kinds.get(kind)
             if group is None:
-                group = self._kinds[kind] = _Group(*kind, node)
+                group = self._kinds[kind] = Group(*kind, node)
             else:
                 group.add(node)
             self._groups[node.name] = group
@@ -285,7 +152,7 @@ class Offers:
     def for_pod(
         self,
         pod: Pod,
-        needs: Needs = _NOTHING,
+        needs: Needs = NOTHING_ELSE,
         passing: tuple[str, ...] = (),
         work: Work | None = None,
     ) -> list[Offer]:
@@ -323,7 +190,7 @@ class Offers:
                     if self._holds(group, pod, needs, passing, work):
                         yield group.offer
 
-    def _holds(self, group: "_Group", pod: Pod, needs: Needs, passing: tuple[str, ...], work: Work) -> bool:
+    def _holds(self, group: Group, pod: Pod, needs: Needs, passing: tuple[str, ...], work: Work) -> bool:
         """Whether a group that the pod selects is open to it, and some node of it is large enough."""
         if group.taints:
             work.spend(1 + len(group.taints) * len(pod.tolerations))
@@ -342,28 +209,28 @@ class Offers:
 
     def _rows(
         self,
-        table: _Table,
+        table: Table,
         selector: Mapping[str, str],
         terms: tuple[NodeSelectorTerm, ...] | None,
         work: Work,
-    ) -> Iterator[dict[_Group, int]]:
+    ) -> Iterator[dict[Group, int]]:
         """The rows of a table whose labels a selector and an affinity want."""
         if terms is None:  # equality alone is one look-up
             row = table.rows.get(tuple(selector[key] for key in table.keys))
             if row is not None:
                 yield row
             return
-        wanted = _Terms(table.keys, terms, work)
+        wanted = Terms(table.keys, terms, work)
         selected = [(place, selector[key]) for place, key in enumerate(table.keys) if key in selector]
         work.spend(len(table.rows) * (1 + len(selected)))
         for values, row in table.rows.items():
             if all(values[place] == value for place, value in selected) and wanted.match(values):
                 yield row
 
-    def _table(self, keys: tuple[str, ...]) -> _Table:
+    def _table(self, keys: tuple[str, ...]) -> Table:
         table = self._tables.pop(keys, None)
         if table is None:
-            table = _Table(keys)
+            table = Table(keys)
             for name, group in self._groups.items():
                 table.add(self._nodes[name].labels, group, 1)
             self._tables[keys] = table
@@ -386,7 +253,7 @@ class Offers:
         """About how much memory the tables take."""
         return sum(table.bytes for table in self._tables.values())
 
-    def _count(self, node: Node, group: _Group, by: int) -> None:
+    def _count(self, node: Node, group: Group, by: int) -> None:
         self.version += 1  # nodes that offer nothing are not counted: they come and go unnoticed by decisions
         for table in self._tables.values():
             table.add(node.labels, group, by)

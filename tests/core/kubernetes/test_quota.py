@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from tessera.core.admission.decision import Admit, Reject, Rewrite, decide
 from tessera.core.admission.explanation import rules
 from tessera.core.admission.fallback import apply
-from tessera.core.admission.quota import Allowance, Quota
 from tessera.core.kubernetes.node import Namespace
 from tessera.core.kubernetes.pod import needs
+from tessera.core.kubernetes.quota import Allowance, Quota
 from tessera.core.kubernetes.resources import of_short
 from tessera.core.kubernetes.scheduling import Requirement
 from tests.build import container, node, offers, pod, policy, resource
