@@ -1,6 +1,7 @@
 """The embedded cluster with Tessera on it, beyond what the stories tell."""
 
 import asyncio
+import socket
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -17,6 +18,7 @@ from tessera.simulation.control_plane.kinds import EVENTS, NAMESPACES, RESOURCE_
 from tessera.simulation.embedded import embedded
 from tessera.simulation.node import drivers, machine
 from tessera.simulation.node.descriptions import known_nodes, parse
+from tessera.simulation.node.kubelet import Kubelet
 from tessera.simulation.stories.stage import Stage
 from tessera.simulation.stories.table import MOCK, ONE, THREE, TWO, asks, container, pod
 
@@ -278,3 +280,24 @@ def test_its_end_is_clean():
     with pytest.raises(BaseExceptionGroup) as raised:
         asyncio.run(fail())
     assert raised.group_contains(ZeroDivisionError)
+
+
+async def test_a_node_is_cancelled_while_it_starts(monkeypatch):
+    """What has started of it is stopped: its kubelet no longer listens."""
+    sockets = []
+    start = Kubelet.start
+
+    async def cancelled(kubelet):
+        await start(kubelet)
+        sockets.append(str(kubelet.folder / "kubelet.sock"))
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(sockets[0])
+        raise asyncio.CancelledError
+
+    async with running("mock") as (one, _):
+        monkeypatch.setattr(Kubelet, "start", cancelled)
+        with pytest.raises(asyncio.CancelledError):
+            await one.cluster.add(known_nodes()["h200-small"])
+        with socket.socket(socket.AF_UNIX) as client, pytest.raises(OSError):
+            client.connect(sockets[0])
+        assert [*one.cluster.nodes] == ["mock"]

@@ -112,7 +112,11 @@ class EmbeddedCluster:
         self._made += 1
         folder = self._folder / str(self._made)  # short: the paths of unix sockets have 107 bytes
         node = SimulatedNode(spec, self.store, self._events, folder)
-        await node.start()
+        try:
+            await node.start()
+        except BaseException:  # cancelled, too: what has started of it is stopped
+            await node.stop()
+            raise
         self.nodes[spec.name] = node
         work = [self._tasks.create_task(node.run())]
         work += [self._tasks.create_task(_run(daemon, node)) for daemon in self._daemons]

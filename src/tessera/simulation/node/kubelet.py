@@ -18,6 +18,7 @@ import grpc
 import grpc.aio
 
 from tessera.core.errors import TesseraError
+from tessera.node.rpc import serve
 from tessera.protocol.kubelet import checkpoint, messages
 from tessera.protocol.kubelet import podresources_pb2 as podresources
 from tessera.protocol.kubelet import v1beta1_pb2 as v1beta1
@@ -227,13 +228,8 @@ class Kubelet:
         handler = grpc.unary_unary_rpc_method_handler(
             answer, method.request.FromString, method.response.SerializeToString
         )
-        server = grpc.aio.server()
-        server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(method.service, {method.name: handler}),)
-        )
-        server.add_insecure_port(f"unix:{socket}")
-        await server.start()
-        self._servers.append(server)
+        handlers = [grpc.method_handlers_generic_handler(method.service, {method.name: handler})]
+        self._servers.append(await serve(socket, handlers))
 
     async def _register(self, request: v1beta1.RegisterRequest, context: _Context) -> v1beta1.Empty:
         if request.version != messages.VERSION:
