@@ -349,3 +349,34 @@ def test_dra():
     one.dra.take([], [], [])
     changed, _ = news(one)
     assert "resources" not in changed["node/a"]
+
+
+def test_invented_resources_fill_nothing():
+    """A tenant's pods with thousands of resources that no node has: metrics, history and the tables stay small."""
+    one = board()
+    one.set_error("")
+    one.put_node(node("a", MEDIUM))
+    one.sample()
+    for number in range(3):
+        invented: dict[str, Any] = {f"example.com/{number}-{at}": 1 for at in range(1000)}
+        one.put_pod(pod(f"flood-{number}", "", **invented))
+    one.put_pod(pod("honest", p2g_20gb=1, p7g_80gb=1))
+    one.sample()
+    series = {
+        labels["resource"]
+        for family in one.metrics()
+        for _, labels, _ in family.samples
+        if "resource" in labels
+    }
+    assert series == {MIG + "2g.20gb", MIG + "7g.80gb"}, "what nodes have, and what real cards could have"
+    parts = one.parts()
+    assert len(json.loads(parts["totals"])) < 40
+    assert sorted(name for name in parts if name.startswith("history/")) == [
+        f"history/{MIG}2g.20gb",
+        f"history/{MIG}3g.30gb",
+    ]
+    assert len(parts["pending"]) < 2000
+    one.put_node(node("b", MEDIUM, allocatable={"example.com/0-0": "1"}))
+    assert any(
+        "example.com/0-0" in labels.values() for family in one.metrics() for _, labels, _ in family.samples
+    )

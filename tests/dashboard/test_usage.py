@@ -113,3 +113,20 @@ def test_the_sum_is_what_adding_up_second_by_second_gives(steps: list[tuple[int,
         clock.now += seconds
         expected += sum(held.values()) * seconds
     assert counted(usage).get(("team", "1g.10gb", "got"), 0) == expected
+
+
+def test_series_are_bounded_and_go():
+    """What nobody uses any more is gone an hour later; too many series are counted together, whatever their names are."""
+    usage, clock = started()
+    usage.put("p", use("a"), runs=True)
+    clock.now += 10
+    usage.remove("p")
+    clock.now += 3600
+    assert ("team", "1g.10gb", "got") in counted(usage)
+    clock.now += 1
+    assert counted(usage) == {}
+
+    many = {f"example.com/{number}": Quantity.parse(1) for number in range(12_000)}
+    usage.put("q", PodUse("team", "q", "", many), runs=False)
+    assert len(counted(usage)) <= 10_001
+    assert counted(usage)["other", "other", "asked"] == 0

@@ -3,6 +3,7 @@
 from bisect import insort
 from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from tessera.core.devices.capacity import PodUse, in_order
@@ -12,6 +13,7 @@ from tessera.dashboard.totals import short_name
 
 _MOST: Final = 100
 _MOST_DENIALS: Final = 1000
+MOST_ASKED: Final = 8  # resources of one pod that are named: as many profiles as one may ask for
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,11 @@ class AdmissionLog:
 
 def asks_of(use: PodUse) -> str:
     """What a pod asks for: `2g.20gb ×1`; with what else would do, where it waits with a claim that says so."""
-    asks = ", ".join(f"{short_name(r)} ×{amount}" for r, amount in in_order(use.amounts).items())
+    asks = ", ".join(
+        f"{short_name(r)} ×{amount}" for r, amount in islice(in_order(use.amounts).items(), MOST_ASKED)
+    )
+    if len(use.amounts) > MOST_ASKED:
+        asks += f" and {len(use.amounts) - MOST_ASKED} more"
     return f"{asks} (claim: {use.alternatives.words})" if use.alternatives and not use.node else asks
 
 

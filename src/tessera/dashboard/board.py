@@ -6,23 +6,26 @@ is made when a browser asks for it.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
 from tessera.core.errors import InvalidInput
+from tessera.core.mig.geometry import is_known
 from tessera.core.mig.layout import NodeLayout
+from tessera.core.mig.profile import MIG_PREFIX
 from tessera.dashboard.admissions import Admission, AdmissionLog, admission_of, asks_of
 from tessera.dashboard.layouts import LayoutHistory, moment
 from tessera.dashboard.mosaic import Claimed, layout_of, mosaic_of
 from tessera.dashboard.observed import DashboardNode, DashboardPod, Denial, asks_for_gpus, matters
 from tessera.dashboard.summary import summary_of
-from tessera.dashboard.totals import History, Totals, resource_rows
+from tessera.dashboard.totals import History, Totals, bounded, resource_rows
 from tessera.dashboard.usage import NamespaceUse
 from tessera.inventory.inventory import Inventory
 from tessera.kube.watch.resource import Key
+from tessera.serving.metrics import Family
 
 _MOST_PENDING: Final = 200
 
@@ -56,7 +59,8 @@ class Board:
         self._totals = Totals()
         self._uncounted: set[str] = set()  # nodes whose numbers may have changed since they were added up
         self._history = History()
-        self.usage = NamespaceUse(monotonic, since=clock())
+        self._known = frozenset[str]()  # resources that some node has
+        self.usage = NamespaceUse(monotonic, clock(), self._counts)
         self._admissions = AdmissionLog()
         self._layouts = LayoutHistory(clock)
         self._error = ""
@@ -164,9 +168,16 @@ class Board:
     def sample(self) -> None:
         """Remember the numbers of this moment; called now and then."""
         self._take_dra()
-        numbers = self._counted().numbers(self._capacity.asked)
+        totals, asked = self._counted(), self._capacity.asked
+        numbers = totals.numbers({one: amount for one, amount in asked.items() if one in self._known})
         for resource in self._history.see(int(self._clock()), numbers):
             self._mark(f"history/{resource}")
+
+    def metrics(self) -> Iterator[Family]:
+        """What is counted, for Prometheus."""
+        self._take_dra()
+        self._counted()
+        yield from self.usage.metrics()
 
     @property
     def nodes(self) -> Iterable[str]:
@@ -232,8 +243,22 @@ class Board:
     def _counted(self) -> Totals:
         for name in self._uncounted:
             self._totals.put(name, self._capacity.usage(name) if name in self._nodes else None)
-        self._uncounted.clear()
+        if self._uncounted:
+            self._uncounted.clear()
+            self._learn(self._totals.known)
         return self._totals
+
+    def _counts(self, resource: str) -> bool:
+        """Whether what namespaces use of a resource is counted: some node has it, or a real card could."""
+        return resource in self._known or is_known(resource.removeprefix(MIG_PREFIX))
+
+    def _learn(self, known: frozenset[str]) -> None:
+        """Count the pods again whose resources some node has now, or no node has any more."""
+        changed, self._known = known ^ self._known, known
+        if changed:
+            for key, one in self._pods.items():
+                if not changed.isdisjoint(one.use.amounts) or not changed.isdisjoint(one.use.asked):
+                    self.usage.put(key, one.use, runs=one.phase == "Running")
 
     def _make(self, name: str) -> Any:
         if name.startswith("node/"):
@@ -244,7 +269,8 @@ class Board:
             case "about":
                 return {"cluster": self._about, "trouble": self._error}
             case "totals":
-                return self._counted().rows(self._capacity.asked)
+                totals = self._counted()
+                return totals.rows(bounded(self._capacity.asked, self._known.__contains__))
             case "pending":
                 return self._pending()
             case "admissions":

@@ -99,7 +99,7 @@ async def serve_metrics(board: Board, where: Address) -> AsyncIterator[str]:
 
 
 def _metrics(board: Board) -> Response:
-    return Response(exposition(board.usage.metrics()), content_type=CONTENT_TYPE)
+    return Response(exposition(board.metrics()), content_type=CONTENT_TYPE)
 
 
 class Page:

@@ -5,8 +5,9 @@ kept only where a number changed. When a resource has too many points, every sec
 last minutes stay exact, the hours before keep their outline.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Any, Final, TypeVar
 
 from tessera.core.devices.capacity import Usage, Usages, in_order
 from tessera.core.kubernetes.quantity import ZERO, Quantity
@@ -18,6 +19,17 @@ Point = tuple[int, int, int, int]  # seconds since 1970, allocatable, allocated,
 SPAN: Final = 6 * 3600  # seconds; what a person asks about who comes to work
 MOST_POINTS: Final = 240  # of one resource: two for each pixel of the chart would not be seen
 MOST_RESOURCES: Final = 64  # twice what a cluster with five products has
+# resources that no node has: pods may ask for any name, thousands of them
+MOST_UNKNOWN: Final = 32
+
+T = TypeVar("T")
+
+
+def bounded(found: Mapping[str, T], known: Callable[[str], object]) -> dict[str, T]:
+    """The resources that are known, and some of the others."""
+    others = islice((resource for resource in found if not known(resource)), MOST_UNKNOWN)
+    kept = {*(resource for resource in found if known(resource)), *others}
+    return {resource: one for resource, one in found.items() if resource in kept}
 
 
 class Totals:
@@ -38,13 +50,19 @@ class Totals:
                 del self._sums[resource]
         if usages is None:
             return
-        self._nodes[node] = {resource: one for resource, one in usages.items() if one}
+        found = {resource: one for resource, one in usages.items() if one}
+        self._nodes[node] = bounded(found, lambda resource: found[resource].allocatable)
         for resource, one in self._nodes[node].items():
             self._sums[resource] = self._sums.get(resource, Usage()) + one
 
     def of(self, node: str) -> Usages:
         """What one node has, without what it has none of."""
         return self._nodes.get(node, {})
+
+    @property
+    def known(self) -> frozenset[str]:
+        """The resources that some node has."""
+        return frozenset(resource for resource, one in self._sums.items() if one.allocatable)
 
     def numbers(self, asked: Mapping[str, Quantity]) -> dict[str, tuple[int, int, int]]:
         """Allocatable, allocated and asked for, by resource."""

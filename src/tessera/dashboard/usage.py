@@ -1,7 +1,8 @@
 """What namespaces asked for, got, and left idle, in device-seconds, for as long as this server watched. Nothing is estimated.
 
 Asked is what pods asked for before fallback, with a node or without; got is what pods with a node hold; idle is the part of it
-that pods hold without running: they start, or end. Time in which the API server was not heard counts for nothing.
+that pods hold without running: they start, or end. Time in which the API server was not heard counts for nothing. Only
+resources count that some node has: a pod may ask for thousands of invented names.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -10,9 +11,9 @@ from typing import Final, NamedTuple
 from tessera.core.devices.capacity import PodUse
 from tessera.serving.metrics import Family, counter, gauge, labelled
 
-_MOST_SERIES: Final = (
-    10_000  # some 3,000 namespaces; about 300 bytes each. Further namespaces are counted together
-)
+# some 3,000 namespaces; about 300 bytes each. Further namespaces are counted together
+_MOST_SERIES: Final = 10_000
+_KEPT_SECONDS: Final = 3600.0  # for which a counter that no longer grows is there: some Prometheus scrapes
 _OTHER: Final = "other"
 
 
@@ -40,8 +41,14 @@ class _Sum:
 class NamespaceUse:
     """Adds up, pod by pod; `clock` is seconds that only ever grow, `since` when that began (Unix time)."""
 
-    def __init__(self, clock: Callable[[], float], since: float) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        since: float,
+        is_known: Callable[[str], bool] = lambda _: True,  # whether some node has a resource
+    ) -> None:
         self._clock = clock
+        self._is_known = is_known
         self._since = since
         self._watched = 0.0  # seconds, until the last pause
         self._resumed: float | None = None  # by the clock; None: not watching
@@ -60,10 +67,11 @@ class NamespaceUse:
         self.remove(key)
         found = list[tuple[_Series, int]]()
         for resource, quantity in (use.asked or use.amounts).items():
-            found.append((self._series(use.namespace, resource, "asked"), int(quantity.value)))
+            if self._is_known(resource):
+                found.append((self._series(use.namespace, resource, "asked"), int(quantity.value)))
         for resource, quantity in use.amounts.items():
             amount = int(quantity.value)
-            if use.node:
+            if use.node and self._is_known(resource):
                 found.append((self._series(use.namespace, resource, "got"), amount))
                 if use.ending or not runs:
                     found.append((self._series(use.namespace, resource, "idle"), amount))
@@ -78,6 +86,10 @@ class NamespaceUse:
     def metrics(self) -> Iterator[Family]:
         """The counters, and since when they count."""
         now = self._now()
+        for series in [
+            one for one, its in self._sums.items() if not its.rate and now - its.at > _KEPT_SECONDS
+        ]:
+            del self._sums[series]
         yield labelled(
             "tessera_namespace_device_seconds_total",
             "counter",
@@ -98,9 +110,10 @@ class NamespaceUse:
 
     def _series(self, namespace: str, resource: str, kind: str) -> _Series:
         series = _Series(namespace, resource, kind)
-        if series in self._sums or len(self._sums) < _MOST_SERIES:
-            return series
-        return _Series(_OTHER, resource, kind)
+        if series not in self._sums and len(self._sums) >= _MOST_SERIES:
+            series = _Series(_OTHER, _OTHER, kind)
+        self._sums.setdefault(series, _Sum(self._now()))
+        return series
 
     def _change(self, found: list[tuple[_Series, int]], sign: int) -> None:
         now = self._now()
