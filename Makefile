@@ -92,7 +92,7 @@ $(VENV)/.peers: requirements/peers.txt $(READY)
 bench: $(VENV)/.plots $(VENV)/.peers ## Measure, beside peers in the same run, and write benchmarks/RESULTS.md
 	@$(BIN)/python -m benchmarks
 
-bench-check: $(READY) ## Compare a quick measurement with the one on record
+bench-check: $(READY) ## Compare a quick measurement with the one on record; every tool must grow as the cluster does
 	@$(BIN)/python -m benchmarks --quick --check
 
 lock: $(READY) ## Pin the versions that development and the image use (requirements)

@@ -4,7 +4,8 @@ from typing import Any
 
 import click
 import pytest
-from benchmarks import tools
+from benchmarks import guard, tools
+from benchmarks.results import Results
 from benchmarks.tool_cases import COMMANDS, ELSEWHERE, OMITTED, PLACES, SERVERS
 
 from tessera.cli.app import tessera
@@ -92,3 +93,15 @@ def test_the_exponent(power):
     values = {size: 0.003 * size**power for size in tools.NODES}
     assert tools.exponent(values, 0.001) == pytest.approx(power)
     assert tools.exponent(values, 1e9) == 0
+
+
+@pytest.mark.parametrize(("value", "code"), [(tools.MOST, 0), (tools.MOST + 0.01, 1)])
+def test_a_tool_that_grows_too_fast_fails_the_check(value, code, capsys):
+    """Every exponent is printed; one above the limit is enough."""
+    results = Results()
+    results.add(tools.RUN, "capacity", tools.EXPONENT, tools.TIME, [1.0])
+    results.add(tools.RUN, "doctor", tools.EXPONENT, tools.TIME, [value])
+    assert guard.check(results, Results()) == code
+    printed = capsys.readouterr().out
+    assert "capacity: exponent of processor time 1.00" in printed
+    assert f"doctor: exponent of processor time {value:.2f}" in printed
