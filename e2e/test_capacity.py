@@ -173,14 +173,14 @@ def test_apply_on_a_real_api_server(control_plane: Client, nodes: list[str]) -> 
 
     before = node()["metadata"].get("annotations", {})
     done = tessera("mig", "apply", where, "3g.30gb=2", name, "--dry-run=server")
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, f"{name}: the API server would take it")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, f"{name}: the API server would accept it")
     assert node()["metadata"].get("annotations", {}) == before
     done = tessera("mig", "apply", where, "3g.30gb=3", name, "--yes")
     assert done.returncode == 2
     assert "3g.30gb ×3" in done.stderr
     done = tessera("mig", "apply", where, "3g.30gb=2", name, "--yes", "--timeout=2s")
     assert done.returncode == 1
-    assert f"{name}: put back: the layout is not in place after 2 s" in done.stdout
+    assert f"{name}: put back: the layout is not applied after 2 s" in done.stdout
     assert node()["metadata"].get("annotations", {}) == before
     done = tessera(
         "mig", "apply", where, "3g.30gb=2", "-l", f"kubernetes.io/hostname={name}", "--yes", "--no-wait"

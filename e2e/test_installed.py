@@ -295,7 +295,7 @@ def test_doctor_knows_the_way_out_of_a_damaged_authority(installed: Installation
     put(ca_crt=b"rubbish")
     text, log = found(1)
     assert "gpu-webhook-ca: ca.crt: one CA certificate in PEM is expected" in text
-    assert "for some minutes, all of it is kept as damaged-…" in text
+    assert "after some minutes Tessera saves all of it as damaged-…" in text
     assert "step" in log
     put(damaged_ca_crt=b"of an earlier damage")
     assert "it was damaged before" in found(1)[0]

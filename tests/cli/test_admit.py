@@ -390,7 +390,9 @@ def test_dra_offline(tessera):
     Path("classes.json").write_text(json.dumps(class_("odd", "device.odd()", resource=resource)))
     code, _, err = tessera("admit", "-f", PODS / "2g.yaml", *files, "-o", "patch")
     assert code == 0
-    assert err.startswith("Warning: device class odd: cannot say which devices it selects, so they count: ")
+    assert err.startswith(
+        "Warning: device class odd: its selectors cannot be evaluated, so all devices count: "
+    )
     Path("slices.json").write_text('{"kind": "ResourceSlice", "metadata": {"name": "s"}}')
     code, _, err = tessera("admit", "-f", PODS / "2g.yaml", *files)
     assert (code, err) == (2, "tessera: slices.json: ResourceSlice s: object missing required field spec\n")

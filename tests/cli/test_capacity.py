@@ -462,7 +462,7 @@ def test_acting_as_another_user(served, command):
         ("Impersonate-Group", "a"),
         ("Impersonate-Group", "b"),
     )
-    assert command(*words) == (2, "", "tessera: --as: missing; groups and the like need a user to go with\n")
+    assert command(*words) == (2, "", "tessera: --as: missing; groups and extra fields need a user\n")
     assert command(*words, "--as", "a\nb")[::2] == (2, "tessera: --as: printable ASCII characters only\n")
 
 

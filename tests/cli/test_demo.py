@@ -22,7 +22,7 @@ def test_every_story_ends_as_told(capsys, temporary):
     """All of them, webhook and device plugins included, in a few seconds; plain text in a file."""
     assert run(["demo"]) == 0
     text = capsys.readouterr().out
-    assert f"{len(stories.STORIES)} of {len(stories.STORIES)} stories ended as told" in text
+    assert f"{len(stories.STORIES)} of {len(stories.STORIES)} stories ended as expected" in text
     assert "\x1b" not in text
     for line in (
         "decided   2g.20gb → 1g.10gb: 2g.20gb is not offered, 1g.10gb is the first that is",
@@ -60,16 +60,16 @@ def test_a_story_that_ends_otherwise(capsys, monkeypatch):
     monkeypatch.setattr("tessera.simulation.stories.stage.TIMEOUT", 0.3)
     assert run(["demo"]) == 1
     text = capsys.readouterr().out
-    assert "✗         fallback was to be none, and is 2g.20gb->1g.10gb" in text
-    assert "✗         it was to run on elsewhere, and is Running on h200-small" in text
-    assert "0 of 1 stories ended as told" in text
+    assert "✗         expected fallback none, got 2g.20gb->1g.10gb" in text
+    assert "✗         expected it to run on elsewhere, but it is Running on h200-small" in text
+    assert "0 of 1 stories ended as expected" in text
 
 
 @pytest.mark.parametrize(
     ("args", "complaint"),
     [
-        (["--story", "nope"], "no story is called nope; they are smaller, larger"),
-        (["--pause"], "--pause waits for Enter, and there is no terminal to press it at"),
+        (["--story", "nope"], "there is no story nope; there are smaller, larger"),
+        (["--pause"], "--pause waits for Enter, but there is no terminal"),
     ],
 )
 def test_bad_options(capsys, monkeypatch, args, complaint):

@@ -146,7 +146,7 @@ def test_fault_24_killed_and_started_again() -> None:
     [
         (
             "static: [{resource: x, devices: a, env: {A: b}}]",
-            'config.yaml: static[0].resource: "x" is no extended resource',
+            'config.yaml: static[0].resource: "x" is not an extended resource',
         ),
         ("static: [", "config.yaml: line 2, column 1: did not find expected node content"),
         ("{}", "config.yaml: no devices: at least one of static, simulated and nvml is needed"),

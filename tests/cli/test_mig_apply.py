@@ -202,7 +202,7 @@ def test_dry_run(apply, kind):
     assert [request.query.get("dryRun") for request in patches] == (
         [] if kind == "client" else ["All", "All"]
     )
-    assert out.endswith("gpu-1: the API server would take it\n") is (kind == "server")
+    assert out.endswith("gpu-1: the API server would accept it\n") is (kind == "server")
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_asks(apply, monkeypatch):
     """Without --yes the user is asked; without a terminal, nothing happens."""
     code, out, err = apply("1g.10gb=2", "gpu-0")
     assert (code, out) == (2, "")
-    assert err.startswith("tessera mig apply: there is no terminal to ask at: say --yes")
+    assert err.startswith("tessera mig apply: no terminal to ask for confirmation: use --yes")
 
     class Terminal(io.StringIO):
         def isatty(self):
@@ -344,7 +344,10 @@ def test_label_unchecked(apply):
     """Without the file nothing can be checked, which is told; every pod with a GPU may lose it."""
     apply.cluster.add(pod("train", "gpu-1", MIG + "2g.20gb", 2))
     code, out, err = apply("all-balanced", "gpu-1", "--label", "--dry-run", "client")
-    assert (code, err) == (0, "not checked: what all-balanced is stands in a file; say --mig-parted FILE\n")
+    assert (code, err) == (
+        0,
+        "not checked: what all-balanced is is not known here; give its file with --mig-parted FILE\n",
+    )
     assert out.splitlines() == [
         "node gpu-1",
         "  + nvidia.com/mig.config=all-balanced",
@@ -359,8 +362,8 @@ def test_label_unchecked(apply):
         (["1g.18gb=1", "gpu-0"], None),
         (["1g.10gb=1", "gpu-0", "nobody", "noone"], "tessera: the cluster has no node nobody, noone\n"),
         (["1g.10gb=1", "-l", "a=b"], 'tessera: the cluster has no nodes that match "a=b"\n'),
-        (["1g.10gb=1", "-l", "a=b", "gpu-0"], "tessera mig apply: say which nodes: by name, or by -l SELECTOR (see tessera mig apply --help)\n"),
-        (["1g.10gb=1"], "tessera mig apply: say which nodes: by name, or by -l SELECTOR (see tessera mig apply --help)\n"),
+        (["1g.10gb=1", "-l", "a=b", "gpu-0"], "tessera mig apply: no nodes chosen: give names, or -l SELECTOR (see tessera mig apply --help)\n"),
+        (["1g.10gb=1"], "tessera mig apply: no nodes chosen: give names, or -l SELECTOR (see tessera mig apply --help)\n"),
         (["nowhere.yaml", "gpu-0"], "tessera: nowhere.yaml: no such file or directory\n"),
         (["1g.10gb=1", "plain"], "tessera: node plain: no label nvidia.com/gpu.product; set it with --product\n"),
         (["1g.10gb=1", "plain", "--product", "H200-70GB"], "tessera: node plain: its labels do not say how many cards it has; set it with --cards\n"),
@@ -370,7 +373,7 @@ def test_label_unchecked(apply):
         (["a b", "gpu-0", "--label"], 'tessera: "a b" cannot be the value of a label; --label takes the name of a configuration\n'),
         (["too-much", "gpu-0", "--label", "--mig-parted", "parted.yaml"], None),
         (["other", "gpu-0", "--label", "--mig-parted", "parted.yaml"], 'tessera: no configuration "other"; there are all-1g, too-much\n'),
-        (["all-1g", "gpu-0", "--mig-parted", "parted.yaml"], "tessera mig apply: --mig-parted goes with --label, --config without it (see tessera mig apply --help)\n"),
+        (["all-1g", "gpu-0", "--mig-parted", "parted.yaml"], "tessera mig apply: use --mig-parted only with --label, and --config only without it (see tessera mig apply --help)\n"),
     ],
 )  # fmt: skip
 def test_refused(apply, args, err):

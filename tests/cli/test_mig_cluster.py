@@ -64,13 +64,13 @@ def test_validate(busy):
         (["validate", "--cluster", "plain"], "tessera: node plain: no annotation run.ai/mig.config\n"),
         (["show", "--cluster", "-l", "a=b"], "tessera: no node of the cluster has an annotation run.ai/mig.config\n"),
         (["convert", "--cluster", "--to", "counts"], "tessera: 2 layouts (node gpu-0, node gpu-1); convert takes one at a time: name one node\n"),
-        (["validate", "gpu-1"], "tessera mig validate: -l, --kubeconfig, --context and --as go with --cluster (see tessera mig validate --help)\n"),
-        (["plan", "1g.10gb=1"], "tessera mig plan: --from, -l, --kubeconfig, --context and --as go with --from-pending and --defragment (see tessera mig plan --help)\n"),
-        (["plan", "1g.10gb=1", "--from-pending"], "tessera mig plan: say what is wanted: counts such as 2g.20gb=5, a file, --from-pending or --defragment (see tessera mig plan --help)\n"),
-        (["plan", "1g.10gb=1", "--defragment", "1g.10gb=1"], "tessera mig plan: say what is wanted: counts such as 2g.20gb=5, a file, --from-pending or --defragment (see tessera mig plan --help)\n"),
+        (["validate", "gpu-1"], "tessera mig validate: use -l, --kubeconfig, --context and --as only with --cluster (see tessera mig validate --help)\n"),
+        (["plan", "1g.10gb=1"], "tessera mig plan: use --from, -l, --kubeconfig, --context and --as only with --from-pending or --defragment (see tessera mig plan --help)\n"),
+        (["plan", "1g.10gb=1", "--from-pending"], "tessera mig plan: no demand given: counts such as 2g.20gb=5, a file, --from-pending or --defragment (see tessera mig plan --help)\n"),
+        (["plan", "1g.10gb=1", "--defragment", "1g.10gb=1"], "tessera mig plan: no demand given: counts such as 2g.20gb=5, a file, --from-pending or --defragment (see tessera mig plan --help)\n"),
         (["plan", "--defragment", "1g.10gb=1", "-o", "runai"], "tessera mig plan: --defragment takes a cluster's cards, and -o table, json or yaml (see tessera mig plan --help)\n"),
         (["plan", "--defragment", "1g.10gb"], 'tessera: --defragment: "1g.10gb": expected a count from 0 to 999, such as 1g.10gb=2\n'),
-        (["plan", "--from-pending", "--product", "H200", "--max-nodes", "1"], "tessera mig plan: --max-nodes and --max-cards go with --from-pending and --nodes (see tessera mig plan --help)\n"),
+        (["plan", "--from-pending", "--product", "H200", "--max-nodes", "1"], "tessera mig plan: use --max-nodes and --max-cards only with --from-pending or --nodes (see tessera mig plan --help)\n"),
         (["plan", "--from-pending", "--since", "soon"], "tessera mig plan: Invalid value for '--since': \"soon\" is not a time such as 90s, 5m or 1h30m (see tessera mig plan --help)\n"),
     ],
 )  # fmt: skip
@@ -98,8 +98,8 @@ def test_devices_in_use_are_drawn(busy):
         " 0       1       2       3       4       5       6",
     ]
     assert err == (
-        "which devices are in use is not in the API (kubelets write it from Kubernetes 1.36); "
-        "they are drawn on as few cards as possible\n"
+        "the API does not say which devices are in use (kubelets write it from Kubernetes 1.36); "
+        "drawn on as few cards as possible\n"
     )
 
 
@@ -212,7 +212,7 @@ def test_plan_from_pending(busy):
         "pods that fell back had asked for 1 × 7g.70gb",
         "whole GPUs that pods wait for (1) are no part of the plan",
         'node v100: skipped: unknown product "Tesla-V100"',
-        "node whole: skipped: whole GPUs are in use, and which ones is not known here",
+        "node whole: skipped: whole GPUs are in use, and the API does not say which ones",
     ]
     assert out.splitlines()[0].startswith("all 6 devices fit on 2 of 4 cards")
     assert [line.split(maxsplit=1)[0] for line in out.splitlines()[-2:]] == ["gpu-1", "gpu-1"]
@@ -251,7 +251,7 @@ def test_plan_from_saved_pods(command):
     assert (code, out) == (2, "")
     assert err.splitlines() == [
         "pods without a node ask for 8 × 1g.10gb",
-        "tessera: no node has cards that could be cut; say which cards there are: --product H200 --cards 4",
+        "tessera: no node has cards that could be cut; give cards: --product H200 --cards 4",
     ]
 
 
@@ -276,7 +276,7 @@ def test_plan_gives_free_devices_first(busy):
     assert out.splitlines()[:3] == [
         "the one device fits on 1 of 4 cards; fewer empty cards do not suffice",
         "to change: 1 card of node gpu-1",
-        "no pod must end first: what pods hold stays",
+        "no pod must end first: pods keep what they hold",
     ]
     document = json.loads(busy("plan", "--from-pending", "-o", "json")[1])
     assert document["cost"] == {"nodes": ["gpu-1"], "cards": 1, "podsToEnd": []}
@@ -319,7 +319,7 @@ def test_plan_says_who_would_still_wait(busy):
         1,
         "2 of 3 devices fit, on 2 of 6 cards; no plan serves more devices",
     )
-    assert "with it 0 of 1 waiting pod that it is for would get a place" in out.splitlines()
+    assert "with it 0 of 1 waiting pod would get a place" in out.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_defragment(busy):
     code, out, err = busy("plan", "--defragment", "7g.70gb=3")
     assert (code, err) == (
         0,
-        "which devices a pod holds is not looked at: pods are taken to be on as few cards as possible\n",
+        "which devices each pod holds is not known: assuming that pods are on as few cards as possible\n",
     )
     assert out.splitlines() == [
         "room for all 3 devices: 1 pod must end or move; fewer do not suffice",

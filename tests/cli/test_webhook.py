@@ -161,7 +161,7 @@ def test_nodes_without_certificates(tmp_path, capsys, monkeypatch):
     assert run(["webhook", "--nodes", str(tmp_path / "nodes.yaml")]) == 2
     assert capsys.readouterr().err == (
         "tessera: without --tls-cert and --tls-key the webhook keeps its certificates in a cluster: "
-        f"no cluster: no kubeconfig at {tmp_path}/.kube/config, and this is no pod; use --kubeconfig FILE\n"
+        f"no cluster: no kubeconfig at {tmp_path}/.kube/config, and this is not a pod; use --kubeconfig FILE\n"
     )
 
 
@@ -270,7 +270,7 @@ def test_in_a_cluster(stage, capsys, tmp_path, monkeypatch):
         assert certs(stage, "rotate") == 0
         assert "published by the replicas within seconds" in capsys.readouterr().out
         assert certs(stage, "rotate") == 0
-        assert "a rotation is under way" in capsys.readouterr().out
+        assert "a rotation is in progress" in capsys.readouterr().out
         assert certs(stage, "show") == 0
         shown = capsys.readouterr().out.splitlines()
         assert [line.split()[0] for line in shown] == ["ROLE", "current", "next"]
@@ -358,7 +358,7 @@ def test_fault_32_certs_show_a_given_certificate(stage, capsys):
     code, line = given(ended, ended.certificate)
     assert (code, line.split()[0], line.split()[4]) == (1, "given", "yes")
     assert line.split()[3].startswith(time.strftime("%Y-%m-%dT", time.gmtime()))
-    assert line.endswith("has ended: API servers refuse it")
+    assert line.endswith("has expired: API servers refuse it")
     code, line = given(PAIR, PAIR.certificate)
     assert (code, line.split()[4:]) == (0, ["yes"])
     code, line = given(PAIR, ended.certificate)
@@ -382,7 +382,7 @@ def _ask(port: int, bundle: Path) -> dict[str, dict[str, object]]:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--tls-cert", "x"], "--tls-cert and --tls-key come together"),
+        (["--tls-cert", "x"], "use --tls-cert and --tls-key together"),
         (["--listen", "8443"], '"8443" is no address to listen on'),
         (["--nodes", "none.yaml", "--tls-cert", "x", "--tls-key", "y"], "none.yaml: no such file or directory"),
         (["--nodes", "nodes.yaml", "--tls-cert", "x", "--tls-key", "y"], "x: No such file or directory"),

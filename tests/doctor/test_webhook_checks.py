@@ -477,7 +477,7 @@ async def test_damaged_authority_is_told_in_the_words_of_the_controllers_log(dat
 @pytest.mark.parametrize(
     ("more", "text", "command"),
     [
-        ({}, "if that stays so for some minutes, all of it is kept as damaged-…", "kubectl logs -n gpu-webhook -l app=gpu-webhook-certificates"),
+        ({}, "after some minutes Tessera saves all of it as damaged-…", "kubectl logs -n gpu-webhook -l app=gpu-webhook-certificates"),
         ({"damaged-ca.crt": b"old"}, "empty the Secret", 'kubectl patch secret gpu-webhook-ca -n gpu-webhook --type=json -p \'[{"op":"remove","path":"/data"}]\''),
         ({"password": b"theirs"}, "it also holds password", "helm upgrade tessera charts/tessera -n gpu-webhook --reset-then-reuse-values --set certificates.secretName=…"),
     ],
@@ -517,7 +517,7 @@ async def test_deleted_authority_is_to_be_created_empty(bundle):
     finding = (await examined(objects, now=NOW)).of("trust")[-1]
     assert finding.text == (
         "Secret gpu-webhook/gpu-webhook-ca does not exist, and the right to create it is not given; "
-        "create it empty, and it is filled"
+        "create it empty, and Tessera fills it"
     )
     assert finding.commands == ("kubectl create secret generic gpu-webhook-ca -n gpu-webhook",)
 

@@ -33,7 +33,7 @@ def test_documents():
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("a: 1\na: 2", 'f.yaml: line 2, column 1: "a" stands twice'),
+        ("a: 1\na: 2", 'f.yaml: line 2, column 1: "a" appears twice'),
         ("a: .nan", "f.yaml: line 1, column 4: .nan is not a finite number"),
         ("a: [", "f.yaml: line 2, column 1: did not find expected node content"),
         ("a: !!python/object:os.system x", "f.yaml: line 1, column 4: could not determine a constructor"),

@@ -26,7 +26,7 @@ def node(state="", reason="", **allocatable):
         ("", "", {}, None, Progress(shown=False, waits="waiting for the node's state")),
         ("pending", "ml/train", {TWOS: 1}, {ONES: 4}, Progress(shown=False, waits="state pending; 1g.10gb current 0, desired 4; 2g.20gb current 1, desired 0", reason="ml/train")),
         ("failed", "no such card", {ONES: 4}, {ONES: 4}, Progress(shown=False, refused="no such card")),
-        ("failed", "", {}, None, Progress(shown=False, refused="the node reports failed, and no reason")),
+        ("failed", "", {}, None, Progress(shown=False, refused="the node reports failed, without a reason")),
     ],
 )  # fmt: skip
 def test_progress(state, reason, offered, expected, progress):

@@ -122,7 +122,7 @@ def test_pods_that_hold_the_old_devices(roll_out):
         "gpu-0: state pending; 1g.10gb current 1, desired 4",
         "gpu-0: not taken, the old layout is written again",
     ]
-    why = "the layout is not in place after 1 s: state pending; 1g.10gb current 1, desired 4; the old layout is back"
+    why = "the layout is not applied after 1 s: state pending; 1g.10gb current 1, desired 4; the old layout is back"
     assert found.ended == {"gpu-0": ("put back", why)}
 
 
@@ -141,7 +141,7 @@ def test_a_node_that_does_not_answer(roll_out):
     """A node that never shows the layout: after the timeout the old one is back, state and all."""
     roll_out.plugin.absent = {"gpu-0"}
     waits = "waiting for the node's state; 1g.10gb current 0, desired 4; 2g.20gb current 4, desired 0; 3g.30gb current 2, desired 0"
-    why = f"the layout is not in place after 0.3 s: {waits}; the old layout is back"
+    why = f"the layout is not applied after 0.3 s: {waits}; the old layout is back"
     assert roll_out(ONES, "gpu-0", timeout=0.3).ended == {"gpu-0": ("put back", why)}
     assert (written(roll_out, "gpu-0"), state(roll_out, "gpu-0")) == (LAYOUT, "success")
 

@@ -21,19 +21,19 @@ EXIT_BAD_INPUT: Final = 2
 EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as shells report it
 
 COMMANDS: Final[Table] = {
-    "admit": ("tessera.cli.admit.command", "Decide about pods offline, with the very code of the webhook."),
+    "admit": ("tessera.cli.admit.command", "Decide about pods offline, with the webhook's own code."),
     "capacity": (
         "tessera.cli.capacity.command",
-        "Show what nodes have, what pods hold of it, and what is left.",
+        "Show what nodes have, what pods hold, and what is free.",
     ),
     "mig": ("tessera.cli.mig.command", "Check, convert, draw, plan and apply MIG layouts."),
-    "doctor": ("tessera.cli.doctor", "Look at a cluster and say what is wrong and what to type."),
+    "doctor": ("tessera.cli.doctor", "Check a cluster and say what is wrong and what to type."),
     "why": ("tessera.cli.why", "Say why a pod waits or was changed, and what would make it run."),
     "webhook": ("tessera.cli.webhook", "Serve admission reviews over HTTPS."),
     "certs": ("tessera.cli.certs", "Show, rotate and export the webhook's own certificate authority."),
     "device-plugin": (
         "tessera.cli.device_plugin",
-        "Tell the kubelet of a node's devices, hand them to containers.",
+        "Report a node's devices to the kubelet, give them to containers.",
     ),
     "dra-driver": (
         "tessera.cli.dra_driver",
@@ -41,9 +41,9 @@ COMMANDS: Final[Table] = {
     ),
     "controller": (
         "tessera.cli.controller",
-        "Make the templates of claims that the webhook has put into pods; one of several leads.",
+        "Make the templates of claims that the webhook has put into pods.",
     ),
-    "dashboard": ("tessera.cli.dashboard", "Show a cluster's GPUs on a page, live."),
+    "dashboard": ("tessera.cli.dashboard", "Show a cluster's GPUs in the browser, live."),
     "demo": ("tessera.cli.demo.command", "See what Tessera does, story by story."),
     "config": ("tessera.cli.config", "Check the configuration file, print an example or its schema."),
     "completion": ("tessera.cli.completion", "Print the shell completion script for bash, zsh or fish."),

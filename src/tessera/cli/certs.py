@@ -24,7 +24,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _TRIES: Final = 5  # when another client changes the Secret at the same moment
-_ENDED: Final = "has ended: API servers refuse it"
+_ENDED: Final = "has expired: API servers refuse it"
 
 _WHERE: Final[tuple[Callable[[Any], Any], ...]] = (
     cluster_options,
@@ -37,13 +37,13 @@ _WHERE: Final[tuple[Callable[[Any], Any], ...]] = (
         help="The webhook's own namespace.",
     ),
     click.option(
-        "--ca-secret", default="gpu-webhook-ca", show_default=True, help="The Secret that keeps it."
+        "--ca-secret", default="gpu-webhook-ca", show_default=True, help="The Secret with the authority."
     ),
     click.option(
         "--webhook-configuration",
         default="gpu-allocation-webhook",
         show_default=True,
-        help="The MutatingWebhookConfiguration that trusts it.",
+        help="The MutatingWebhookConfiguration whose caBundle has it.",
     ),
 )
 
@@ -57,26 +57,26 @@ def _where(function: F) -> F:
 
 @click.group()
 def command() -> None:
-    """Keep, show, rotate and export the webhook's own certificate authority.
+    """Maintain, show, rotate and export the webhook's own certificate authority.
 
-    `run` makes it, renews it and publishes it; the others look at it, or make it change now.
+    `run` makes, renews and publishes it; the others show it, or start a change.
     """
 
 
 @command.command()
 @click.option("--metrics-listen", default=":8080", metavar="HOST:PORT", show_default=True,
-              help="Where to serve /metrics and probes over plain HTTP, or `none`.")  # fmt: skip
+              help="The address for /metrics and probes over plain HTTP, or `none`.")  # fmt: skip
 @click.option("--log-format", type=click.Choice(["auto", "json", "text"]), default="auto", show_default=True,
               help="`auto`: text on a terminal, JSON elsewhere.")  # fmt: skip
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
-              show_default=True, help="The least that is logged.")  # fmt: skip
+              show_default=True, help="The lowest level that is logged.")  # fmt: skip
 @_where
 def run(metrics_listen: str, log_format: str, log_level: str, cluster: ClusterChoice, **settings: Any) -> int:
-    """Keep the authority in its Secret, and the caBundle, until told to stop.
+    """Maintain the authority in its Secret, and the caBundle, until stopped.
 
-    For webhooks that only read both (`tessera webhook --read-only-certificates`): the right to change the webhook
-    configuration, which is the right to see and change every write in the cluster, is then this process's alone. Any
-    number of them may run; one is enough, as webhooks go on with what there is while none does.
+    For webhooks that only read both (`tessera webhook --read-only-certificates`). Then only this process has the right to
+    change the webhook configuration, which is the right to see and change every write in the cluster. Several may
+    run; one is enough, because webhooks use the existing authority while none runs.
     """
     import asyncio
 
@@ -110,12 +110,12 @@ def run(metrics_listen: str, log_format: str, log_level: str, cluster: ClusterCh
 @output_option("table")
 @no_headers_option
 @click.option("--deployment", default="gpu-webhook", show_default=True,
-              help="The webhook's Deployment, which says if its certificate comes from files.")  # fmt: skip
+              help="The webhook's Deployment; it shows whether the certificate comes from files.")  # fmt: skip
 @_where
 def show(output: Output, no_headers: bool, deployment: str, **where: Any) -> int:
-    """Show the authorities, and which of them the API servers trust; or the certificate that the webhook was given.
+    """Show the authorities, and which of them the API servers trust; or the webhook's certificate from files.
 
-    Exit code 0 when the one that signs (or the one that was given) is trusted and valid, 1 when it is not.
+    Exit code 0 when the signing authority (or the certificate) is trusted and valid, 1 when it is not.
     """
     found = _call(where, lambda store: _describe(store, deployment))
     if output.is_document:
@@ -140,15 +140,15 @@ def show(output: Output, no_headers: bool, deployment: str, **where: Any) -> int
 def rotate(**where: Any) -> None:
     """Begin a rotation now.
 
-    A new authority is made and put into the Secret. The replicas publish it beside the one in use, sign with it when
-    every API server has surely seen it, and drop the old one when nothing it signed can be valid any more.
+    The command makes a new authority in the Secret. The replicas publish it beside the one in use, sign with it when
+    every API server has seen it, and drop the old one when every certificate that it signed has expired.
     """
     click.echo(_call(where, _introduce))
 
 
 @command.command()
 @click.option("-o", "--output", "file", metavar="FILE", default="-", shell_complete=completing.files,
-              help="Where to; else standard output.")  # fmt: skip
+              help="The file to write.  [default: standard output]")  # fmt: skip
 @_where
 def export(file: str, **where: Any) -> None:
     """Write the certificates that the API servers should trust, as PEM. Private keys never leave the Secret."""
@@ -228,7 +228,7 @@ def _describe_given(given: "GivenCertificate", bundles: list[bytes], deployment:
     where = f"Deployment {deployment} has its certificate from {given.file}"
     if not given.secret:
         raise TesseraError(
-            f"{where}, where no Secret is mounted: gpu_webhook_certificate_expiry_timestamp_seconds says when it ends"
+            f"{where}, where no Secret is mounted: gpu_webhook_certificate_expiry_timestamp_seconds says when it expires"
         )
     if not (chain := given.certificates()):
         raise TesseraError(f"{where}, and {given.secret} holds no certificate for it")
@@ -259,7 +259,7 @@ async def _introduce(store: "KubeStore") -> str:
     for _ in range(_TRIES):
         version, authorities = await _versioned(store)
         if authorities.following is not None:
-            return f"a rotation is under way: {authorities.following.name[:16]} follows {authorities.current.name[:16]}"
+            return f"a rotation is in progress: {authorities.following.name[:16]} follows {authorities.current.name[:16]}"
         now = time.time()
         if (date := store.server_date()) is not None:
             check_clock(date - now, policy)

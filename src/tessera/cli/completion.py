@@ -22,7 +22,7 @@ def command(ctx: click.Context, shell: str) -> None:
     zsh:   source <(tessera completion zsh)
     fish:  tessera completion fish | source
 
-    `kubectl tessera` is completed by kubectl's own script, which runs kubectl_complete-tessera from the PATH; it is installed
+    kubectl's own script completes `kubectl tessera`: it runs kubectl_complete-tessera from the PATH, which is installed
     with tessera.
     """
     completion = get_completion_class(shell)

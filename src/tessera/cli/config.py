@@ -15,9 +15,9 @@ def command() -> None:
 @command.command()
 @click.argument("file", metavar="FILE", shell_complete=completing.files)
 def check(file: str) -> int:
-    """Check FILE (`-` for standard input) and report everything that is wrong with it.
+    """Check FILE (`-` for standard input) and report every error in it.
 
-    Exit code 0 when it is fine, 2 when it is not.
+    Exit code 0 when there is none, 2 otherwise.
     """
     from tessera.protocol.configuration import webhook as config
 

@@ -13,13 +13,13 @@ from tessera.cli.common.options import ProcessChoice, process_options
 
 @click.command()
 @click.option("--namespace", "-n", metavar="NAME", shell_complete=completing.namespaces,
-              help="Where its Lease is; else the pod's namespace, else gpu-webhook.")  # fmt: skip
+              help="The namespace of its Lease.  [default: the pod's, else gpu-webhook]")  # fmt: skip
 @process_options
 def command(namespace: str | None, process: ProcessChoice) -> int:
-    """Make the ResourceClaimTemplates of pods whose GPU request the webhook has made a claim; record what they got.
+    """Make the ResourceClaimTemplates of pods whose GPU request the webhook converted to a claim; record what they got.
 
-    Needed for `fallback.dra: first-available`. Several may run: one leads, by the Lease tessera-controller, and while none does
-    the webhook leaves requests as they are. Templates that no pod has used for a day are removed.
+    Needed for `fallback.dra: first-available`. Several may run: one leads, by the Lease tessera-controller. While none leads,
+    the webhook leaves requests as they are. The controller removes templates that no pod has used for a day.
     """
     return process.run(lambda: _serve(process, namespace))
 

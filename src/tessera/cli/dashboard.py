@@ -25,7 +25,7 @@ PORT = 8765  # where nothing usual listens
     show_default=True,
     envvar="TESSERA_PORT",
     show_envvar=True,
-    help="The port to serve the page on; 0 takes any free one.",
+    help="The dashboard's port; 0 takes any free one.",
 )
 @click.option(
     "--address",
@@ -34,7 +34,7 @@ PORT = 8765  # where nothing usual listens
     metavar="ADDRESS",
     envvar="TESSERA_ADDRESS",
     show_envvar=True,
-    help="The address to listen on. The page has no password: beyond loopback, put an authenticating proxy before it.",
+    help="The address to listen on. The dashboard has no password: beyond loopback, put an authenticating proxy in front of it.",
 )
 @click.option(
     "--allow-host",
@@ -43,7 +43,7 @@ PORT = 8765  # where nothing usual listens
     metavar="NAME",
     envvar="TESSERA_ALLOW_HOST",
     show_envvar=True,
-    help="Answer requests for this name too, beside 127.0.0.1 and localhost. Repeatable.",
+    help="Also answer requests for this name, besides 127.0.0.1 and localhost. Repeatable.",
 )
 @click.option(
     "--config",
@@ -59,7 +59,7 @@ PORT = 8765  # where nothing usual listens
     metavar="[HOST]:PORT",
     envvar="TESSERA_METRICS_LISTEN",
     show_envvar=True,
-    help="Serve /metrics there, and nothing else: device-seconds by namespace.",
+    help="Serve only /metrics there: device-seconds by namespace.",
 )
 def command(
     cluster: ClusterChoice,
@@ -69,11 +69,11 @@ def command(
     config_file: str | None,
     metrics_listen: str | None,
 ) -> int:
-    """Show a cluster's GPUs on a page, live.
+    """Show a cluster's GPUs in the browser, live.
 
     All nodes at a glance, every node's cards as a mosaic of tiles and the pods that hold them, capacity and its history,
-    admissions, pending pods and why, layout changes; and a form that explains what would be decided about a pod. The page
-    is served on 127.0.0.1 unless told otherwise, needs nothing from elsewhere, and changes nothing in the cluster. ^C ends
+    admissions, pending pods and why, layout changes; and a form that explains the decision about a pod. The dashboard
+    listens on 127.0.0.1 by default, loads nothing from other servers, and changes nothing in the cluster. ^C ends
     it.
     """
     from tessera.cli.admit.command import read_policy

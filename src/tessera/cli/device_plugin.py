@@ -20,10 +20,10 @@ _log = logging.getLogger("tessera.node")
 @node_options
 @click.option("--list", "list_only", is_flag=True, help="Print the devices and their health, and exit.")
 def command(node: NodeChoice, list_only: bool) -> int:
-    """Tell the kubelet of this node's devices and hand them to containers.
+    """Report this node's devices to the kubelet, and give them to containers.
 
-    Devices come from the configuration: listed ones, simulated GPUs, or the GPUs that NVML finds. Simulated GPUs are
-    cut as the node's annotation run.ai/mig.config says, and again whenever it changes.
+    Devices come from the configuration: listed ones, simulated GPUs, or the GPUs that NVML finds. The plugin cuts simulated
+    GPUs as the node's annotation run.ai/mig.config says, again whenever it changes.
     """
     if list_only:
         return _list(node)
@@ -47,7 +47,7 @@ def _cluster(choice: ClusterChoice, node: str) -> "Cluster | None":
     except InvalidKubeconfig as error:
         if choice != ClusterChoice():
             raise
-        _log.info("without a cluster the layout of the configuration holds: %s", error)
+        _log.info("no cluster, using the layout of the configuration: %s", error)
         return None
     _log.info("following node %s of %s (%s)", node, cluster.endpoint, cluster.source)
     return cluster

@@ -21,7 +21,7 @@ def command(node: NodeChoice, list_only: bool) -> int:
     """Offer this node's devices by dynamic resource allocation (DRA), and prepare the claims that get them.
 
     Devices come from the same configuration as the device plugin's. A node has one of the two, never both. Needs Kubernetes
-    1.34, and 1.36 for taints of devices that are ill or leaving.
+    1.34, and 1.36 for taints of devices that are unhealthy or leaving.
     """
     if list_only:
         return _list(node)

@@ -13,7 +13,7 @@ def command(ctx: click.Context, words: tuple[str, ...]) -> None:
     here = ctx.find_root()
     for word in words:
         if not isinstance(here.command, click.Group):
-            raise click.UsageError("it has no commands of its own", here)
+            raise click.UsageError("it has no subcommands", here)
         name, found, _ = here.command.resolve_command(here, [word])
         assert found is not None  # noqa: S101 # else there was a UsageError
         here = click.Context(found, info_name=name, parent=here)

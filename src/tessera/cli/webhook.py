@@ -20,40 +20,43 @@ def _option(*names: str, **settings: Any) -> Callable[[F], F]:
 
 
 @click.command()
-@_option("--listen", default=":8443", metavar="HOST:PORT", help="Where to serve HTTPS.")
+@_option("--listen", default=":8443", metavar="HOST:PORT", help="The address for HTTPS.")
 @_option(
     "--metrics-listen",
     default=":8080",
     metavar="HOST:PORT",
-    help="Where to serve /metrics and probes over plain HTTP; `none` serves them with the rest.",
+    help="The address for /metrics and probes over plain HTTP; `none` serves them over HTTPS.",
 )
-@_option("--config", type=_FILE, help="Tessera's configuration, followed for changes.")
+@_option("--config", type=_FILE, help="Tessera's configuration, reloaded when it changes.")
 @_option(
     "--nodes",
     type=_FILE,
     multiple=True,
-    help="Nodes (and namespaces) from files in place of a cluster, followed for changes. Repeatable.",
+    help="Nodes (and namespaces) from files in place of a cluster, reloaded when they change. Repeatable.",
 )
 @_option(
     "--tls-cert",
     type=_FILE,
-    help="Certificate chain in PEM, followed for changes. Without it, the webhook makes and publishes its own.",
+    help="Certificate chain in PEM, reloaded when it changes. Without it, the webhook makes and publishes its own.",
 )
 @_option("--tls-key", type=_FILE, help="The certificate's private key in PEM.")
 @_option(
     "--client-ca",
     type=_FILE,
-    help="Authorities in PEM: clients of the HTTPS port must show a certificate of theirs. Read at the start.",
+    help="Authorities in PEM: clients of the HTTPS port must show a certificate from one of them. Read at the start.",
 )
 @_option(
     "--kubeconfig",
     metavar="FILE",
     shell_complete=completing.files,
-    help="Which cluster; else KUBECONFIG, ~/.kube/config, or the pod's own.",
+    help="The kubeconfig.  [default: $KUBECONFIG, ~/.kube/config, or the pod's own cluster]",
 )
-@_option("--context", metavar="NAME", help="Which of the kubeconfig's contexts.")
+@_option("--context", metavar="NAME", help="The kubeconfig's context.  [default: the current one]")
 @_option(
-    "--namespace", "-n", metavar="NAME", help="The webhook's own namespace; else the context's or the pod's."
+    "--namespace",
+    "-n",
+    metavar="NAME",
+    help="The webhook's own namespace.  [default: the context's or the pod's]",
 )
 @_option("--service", default="gpu-webhook", metavar="NAME", help="The Service that the certificate is for.")
 @_option(
@@ -67,18 +70,18 @@ def _option(*names: str, **settings: Any) -> Callable[[F], F]:
     "--ca-secret",
     default="gpu-webhook-ca",
     metavar="NAME",
-    help="The Secret that keeps the certificate authority.",
+    help="The Secret with the certificate authority.",
 )
 @_option(
     "--webhook-configuration",
     default="gpu-allocation-webhook",
     metavar="NAME",
-    help="The MutatingWebhookConfiguration whose caBundle is kept right.",
+    help="The MutatingWebhookConfiguration whose caBundle the webhook maintains.",
 )
 @_option(
     "--read-only-certificates",
     is_flag=True,
-    help="Read that Secret and that caBundle, and change neither: `tessera certs run` keeps them.",
+    help="Read that Secret and that caBundle, and change neither: `tessera certs run` maintains them.",
 )
 @_option(
     "--log-format",
@@ -90,28 +93,28 @@ def _option(*names: str, **settings: Any) -> Callable[[F], F]:
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
-    help="The least that is logged.",
+    help="The lowest level that is logged.",
 )
 @_option(
     "--shutdown-delay",
     type=click.FloatRange(0),
     default=5.0,
     metavar="SECONDS",
-    help="From being told to stop (and not ready) to accepting no more connections.",
+    help="From the signal to stop (and not ready) until it accepts no more connections.",
 )
 @_option(
     "--drain-timeout",
     type=click.FloatRange(0),
     default=20.0,
     metavar="SECONDS",
-    help="Then, how long open requests may take.",
+    help="After that, how long open requests may take.",
 )
 @_option(
     "--max-connections",
     type=click.IntRange(1),
     default=1024,
     metavar="N",
-    help="Beyond this, the connection idle longest makes room.",
+    help="Beyond this, the longest idle connection is closed.",
 )
 def command(
     listen: str,
@@ -124,12 +127,12 @@ def command(
     """Serve admission reviews over HTTPS.
 
     Nodes come from the cluster by list and watch, or from files. The certificate is the webhook's own, published in
-    the webhook configuration and renewed by itself (or by `tessera certs run`, which then has the right to); or it
-    comes from files, which may be cert-manager's. Stops on
-    SIGTERM and SIGINT when everything accepted is answered; at once on the second.
+    the webhook configuration and renewed automatically (by `tessera certs run`, if the webhook only reads); or it
+    comes from files, for example cert-manager's. On
+    SIGTERM and SIGINT the webhook answers open requests and ends; a second signal ends it at once.
     """
     if bool(rest["tls_cert"]) != bool(rest["tls_key"]):
-        raise click.UsageError("--tls-cert and --tls-key come together")
+        raise click.UsageError("use --tls-cert and --tls-key together")
     import uvloop
 
     from tessera.serving.address import Address

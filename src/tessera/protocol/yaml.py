@@ -46,7 +46,7 @@ class _Loader(_Base):  # type: ignore[misc] # the base is chosen at run time
                 )
             if key in mapping:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f'"{key}" stands twice', key_node.start_mark
+                    None, None, f'"{key}" appears twice', key_node.start_mark
                 )
             mapping[key] = self.construct_object(value_node, deep=True)
         return mapping

@@ -21,7 +21,7 @@ class Progress:
 def progress_of(gpus: GpuNode, offered: Mapping[str, int], expected: Mapping[str, int] | None) -> Progress:
     """A layout holds when the node's state says so, and the node offers what the layout makes."""
     if gpus.state == "failed":
-        return Progress(shown=False, refused=gpus.reason or "the node reports failed, and no reason")
+        return Progress(shown=False, refused=gpus.reason or "the node reports failed, without a reason")
     missing = (
         [
             f"{short(name)} current {offered.get(name, 0)}, desired {expected.get(name, 0)}"

@@ -199,7 +199,7 @@ class Rollout:
                     await node.change(left)
         except TimeoutError as error:
             raise NotShown(
-                f"the layout is not in place after {timeout:g} s: {told or refused or 'no word of the node'}"
+                f"the layout is not applied after {timeout:g} s: {told or refused or 'the node has not reported'}"
             ) from error
 
     async def _put_back(self, change: Change, reason: str) -> NodeRollout:
@@ -232,9 +232,7 @@ class Rollout:
         seconds = min(self._timeout, _TO_COME_BACK)
         async with watched(self._client, change.node) as node:
             there = await node.offers(change.offered, seconds)
-        back = (
-            "the old layout is back" if there else f"{_WRITTEN_AGAIN}, and not in place after {seconds:g} s"
-        )
+        back = "the old layout is back" if there else f"{_WRITTEN_AGAIN}, and not applied after {seconds:g} s"
         return replace(outcome, reason=outcome.reason.replace(_WRITTEN_AGAIN, back))
 
 

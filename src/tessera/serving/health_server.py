@@ -27,6 +27,6 @@ def health_server(metrics: Exposed, alive: Callable[[], bool], ready: Callable[[
             return Response(exposition(metrics.families()), content_type=CONTENT_TYPE)
         if probe := probes.get(request.path):
             return text("ok") if probe() else text("not yet", 503)
-        return text("there are /livez, /readyz and /metrics", 404)
+        return text("the paths are /livez, /readyz and /metrics", 404)
 
     return Server(respond)

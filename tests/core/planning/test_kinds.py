@@ -43,8 +43,8 @@ def test_what_pods_hold_stays(layout, strategy, held, kept):
 @pytest.mark.parametrize(
     ("held", "why"),
     [
-        (GPU, "whole GPUs are in use, and which ones is not known here"),
-        (GPU + ".shared", "pods hold nvidia.com/gpu.shared, of which its layout does not tell"),
+        (GPU, "whole GPUs are in use, and the API does not say which ones"),
+        (GPU + ".shared", "its layout is not known for nvidia.com/gpu.shared, which pods hold"),
     ],
 )
 def test_a_node_with_whole_cards_in_use_is_not_cut(held, why):

@@ -105,7 +105,7 @@ TAINT = Taint("dedicated", "research")
             [room("n", cpu=2, memory=2**33), room("m", cpu=8, memory=2**31)],
             [],
             {},
-            ["no layout helps pod ml/a, 1 × 3g.30gb: no node that they may use has all else that they ask for"],
+            ["no layout helps pod ml/a, 1 × 3g.30gb: no node that they may use has all the other resources that they ask for"],
         ),
         # a node that does not say how much cpu it has is not one without
         ([use("a", big="1", cpu="4")], [room("n")], [], {Wanted(MigProfile(3, 30), 1): 1}, []),

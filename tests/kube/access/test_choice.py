@@ -90,7 +90,7 @@ def test_authority_of_ipv6():
     ("sections", "context", "message"),
     [
         ({"current-context": ""}, None, "{file}: current-context is not set; choose one with --context: dev"),
-        ({"contexts": None, "current-context": ""}, None, "{file}: current-context is not set; it has no contexts at all"),
+        ({"contexts": None, "current-context": ""}, None, "{file}: current-context is not set; it has no contexts"),
         ({}, "prod", '{file}: there is no context "prod"; choose one with --context: dev'),
         ({"clusters": []}, None, '{file}: context "dev": cluster: there is no cluster "c"'),
         ({"users": []}, None, '{file}: context "dev": user: there is no user "u"'),
@@ -99,7 +99,7 @@ def test_authority_of_ipv6():
         ({"clusters": [{"name": "c", "cluster": {"server": "https://x:y"}}]}, None, '{file}: cluster "c": server: "https://x:y" is not a URL: Port could not be cast to integer value as \'y\''),
         ({"clusters": [{"name": "c", "cluster": {"server": "https://me@x"}}]}, None, '{file}: cluster "c": server: a server is a host, a port and a path, nothing else'),
         ({"clusters": [{"name": "c", "cluster": {"server": "https://a..b"}}]}, None, '{file}: cluster "c": server: "https://a..b" is not a URL such as https://10.0.0.1:6443'),
-        ({"clusters": cluster_entry(**{"tls-server-name": ".x"})}, None, '{file}: cluster "c": tls-server-name: ".x" is no host name'),
+        ({"clusters": cluster_entry(**{"tls-server-name": ".x"})}, None, '{file}: cluster "c": tls-server-name: ".x" is not a host name'),
         ({"clusters": {"c": {}}}, None, "{file}: clusters: expected array, got object"),
         ({"users": user_entry(token=5)}, None, "{file}: users[0].user.token: expected str, got int"),
         ({"clusters": cluster_entry(**{"certificate-authority-data": "%%"})}, None, '{file}: cluster "c": certificate-authority-data: not base64'),
@@ -107,8 +107,8 @@ def test_authority_of_ipv6():
         ({"clusters": cluster_entry(**{"proxy-url": "socks5://x:1"})}, None, '{file}: cluster "c": proxy-url: a proxy is http://host:port or https://host:port'),
         ({"users": user_entry(username="a", password="b")}, None, '{file}: user "u": username: API servers no longer take passwords; use a token, a certificate or exec'),
         ({"users": user_entry(**{"auth-provider": {"name": "gcp"}})}, None, '{file}: user "u": auth-provider: replaced by exec plugins in Kubernetes 1.26'),
-        ({"users": user_entry(**{"client-certificate": "x"})}, None, '{file}: user "u": client-key: missing; a certificate and its key come together'),
-        ({"users": user_entry(**{"as-groups": ["a"]})}, None, '{file}: user "u": as: missing; groups and the like need a user to go with'),
+        ({"users": user_entry(**{"client-certificate": "x"})}, None, '{file}: user "u": client-key: missing; a certificate needs its key'),
+        ({"users": user_entry(**{"as-groups": ["a"]})}, None, '{file}: user "u": as: missing; groups and extra fields need a user'),
         ({"users": user_entry(**{"as": "a\nHost: x"})}, None, '{file}: user "u": as: printable ASCII characters only'),
         ({"users": user_entry(exec={"apiVersion": "client.authentication.k8s.io/v1"})}, None, '{file}: user "u": exec.command: missing'),
         ({"users": user_entry(exec={"command": "x", "apiVersion": "v1"})}, None, '{file}: user "u": exec.apiVersion: expected client.authentication.k8s.io/v1 or client.authentication.k8s.io/v1beta1, got v1'),
@@ -126,7 +126,7 @@ def test_complaints(tmp_path, sections, context, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "there is nothing in it"),
+        ("", "it is empty"),
         ("- a\n", "expected a kubeconfig"),
         ("a: [", "line 2, column 1"),
         ("\x00", "config"),
@@ -182,7 +182,7 @@ def test_nothing_at_all(tmp_path):
     with pytest.raises(InvalidKubeconfig) as caught:
         find_cluster(environ={"HOME": str(tmp_path)})
     assert str(caught.value) == (
-        f"no cluster: no kubeconfig at {tmp_path}/.kube/config, and this is no pod; use --kubeconfig FILE"
+        f"no cluster: no kubeconfig at {tmp_path}/.kube/config, and this is not a pod; use --kubeconfig FILE"
     )
 
 

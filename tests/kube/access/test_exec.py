@@ -89,7 +89,7 @@ async def test_exec_plugin_with_certificate(tmp_path):
         ({}, "{}", "printed neither a token nor a client certificate"),
         ({}, '{"clientKeyData": "x"}', "printed a certificate without its key, or a key without its certificate"),
         ({}, '{"token": "a b"}', "token: a token is one word of printable ASCII characters"),
-        ({"interactiveMode": "Always"}, "{}", r"wants to ask a person \(interactiveMode: Always\), and there is no terminal"),
+        ({"interactiveMode": "Always"}, "{}", r"needs a terminal \(interactiveMode: Always\), and there is none"),
     ],
 )  # fmt: skip
 async def test_exec_plugin_failures(tmp_path, fields, status, message):

@@ -113,8 +113,8 @@ async def test_silence_is_told_with_its_reason():
             assert follower.trouble() == ""
             clock.time += 26
             assert follower.trouble() == (
-                "nodes: nothing heard for more than 90 s: "
-                "the watch said nothing for 65 s, not even a bookmark"
+                "nodes: nothing received for more than 90 s: "
+                "the watch sent nothing for 65 s, not even a bookmark"
             )
             server.black_hole = False
             put(server, kinds.NODES, "b")

@@ -133,12 +133,12 @@ def test_every_complaint_at_once():
         f"{rule}.resourceList[4].coefficient: 1E+99999999 is out of range",
         f"{rule}.annotations.a: 1 is not a text; expected text",
         "server: a list is not a map",
-        f'{rule}.resourceList[2].name: "memory" stands in this list twice',
-        f'{rule}.resourceList[4].name: "nvidia.com/gpu" is the GPU resource itself and stays as the pod asks for it',
+        f'{rule}.resourceList[2].name: "memory" is in this list twice',
+        f'{rule}.resourceList[4].name: "nvidia.com/gpu" is the GPU resource itself, which a rule cannot change',
     )  # fmt: skip
 
 
-NO_RESOURCE = "is no resource of a container, such as cpu or nvidia.com/gpu"
+NO_RESOURCE = "is not a resource of a container, such as cpu or nvidia.com/gpu"
 
 
 @pytest.mark.parametrize(
@@ -175,12 +175,12 @@ def test_gpu_resources_of_rules():
 @pytest.mark.parametrize(
     ("key", "complaint"),
     [
-        ("bad key!!", '"bad key!!" is no name of an annotation, such as example.com/network'),
-        ("", '"" is no name of an annotation, such as example.com/network'),
-        ("a/b/c", '"a/b/c" is no name of an annotation, such as example.com/network'),
-        ("task.bkbcs.tencent.com/gpu-type", "decisions are made by this annotation; a rule cannot set it"),
-        ("gpu-webhook.k8s.io/fallback", "decisions are made by this annotation; a rule cannot set it"),
-        ("kubernetes.io/config.mirror", "decisions are made by this annotation; a rule cannot set it"),
+        ("bad key!!", '"bad key!!" is not a name of an annotation, such as example.com/network'),
+        ("", '"" is not a name of an annotation, such as example.com/network'),
+        ("a/b/c", '"a/b/c" is not a name of an annotation, such as example.com/network'),
+        ("task.bkbcs.tencent.com/gpu-type", "decisions depend on this annotation, so a rule cannot set it"),
+        ("gpu-webhook.k8s.io/fallback", "decisions depend on this annotation, so a rule cannot set it"),
+        ("kubernetes.io/config.mirror", "decisions depend on this annotation, so a rule cannot set it"),
         ("Example.com/Network", None),
         ("network", None),
     ],

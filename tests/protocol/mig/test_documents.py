@@ -113,7 +113,7 @@ def test_from_annotation_to_resources():
 def test_select():
     """A document with several configurations must be told which, unless one is `selected`."""
     with pytest.raises(
-        InvalidInput, match=r"^2 configurations, say which \(--config NAME\): all-disabled, all-balanced$"
+        InvalidInput, match=r"^2 configurations, choose one \(--config NAME\): all-disabled, all-balanced$"
     ):
         read(PARTED).select()
     with pytest.raises(InvalidInput, match=r'^no configuration "x"; there are all-disabled, all-balanced$'):
@@ -128,7 +128,7 @@ def test_select():
         ("3g.30gb", ["layout: 3g.30gb; expected a map"]),
         ("[]", ["layout: a list; expected a map"]),
         ("a: [", None),
-        ("version: v1\nversion: v1\n", ['layout: line 2, column 1: "version" stands twice']),
+        ("version: v1\nversion: v1\n", ['layout: line 2, column 1: "version" appears twice']),
         ("version: v1", ["layout: mig-configs: expected a map of configurations, at least one"]),
         ("{version: v1, mig-configs: {}}", ["layout: mig-configs: expected a map of configurations, at least one"]),
         ("{version: v1, mig-configs: {a: []}}", ["layout: mig-configs.a: expected a list of entries, at least one"]),
@@ -144,7 +144,7 @@ def test_select():
                 "layout: x: unknown field; known are version, mig-configs",
                 "layout: mig-configs.selected[0]: 3; expected a map",
                 "layout: mig-configs.selected[1].foo: unknown field; known are devices, mig-enabled, mig-devices",
-                "layout: mig-configs.selected[1].devices[1]: card 0 stands twice",
+                "layout: mig-configs.selected[1].devices[1]: card 0 appears twice",
                 "layout: mig-configs.selected[1].devices[2]: -1; expected a card number such as 0",
                 "layout: mig-configs.selected[1].devices[3]: b; expected a card number such as 0",
                 "layout: mig-configs.selected[1].devices[4]: true; expected a card number such as 0",
@@ -155,7 +155,7 @@ def test_select():
                 "layout: mig-configs.selected[1].mig-devices[2].size: 0; expected a number from 1 on",
                 "layout: mig-configs.selected[1].mig-devices[3].name: missing; expected a profile such as 1g.10gb",
                 'layout: mig-configs.selected[2].devices: missing; expected "all" or a list of card numbers such as [0, 1]',
-                "layout: mig-configs.selected[2].mig-devices: there are none while mig-enabled is false",
+                "layout: mig-configs.selected[2].mig-devices: must be empty while mig-enabled is false",
             ],
         ),
         (
@@ -164,23 +164,23 @@ def test_select():
             [
                 'layout: mig-configs.a[0].devices: everything; expected "all" or a list of card numbers such as [0, 1]',
                 "layout: mig-configs.a[0].mig-devices.1g.5gb: -1; expected a count from 0 to 99",
-                "layout: mig-configs.a[0].mig-devices.1g.5gb.me: 1g.5gb+me stands twice",
+                "layout: mig-configs.a[0].mig-devices.1g.5gb.me: 1g.5gb+me appears twice",
                 "layout: mig-configs.a[0].mig-devices.2g.10gb: 100; expected a count from 0 to 99",
                 'layout: mig-configs.a[0].mig-devices.x: "x" is not a MIG profile such as 1g.10gb or 1g.10gb+me',
                 "layout: mig-configs.a[0].mig-enabled: missing; expected true or false",
                 'layout: mig-configs.a[0].device-filter: A100; expected PCI ids such as "0x233510DE"',
-                "layout: mig-configs.b[0].mig-devices: 5; expected a map of counts, as in all of the document",
+                "layout: mig-configs.b[0].mig-devices: 5; expected a map of counts, as in the rest of the document",
             ],
         ),
         (
             "{version: v1, mig-configs: {a: [{devices: all, mig-devices: [1g.5gb]}, {devices: all, mig-devices: {}}]}}",
-            ["layout: mig-configs.a[1].mig-devices: a map; expected a list of profiles, as in all of the document"],
+            ["layout: mig-configs.a[1].mig-devices: a map; expected a list of profiles, as in the rest of the document"],
         ),
         ("1g.5gb=", ['layout: "1g.5gb=": expected a count from 0 to 99, such as 1g.5gb=2']),
         (
             "1g.5gb=2,1g.5gb=1,foo=1\x1b,2g.10gb=-1",
             [
-                "layout: 1g.5gb stands twice",
+                "layout: 1g.5gb appears twice",
                 'layout: "foo" is not a MIG profile such as 1g.10gb or 1g.10gb+me',
                 'layout: "2g.10gb=-1": expected a count from 0 to 99, such as 2g.10gb=2',
             ],
@@ -329,16 +329,16 @@ def test_convert_decides_filters():
 @pytest.mark.parametrize(
     ("text", "to", "options", "sentence"),
     [
-        ("3g.30gb=1", Format.RUNAI, {}, "devices: all: run.ai's format names cards one by one; say how many there are with --cards N"),
-        (PLACED, Format.COUNTS, {}, "counts say the same of all cards, and these cards differ"),
-        (RUNAI, Format.COUNTS, {"cards": 5}, "counts say the same of all cards, and these cards differ"),
-        (PARTED, Format.RUNAI, {"cards": 1}, "device-filter: only mig-parted has it; say which product the cards are with --product NAME"),
+        ("3g.30gb=1", Format.RUNAI, {}, "devices: all: run.ai's format names cards one by one; give their number with --cards N"),
+        (PLACED, Format.COUNTS, {}, "counts are the same for all cards, but these cards differ"),
+        (RUNAI, Format.COUNTS, {"cards": 5}, "counts are the same for all cards, but these cards differ"),
+        (PARTED, Format.RUNAI, {"cards": 1}, "device-filter: only mig-parted has it; give the cards' product with --product NAME"),
         (PARTED, Format.RUNAI, {"cards": 1, "product": product_named("B200")}, "device-filter: no entry is for this product"),
         (
             "{mig-configs: {selected: [{devices: [0], mig-enabled: true}]}}",
             Format.COUNTS,
             {},
-            "counts cannot say that a card has no MIG devices",
+            "counts cannot express a card without MIG devices",
         ),
     ],
 )  # fmt: skip

@@ -36,8 +36,8 @@ def test_what_containers_have():
     ("holds", "wrong"),
     [
         ({"a": {ONE: 1}, "b": {ONE: 2}, "c": {}}, ()),
-        ({"a": {TWO: 1}}, (f"container a was to hold {{'{TWO}': 1}}, and holds {{'{ONE}': 1}}",)),
-        ({"b": {ONE: 1}}, (f"container b was to hold {{'{ONE}': 1}}, and holds {{'{ONE}': 2}}",)),
+        ({"a": {TWO: 1}}, (f"expected container a to hold {{'{TWO}': 1}}, but it holds {{'{ONE}': 1}}",)),
+        ({"b": {ONE: 1}}, (f"expected container b to hold {{'{ONE}': 1}}, but it holds {{'{ONE}': 2}}",)),
     ],
 )
 def test_devices_of_claims(holds, wrong):

@@ -102,7 +102,7 @@ def test_first_start():
 
     async def main() -> Replica:
         replica = Replica(store)
-        assert replica.manager.not_ready() == "the API server has not been asked yet"
+        assert replica.manager.not_ready() == "the API server has not answered yet"
         assert await replica.moves() == [Move.ESTABLISH, Move.PUBLISH, Move.SIGN]
         return replica
 
@@ -270,7 +270,8 @@ def test_a_secret_of_another_program_is_left_alone():
         replica = Replica(store)
         for _ in range(2):
             with pytest.raises(
-                InvalidAuthorities, match=r"it also holds tls\.crt, tls\.key, so it may be another program's"
+                InvalidAuthorities,
+                match=r"it also holds tls\.crt, tls\.key, so it may belong to another program",
             ):
                 await replica.manager.look()
             replica.clock.ahead += 1000
@@ -297,7 +298,7 @@ def test_fault_41_clock_of_one_replica_is_wrong(wrong):
         assert not bad.served.present
         assert bad.manager.errors == 3
         side = "ahead of" if wrong > 0 else "behind"
-        assert f"{side} the API server's: nothing is written" in (bad.manager.not_ready() or "")
+        assert f"{side} the API server's: this process writes" in (bad.manager.not_ready() or "")
         text = exposition(bad.manager.metrics()).decode()
         (offset,) = re.findall(r"^gpu_webhook_clock_offset_seconds (\S+)", text, re.MULTILINE)
         assert abs(float(offset) + wrong) < 10
@@ -428,9 +429,9 @@ def test_key_of_another():
         await ask(SignLeaf(one.certificate, one.key, ["x"], 0, 9e9))
         with pytest.raises(SigningFailed, match="do not belong together"):
             await ask(SignLeaf(one.certificate, other.key, ["x"], 0, 9e9))
-        with pytest.raises(SigningFailed, match="no private key"):
+        with pytest.raises(SigningFailed, match="not a private key"):
             await ask(SignLeaf(one.certificate, b"x", ["x"], 0, 9e9))
-        with pytest.raises(SigningFailed, match="no certificate"):
+        with pytest.raises(SigningFailed, match="not a certificate"):
             await ask(SignLeaf(b"x", other.key, ["x"], 0, 9e9))
 
     asyncio.run(main())
@@ -497,7 +498,7 @@ def test_program():
         served.change(server_context(made.certificate, made.key))
         assert accepted(served, authority.certificate) == ""
         assert abs((await signer.validity(made.certificate))[1] - time.time() - 100) < 30
-        with pytest.raises(SigningFailed, match=r"^this is no certificate in PEM$"):
+        with pytest.raises(SigningFailed, match=r"^this is not a certificate in PEM$"):
             await run_program(Inspect(b"x"))
         with pytest.raises(SigningFailed, match=r"^making a certificate failed: .*"):
             await run_program(SignLeaf(authority.certificate, authority.key, ["ü" * 300], 0, 1))

@@ -161,7 +161,7 @@ def test_fault_32_given_certificate_ends(tmp_path):
         day = (dt.datetime.now(dt.UTC) + dt.timedelta(days=30)).strftime("%Y-%m-%d")
         ((message, problem),) = told
         assert message == "API servers refuse the certificate"
-        assert (problem or "").startswith(f"the certificate that is served ended on {day} ")
+        assert (problem or "").startswith(f"the serving certificate expired on {day} ")
         assert files.not_ready() == problem
         text = exposition(files.metrics())
         assert b"gpu_webhook_certificate_valid 0\n" in text
@@ -176,6 +176,6 @@ def test_fault_32_given_certificate_ends(tmp_path):
         assert told[2:] == [("certificate reloaded", None)]
         clock.ahead = -86400.0
         await files.inspect()
-        assert "is valid from" in (told[-1][1] or "")
+        assert "is not valid before" in (told[-1][1] or "")
 
     asyncio.run(main())

@@ -72,19 +72,19 @@ def node_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options of a node's program; it gets a `NodeChoice` called `node`."""
 
     @click.option("--config", "config_file", required=True, metavar="FILE", envvar="TESSERA_CONFIG", show_envvar=True,
-                  shell_complete=completing.files, help="Which devices there are (`-`: standard input).")  # fmt: skip
+                  shell_complete=completing.files, help="The configuration of the devices (`-`: standard input).")  # fmt: skip
     @click.option("--node-name", metavar="NAME", envvar=["TESSERA_NODE_NAME", "NODE_NAME"], show_envvar=True,
                   help="The node's name; default: the host's.")  # fmt: skip
     @_folder("kubelet-dir", "/var/lib/kubelet", "The kubelet's folder.")
-    @_folder("cdi-dir", "/var/run/cdi", "Where CDI specs go.")
+    @_folder("cdi-dir", "/var/run/cdi", "The folder for CDI specs.")
     @_folder(
         "state-dir",
         "/var/lib/tessera",
-        "Where state is kept across restarts; the same path here and on the host.",
+        "The folder for state that survives restarts; the same path here and on the host.",
     )
-    @_folder("host-root", "/", "Where the host's files are seen.")
+    @_folder("host-root", "/", "Where the host's files are mounted.")
     @click.option("--layout", "layout_file", type=click.Path(path_type=Path), metavar="FILE", envvar="TESSERA_LAYOUT",
-                  show_envvar=True, help="Follow the MIG layout in this file, not the node's annotation.")  # fmt: skip
+                  show_envvar=True, help="Read the MIG layout from this file, not from the node's annotation.")  # fmt: skip
     @process_options
     @wraps(command)
     def with_node(

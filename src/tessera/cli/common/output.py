@@ -94,8 +94,8 @@ def output_option(*drawn: str, default: str | None = None, help: str = "") -> Ca
         type=_Form(names),
         default=default or names[0],
         show_default=True,
-        help=help or "The form; jsonpath={…} takes kubectl's templates.",
+        help=help or "The output format; jsonpath={…} takes kubectl's templates.",
     )
 
 
-no_headers_option: Final = click.option("--no-headers", is_flag=True, help="Tables without their headings.")
+no_headers_option: Final = click.option("--no-headers", is_flag=True, help="Print tables without headings.")

@@ -52,7 +52,7 @@ def warn_of_classes(class_errors: Mapping[str, str]) -> None:
     """Say of which DeviceClasses it is not known what they select."""
     for name, why in class_errors.items():
         click.echo(
-            f"Warning: device class {name}: cannot say which devices it selects, so they count: {why}",
+            f"Warning: device class {name}: its selectors cannot be evaluated, so all devices count: {why}",
             err=True,
         )
 

@@ -25,7 +25,7 @@ _STORY_SECONDS: Final = 1.2
 _WIDEST: Final = 100  # columns
 
 _OPENING: Final = (
-    "An embedded cluster. Its API server, scheduler and kubelets are stand-ins; between them runs what a real cluster would "
+    "An embedded cluster. Its API server, scheduler and kubelets are stand-ins. The rest is what a real cluster would "
     "run: the webhook over HTTPS, a device plugin or DRA driver per node over gRPC, the controller, CDI specs in files."
 )
 
@@ -58,25 +58,27 @@ def _stories() -> "tuple[Story, ...]":
     multiple=True,
     metavar="NAME",
     shell_complete=completing.names(lambda: [story.name for story in _stories()]),
-    help="Tell only this story. Repeatable.",
+    help="Play only this story. Repeatable.",
 )
 @click.option("--list", "list_only", is_flag=True, help="List the stories.")
 @click.option("--pause", is_flag=True, help="Wait for Enter after each story.")
-@click.option("--fast", is_flag=True, help="Do not wait for the reader at all.")
-@click.option("--serve", is_flag=True, help="Show the cluster on a page, and keep it until ^C.")
+@click.option("--fast", is_flag=True, help="Do not pause for the reader.")
+@click.option(
+    "--serve", is_flag=True, help="Show the cluster on the dashboard, and keep it running until ^C."
+)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=PORT,
     show_default=True,
-    help="Where to serve the page on 127.0.0.1; 0 takes any free port.",
+    help="The dashboard's port on 127.0.0.1; 0 takes any free port.",
 )
 @click.option(
     "--nodes",
     "nodes_file",
     metavar="FILE",
     shell_complete=completing.files,
-    help="With --serve: nodes of your own, and no stories unless named.",
+    help="With --serve: your own nodes, and no stories unless named.",
 )
 def command(
     names: tuple[str, ...],
@@ -89,10 +91,10 @@ def command(
 ) -> int:
     """See what Tessera does, story by story.
 
-    An embedded cluster is started in this process: stand-ins for API server, scheduler and kubelets, and between them
-    the webhook, the controller, device plugins and DRA drivers as a real cluster would run them. Nothing outside is touched,
-    and nothing is left.
-    Exit code 0 only if every story ended as told.
+    The demo starts an embedded cluster in this process: stand-ins for API server, scheduler and kubelets, with
+    the webhook, the controller, device plugins and DRA drivers of a real cluster. It touches nothing outside the process
+    and leaves nothing behind.
+    Exit code 0 only if every story ended as expected.
     """
     stories = _stories()
     known = {story.name: story for story in stories}
@@ -102,11 +104,11 @@ def command(
         return 0
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise click.UsageError(f"no story is called {unknown[0]}; they are {', '.join(known)}")
+        raise click.UsageError(f"there is no story {unknown[0]}; there are {', '.join(known)}")
     if pause and not sys.stdin.isatty():
-        raise click.UsageError("--pause waits for Enter, and there is no terminal to press it at")
+        raise click.UsageError("--pause waits for Enter, but there is no terminal")
     if nodes_file and not serve:
-        raise click.UsageError("--nodes is for --serve: stories have nodes of their own")
+        raise click.UsageError("use --nodes only with --serve: stories have their own nodes")
     own = _read_nodes(nodes_file) if nodes_file else None
     slow = sys.stdout.isatty() and not fast
     pace = Pace(_STEP_SECONDS if slow else 0.0, _STORY_SECONDS if slow and not pause else 0.0, pause)
@@ -149,7 +151,7 @@ async def tell_all(stories: "list[Story]", stage: "Stage", pace: Pace) -> int:
         good += await _tell(story, stage, pace, style, width)
         if number + 1 < len(stories):
             await _wait(pace, style)
-    last = f"{good} of {len(stories)} stories ended as told, in {time.monotonic() - began:.0f} s."
+    last = f"{good} of {len(stories)} stories ended as expected, in {time.monotonic() - began:.0f} s."
     _say((style.good if good == len(stories) else style.bad)(last), style=style)
     return 0 if good == len(stories) else 1
 
@@ -168,7 +170,7 @@ async def _tell(story: "Story", stage: "Stage", pace: Pace, style: Style, width:
             _say(*tell(scene, style, width), style=style)
             right, first = right and not scene.wrong, False
             await asyncio.sleep(pace.step)
-    _say(style.good("  ✓ as told") if right else style.bad("  ✗ not as told"), "", style=style)
+    _say(style.good("  ✓ as expected") if right else style.bad("  ✗ not as expected"), "", style=style)
     return right
 
 

@@ -57,8 +57,8 @@ async def serve_demo(stories: list[Story], pace: Pace, port: int, own: dict[str,
         for pod in () if own else SOME_PODS:
             await stage.create(pod)
         click.echo(
-            f"\n{style.bold(url)}  goes on showing it, with all nodes; ^C ends it\n"
-            f"export KUBECONFIG={cluster.kubeconfig}  leads kubectl and tessera there",
+            f"\n{style.bold(url)}  keeps showing it, with all nodes; ^C ends it\n"
+            f"export KUBECONFIG={cluster.kubeconfig}  connects kubectl and tessera to it",
             color=style.enabled,
         )
         await asyncio.Event().wait()

@@ -11,8 +11,8 @@ COMMANDS: Final[Table] = {
     "convert": ("tessera.cli.mig.convert", "Write a layout in another format."),
     "show": ("tessera.cli.mig.show", "Draw a node's cards as tiles, as wide as their memory slices."),
     "plan": ("tessera.cli.mig.plan.command", "Plan how to cut cards for a demand."),
-    "products": ("tessera.cli.mig.products", "List the cards that are known, and the profiles they have."),
-    "apply": ("tessera.cli.mig.apply.command", "Give nodes a layout, and see that they take it."),
+    "products": ("tessera.cli.mig.products", "List the known cards and their profiles."),
+    "apply": ("tessera.cli.mig.apply.command", "Write a layout to nodes, and wait until they have it."),
 }
 
 

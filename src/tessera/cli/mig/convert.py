@@ -25,12 +25,12 @@ _MOST_NAMES: Final = 5
     required=True,
     help="The format to write.",
 )
-@click.option("--name", metavar="NAME", help="What to call the configuration.  [default: as it is called]")
+@click.option("--name", metavar="NAME", help="The configuration's new name.  [default: its present name]")
 def command(given: Given, config: str | None, to: str, name: str | None) -> None:
     """Write a layout as a run.ai annotation, a mig-parted file or plain counts.
 
-    run.ai's format names cards one by one: say --cards where the layout is for all of them. With --product devices get
-    their positions. What the other format cannot say is told on standard error.
+    run.ai's format names cards one by one: give --cards if the layout is for all of them. With --product devices get
+    their positions. Standard error lists what the other format cannot express.
 
     \b
     tessera mig convert 2g.20gb=2,3g.40gb=1 --to runai --cards 4

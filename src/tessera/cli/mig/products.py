@@ -21,7 +21,7 @@ _GIB = 1024  # MiB
 @output_option("table", "wide", "name")
 @no_headers_option
 def command(names: tuple[str, ...], output: Output, no_headers: bool) -> None:
-    """List the cards that are known, and the profiles they have.
+    """List the known cards and their profiles.
 
     The names are those that --product takes. `-o wide` adds the label of their nodes, and for each profile how many of it one
     card can hold.

@@ -14,8 +14,8 @@ from tessera.core.mig.layout import DoesNotFit, NodeLayout
 from tessera.inventory.layouts import Source, Unreadable
 
 ASSUMED: Final = (
-    "which devices are in use is not in the API (kubelets write it from Kubernetes 1.36); "
-    "they are drawn on as few cards as possible"
+    "the API does not say which devices are in use (kubelets write it from Kubernetes 1.36); "
+    "drawn on as few cards as possible"
 )
 
 
@@ -24,7 +24,7 @@ ASSUMED: Final = (
 def command(given: Given, config: str | None) -> int:
     """Draw a node's cards as tiles, as wide as their memory slices.
 
-    Takes what `tessera mig validate` takes. Where pods are known too (--cluster, or among the objects of a file) it
+    Takes what `tessera mig validate` takes. If it also gets pods (--cluster, or among the objects of a file) it
     shows which devices are in use: as kubelets tell it, as claims do where DRA hands devices out, else on as few cards as possible. Cards that are cut on demand are drawn
     with what claims hold now. Colour only on a terminal, and
     not where NO_COLOR is set; in a terminal that is too narrow for tiles (or where COLUMNS says so) they are listed.

@@ -60,13 +60,13 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="How many cards the node has.",
     )
     @click.option(
-        "--config", "config", metavar="NAME", help="The configuration to take, where there are several."
+        "--config", "config", metavar="NAME", help="The configuration to use, if there are several."
     )
     @click.option(
         "--cluster",
         "in_cluster",
         is_flag=True,
-        help="Take the layouts of a cluster's nodes: of those that are named, or of all.",
+        help="Take the layouts of a cluster's nodes: the named ones, or all.",
     )
     @selector_option("With --cluster: only nodes with such labels.")
     @cluster_options
@@ -81,7 +81,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         **more: Any,
     ) -> Any:
         if not in_cluster and (selector or cluster != ClusterChoice()):
-            raise click.UsageError("-l, --kubeconfig, --context and --as go with --cluster")
+            raise click.UsageError("use -l, --kubeconfig, --context and --as only with --cluster")
         given = Given(names, product, cards, cluster if in_cluster else None, LabelSelector.parse(selector))
         return command(given=given, **more)
 
@@ -97,7 +97,7 @@ def read_sources(given: Given, *, with_pods: bool = False) -> list[Source | Unre
         return _of_cluster(given.cluster, given, with_pods=with_pods)
     if not given.names and sys.stdin.isatty():
         raise click.UsageError(
-            "name a file, counts such as 2g.20gb=2,3g.40gb=1, or - for standard input; or say --cluster"
+            "give a file, counts such as 2g.20gb=2,3g.40gb=1, - for standard input, or --cluster"
         )
     if given.names.count("-") > 1:
         raise InvalidInput("standard input (-) can be read only once")

@@ -40,8 +40,8 @@ def command(given: Given, config: str | None, output: Output) -> int:
     """Check that layouts fit their cards, and say why they do not.
 
     Layouts are run.ai annotations, mig-parted files or plain counts, or the annotations of Node objects as
-    `kubectl get nodes -o json` prints them; those tell their product and number of cards themselves. With --cluster the
-    nodes are asked for, and arguments are their names.
+    `kubectl get nodes -o json` prints them, with their product and number of cards. With --cluster the command
+    reads the nodes, and arguments are their names.
 
     \b
     tessera mig validate layout.yaml --product H200 --cards 4
@@ -75,7 +75,7 @@ def _verdicts(source: Source | Unreadable, config: str | None) -> list[LayoutChe
 
 def _verdict(title: str, source: Source, entries: tuple[LayoutEntry, ...]) -> LayoutCheck:
     if source.product is None:
-        return LayoutCheck(title, Fit.READABLE, ["to see whether it fits, say --product"])
+        return LayoutCheck(title, Fit.READABLE, ["to check whether it fits, give --product"])
     try:
         resources = source.layout(entries).resources(source.strategy)
     except InvalidInput as error:

@@ -47,9 +47,9 @@ def cards_beside(layout: NodeLayout, strategy: Strategy, held: frozenset[str]) -
     for slot in (slot for resource in (slots if unknown else held) for slot in slots[resource]):
         if slot.instance is None:
             raise InvalidInput(
-                f"pods hold {unknown[0]}, of which its layout does not tell"
+                f"its layout is not known for {unknown[0]}, which pods hold"
                 if unknown
-                else "whole GPUs are in use, and which ones is not known here"
+                else "whole GPUs are in use, and the API does not say which ones"
             )
         stay[slot.card].append(slot.instance)
     return tuple(

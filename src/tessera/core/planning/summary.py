@@ -92,8 +92,8 @@ def explain_outcome(outcome: PlanEffect) -> list[str]:
     if not placed + left:
         return []
     return [
-        "no pod must end first: what pods hold stays",
-        f"with it {placed} of {_count(placed + left, 'waiting pod')} that it is for would get a place",
+        "no pod must end first: pods keep what they hold",
+        f"with it {placed} of {_count(placed + left, 'waiting pod')} would get a place",
     ]
 
 

@@ -265,7 +265,7 @@ def _reason(group: Group, rooms: Sequence[NodeRoom], why: Counter[str]) -> str:
                 f"each asks for {_written(resource, amount)} {short(resource)}, "
                 f"and no node that they may use has more than {_written(resource, most)} left"
             )
-    return "no node that they may use has all else that they ask for"
+    return "no node that they may use has all the other resources that they ask for"
 
 
 def _written(resource: str, amount: Number) -> str:

@@ -46,7 +46,7 @@ def own(webhook: str, bundle: "list[Certificate]", seen: Evidence) -> Iterator[F
         if seen.deployment is not None and "secret" not in seen.unseen:
             yield problem(
                 f"Secret {namespace}/{name} does not exist, and the right to create it is not given; create it empty, "
-                "and it is filled",
+                "and Tessera fills it",
                 f"kubectl create secret generic {name} -n {namespace}",
             )
         return
@@ -57,7 +57,7 @@ def own(webhook: str, bundle: "list[Certificate]", seen: Evidence) -> Iterator[F
     if broken := _broken(data):
         remedy, command = _remedy(data, name, seen)
         yield problem(
-            f"Secret {namespace}/{name}: {broken}; until it is mended, replicas that start have no certificate and none "
+            f"Secret {namespace}/{name}: {broken}; until it is repaired, replicas that start have no certificate and none "
             f"is renewed; {remedy}",
             command,
         )
@@ -82,23 +82,23 @@ def _remedy(data: Mapping[str, bytes], name: str, seen: Evidence) -> tuple[str, 
     if foreign:
         return (
             (
-                f"it also holds {first_of(foreign, 3)}, so it may be another program's and is left alone: "
-                "name a Secret for the authority alone (--ca-secret; the chart's certificates.secretName)"
+                f"it also holds {first_of(foreign, 3)}, so it may belong to another program and is not changed: "
+                "use a separate Secret for the authority (--ca-secret; the chart's certificates.secretName)"
             ),
             f"{seen.names.upgrade} --set certificates.secretName=…",
         )
     if not data.keys() - _OURS:
         return (
             (
-                f"if that stays so for some minutes, all of it is kept as {_ASIDE}… in the same Secret "
-                "and a new authority is made"
+                f"after some minutes Tessera saves all of it as {_ASIDE}… in the same Secret "
+                "and makes a new authority"
             ),
             maker_logs(seen),
         )
     return (
         (
-            f"it was damaged before, and what was kept then ({_ASIDE}…) is not overwritten; when you have looked at it, empty "
-            "the Secret and a new authority is made"
+            f"it was damaged before, and the contents saved then ({_ASIDE}…) are not overwritten; check them, then empty "
+            "the Secret and Tessera makes a new authority"
         ),
         (
             f"kubectl patch secret {name} -n {seen.names.namespace} --type=json "

@@ -40,7 +40,7 @@ def find_cluster(
     if kubeconfig:
         found = Kubeconfig.read([Path(kubeconfig)])
         if found.is_empty:
-            raise InvalidKubeconfig(f"{kubeconfig}: there is nothing in it")
+            raise InvalidKubeconfig(f"{kubeconfig}: it is empty")
         return cluster_of(found, context, environ)
     files = _files(environ)
     found = Kubeconfig.read(existing(files))
@@ -50,7 +50,7 @@ def find_cluster(
         return in_cluster(environ, service_account)
     looked = ", ".join(map(str, files)) or "~/.kube/config"
     raise InvalidKubeconfig(
-        f"no cluster: no kubeconfig at {looked}, and this is no pod; use --kubeconfig FILE"
+        f"no cluster: no kubeconfig at {looked}, and this is not a pod; use --kubeconfig FILE"
     )
 
 
@@ -73,7 +73,7 @@ def in_cluster(
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
     if not is_host(host) or not port.isdigit() or int(port) > 65535:
         raise InvalidKubeconfig(
-            "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT do not name a server: this is no pod"
+            "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT do not name a server: this is not a pod"
         )
     token, ca = service_account / "token", service_account / "ca.crt"
     for file in (token, ca):

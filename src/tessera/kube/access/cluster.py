@@ -165,7 +165,7 @@ def impersonation(
     for key, values in extra.items():
         headers += [(f"Impersonate-Extra-{quote(key, safe='')}", one) for one in values]
     if headers and not user:
-        raise InvalidKubeconfig(f"{where}: missing; groups and the like need a user to go with")
+        raise InvalidKubeconfig(f"{where}: missing; groups and extra fields need a user")
     if not all(text.isascii() and text.isprintable() for header in headers for text in header):
         raise InvalidKubeconfig(f"{where}: printable ASCII characters only")
     return tuple(headers)

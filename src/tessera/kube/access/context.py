@@ -57,7 +57,7 @@ def cluster_of(config: Kubeconfig, context: str | None, environ: Mapping[str, st
 
 def _choice(config: Kubeconfig) -> str:
     if not config.contexts:
-        return "it has no contexts at all"
+        return "it has no contexts"
     return f"choose one with --context: {', '.join(sorted(config.contexts))}"
 
 
@@ -78,7 +78,7 @@ def _endpoint_and_tls(cluster: Section[ClusterIn], user: Section[UserIn] | None)
     with_tls = ca is not None or value.insecure_skip_tls_verify or by_certificate
     if value.tls_server_name and not is_host(value.tls_server_name):
         raise InvalidKubeconfig(
-            f'{cluster.where("tls-server-name")}: "{value.tls_server_name}" is no host name'
+            f'{cluster.where("tls-server-name")}: "{value.tls_server_name}" is not a host name'
         )
     endpoint = ServerAddress.parse(
         value.server, where=cluster.where("server"), default_scheme="https" if with_tls else "http"
@@ -99,7 +99,7 @@ def credentials_of(user: Section[UserIn], cluster: Section[ClusterIn]) -> Creden
     key = user.material(value.client_key_data, value.client_key, "client-key")
     if (certificate is None) != (key is None):
         missing = "client-key" if key is None else "client-certificate"
-        raise InvalidKubeconfig(f"{user.where(missing)}: missing; a certificate and its key come together")
+        raise InvalidKubeconfig(f"{user.where(missing)}: missing; a certificate needs its key")
     stored = StoredCredentials(
         token=value.token or None,
         token_file=user.path(value.token_file) if value.token_file else None,

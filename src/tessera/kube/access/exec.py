@@ -137,7 +137,7 @@ class ExecCredentials:
         spec = self._spec
         terminal = sys.stdin is not None and sys.stdin.isatty()
         if spec.interactive == "Always" and not terminal:
-            raise self._failed("wants to ask a person (interactiveMode: Always), and there is no terminal")
+            raise self._failed("needs a terminal (interactiveMode: Always), and there is none")
         talks = spec.interactive != "Never" and terminal
         info: dict[str, Any] = {"apiVersion": spec.api_version, "kind": "ExecCredential"}
         info["spec"] = {"interactive": talks} | ({"cluster": spec.cluster} if spec.cluster else {})

@@ -26,7 +26,7 @@ async def dial(cluster: Cluster, context: ssl.SSLContext | None, timeout: float)
         async with asyncio.timeout(timeout):
             reader, writer = await _open(cluster, context)
     except TimeoutError as error:
-        raise Unreachable("timeout", f"{peer} did not take a connection within {timeout:g} s") from error
+        raise Unreachable("timeout", f"{peer} did not accept a connection within {timeout:g} s") from error
     except ssl.SSLCertVerificationError as error:
         raise Unreachable(
             "tls", f"the certificate of {peer} is not trusted: {error.verify_message}"
@@ -41,7 +41,7 @@ async def dial(cluster: Cluster, context: ssl.SSLContext | None, timeout: float)
         raise Unreachable("refused", f"{cluster.proxy or peer} refused the connection") from error
     except ValueError as error:  # a name that cannot be encoded, or that TLS takes for none
         raise Unreachable(
-            "dns", f"{cluster.tls.server_name or cluster.proxy or peer} is no host name: {error}"
+            "dns", f"{cluster.tls.server_name or cluster.proxy or peer} is not a host name: {error}"
         ) from error
     except OSError as error:
         raise Unreachable(

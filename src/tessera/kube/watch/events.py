@@ -57,7 +57,7 @@ def read_event(line: bytes) -> WatchEvent:
             raise error_of(500, raw)
         return WatchEvent(found.type, raw, _object(raw).metadata)
     except NOT_JSON as error:
-        raise BadResponse(f"a watch line that is no event: {error}") from error
+        raise BadResponse(f"a watch line that is not an event: {error}") from error
 
 
 def is_before(version: str, other: str) -> bool:

@@ -82,7 +82,7 @@ class Follower:
     def trouble(self) -> str:
         """Why the sinks may no longer be how things are; empty while they are."""
         return "; ".join(
-            f"{one.resource.name}: nothing heard for more than {STALE:.0f} s: {one.health.last_error}"
+            f"{one.resource.name}: nothing received for more than {STALE:.0f} s: {one.health.last_error}"
             for one in self.reflectors
             if one.age is not None and one.age > STALE
         )

@@ -63,7 +63,7 @@ class ListCutter:
             self._find_items()
         if self._whole:
             if len(self._buffer) > MAX_BODY:
-                raise BadResponse(f"a list of more than {MAX_BODY // 2**20} MiB that cannot be cut up")
+                raise BadResponse(f"a list of more than {MAX_BODY // 2**20} MiB that cannot be read in parts")
             return
         if self._between or self._find_between():
             self._cut()
@@ -121,13 +121,13 @@ class ListCutter:
             for raw in raws:
                 self._take(bytes(raw))
             return envelope.metadata
-        raise BadResponse("a list that is cut off or no JSON")
+        raise BadResponse("a list that is truncated or not JSON")
 
     def _decode_whole(self, body: bytes) -> _List:
         try:
             return _list(body)
         except NOT_JSON as error:
-            raise BadResponse(f"a list that is none: {error}") from error
+            raise BadResponse(f"not a list: {error}") from error
 
 
 def _is_complete(candidate: bytes) -> bool:

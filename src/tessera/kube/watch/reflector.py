@@ -207,7 +207,7 @@ class Reflector(Generic[T]):
             return WatchFailed("ignored", f"no end of the streamed list, and nothing more for {seconds:g} s")
         self._silent_watches += 1
         kind = "silent" if self._silent_watches < _SILENT_WATCHES else "mute"
-        return WatchFailed(kind, f"the watch said nothing for {seconds:g} s, not even a bookmark")
+        return WatchFailed(kind, f"the watch sent nothing for {seconds:g} s, not even a bookmark")
 
     def _handle(self, event: WatchEvent) -> None:
         self.health.events[event.type] += 1
@@ -217,7 +217,8 @@ class Reflector(Generic[T]):
         version = event.metadata.version
         if is_before(version, self.health.version):
             raise WatchFailed(
-                "backwards", f"version {version} after {self.health.version}: the server's past has changed"
+                "backwards",
+                f"version {version} after {self.health.version}: the server's history has changed",
             )
         if event.type == "DELETED":
             self._sink.delete(event.key)
@@ -262,7 +263,7 @@ class Reflector(Generic[T]):
         if not self.health.absent:
             self.health.absent = True
             self._have([], "")
-            _log.info("%s: taken for empty: %s", self.resource.name, error)
+            _log.info("%s: assumed to be empty: %s", self.resource.name, error)
 
     def _decode_into(self, objects: list[T], raw: bytes) -> None:
         try:

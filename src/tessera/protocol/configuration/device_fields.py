@@ -36,21 +36,21 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 def _resource(text: str) -> str:
     if "/" not in text or not is_of_containers(text):
-        raise InvalidInput(f"{shown(text)} is no extended resource such as device.example.com/gpu")
+        raise InvalidInput(f"{shown(text)} is not an extended resource such as device.example.com/gpu")
     if text.partition("/")[0].endswith("kubernetes.io"):
-        raise InvalidInput(f"{shown(text)}: kubernetes.io belongs to Kubernetes; take a domain of your own")
+        raise InvalidInput(f"{shown(text)}: kubernetes.io belongs to Kubernetes; use your own domain")
     return text
 
 
 def _path(text: str) -> str:
     if not text.startswith("/") or "\0" in text or ".." in text.split("/"):
-        raise InvalidInput(f'{shown(text)} is no absolute path (and ".." has no place in one)')
+        raise InvalidInput(f'{shown(text)} is not an absolute path without ".."')
     return text
 
 
 def _variable(text: str) -> str:
     if text and not _VARIABLE.fullmatch(text):
-        raise InvalidInput(f"{shown(text)} is no name of an environment variable")
+        raise InvalidInput(f"{shown(text)} is not a name of an environment variable")
     return text
 
 

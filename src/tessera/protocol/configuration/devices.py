@@ -92,11 +92,11 @@ def _static_devices(entries: tuple[dict[str, Any], ...], complaints: Complaints)
     for index, entry in enumerate(entries):
         path = f"static[{index}]"
         if not (entry["deviceNodes"] or entry["mounts"] or entry["env"]):
-            complaints.add(path, "a device is something: deviceNodes, mounts or env is needed")
+            complaints.add(path, "a device needs at least one of deviceNodes, mounts and env")
         for device in _entry_devices(entry, path, complaints):
             if device.cdi_name in names:
                 complaints.add(
-                    f"{path}.devices", f"{device.cdi_name} stands twice; set cdiKind to tell them apart"
+                    f"{path}.devices", f"{device.cdi_name} appears twice; set cdiKind to distinguish them"
                 )
                 break
             names.add(device.cdi_name)
@@ -128,7 +128,7 @@ def _expanded(patterns: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         found = _RANGE.search(pattern)
         first, last = (int(found[1]), int(found[2])) if found else (0, 0)
         if last < first:
-            raise InvalidInput(f"{shown(pattern)}: a range goes up, such as {{0..7}}")
+            raise InvalidInput(f"{shown(pattern)}: a range must go up, such as {{0..7}}")
         count += last - first + 1
         if count > _MOST_DEVICES:
             raise InvalidInput(f"more than {_MOST_DEVICES} devices")
@@ -184,7 +184,9 @@ def _dynamic(
     """The profiles that are cut on demand, if that is what is wanted."""
     if read["partitioning"] == "static":
         if read["profiles"]:
-            complaints.add("simulated.profiles", "only with partitioning: dynamic; a layout names its own")
+            complaints.add(
+                "simulated.profiles", "only with partitioning: dynamic; a layout names its own profiles"
+            )
         return None
     if read["layout"]:
         complaints.add("simulated.layout", "not with partitioning: dynamic, which cuts what claims ask for")
@@ -201,7 +203,7 @@ def _dynamic(
             continue
         if profile not in has:
             complaints.add(
-                f"simulated.profiles[{index}]", f"{profile} is no profile of the card; it has {known}"
+                f"simulated.profiles[{index}]", f"{profile} is not a profile of the card; it has {known}"
             )
         found.append(profile)
     return tuple(found) or has

@@ -41,16 +41,16 @@ def _unit(text: str) -> str:
 def _resource_name(text: str) -> str:
     if not is_of_containers(text):
         raise InvalidInput(
-            f"{quoted(text)} is no resource of a container, such as cpu or nvidia.com/gpu{meant(text, OF_CONTAINERS)}"
+            f"{quoted(text)} is not a resource of a container, such as cpu or nvidia.com/gpu{meant(text, OF_CONTAINERS)}"
         )
     return text
 
 
 def _annotation(text: str) -> str:
     if not is_qualified_name(text.lower()):  # as the API server compares them
-        raise InvalidInput(f"{quoted(text)} is no name of an annotation, such as example.com/network")
+        raise InvalidInput(f"{quoted(text)} is not a name of an annotation, such as example.com/network")
     if text in (GPU_TYPE_ANNOTATION, *OWN_ANNOTATIONS):
-        raise InvalidInput("decisions are made by this annotation; a rule cannot set it")
+        raise InvalidInput("decisions depend on this annotation, so a rule cannot set it")
     return text
 
 
@@ -135,11 +135,11 @@ def _rule(read: Mapping[str, Any], gpu: str, path: str, complaints: Complaints) 
         if not name:
             continue  # complained about already
         if name in seen:
-            complaints.add(f"{path}[{index}].name", f'"{name}" stands in this list twice')
+            complaints.add(f"{path}[{index}].name", f'"{name}" is in this list twice')
         if name == gpu:
             complaints.add(
                 f"{path}[{index}].name",
-                f'"{name}" is the GPU resource itself and stays as the pod asks for it',
+                f'"{name}" is the GPU resource itself, which a rule cannot change',
             )
         seen[name] = Quantity(Fraction(one["coefficient"]) * SUFFIXES[unit], format_of_suffix(unit))
     return InjectionRule(tuple(seen.items()), dict(read["annotations"]))

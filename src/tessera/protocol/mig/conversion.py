@@ -53,7 +53,7 @@ def _unfiltered(entries: Sequence[LayoutEntry], product: Product | None) -> list
     """The entries without device filters, which only mig-parted knows."""
     if product is None and any(entry.device_filter for entry in entries):
         raise InvalidInput(
-            "device-filter: only mig-parted has it; say which product the cards are with --product NAME"
+            "device-filter: only mig-parted has it; give the cards' product with --product NAME"
         )
     kept = [
         replace(entry, device_filter=()) for entry in entries if product is None or entry.accepts(product)
@@ -68,7 +68,7 @@ def _with_cards(entry: LayoutEntry, cards: int | None) -> LayoutEntry:
         return entry
     if cards is None:
         raise InvalidInput(
-            "devices: all: run.ai's format names cards one by one; say how many there are with --cards N"
+            "devices: all: run.ai's format names cards one by one; give their number with --cards N"
         )
     return replace(entry, cards=tuple(range(cards)))
 
@@ -89,7 +89,7 @@ def _same_of_all(entries: Sequence[LayoutEntry], cards: int | None) -> LayoutEnt
     named = {number for entry in entries for number in entry.cards or ()}
     everywhere = any(entry.cards is None for entry in entries) or cards in (None, len(named))
     if len({frozenset(counted(entry).items()) for entry in entries}) > 1 or not everywhere:
-        raise InvalidInput("counts say the same of all cards, and these cards differ")
+        raise InvalidInput("counts are the same for all cards, but these cards differ")
     if not entries[0].wishes:
-        raise InvalidInput("counts cannot say that a card has no MIG devices")
+        raise InvalidInput("counts cannot express a card without MIG devices")
     return replace(entries[0], cards=None)

@@ -29,7 +29,7 @@ def read_counts(text: str, source: str = "counts", most: int = 999_999) -> dict[
             complaints.append(f"{source}: {error}")
             continue
         if profile in counts:
-            complaints.append(f"{source}: {profile} stands twice")
+            complaints.append(f"{source}: {profile} appears twice")
         elif not _COUNT.fullmatch(number) or int(number) > most:
             complaints.append(
                 f"{source}: {quoted(item)}: expected a count from 0 to {most}, such as {profile}=2"

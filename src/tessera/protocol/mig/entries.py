@@ -40,7 +40,7 @@ class EntryReader:
         if not isinstance(enabled, bool):
             self._refuse(f"{path}.mig-enabled", enabled, "expected true or false")
         elif wishes and not enabled:
-            self.complaints.append(f"{path}.mig-devices: there are none while mig-enabled is false")
+            self.complaints.append(f"{path}.mig-devices: must be empty while mig-enabled is false")
         accepted = self._device_filter(value.get("device-filter"), f"{path}.device-filter")
         return LayoutEntry(cards, bool(enabled), wishes, accepted) if len(self.complaints) == before else None
 
@@ -71,7 +71,7 @@ class EntryReader:
             if not _is_number(number, 0, 9999):
                 self._refuse(f"{path}[{index}]", item, "expected a card number such as 0")
             elif number in cards:
-                self.complaints.append(f"{path}[{index}]: card {number} stands twice")
+                self.complaints.append(f"{path}[{index}]: card {number} appears twice")
             else:
                 cards.append(number)
         return tuple(cards)
@@ -82,14 +82,14 @@ class EntryReader:
         if self._parted:
             return self._counted(value, path)
         if not isinstance(value, list):
-            self._refuse(path, value, "expected a list of profiles, as in all of the document")
+            self._refuse(path, value, "expected a list of profiles, as in the rest of the document")
             return ()
         wishes = [self._wish(item, f"{path}[{index}]") for index, item in enumerate(value)]
         return tuple(wish for wish in wishes if wish)
 
     def _counted(self, value: Any, path: str) -> tuple[Wish, ...]:
         if not isinstance(value, dict):
-            self._refuse(path, value, "expected a map of counts, as in all of the document")
+            self._refuse(path, value, "expected a map of counts, as in the rest of the document")
             return ()
         counts: dict[MigProfile, int] = {}
         for name, count in value.items():
@@ -97,7 +97,7 @@ class EntryReader:
             if not _is_number(count, 0, MOST_DEVICES):
                 self._refuse(f"{path}.{_shown(name)}", count, f"expected a count from 0 to {MOST_DEVICES}")
             elif profile in counts:  # 1g.10gb+me and 1g.10gb.me
-                self.complaints.append(f"{path}.{_shown(name)}: {profile} stands twice")
+                self.complaints.append(f"{path}.{_shown(name)}: {profile} appears twice")
             elif profile:
                 counts[profile] = count
         return repeated(counts)

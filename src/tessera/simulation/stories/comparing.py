@@ -13,8 +13,8 @@ from tessera.simulation.stories.story import Counts, Ending, Refused, Runs, Wait
 def refusal_wrong(ends: Ending, message: str) -> tuple[str, ...]:
     """What is wrong about a refusal."""
     if not isinstance(ends, Refused):
-        return ("it was to be admitted, and was refused",)
-    return tuple(f'the message was to say "{words}"' for words in ends.words if words not in message)
+        return ("expected the pod to be admitted, but it was refused",)
+    return tuple(f'expected the message to contain "{words}"' for words in ends.words if words not in message)
 
 
 def pod_wrong(
@@ -24,17 +24,17 @@ def pod_wrong(
     record = annotations_of(pod).get(RECORD_ANNOTATION, "")
     wrong: list[str] = []
     if isinstance(ends, Refused):
-        return ("it was to be refused, and was admitted",)
+        return ("expected the pod to be refused, but it was admitted",)
     if record != ends.fallback:
-        wrong.append(f"fallback was to be {ends.fallback or 'none'}, and is {record or 'none'}")
+        wrong.append(f"expected fallback {ends.fallback or 'none'}, got {record or 'none'}")
     if isinstance(ends, Waits):
         waiting = why_waiting(pod)
         if first_sentence(waiting) != ends.because:
-            wrong.append(f'it was to wait because "{ends.because}", and waits because "{waiting}"')
+            wrong.append(f'expected it to wait because "{ends.because}", but it waits because "{waiting}"')
         return tuple(wrong)
     node, phase = pod["spec"].get("nodeName"), pod["status"].get("phase")
     if not runs(pod, kubelets=kubelets) or node != ends.on:
-        wrong.append(f"it was to run on {ends.on}, and is {phase} on {node or 'no node'}")
+        wrong.append(f"expected it to run on {ends.on}, but it is {phase} on {node or 'no node'}")
     wrong += _contents_wrong(ends, pod)
     if claimed or kubelets:
         wrong += _devices_wrong(ends, claimed or held_counts(pod))
@@ -43,7 +43,7 @@ def pod_wrong(
 
 def _devices_wrong(ends: Runs, held: Mapping[str, Counts]) -> list[str]:
     return [
-        f"container {container} was to hold {dict(counts)}, and holds {held.get(container, {})}"
+        f"expected container {container} to hold {dict(counts)}, but it holds {held.get(container, {})}"
         for container, counts in ends.holds.items()
         if held.get(container, {}) != counts
     ]
@@ -55,10 +55,12 @@ def _contents_wrong(ends: Runs, pod: Document) -> list[str]:
         limits = container.get("resources", {}).get("limits") or {}
         wanted = ends.limits.get(container["name"])
         if wanted is not None and _plain(limits) != _plain(wanted):
-            wrong.append(f"container {container['name']} was to have limits {dict(wanted)}, and has {limits}")
+            wrong.append(
+                f"expected container {container['name']} to have limits {dict(wanted)}, but it has {limits}"
+            )
     has = annotations_of(pod)
     wrong += [
-        f"annotation {key} was to be {v}, and is {has.get(key)}"
+        f"expected annotation {key} to be {v}, got {has.get(key)}"
         for key, v in ends.annotations.items()
         if has.get(key) != v
     ]
@@ -69,7 +71,7 @@ def counts_wrong(node: str, wanted: Counts, found: Counts) -> tuple[str, ...]:
     """Resources that are not as they are to be; what is not there is zero of it."""
     names = [*wanted, *(name for name in found if name not in wanted)]
     return tuple(
-        f"{node}: {name} was to be {wanted.get(name, 0)}, and is {found.get(name, 0)}"
+        f"{node}: expected {name} {wanted.get(name, 0)}, got {found.get(name, 0)}"
         for name in names
         if wanted.get(name, 0) != found.get(name, 0)
     )

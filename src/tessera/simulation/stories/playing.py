@@ -102,7 +102,9 @@ async def _submit(step: Submit, stage: Stage) -> PodEnded:
         return PodEnded(step.pod, refusal=error.message, wrong=wrong)
     if isinstance(step.ends, Refused):
         pod = await stage.pod(name)
-        return PodEnded(step.pod, pod, warnings=warnings, wrong=("it was to be refused, and was admitted",))
+        return PodEnded(
+            step.pod, pod, warnings=warnings, wrong=("expected the pod to be refused, but it was admitted",)
+        )
     return await _settle(step.pod, step.ends, stage, warnings)
 
 
@@ -137,13 +139,13 @@ async def _submit_many(step: SubmitMany, stage: Stage) -> ManyEnded:
         records = {annotations_of(pod).get(RECORD_ANNOTATION, "") for pod in pods}
         wrong = []
         if running != step.running:
-            wrong.append(f"{step.running} were to run, {running} do")
+            wrong.append(f"expected {step.running} to run, but {running} do")
         if {first_sentence(reason) for reason in reasons} != {step.because}:
             wrong.append(
-                f'the others were to wait because "{step.because}", and wait because {sorted(reasons)}'
+                f'expected the others to wait because "{step.because}", but they wait because {sorted(reasons)}'
             )
         if records != {step.fallback}:
-            wrong.append(f"fallback was to be {step.fallback}, and is {sorted(records)}")
+            wrong.append(f"expected fallback {step.fallback}, got {sorted(records)}")
         return tuple(wrong)
 
     pods = await stage.until(look, lambda pods: not compare(pods))
@@ -179,10 +181,12 @@ async def _relayout(step: Relayout, stage: Stage) -> LayoutChanged:
     def compare(node: Document) -> tuple[str, ...]:
         state, reason, counts = observed(node)
         wrong = (
-            [] if state == step.state else [f"the layout was to be {step.state}, and is {state or 'nothing'}"]
+            []
+            if state == step.state
+            else [f"expected the layout to be {step.state}, got {state or 'nothing'}"]
         )
         if step.reason not in reason:
-            wrong.append(f'the reason was to name {step.reason}, and is "{reason}"')
+            wrong.append(f'expected the reason to name {step.reason}, got "{reason}"')
         return (*wrong, *counts_wrong(step.node, step.offers, counts))
 
     node = await stage.until(lambda: stage.node(step.node), lambda node: not compare(node))
@@ -195,7 +199,7 @@ async def _capacity(step: Capacity, stage: Stage) -> Measured:
     resources = {resource for uses in step.uses.values() for resource in uses}
     found = await stage.uses(step.uses, sorted(resources))
     wrong = tuple(
-        f"{node}: {resource}: was to be {use}, and is {found.get(node, {}).get(resource)}"
+        f"{node}: {resource}: expected {use}, got {found.get(node, {}).get(resource)}"
         for node, uses in step.uses.items()
         for resource, use in uses.items()
         if found.get(node, {}).get(resource) != use

@@ -66,7 +66,7 @@ STORIES: Final = (
     Story(
         "smaller",
         "A smaller slice",
-        "The node's four cards are cut into 28 × 1g.10gb; 2g.20gb is nowhere. Without help the pod would hang in Pending.",
+        "The node's four cards are cut into 28 × 1g.10gb; no card has 2g.20gb. Without help the pod would stay in Pending.",
         (
             SMALL,
             Submit(asks("infer", TWO), Runs("h200-small", "2g.20gb->1g.10gb", {"main": {ONE: 1}})),
@@ -75,7 +75,7 @@ STORIES: Final = (
     Story(
         "larger",
         "A larger slice",
-        "Nothing is as small as 1g.10gb here, and nothing smaller: the pod is upgraded, to the least that will do.",
+        "No card here has 1g.10gb or less. The webhook gives the pod the smallest larger slice.",
         (
             MEDIUM,
             Submit(asks("notebook", ONE), Runs("h200-medium", "1g.10gb->2g.20gb", {"main": {TWO: 1}})),
@@ -97,7 +97,7 @@ STORIES: Final = (
     Story(
         "rejected",
         "Nothing fits",
-        "No node has a GPU. The pod's owner learns it at once, with what was asked for and what there is.",
+        "No node has a GPU. The pod's owner sees it at once, with the request and what the nodes offer.",
         (
             Nodes({"cpu": {}}),
             Submit(asks("infer", TWO), Refused((f"asked for {TWO}: 1", "tried gpu", "no GPU at all"))),
@@ -105,8 +105,8 @@ STORIES: Final = (
     ),
     Story(
         "never",
-        "A pod that would rather wait",
-        "Its annotation says that nothing but 2g.20gb will do. It stays as it is, with a warning, and waits.",
+        "A pod that waits instead",
+        "Its annotation accepts only 2g.20gb. The webhook leaves it as it is, with a warning, and it waits.",
         (
             SMALL,
             Submit(
@@ -118,7 +118,7 @@ STORIES: Final = (
     Story(
         "layout",
         "A new layout for a node",
-        "The operator cuts the cards anew while a pod holds a slice of one. What is in use stays; what is impossible is refused.",
+        "A node is re-cut while a pod holds a slice. The slice in use stays; an impossible layout is refused.",
         (
             MEDIUM,
             Submit(_TRAIN, Runs("h200-medium", "", {"main": {THREE: 1}})),
@@ -154,7 +154,7 @@ STORIES: Final = (
     Story(
         "devices",
         "Eight devices, shared out",
-        "Any list of devices can be a resource. Of eight, one pod takes four, one three; the third wants two, and waits.",
+        "Any list of devices can be a resource. One pod takes four of eight, one three; the third asks for two, and waits.",
         (
             Nodes({"mock": {MOCK: 8}}),
             Submit(asks("four", MOCK, 4), Runs("mock", holds={"main": {MOCK: 4}})),
@@ -166,7 +166,7 @@ STORIES: Final = (
     Story(
         "exhaustion",
         "All taken",
-        "Fallback looks at what there is, the scheduler at what is free: of six pods with seven slices each, four fit.",
+        "Fallback goes by what exists, the scheduler by what is free: of six pods with seven slices each, four fit.",
         (
             Nodes({"h200-small": {ONE: 28}, "cpu": {}}),
             SubmitMany(
@@ -181,7 +181,7 @@ STORIES: Final = (
         "claims",
         "The scheduler falls back",
         "Here DRA offers the slices, and a request becomes a claim with alternatives. The scheduler knows what is free, and takes the "
-        "first alternative that is: no two pods race for a slice. Four ask for 2g.20gb; there are one 2g.20gb and two 1g.10gb.",
+        "first free alternative: no two pods race for a slice. Four pods ask for 2g.20gb; there are one 2g.20gb and two 1g.10gb.",
         (
             Nodes({"h200-dra": {ONE: 2, TWO: 1}}),
             Annotate(DRA_ANNOTATION, Dra.FIRST_AVAILABLE.value),
@@ -194,7 +194,7 @@ STORIES: Final = (
     ),
     Story(
         "capacity",
-        "What there is, and what is left",
+        "What exists, and what is free",
         "Allocatable, allocated and available, counted as the scheduler counts.",
         (
             Nodes({"h200-medium": {TWO: 8, THREE: 4}, "v100": {WHOLE_GPU: 8}, "cpu": {}}),

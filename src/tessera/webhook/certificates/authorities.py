@@ -71,18 +71,18 @@ def _remedy(data: Mapping[str, bytes], where: str) -> str:
     foreign = sorted(name for name in data.keys() - _OURS if not name.startswith(_ASIDE))
     if foreign:
         return (
-            f"it also holds {first_of(foreign, 3)}, so it may be another program's and is left alone: "
-            "name a Secret for the authority alone (--ca-secret; the chart's certificates.secretName)"
+            f"it also holds {first_of(foreign, 3)}, so it may belong to another program and is not changed: "
+            "use a separate Secret for the authority (--ca-secret; the chart's certificates.secretName)"
         )
     if set_aside(data) is not None:
         return (
-            f"if that stays so for some minutes, all of it is kept as {_ASIDE}… in the same Secret "
-            "and a new authority is made"
+            f"after some minutes Tessera saves all of it as {_ASIDE}… in the same Secret "
+            "and makes a new authority"
         )
     namespace, _, name = where.removeprefix("Secret ").partition("/")
     return (
-        f"it was damaged before, and what was kept then ({_ASIDE}…) is not overwritten; when you have looked at it, empty "
-        "the Secret and a new authority is made: "
+        f"it was damaged before, and the contents saved then ({_ASIDE}…) are not overwritten; check them, then empty "
+        "the Secret and Tessera makes a new authority: "
         f'kubectl patch secret {name} -n {namespace} --type=json -p \'[{{"op":"remove","path":"/data"}}]\''
     )
 

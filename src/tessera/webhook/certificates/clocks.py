@@ -25,7 +25,7 @@ def check_clock(offset: float, policy: Policy) -> None:
     if abs(offset) > policy.skew / 2 + _RESOLUTION:
         raise WrongClock(
             f"this machine's clock is {_span(abs(offset))} {'behind' if offset > 0 else 'ahead of'} the API server's: "
-            "nothing is written or signed until they agree"
+            "this process writes and signs nothing until they agree"
         )
 
 

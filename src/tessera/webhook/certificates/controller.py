@@ -55,4 +55,4 @@ async def _respond(manager: CertificateManager, request: Request) -> Response:
         return text("ok") if missing is None else text(f"not ready: certificates: {missing}", 503)
     if request.path in {"/livez", "/healthz"}:
         return text("ok")
-    return text("there are /livez, /readyz and /metrics", 404)
+    return text("the paths are /livez, /readyz and /metrics", 404)

@@ -75,7 +75,7 @@ class CertificateFiles:
                 self._validity = await self._signer.validity(self._chain)
             except TesseraError as error:
                 self._validity = None
-                self._report("when the certificate ends is not known", str(error))
+                self._report("the certificate's end date is not known", str(error))
         problem = self.not_ready() or ""
         text, when = self._told
         if problem != text or (problem and self._clock.now() - when >= _REPEAT_SECONDS):
@@ -88,9 +88,9 @@ class CertificateFiles:
         begin, end = self._validity or (0.0, float("inf"))
         now = self._clock.wall()
         if now >= end:
-            return f"the certificate that is served ended on {_date(end)}: renew the files"
+            return f"the serving certificate expired on {_date(end)}: renew the files"
         if now < begin:
-            return f"the certificate that is served is valid from {_date(begin)} on only: is a clock wrong?"
+            return f"the serving certificate is not valid before {_date(begin)}: is a clock wrong?"
         return None
 
     def metrics(self) -> Iterable[Family]:

@@ -88,7 +88,7 @@ class CertificateManager:
         if self._wrong_clock:
             return self._wrong_clock
         if self._known is None:
-            return self._told[0] or "the API server has not been asked yet"
+            return self._told[0] or "the API server has not answered yet"
         if Duty.SERVE not in self._duties:
             return None
         if self._leaf is None and self._known.authorities is None and Duty.KEEP not in self._duties:
@@ -249,7 +249,7 @@ class CertificateManager:
         )
         yield gauge(
             "gpu_webhook_certificate_keeper",
-            "1 where this process keeps the authority and the caBundle, 0 where it only reads them.",
+            "1 if this process writes the authority and the caBundle, 0 if it only reads them.",
             int(Duty.KEEP in self._duties),
         )
         if Duty.SERVE in self._duties:
@@ -259,7 +259,7 @@ class CertificateManager:
             yield valid_family(self._leaf is not None and self._leaf.valid(self._clock.wall()))
             yield gauge(
                 "gpu_webhook_certificate_trusted",
-                "1 while the published bundle was seen, within a minute, to trust what is served.",
+                "1 while the published bundle trusted the serving certificate within the last minute.",
                 int(self.trusted()),
             )
 
@@ -269,16 +269,14 @@ def expiry_family(ends: Sequence[tuple[str, Mapping[str, str], float]]) -> Famil
     return Family(
         "gpu_webhook_certificate_expiry_timestamp_seconds",
         "gauge",
-        "When a certificate ends, Unix time.",
+        "When a certificate expires, Unix time.",
         ends,
     )
 
 
 def valid_family(valid: bool) -> Family:
     """Whether the dates of what is served are right."""
-    return gauge(
-        "gpu_webhook_certificate_valid", "1 while the certificate that is served is valid.", int(valid)
-    )
+    return gauge("gpu_webhook_certificate_valid", "1 while the serving certificate is valid.", int(valid))
 
 
 def _moved(move: Move, authorities: Authorities, at: Situation, found: StoredBundles | None) -> Authorities:

@@ -60,7 +60,7 @@ def sign_leaf(request: SignLeaf) -> Made:
     try:
         signer = serialization.load_pem_private_key(request.key, None)
     except (ValueError, TypeError) as error:
-        raise InvalidInput("the authority's key is no private key in PEM") from error
+        raise InvalidInput("the authority's key is not a private key in PEM") from error
     if not isinstance(signer, ec.EllipticCurvePrivateKey) or signer.public_key() != authority.public_key():
         raise InvalidInput("the authority's certificate and key do not belong together")
     key = ec.generate_private_key(ec.SECP256R1())
@@ -127,7 +127,7 @@ def _load(certificate: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(certificate)
     except ValueError as error:
-        raise InvalidInput("this is no certificate in PEM") from error
+        raise InvalidInput("this is not a certificate in PEM") from error
 
 
 def _made(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Made:

@@ -125,10 +125,10 @@ class Move(enum.Enum):
     """What a replica can do next."""
 
     ESTABLISH = "make the first authority"  # or one in place of one that can sign no more
-    INTRODUCE = "make the authority that follows"
-    PROMOTE = "sign with the authority that follows"
-    ADOPT = "take care of a certificate that only the bundle knows"
-    FORGET = "drop what has retired"
+    INTRODUCE = "make the next authority"
+    PROMOTE = "sign with the next authority"
+    ADOPT = "keep a certificate that only the bundle has"
+    FORGET = "drop retired authorities"
     PUBLISH = "publish the bundle"
     SIGN = "sign a certificate to serve with"
     SET_ASIDE = "set a damaged authority aside"  # never planned: such a Secret cannot be read

@@ -164,4 +164,4 @@ def decode(raw: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadResponse(f"the API server sent something else than was asked for: {error}") from error
+        raise BadResponse(f"the API server sent an unexpected object: {error}") from error

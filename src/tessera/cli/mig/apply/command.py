@@ -42,7 +42,7 @@ class _BareDryRun(click.Command):
 @click.argument("layout", metavar="FILE|COUNTS|NAME", shell_complete=completing.counts_or_files)
 @click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=completing.nodes)
 @selector_option("Choose nodes by their labels, instead of by name.")
-@click.option("--config", metavar="NAME", help="The configuration to take, where the file has several.")
+@click.option("--config", metavar="NAME", help="The configuration to use, if the file has several.")
 @click.option(
     "--label",
     is_flag=True,
@@ -52,17 +52,17 @@ class _BareDryRun(click.Command):
     "--mig-parted",
     "parted",
     metavar="FILE",
-    help="With --label: the MIG manager's configurations, to check that the layout fits.",
+    help="With --label: the MIG manager's configuration file, to check that the layout fits.",
 )
 @click.option(
     "--product",
     callback=product_option,
     metavar="NAME",
     shell_complete=completing.names(completing.product_names),
-    help="The cards' product, where the nodes' labels do not tell.",
+    help="The cards' product, if the nodes' labels do not name it.",
 )
 @click.option(
-    "--cards", type=click.IntRange(1, 1024), help="How many cards a node has, where its labels do not tell."
+    "--cards", type=click.IntRange(1, 1024), help="How many cards a node has, if its labels do not say so."
 )
 @click.option(
     "--dry-run",
@@ -71,7 +71,7 @@ class _BareDryRun(click.Command):
     show_default=True,
     help="Only show what would change: `client`, or without a value; `server` also asks the API server whether it would take it.",
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option(
     "--max-unavailable",
     default="1",
@@ -106,13 +106,13 @@ def command(
     wait: bool,
     cluster: ClusterChoice,
 ) -> int:
-    """Give nodes a MIG layout: what changes is shown first, and written when you agree.
+    """Write a MIG layout to nodes: show what changes first, and write it when you agree.
 
     The layout goes into the annotation run.ai/mig.config, which Tessera's device plugin reads; with --label the name of
-    a configuration goes into the label nvidia.com/mig.config, for NVIDIA's MIG manager. A layout that does not fit a
-    node's cards is refused. Nodes are changed one after the other; each must show the new layout, in its state and in
-    what it offers, before the next. One that does not gets its old layout back, and the rest stays as it is. The same
-    command again goes on where it stopped.
+    a configuration goes into the label nvidia.com/mig.config, for NVIDIA's MIG manager. The command refuses a layout that does not
+    fit a node's cards. It changes nodes one after the other; each must show the new layout, in its state and in
+    what it offers, before the next. A node that does not gets its old layout back, and the rest stays as it is. The same
+    command again continues where it stopped.
 
     \b
     tessera mig apply 2g.20gb=2,3g.40gb=1 gpu-1 gpu-2
@@ -124,12 +124,12 @@ def command(
     Exit codes: 0 done, 1 some nodes did not take it or you did not agree, 2 bad input, 130 interrupted.
     """  # fmt: skip
     if bool(nodes) == bool(selector.strip()):
-        raise click.UsageError("say which nodes: by name, or by -l SELECTOR")
+        raise click.UsageError("no nodes chosen: give names, or -l SELECTOR")
     if (parted and not label) or (config and label):
-        raise click.UsageError("--mig-parted goes with --label, --config without it")
+        raise click.UsageError("use --mig-parted only with --label, and --config only without it")
     if dry_run == "none" and not yes and (layout == "-" or not sys.stdin.isatty()):
         raise click.UsageError(
-            "there is no terminal to ask at: say --yes, or --dry-run to see what would change"
+            "no terminal to ask for confirmation: use --yes, or --dry-run to see what would change"
         )
     wanted = _wanted(layout, config, parted, product, cards, label=label)
     chosen = LabelSelector.parse(selector)
@@ -140,7 +140,10 @@ def command(
     for line in describe(changes, style):
         click.echo(line, color=style.enabled)
     if wanted.document is None:
-        click.echo(f"not checked: what {wanted.config} is stands in a file; say --mig-parted FILE", err=True)
+        click.echo(
+            f"not checked: what {wanted.config} is is not known here; give its file with --mig-parted FILE",
+            err=True,
+        )
     to_write = [change for change in changes if not change.written]
     if dry_run != "none":
         return cluster.run(lambda client: _dry_run(client, to_write)) if dry_run == "server" else 0
@@ -184,7 +187,7 @@ async def _dry_run(client: "Client", changes: Sequence[Change]) -> int:
             click.echo(f"{change.node}: {why}", err=True)
             refused += 1
         else:
-            click.echo(f"{change.node}: the API server would take it")
+            click.echo(f"{change.node}: the API server would accept it")
     return int(refused > 0)
 
 

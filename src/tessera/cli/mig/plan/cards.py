@@ -24,9 +24,9 @@ def product_cards(products: tuple[str, ...], cards: int | None, enough: int) -> 
                 f"--product {text}: expected a number of cards from 1 to 1024, such as {name}=4"
             )
         if not separator and len(products) > 1:
-            raise InvalidInput(f"--product {text}: with several products say how many of each: {text}=4")
+            raise InvalidInput(f"--product {text}: with several products give the number of each: {text}=4")
         if separator and cards is not None:
-            raise InvalidInput(f"--product {text} and --cards {cards}: say the number once")
+            raise InvalidInput(f"--product {text} and --cards {cards}: give the number only once")
         found += [Card(product_named(name))] * (int(number) if separator else cards or enough)
     return found
 

@@ -54,24 +54,24 @@ _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that is too long to 
     multiple=True,
     metavar="FILE",
     shell_complete=completing.files,
-    help="Take the cards of these Node objects, as their labels describe them; other objects are skipped. Repeatable.",
+    help="Take the cards of these Node objects, from their labels; other objects are skipped. Repeatable.",
 )
 @click.option(
     "--keep",
     is_flag=True,
-    help="With --nodes: the devices of the nodes' present layouts stay, and serve others.",
+    help="With --nodes: keep the devices of the nodes' present layouts, and use them for the demand.",
 )
 @click.option(
     "--from-pending",
     is_flag=True,
-    help="Take the demand from pods that wait for a node, and from those that fell back to something else.",
+    help="Take the demand from pods that wait for a node, and from pods that fell back.",
 )
 @click.option(
     "--since",
     type=Duration(),
     default="24h",
     show_default=True,
-    help="With --from-pending: count fallbacks of pods that were made within that time.",
+    help="With --from-pending: count fallbacks of pods created within this time.",
 )
 @files_option("With --from-pending or --defragment: ")
 @selector_option("With --from-pending or --defragment: only nodes with such labels.")
@@ -80,14 +80,14 @@ _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that is too long to 
     type=click.Choice([o.value for o in Objective]),
     default="devices",
     show_default=True,
-    help="What counts where not all of it fits.",
+    help="What to maximize if not all of the demand fits.",
 )
-@click.option("--max-nodes", type=click.IntRange(1), help="Touch no more nodes than that.")
-@click.option("--max-cards", type=click.IntRange(1), help="Cut no more cards than that.")
+@click.option("--max-nodes", type=click.IntRange(1), help="Change at most this many nodes.")
+@click.option("--max-cards", type=click.IntRange(1), help="Cut at most this many cards.")
 @click.option(
     "--defragment",
     metavar="COUNTS",
-    help="Instead of a plan: the fewest pods whose end, or move, makes room for these devices. Advice only.",
+    help="Instead of a plan: name the fewest pods that must end, or move, to make room for these devices. Advice only.",
 )
 @output_option(*DRAWN)
 @cluster_options
@@ -108,14 +108,14 @@ def command(
     output: Output,
     cluster: ClusterChoice,
 ) -> int:
-    """Plan how to cut cards, so that they serve a demand on the fewest of them, or the most of it.
+    """Plan how to cut cards: serve a demand on the fewest cards, or as much of it as possible.
 
     The demand is counts of profiles, as an argument or in a file, or what a cluster's pods wait for. Cards that hold
     devices already are filled before empty ones are cut. The plan is the best there is, unless it says otherwise.
 
-    With --from-pending free devices go to waiting pods first, as the scheduler could give them out, and the plan is for
-    the rest. The cards are the cluster's, unless --product or --nodes says otherwise. Devices of a profile of which a
-    pod holds some on a node all stay there, since which ones are in use is not looked at; others may be cut anew.
+    With --from-pending free devices go to waiting pods first, as the scheduler could do it, and the plan is for
+    the rest. The cards are the cluster's, unless --product or --nodes says otherwise. If a pod holds devices of a profile
+    on a node, all devices of that profile stay there, because the command does not know which ones; others may be re-cut.
 
     \b
     tessera mig plan 2g.20gb=5,3g.40gb=2 --product A100-80GB --cards 4
@@ -131,15 +131,15 @@ def command(
     """  # fmt: skip
     if from_pending + (demand is not None) + (defragment is not None) != 1:
         raise click.UsageError(
-            "say what is wanted: counts such as 2g.20gb=5, a file, --from-pending or --defragment"
+            "no demand given: counts such as 2g.20gb=5, a file, --from-pending or --defragment"
         )
     live = from_pending or defragment is not None
     if not live and (sources or selector or cluster != ClusterChoice()):
         raise click.UsageError(
-            "--from, -l, --kubeconfig, --context and --as go with --from-pending and --defragment"
+            "use --from, -l, --kubeconfig, --context and --as only with --from-pending or --defragment"
         )
     if (max_nodes or max_cards) and (products or not (from_pending or node_files)):
-        raise click.UsageError("--max-nodes and --max-cards go with --from-pending and --nodes")
+        raise click.UsageError("use --max-nodes and --max-cards only with --from-pending or --nodes")
     if defragment is not None:
         if products or node_files or not (output.is_document or output.form == "table"):
             raise click.UsageError("--defragment takes a cluster's cards, and -o table, json or yaml")
@@ -160,7 +160,7 @@ def command(
         places.append(NodeCards(None, range(len(given), len(given) + len(more))))
         given += more
     elif not node_files:
-        raise click.UsageError("say which cards there are: --product H200 --cards 4, or --nodes FILE")
+        raise click.UsageError("no cards given: --product H200 --cards 4, or --nodes FILE")
     found = plan(ask({Wanted(profile): count for profile, count in wanted.items()}, given, places), highs)
     if products and cards is None and not any("=" in product for product in products):
         places, found = _needed(places, found)
@@ -190,9 +190,7 @@ def _print_pending(pending: Pending, ask: Callable[..., Question], output: Outpu
     for line in cards.skipped:
         click.echo(line, err=True)
     if not cards.cards:
-        raise InvalidInput(
-            "no node has cards that could be cut; say which cards there are: --product H200 --cards 4"
-        )
+        raise InvalidInput("no node has cards that could be cut; give cards: --product H200 --cards 4")
     for line in explain_waiting(pending.waiting):
         click.echo(line, err=True)
     if not pending.waiting.wanted and output.form == "table":

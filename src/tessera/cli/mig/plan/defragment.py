@@ -28,7 +28,7 @@ def print_advice(counts: str, inventory: Inventory, read: Callable[[Inventory], 
         click.echo(line, err=True)
     if found.moves:
         click.echo(
-            "which devices a pod holds is not looked at: pods are taken to be on as few cards as possible",
+            "which devices each pod holds is not known: assuming that pods are on as few cards as possible",
             err=True,
         )
     if output.is_document:
