@@ -11,7 +11,7 @@ SOURCE = ROOT / "src" / "tessera"
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 MOST_MODULES = 10
 # These folders still have more, and are to be cut. Do not add to this list; strike a name when its folder is cut.
-TOO_LARGE = {"core/admission", "dashboard"}
+TOO_LARGE = {"core/admission"}
 
 LISTING = CONTRIBUTING.partition("```\nsrc/tessera/\n")[2].partition("\ntests/")[0]
 WALKS = re.findall(r"^## (One .*?), file by file\n(.*?)(?=^## )", CONTRIBUTING, re.MULTILINE | re.DOTALL)
@@ -78,7 +78,7 @@ def test_walks(step):
     files, names, folder = [], [], SOURCE
     for word in re.findall(r"`([^`]+)`", step):
         if re.fullmatch(r"[\w/]+\.py", word):
-            path = SOURCE / word if "/" in word else folder / word
+            path = folder / word if (folder / word).is_file() else SOURCE / word
             assert path.is_file(), f"no file {word} (in {folder.relative_to(ROOT)}): {told}"
             files.append(path)
             folder = path.parent
