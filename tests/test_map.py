@@ -78,10 +78,11 @@ def test_walks(step):
     files, names, folder = [], [], SOURCE
     for word in re.findall(r"`([^`]+)`", step):
         if re.fullmatch(r"[\w/]+\.py", word):
-            path = folder / word if (folder / word).is_file() else SOURCE / word
+            beside = (folder / word).is_file()
+            path = folder / word if beside else SOURCE / word
             assert path.is_file(), f"no file {word} (in {folder.relative_to(ROOT)}): {told}"
             files.append(path)
-            folder = path.parent
+            folder = folder if beside else path.parent
         elif word.endswith("/"):
             folder = SOURCE / word
             assert folder.is_dir(), f"no folder {word}: {told}"
