@@ -78,7 +78,7 @@ def test_walks(step):
     files, names, folder = [], [], SOURCE
     for word in re.findall(r"`([^`]+)`", step):
         if re.fullmatch(r"[\w/]+\.py", word):
-            beside = (folder / word).is_file()
+            beside = folder != SOURCE and (folder / word).is_file()
             path = folder / word if beside else SOURCE / word
             assert path.is_file(), f"no file {word} (in {folder.relative_to(ROOT)}): {told}"
             files.append(path)

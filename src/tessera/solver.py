@@ -29,7 +29,7 @@ _ROWWISE: Final = 2
 _MINIMISE: Final = 1
 _INTEGER: Final = 1
 _OPTIMAL: Final = 7
-_SOLUTION_LIMIT: Final = 16  # what HiGHS says when it has gone all its steps
+_SOLUTION_LIMIT: Final = 16  # HiGHS reports this when it has used all its steps
 # amounts are whole numbers below a million: what is nearer to one than this is it
 _NEAR: Final = 1e-5
 _Double = ctypes.c_double

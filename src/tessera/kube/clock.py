@@ -17,7 +17,7 @@ class Clock(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Come back after so many seconds."""
+        """Return after so many seconds."""
         ...
 
 

@@ -22,7 +22,7 @@ class InvalidKubeconfig(InvalidInput):
 
 
 class KubeError(TesseraError):
-    """A call to the API server that did not come to a good end."""
+    """A call to the API server that failed."""
 
     kind = "other"
 
@@ -42,13 +42,13 @@ class BadResponse(KubeError):
 
 
 class CredentialsFailed(KubeError):
-    """Nothing to prove who we are: a plugin failed or a token cannot be read."""
+    """There are no credentials: a plugin failed, or a token cannot be read."""
 
     kind = "credentials"
 
 
 class ApiError(KubeError):
-    """An answer that says no: a Kubernetes Status, or any HTTP status of 400 and above."""
+    """The API server refused: a Kubernetes Status, or any HTTP status of 400 and above."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class ApiError(KubeError):
         self.message = message
         self.causes = causes
         self.retry_after = retry_after
-        self.warnings = warnings  # what admission said besides, as in the header
+        self.warnings = warnings  # of admission webhooks, as in the header
         super().__init__(f"the API server answered {code}{' ' + reason if reason else ''}: {message}")
 
     @property
@@ -115,7 +115,7 @@ _STATUS: Final = msgspec.json.Decoder(_Status)
 
 
 def error_of(code: int, body: bytes, retry_after: str | None = None, warnings: str = "") -> ApiError:
-    """The error that a Status object, or a gateway's page of HTML, speaks of."""
+    """The error that a Status object, or a gateway's page of HTML, describes."""
     try:
         status = _STATUS.decode(body)
     except NOT_JSON:

@@ -1,6 +1,6 @@
 """Files that change while we run.
 
-Looking is polling what the path leads to now: that notices a write, an editor's rename, and the swapped link of a
+Each check reads what the path leads to now: that notices a write, an editor's rename, and the swapped link of a
 mounted ConfigMap or Secret alike.
 """
 
@@ -10,7 +10,7 @@ Signature = tuple[int, ...]
 
 
 def signature_of(path: Path) -> Signature | None:
-    """What changes when the file does, links followed; None when there is no file that we may look at."""
+    """What changes when the file does, links followed; None when there is no file that we may read."""
     try:
         found = path.stat()
     except OSError:
@@ -19,16 +19,16 @@ def signature_of(path: Path) -> Signature | None:
 
 
 class WatchedFiles:
-    """Some files, and how they were at the last look."""
+    """Some files, and how they were at the last check."""
 
     def __init__(self, *paths: Path) -> None:
         self.paths = paths
         self._seen: list[Signature | None] | None = None
 
     def changed(self) -> bool:
-        """Whether a file is another than at the last look; always so at the first.
+        """Whether a file has changed since the last check; at the first check, always.
 
-        Read after this call: a change while reading is then one for the next look.
+        Read after this call: a change while reading is then seen by the next check.
         """
         before, self._seen = self._seen, [signature_of(path) for path in self.paths]
         return self._seen != before

@@ -60,7 +60,7 @@ def called(*paths: str) -> str:
 
 @contextmanager
 def naming(where: str) -> Iterator[None]:
-    """Complaints about what is in a file begin with its name."""
+    """Errors about what is in a file begin with its name."""
     try:
         yield
     except InvalidInput as error:
@@ -118,14 +118,14 @@ def objects_in_documents(documents: Iterable[object], where: str) -> Iterator[Fi
 
 @dataclass(frozen=True, slots=True)
 class ClusterObjects:
-    """What files say that a cluster has."""
+    """What a cluster has, as files describe it."""
 
     nodes: tuple[Node, ...]
     namespaces: tuple[Namespace, ...]
     quotas: tuple[Quota, ...]
     classes: tuple[DeviceClass, ...] = ()
-    slices: tuple[bytes, ...] = ()  # unread: what matters in them, the classes say
-    leases: tuple[bytes, ...] = ()  # unread: one of them may be the controller's
+    slices: tuple[bytes, ...] = ()  # not decoded: the classes determine what is read of them
+    leases: tuple[bytes, ...] = ()  # not decoded: one of them may be the controller's
 
 
 def cluster_objects(

@@ -72,7 +72,7 @@ def run_until_signalled(work: Coroutine[Any, Any, int]) -> int:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What a person is to be told, of several things that went wrong together."""
+    """The error to report, of several that happened together."""
     leaves: list[BaseException] = []
     pending: list[BaseException] = [group]
     while pending:
