@@ -4,11 +4,15 @@ from typing import Any
 
 import pytest
 
+from tessera.core.admission.decision import Reject
+from tessera.core.admission.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.diagnosis.changes import NodeOpened, PodsEnd
 from tessera.diagnosis.gather import NoSuchObject, parse_target
 from tessera.simulation.control_plane import kinds
+from tessera.webhook.offline import admit_again
 from tests.build import MIG, policy
+from tests.build import node as core_node
 from tests.diagnosis.clusters import QUOTAS, REPLICA_SETS, node, pod, refused, why
 
 POLICY = "gpu-webhook.k8s.io/fallback-policy"
@@ -161,6 +165,42 @@ async def test_a_full_node_that_is_cordoned():
         ("kubectl uncordon a",),
     )
     assert remedy.changes == (NodeOpened("a"), PodsEnd(("team/h",)))
+
+
+async def test_a_cordon_without_its_taint():
+    """A node that was cordoned a moment ago has no taint yet, and takes no pod either."""
+    one = node("a", {"1g.10gb": 1})
+    one["spec"]["unschedulable"] = True
+    found = await why("p", {kinds.NODES: [one], kinds.PODS: [pod("p", {"1g.10gb": 1})]})
+    assert found.cause == "closed"
+    assert [remedy.commands for remedy in found.remedies] == [("kubectl uncordon a",)]
+
+
+@pytest.mark.parametrize(
+    ("notes", "asks", "first"),
+    [
+        ({}, {"1g.10gb": 2}, "asks for nvidia.com/mig-3g.30gb: 2 (container main)"),
+        (
+            {
+                "gpu-webhook.k8s.io/asked": '{"main":{"nvidia.com/mig-3g.30gb":"1","nvidia.com/mig-2g.20gb":"1"}}'
+            },
+            {"1g.10gb": 2},
+            "asks for nvidia.com/mig-3g.30gb: 1 (container main)",
+        ),
+    ],
+)
+async def test_a_record_is_undone_as_by_admit(notes: Any, asks: Any, first: str):
+    """A record in which several became the same is undone by the one rule: what was asked where it is known, else the largest."""
+    notes = {"gpu-webhook.k8s.io/fallback": "3g.30gb->1g.10gb,2g.20gb->1g.10gb", **notes}
+    one = pod("p", asks, annotations=notes)
+    found = await why("p", {kinds.NODES: [node("a", {"1g.10gb": 1})], kinds.PODS: [one]})
+    assert found.admission[1] == first
+    again = admit_again(
+        {"apiVersion": "v1", "kind": "Pod", **one}, Offers([core_node("a", **{"1g.10gb": 1})]), policy("")
+    )
+    (judged,) = again.judgements.values()
+    assert isinstance(judged.would, Reject)
+    assert found.admission[-1] == f"created now it would be rejected: {judged.would.message}"
 
 
 async def test_mended_goes_before_the_end_of_a_pod():

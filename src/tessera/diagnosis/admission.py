@@ -22,7 +22,7 @@ from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
 from tessera.core.kubernetes.resources import of_short
 from tessera.core.requests.asking import alternatives_of
-from tessera.core.requests.record import DECIDED_ANNOTATION, RECORD_ANNOTATION, as_created
+from tessera.core.requests.record import DECIDED_ANNOTATION, RECORD_ANNOTATION
 from tessera.diagnosis.changes import CreatedAgain, QuotaRaised, Remedy
 from tessera.diagnosis.evidence import Evidence
 from tessera.diagnosis.nodes import Lack, request_of
@@ -34,9 +34,8 @@ _EXCEEDED: Final = re.compile(
 )
 
 
-def admission_of(seen: Evidence, pod: Pod) -> Iterator[str]:
-    """What it asked for, what it was given, and what decides that now."""
-    created = as_created(pod)
+def admission_of(seen: Evidence, pod: Pod, created: Pod) -> Iterator[str]:
+    """What a pod asked for when it was created, what it was given, and what decides that now."""
     exempt = why_exempt(pod, seen.offers)
     if record := pod.annotations.get(RECORD_ANNOTATION, ""):
         yield f"changed when it was created: {record.replace('->', ' → ')}"

@@ -8,7 +8,7 @@ from tessera.core.admission.decision import Reject, decide
 from tessera.core.devices.capacity import pod_use
 from tessera.core.planning.program import Solver
 from tessera.core.requests.asking import asked
-from tessera.core.requests.record import RECORD_ANNOTATION, as_created, asked_first
+from tessera.core.requests.record import RECORD_ANNOTATION, asked_first
 from tessera.diagnosis.admission import (
     admission_of,
     by_enforcing,
@@ -83,7 +83,7 @@ def _refusal(seen: Evidence, workload: SeenWorkload) -> EventIn | None:
 def _not_created(seen: Evidence, workload: SeenWorkload, refusal: EventIn) -> Diagnosis:
     title, pod, message = workload.title, workload.template, refusal.message
     have = f"{workload.pods} of {workload.state.wanted} pods"
-    admission = tuple(admission_of(seen, pod))
+    admission = tuple(admission_of(seen, pod, pod))
     about = refusal.involved_object
     told = f"{about.kind} {about.name} was told: {message}"
     exceeded = exceeded_in(message)
@@ -115,7 +115,9 @@ def _not_created(seen: Evidence, workload: SeenWorkload, refusal: EventIn) -> Di
 def _of_pod(seen: Evidence, target: Target, one: SeenPod, solve: Solver) -> Diagnosis:
     status, node = one.state.status, one.pod.node_name
     title = one.name if target.workload is None else f"{target.title}: {one.name}"
-    found = Diagnosis(target.title, "", "", tuple(admission_of(seen, one.pod)), tuple(_words(one)))
+    found = Diagnosis(
+        target.title, "", "", tuple(admission_of(seen, one.pod, one.created)), tuple(_words(one))
+    )
     got = f" with {counted(gpus)}" if (gpus := gpus_of(asked(one.pod))) else ""
     record = one.pod.annotations.get(RECORD_ANNOTATION, "")
     got += f" (asked for {asked_first(record)})" if record else ""
@@ -156,7 +158,7 @@ def _waits(seen: Evidence, one: SeenPod, title: str, found: Diagnosis, solve: So
         remedies += on_nodes(seen, request, [group for group in groups if group.lack is lack])
     if lack in (Lack.MISSING, Lack.TOO_FEW, Lack.CLOSED, Lack.LAYOUT_FAILED):
         by_admission = by_enforcing if who_observes(seen, one.pod) else by_policy
-        remedies += by_admission(seen, as_created(one.pod))
+        remedies += by_admission(seen, one.created)
     if lack not in (Lack.NOTHING, Lack.OTHER, Lack.PLUGIN_UNAVAILABLE, Lack.UNHEALTHY):
         use = pod_use(one.pod, one.state.status.phase)
         remedies += by_layout(seen, one.pod, use, solve)

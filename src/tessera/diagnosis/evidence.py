@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
+
+import msgspec
 
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
@@ -12,8 +15,10 @@ from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.diagnosis.devices import SeenDevices
 from tessera.diagnosis.nodes import ObservedNodes
 from tessera.inventory.inventory import Inventory, InventoryNode
+from tessera.protocol.admission.created import as_created
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import EventIn, Workload
+from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.protocol.kubernetes.pod import PodIn
 
 
@@ -53,7 +58,14 @@ class SeenPod:
 
     pod: Pod
     state: PodIn
+    raw: bytes = b"{}"
     events: tuple[EventIn, ...] = ()
+
+    @property
+    def created(self) -> Pod:
+        """The pod as its creator sent it, as far as that is known: as `tessera admit` takes it."""
+        document = as_created(msgspec.json.decode(self.raw, type=dict[str, Any]))
+        return pod_of(decode_lean_pod(msgspec.json.encode(document)), self.pod.namespace)
 
     @property
     def name(self) -> str:

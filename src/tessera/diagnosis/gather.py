@@ -88,9 +88,9 @@ def collection(kind: str, namespace: str) -> str:
     return path_of(version, plural, namespace=namespace)
 
 
-def seen_pod(one: PodIn, namespace: str = "") -> SeenPod:
+def seen_pod(one: PodIn, raw: bytes, namespace: str = "") -> SeenPod:
     """A pod that is asked about."""
-    return SeenPod(pod_of(one, namespace), one)
+    return SeenPod(pod_of(one, namespace), one, raw)
 
 
 # The cluster
@@ -111,7 +111,7 @@ async def gather_cluster(
         one = decode_pod(raw)
         use = inventory.use_of(one)
         if wanted(use):
-            pods.append(seen_pod(one))
+            pods.append(seen_pod(one, raw))
         inventory.add(use)
 
     await reader.fill(NODES.name, NODES.path, {}, inventory.begin_nodes)
@@ -222,7 +222,7 @@ class Gatherer:
         workload: SeenWorkload | None = None
         pod: SeenPod | None = None
         if kind == _POD:
-            pod = seen_pod(decode_pod(raw), self._namespace)
+            pod = seen_pod(decode_pod(raw), raw, self._namespace)
         else:
             workload, pod = await self._workload(kind, raw)
         if pod is not None:
@@ -266,7 +266,7 @@ class Gatherer:
             over = one.status.phase in ("Succeeded", "Failed") or one.metadata.deletion_timestamp
             owner = one.metadata.controller
             mine = not over and owner is not None and owner.uid in makers
-            return seen_pod(one, self._namespace) if mine else None
+            return seen_pod(one, raw, self._namespace) if mine else None
 
         path = path_of("v1", "pods", namespace=self._namespace)
         every = await self._reader.each(f"pods of namespace {self._namespace}", path, {}, own)

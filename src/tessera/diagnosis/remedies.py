@@ -12,7 +12,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
 from tessera.core.kubernetes.resources import short
-from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement
+from tessera.core.kubernetes.scheduling import CORDONED, NodeSelectorTerm, Requirement
 from tessera.core.mig.layout import CardLayout, NodeLayout
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.kinds import NodeCards
@@ -37,7 +37,6 @@ from tessera.protocol.kubernetes.metadata import seconds
 
 _MOST_NAMED: Final = 3
 _MOST_ALTERNATIVES: Final = 3  # remedies of one kind
-_UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"  # the taint of a cordoned node
 
 
 # Who holds what
@@ -151,8 +150,7 @@ def _steps(
         resource, count = short_of.resource, int(asks[short_of.resource].value) if short_of.resource else 0
         match short_of.lack:
             case Lack.CLOSED:
-                cordoned = any(taint.key == _UNSCHEDULABLE for taint in one.node.taints)
-                command = f"kubectl {'uncordon' if cordoned else 'describe node'} {name}"
+                command = f"kubectl {'uncordon' if CORDONED in one.node.taints else 'describe node'} {name}"
                 text = f"the pod may go to node {name}: {short_of.reason}"
                 steps.append(_Step("change", text, (NodeOpened(name),), command))
             case Lack.TAKEN:

@@ -10,10 +10,8 @@ from enum import StrEnum
 from typing import Final
 
 from tessera.core.admission.decision import Rewrite, decide
-from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, is_extended
 from tessera.core.mig.geometry import PRODUCTS
-from tessera.core.requests.record import as_created
 from tessera.diagnosis.admission import who_observes, why_never
 from tessera.diagnosis.devices import Obstacle, claims_of, obstacle, standing_for
 from tessera.diagnosis.evidence import Evidence, SeenPod
@@ -123,15 +121,16 @@ class WaitingPods:
             answer = f"{answer}; {by_dra[0]}"
         elif never := why_never(seen, one.pod):
             cause, answer = Cause.POLICY, f"{answer}; {never}, so it gets exactly this or waits"
-        elif (observes := who_observes(seen, one.pod)) and self._would_change(one.pod):
+        elif (observes := who_observes(seen, one.pod)) and self._would_change(one):
             cause, answer = Cause.OBSERVED, f"{answer}, and the webhook only observes here ({observes})"
         return Waiting(cause, answer, found.request, found.nearest)
 
-    def _would_change(self, pod: Pod) -> bool:
+    def _would_change(self, one: SeenPod) -> bool:
         """Whether the webhook would give the pod something else, if it did more than observe."""
+        pod = one.pod
         key = (pod.namespace, tuple(sorted(pod.annotations.items())), request_of(pod).key)
         if key not in self._enforced:
-            would = decide(as_created(pod), self._seen.offers, self._seen.policy)
+            would = decide(one.created, self._seen.offers, self._seen.policy)
             self._enforced[key] = isinstance(would, Rewrite) and bool(would.replaced)
         return self._enforced[key]
 

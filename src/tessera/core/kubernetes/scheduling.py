@@ -48,6 +48,9 @@ class Taint:
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
 
+CORDONED: Final = Taint("node.kubernetes.io/unschedulable")  # of a node with spec.unschedulable
+
+
 @value
 class Toleration:
     """A pod's toleration."""

@@ -18,7 +18,7 @@ from tessera.core.kubernetes.pod import NOTHING, Amounts
 from tessera.core.kubernetes.quantity import InvalidQuantity, Number, Quantity
 from tessera.core.kubernetes.quota import Quota
 from tessera.core.kubernetes.resources import is_extended
-from tessera.core.kubernetes.scheduling import Requirement, Taint
+from tessera.core.kubernetes.scheduling import CORDONED, Requirement, Taint
 
 _T = TypeVar("_T")
 _Texts = dict[str, str] | None
@@ -201,12 +201,15 @@ def node_of(one: NodeIn, keep: Callable[[str], bool] | None = None) -> Node:
     allocatable, where = status.allocatable or {}, f"node {one.metadata.name}, status"
     if keep is not None:
         allocatable = {resource: amount for resource, amount in allocatable.items() if keep(resource)}
-    taints = (one.spec.taints if one.spec else None) or ()
+    spec = one.spec or _NodeSpecIn()
+    taints = tuple(_taint(t.key, t.value or "", t.effect or "") for t in spec.taints or ())
+    if spec.unschedulable and CORDONED not in taints:  # its controller adds it a moment later
+        taints = (*taints, CORDONED)
     amounts = _kept_once(allocatable, where + ".allocatable")
     return Node(
         name=intern(one.metadata.name),  # a label says it again
         labels={intern(key): intern(value) for key, value in labels.items()},
-        taints=tuple(_taint(t.key, t.value or "", t.effect or "") for t in taints),
+        taints=taints,
         allocatable=amounts,
         away=_away(amounts, status.capacity or {}, keep, where + ".capacity"),
         ready=status.ready,

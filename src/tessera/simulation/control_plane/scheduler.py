@@ -18,7 +18,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.pod import Pod, requested
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.kubernetes.scheduling import Taint
+from tessera.core.kubernetes.scheduling import CORDONED, Taint
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.simulation.control_plane.dra.claims import NotMade, Unschedulable
@@ -43,7 +43,6 @@ class Room:
     """A node and what is left of it."""
 
     node: Node
-    cordoned: bool
     free: dict[str, Fraction]
 
     def take(self, pod: Pod) -> None:
@@ -54,7 +53,7 @@ class Room:
     def why_not(self, pod: Pod, claimed: Collection[str] = ()) -> list[str]:
         """Why a pod cannot go there, in the scheduler's words; nothing when it can. What is `claimed` is looked for elsewhere."""
         node = self.node
-        if self.cordoned:
+        if CORDONED in node.taints and _repels(CORDONED, pod):
             return ["node(s) were unschedulable"]
         taint = next((one for one in node.taints if _repels(one, pod)), None)
         if taint is not None:
@@ -183,8 +182,7 @@ def _room(stored: Stored) -> Room | None:
         node = objects.node_of(objects.decode_node(stored.encoded))
     except InvalidInput:
         return None
-    cordoned = bool((stored.document.get("spec") or {}).get("unschedulable"))
-    return Room(node, cordoned, {name: amount.value for name, amount in node.allocatable.items()})
+    return Room(node, {name: amount.value for name, amount in node.allocatable.items()})
 
 
 def _waits(pod: Document) -> bool:

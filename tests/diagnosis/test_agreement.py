@@ -1,0 +1,335 @@
+"""`why`, `doctor`, `admit` and the scheduler agree about every pod, on clusters of all kinds; and what `why` says would help does."""
+
+import asyncio
+import copy
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tessera.core.admission.decision import Policy, Reject, Rewrite
+from tessera.diagnosis.changes import (
+    Change,
+    CreatedAgain,
+    NodeFreed,
+    NodeOffers,
+    NodeOpened,
+    PodAsks,
+    PodsEnd,
+)
+from tessera.diagnosis.diagnosis import Diagnosis, diagnose
+from tessera.diagnosis.gather import Gatherer
+from tessera.doctor.evidence import Evidence, Names
+from tessera.doctor.examination import examine
+from tessera.doctor.findings import short
+from tessera.doctor.gather import Gatherer as DoctorGatherer
+from tessera.protocol.admission.created import as_created
+from tessera.simulation.control_plane import kinds
+from tessera.simulation.control_plane.apiserver import ApiServer
+from tessera.simulation.control_plane.events import Events
+from tessera.simulation.control_plane.scheduler import Scheduler
+from tessera.simulation.control_plane.store import Document, Store
+from tessera.solver import highs
+from tessera.webhook.offline import admit_again
+from tests.build import MIG
+from tests.diagnosis.clusters import CLASSES, QUOTAS, node, pod
+from tests.diagnosis.in_process import client_of
+from tests.diagnosis.test_devices import device_class
+
+PROFILES = ("1g.10gb", "2g.20gb", "3g.30gb")
+POLICY = "gpu-webhook.k8s.io/fallback-policy"
+RECORD = "gpu-webhook.k8s.io/fallback"
+CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+OTHERS = {"key": "team", "value": "other", "effect": "NoSchedule"}
+H200 = {
+    "nvidia.com/gpu.product": "NVIDIA-H200",
+    "nvidia.com/gpu.memory": "71680",
+    "nvidia.com/gpu.count": "1",
+}
+LAYOUTS = [{"1g.10gb": 3, "3g.30gb": 1}, {"2g.20gb": 2, "3g.30gb": 1}, {"7g.70gb": 1}, {"1g.10gb": 7}]
+Counts = dict[str, int]
+Cluster = dict[kinds.ResourceType, list[Document]]
+
+
+# Clusters
+
+
+def layout_text(counts: Counts) -> str:
+    devices = ", ".join(name for name, number in counts.items() for _ in range(number))
+    return f"version: v1\nmig-configs:\n  selected:\n  - devices: all\n    mig-enabled: true\n    mig-devices: [{devices}]\n"
+
+
+@st.composite
+def nodes(draw: st.DrawFn, name: str) -> Document:
+    """A node: cut by a layout or not, closed or not, with devices that are unhealthy or not offered at all."""
+    taints = draw(st.sampled_from([[], [], [CORDON], [OTHERS], [CORDON, OTHERS]]))
+    labels = {"zone": draw(st.sampled_from("ab"))}
+    annotations = {}
+    if draw(st.booleans()):
+        counts = draw(st.sampled_from(LAYOUTS))
+        labels |= {**H200, "nvidia.com/mig.config.state": "success"}
+        annotations["run.ai/mig.config"] = layout_text(counts)
+    else:
+        counts = draw(st.dictionaries(st.sampled_from(PROFILES), st.integers(0, 2), max_size=3))
+    has = dict(counts)
+    if draw(st.integers(0, 4)) == 0 and has:  # all of them, or one kind
+        lost = draw(st.sampled_from([list(has), list(has)[:1]]))
+        has = {key: 0 if key in lost else number for key, number in has.items()}
+    one = node(
+        name,
+        has,
+        capacity=counts,
+        cpu=draw(st.sampled_from(["2", "8"])),
+        taints=taints,
+        labels=labels,
+        annotations=annotations,
+    )
+    one["status"]["allocatable"]["pods"] = draw(st.sampled_from(["2", "110"]))
+    return one
+
+
+@st.composite
+def waiting(draw: st.DrawFn, name: str) -> Document:
+    """A pod without a node."""
+    asks = draw(st.dictionaries(st.sampled_from(PROFILES), st.integers(1, 2), min_size=1, max_size=2))
+    spec: Document = {}
+    if draw(st.booleans()):
+        spec["nodeSelector"] = {"zone": draw(st.sampled_from("ab"))}
+    if draw(st.booleans()):
+        spec["tolerations"] = [{"key": "team", "operator": "Exists"}]
+    if draw(st.integers(0, 7)) == 0:
+        spec["schedulingGates"] = [{"name": "kueue"}]
+    annotations = draw(
+        st.sampled_from(
+            [
+                {},
+                {},
+                {POLICY: "never"},
+                {POLICY: "smaller"},
+                {RECORD: "3g.30gb->1g.10gb,2g.20gb->1g.10gb"},
+                {RECORD: "3g.30gb->2g.20gb"},
+            ]
+        )
+    )
+    cpu = draw(st.sampled_from(["1", "1", "3"]))
+    return pod(name, asks, cpu=cpu, spec=spec, annotations=annotations)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    """Up to three nodes, some pods on them as far as they have room, and pods that wait."""
+    every = [draw(nodes(f"n{number}")) for number in range(draw(st.integers(1, 3)))]
+    pods = [draw(waiting(f"w{number}")) for number in range(draw(st.integers(1, 2)))]
+    for number in range(draw(st.integers(0, 5))):
+        on = draw(st.sampled_from(every))
+        asks = draw(st.sampled_from([{name: 1} for name in PROFILES] + [{}]))
+        one = pod(f"h{number}", asks, on=on["metadata"]["name"], cpu=draw(st.sampled_from(["500m", "1"])))
+        if _fits(one, on, pods):
+            pods.append(one)
+    space = {
+        "metadata": {
+            "name": "team",
+            "labels": draw(st.sampled_from([{}, {}, {"gpu-webhook": "observe"}])),
+            "annotations": draw(st.sampled_from([{}, {}, {POLICY: "larger"}])),
+        }
+    }
+    hard = f"requests.{MIG}1g.10gb"
+    quota = {"metadata": {"name": "gpus"}, "status": {"hard": {hard: "2"}, "used": {hard: "2"}}}
+    found = {kinds.NODES: every, kinds.PODS: pods, kinds.NAMESPACES: [space]}
+    return {**found, QUOTAS: [quota]} if draw(st.integers(0, 3)) == 0 else found
+
+
+@st.composite
+def served_by_dra(draw: st.DrawFn) -> Cluster:
+    """Nodes whose devices DRA serves: some are held by pods that run, some are free, and a pod waits."""
+    every, slices = [], []
+    for number in range(draw(st.integers(1, 2))):
+        name = f"n{number}"
+        taints = draw(st.sampled_from([[], [], [CORDON], [OTHERS]]))
+        every.append(node(name, {}, taints=taints))
+        profiles = draw(st.lists(st.sampled_from(PROFILES[:2]), max_size=3))
+        attributes = ({"profile": {"string": one}, "resource": {"string": MIG + one}} for one in profiles)
+        devices = [{"name": f"d{at}", "attributes": one} for at, one in enumerate(attributes)]
+        pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": "gpu.tessera.dev", "nodeName": name, "pool": pool, "devices": devices}
+        slices.append({"metadata": {"name": name}, "spec": spec})
+    classes = [
+        device_class(f"of-{one.replace('.', '-')}", stands_for=MIG + one, profile=one) for one in PROFILES[:2]
+    ]
+    pods = [pod(f"p{number}", {PROFILES[draw(st.integers(0, 1))]: 1}) for number in range(3)]
+    space = {"metadata": {"name": "team"}}
+    return {
+        kinds.NODES: every,
+        kinds.RESOURCE_SLICES: slices,
+        kinds.DEVICE_CLASSES: classes,
+        kinds.PODS: pods,
+        kinds.NAMESPACES: [space],
+    }
+
+
+def _fits(one: Document, on: Document, pods: list[Document]) -> bool:
+    """Whether a node has room for a pod beside those that are there."""
+    there = [other for other in (*pods, one) if other["spec"].get("nodeName") == on["metadata"]["name"]]
+    allocatable = on["status"]["allocatable"]
+    if len(there) > int(allocatable["pods"]):
+        return False
+    for resource in {name for each in there for name in _requests(each)}:
+        used = sum(_number(_requests(each).get(resource, "0")) for each in there)
+        if used > _number(allocatable.get(resource, "0")):
+            return False
+    return True
+
+
+def _requests(one: Document) -> dict[str, str]:
+    found: dict[str, str] = one["spec"]["containers"][0]["resources"]["requests"]
+    return found
+
+
+def _number(text: str) -> float:
+    return float(text[:-1]) / 1000 if text.endswith("m") else float(text)
+
+
+# What is said of them
+
+
+def serving(objects: Cluster) -> ApiServer:
+    """The cluster, once the scheduler has placed what it can."""
+    server = ApiServer(Store())
+    for kind in (QUOTAS, CLASSES, *objects):
+        server.kinds[kind.prefix, kind.plural] = kind
+    for kind, documents in objects.items():
+        for document in documents:
+            server.store.create(kind, copy.deepcopy(document), "team" if kind.namespaced else "")
+    Scheduler(server.store, Events(server.store)).look()
+    return server
+
+
+def unplaced(store: Store) -> list[str]:
+    return [one.key[1] for one in store.list(kinds.PODS) if not one.document["spec"].get("nodeName")]
+
+
+async def asked_why(server: ApiServer, name: str) -> Diagnosis:
+    gatherer = Gatherer(client_of(server), "team", policy=Policy())
+    return diagnose(*await gatherer.gather("pod", name), highs)
+
+
+async def examined(server: ApiServer) -> Evidence:
+    return await DoctorGatherer(client_of(server), Names()).gather()
+
+
+def agree(objects: Cluster) -> None:
+    """Ask everybody about every pod that waits."""
+    server = serving(objects)
+    names = unplaced(server.store)
+    seen = asyncio.run(examined(server))
+    doctor = {one.pod.name: why for one, why in seen.waiting}
+    told = [one.text for result in examine(seen, ("offers", "pending")) for one in result.findings]
+    assert sorted(doctor) == sorted(names)
+    for name in names:
+        found = asyncio.run(asked_why(server, name))
+        assert found.cause != "room", "the scheduler found none"
+        answer = found.answer.removeprefix(f"pod team/{name} waits: ")
+        assert (doctor[name].cause, doctor[name].answer) == (found.cause, answer)
+        assert any(f"team/{name}" in text and text.endswith(f": {short(answer)}") for text in told)
+        _agrees_with_admit(server.store, name, seen, found)
+        for remedy in found.remedies:
+            if remedy.changes:
+                after = server.store.snapshot()
+                for change in remedy.changes:
+                    _apply(change, after, name)
+                for other in set(unplaced(after)) - {name}:
+                    after.delete(kinds.PODS, other, "team")
+                Scheduler(after, Events(after)).look()
+                assert unplaced(after) == [], (found.answer, remedy)
+
+
+def _agrees_with_admit(store: Store, name: str, seen: Evidence, found: Diagnosis) -> None:
+    cluster = seen.cluster
+    document = {"apiVersion": "v1", "kind": "Pod", **store.get(kinds.PODS, name, "team").document}
+    (judged,) = admit_again(document, cluster.offers, Policy()).judgements.values()
+    words = found.admission[-1].removeprefix("created now it ").removeprefix("enforced, it ")
+    match judged.would:
+        case Reject(message=message):
+            assert words == f"would be rejected: {message}"
+        case Rewrite(reason=reason):
+            assert words == f"would be changed: {reason}"
+        case other:
+            assert words == f"would stay as it is: {other.reason}"
+
+
+# What would help
+
+
+def _apply(change: Change, store: Store, name: str) -> None:
+    """Change a cluster, or the pod, as a remedy says."""
+    match change:
+        case PodsEnd(pods):
+            for one in pods:
+                _end(store, one.partition("/")[2])
+        case NodeFreed(node=on):
+            for stored in store.list(kinds.PODS):
+                if stored.document["spec"].get("nodeName") == on:
+                    _end(store, stored.key[1])
+        case NodeOpened(node=on):
+            document = store.get(kinds.NODES, on).document
+            document["spec"] = {}
+            store.update(kinds.NODES, on, document)
+            _change_pod(store, name, lambda one: one["spec"].pop("nodeSelector", None))
+        case NodeOffers(on, counts):
+            document = store.get(kinds.NODES, on).document
+            document["status"]["allocatable"] |= {resource: str(n) for resource, n in counts.items()}
+            store.update(kinds.NODES, on, document)
+        case PodAsks(amounts):
+            most = {resource: str(one) for resource, one in amounts.items()}
+            _change_requests(store, name, lambda given: {**given, **{r: most[r] for r in most if r in given}})
+        case CreatedAgain(replaced):
+            document = as_created(store.get(kinds.PODS, name, "team").document)
+            store.update(kinds.PODS, name, document, "team")
+            _change_requests(store, name, lambda given: _renamed(given, replaced))
+        case _:
+            raise AssertionError(change)
+
+
+def _renamed(given: dict[str, str], by: Any) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for resource, amount in given.items():
+        to = by.get(resource, resource)
+        found[to] = str(int(found[to]) + int(amount)) if to in found else amount
+    return found
+
+
+def _change_requests(store: Store, name: str, by: Any) -> None:
+    def change(one: Document) -> None:
+        resources = one["spec"]["containers"][0]["resources"]
+        one["spec"]["containers"][0]["resources"] = {key: by(given) for key, given in resources.items()}
+
+    _change_pod(store, name, change)
+
+
+def _change_pod(store: Store, name: str, by: Any) -> None:
+    document = store.get(kinds.PODS, name, "team").document
+    by(document)
+    store.update(kinds.PODS, name, document, "team")
+
+
+def _end(store: Store, name: str) -> None:
+    """A pod ends, and its claims with it."""
+    if name not in {one.key[1] for one in store.list(kinds.PODS)}:
+        return
+    store.delete(kinds.PODS, name, "team")
+    for claim in store.list(kinds.RESOURCE_CLAIMS):
+        if json.dumps(name) in json.dumps(claim.document.get("status", {}).get("reservedFor", [])):
+            store.delete(kinds.RESOURCE_CLAIMS, claim.key[1], "team")
+
+
+@given(clusters())
+def test_everybody_says_the_same(cluster: Cluster):
+    """`doctor` and `admit` say what `why` says, the scheduler agrees, and each remedy of `why` makes the pod run."""
+    agree(cluster)
+
+
+@given(served_by_dra())
+def test_everybody_says_the_same_of_what_dra_serves(cluster: Cluster):
+    """The same where DRA serves the devices."""
+    agree(cluster)
