@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tessera.cli.app import run
-from tessera.cli.doctor import _look, exit_code
+from tessera.cli.doctor import _poll, exit_code
 from tessera.core.devices.device import Device, Edits
 from tessera.doctor.evidence import Evidence, Names
 from tessera.doctor.findings import Check, Finding, Result, Severity
@@ -185,7 +185,7 @@ def test_single_checks(bundle: bytes, tmp_path: Path, capsys):
     ],
 )
 def test_exit_code_says_how_it_is(severities: list[str], code: int):
-    """0 well, 1 problems, 3 could not look; what is known to be wrong comes first."""
+    """0 well, 1 problems, 3 could not run; what is known to be wrong comes first."""
     check = Check("x", "X", (), lambda seen: iter(()))
     results = [Result(check, (Finding(Severity(one), "…"),)) for one in severities]
     assert exit_code([Result(check, ()), *results]) == code
@@ -216,13 +216,13 @@ class _Mending:
     ("looks", "wait", "failed", "slept"),
     [(1, None, False, 0), (3, None, True, 0), (3, 60.0, False, 2), (1, 60.0, False, 0), (99, 10.0, True, 5)],
 )
-def test_wait_looks_until_all_is_well(looks: int, wait: float | None, failed: bool, slept: int):
+def test_wait_polls_until_all_is_well(looks: int, wait: float | None, failed: bool, slept: int):
     """`--wait` looks again every two seconds until all is well, and at most for so long."""
     cluster = _Mending(looks)
 
     async def look() -> tuple[list[Result], int]:
         clock = FakeClock(auto=True)
-        results = await _look(cluster, Names(), cluster.judge, wait, clock)  # type: ignore[arg-type]
+        results = await _poll(cluster, Names(), cluster.judge, wait, clock)  # type: ignore[arg-type]
         return results, len(clock.slept)
 
     results, slept_times = asyncio.run(look())

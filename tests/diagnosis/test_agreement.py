@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.core.admission.decision import Policy, Reject, Rewrite
+from tessera.core.admission.decision import Reject, Rewrite
+from tessera.core.admission.policy import Policy
 from tessera.diagnosis.changes import (
     Change,
     CreatedAgain,

@@ -5,13 +5,12 @@ from typing import Any
 import pytest
 
 from tessera.core.admission.decision import Reject
-from tessera.core.admission.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.diagnosis.changes import NodeOpened, PodsEnd
 from tessera.diagnosis.gather import NoSuchObject, parse_target
 from tessera.simulation.control_plane import kinds
 from tessera.webhook.offline import admit_again
-from tests.build import MIG, policy
+from tests.build import MIG, offers, policy
 from tests.build import node as core_node
 from tests.diagnosis.clusters import QUOTAS, REPLICA_SETS, node, pod, refused, why
 
@@ -196,7 +195,7 @@ async def test_a_record_is_undone_as_by_admit(notes: Any, asks: Any, first: str)
     found = await why("p", {kinds.NODES: [node("a", {"1g.10gb": 1})], kinds.PODS: [one]})
     assert found.admission[1] == first
     again = admit_again(
-        {"apiVersion": "v1", "kind": "Pod", **one}, Offers([core_node("a", **{"1g.10gb": 1})]), policy("")
+        {"apiVersion": "v1", "kind": "Pod", **one}, offers(core_node("a", **{"1g.10gb": 1})), policy("")
     )
     (judged,) = again.judgements.values()
     assert isinstance(judged.would, Reject)

@@ -230,7 +230,7 @@ def test_when_the_weight_does_not_matter() -> None:
     unseen = told(
         score.score(seen(slices=slices, alternatives=("ml/any",), unseen={"schedulers": "you may not"}))
     )
-    assert unseen[0] == ("unseen", "could not look: schedulers: you may not")
+    assert unseen[0] == ("unseen", "could not run: schedulers: you may not")
 
 
 TEXT = "1*2g.20gb=2g.20gb/tessera-any,1g.10gb/tessera-any"
@@ -380,7 +380,7 @@ async def test_what_may_not_be_read_of_dra_is_unseen() -> None:
         "counters",
         "score",
     }
-    assert found.one("classes").text == "could not look: deviceclasses: deviceclasses is forbidden"
+    assert found.one("classes").text == "could not run: deviceclasses: deviceclasses is forbidden"
 
 
 async def test_an_api_server_without_dra() -> None:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tessera.kube.clock import Clock
     from tessera.kube.rest.client import Client
 
-_WELL, _PROBLEMS, _COULD_NOT_LOOK = 0, 1, 3  # exit codes; 2 is bad input, as for every command
-_AGAIN: Final = 2.0  # seconds between two looks with --wait
+_WELL, _PROBLEMS, _COULD_NOT_RUN = 0, 1, 3  # exit codes; 2 is bad input, as for every command
+_AGAIN: Final = 2.0  # seconds between two polls with --wait
 
 
 def _check_names() -> list[str]:
@@ -44,13 +44,13 @@ def _check_names() -> list[str]:
 @click.option("--try-namespace", default="default", show_default=True,
               help="Where a GPU pod is tried, with a dry run.")  # fmt: skip
 @click.option("--cdi-dir", type=click.Path(path_type=Path), metavar="DIR",
-              help="On a node: also look at the CDI specs there, such as /var/run/cdi.")  # fmt: skip
+              help="On a node: also check the CDI specs there, such as /var/run/cdi.")  # fmt: skip
 @click.option("--state-dir", type=click.Path(path_type=Path), metavar="DIR", default=Path("/var/lib/tessera"),
               show_default=True, help="On a node: where its device plugin keeps its state.")  # fmt: skip
 @click.option("--check", "only", multiple=True, metavar="NAME", shell_complete=completing.names(_check_names),
               help="Make only this check, by its name in -o json. Repeatable.")  # fmt: skip
 @click.option("--wait", type=Duration(), metavar="TIME",
-              help="Look again until all is well, for so long at most, such as 2m.")  # fmt: skip
+              help="Check again until all is well, for so long at most, such as 2m.")  # fmt: skip
 @output_option("text")
 def command(
     cluster: ClusterChoice,
@@ -64,10 +64,10 @@ def command(
     wait: float | None,
     output: Output,
 ) -> int:
-    """Look at a cluster and say what is wrong and what to type, in the order that matters.
+    """Check a cluster and say what is wrong and what to type, in the order that matters.
 
     Nothing is changed: the one pod that is tried is created with a dry run. Exit code 0 when all is well, 1 when
-    something does not work, 3 when nothing is known to be wrong and not everything could be looked at.
+    something does not work, 3 when nothing is known to be wrong and not every check could run.
 
     \b
     tessera doctor -n gpu-webhook
@@ -90,10 +90,10 @@ def command(
         results = judge(Evidence(names))
     else:
         try:
-            results = cluster.run(lambda client: _look(client, names, judge, wait))
+            results = cluster.run(lambda client: _poll(client, names, judge, wait))
         except KubeError as error:
             click.echo(f"tessera: {error}", err=True)
-            return _COULD_NOT_LOOK
+            return _COULD_NOT_RUN
     _show(results, output)
     return exit_code(results)
 
@@ -104,17 +104,17 @@ def exit_code(results: "Sequence[Result]") -> int:
 
     if any(result.failed for result in results):
         return _PROBLEMS
-    return _COULD_NOT_LOOK if any(result.state is State.UNSEEN for result in results) else _WELL
+    return _COULD_NOT_RUN if any(result.state is State.UNSEEN for result in results) else _WELL
 
 
-async def _look(
+async def _poll(
     client: "Client",
     names: "Names",
     judge: "Callable[[Evidence], list[Result]]",
     wait: float | None,
     clock: "Clock | None" = None,
 ) -> "list[Result]":
-    """Look once; or, where there is time to wait, until all is well."""
+    """Poll once; or, where there is time to wait, until all is well."""
     from tessera.doctor.gather import Gatherer
     from tessera.kube.clock import SYSTEM_CLOCK
     from tessera.kube.errors import Unreachable
@@ -179,7 +179,7 @@ def _lines(results: "Sequence[Result]", style: Style) -> list[str]:
     blind = sum(result.state is State.UNSEEN for result in results)
     counted = [_count(problems, "problem"), _count(warnings, "warning")]
     if blind:
-        counted.append(f"{blind} of {_count(len(results), 'check')} could not look")
+        counted.append(f"{blind} of {_count(len(results), 'check')} could not run")
     return [*lines, "", ", ".join(filter(None, counted)) + "." if any(counted) else "Nothing is wrong."]
 
 

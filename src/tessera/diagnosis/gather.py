@@ -219,12 +219,7 @@ class Gatherer:
             if error.is_not_found:
                 raise NoSuchObject(f"namespace {self._namespace} has no {kind} {name}") from error
             raise
-        workload: SeenWorkload | None = None
-        pod: SeenPod | None = None
-        if kind == _POD:
-            pod = seen_pod(decode_pod(raw), raw, self._namespace)
-        else:
-            workload, pod = await self._workload(kind, raw)
+        workload, pod = await self._workload(kind, raw) if kind != _POD else (None, self._pod(raw))
         if pod is not None:
             events = await self._events("Pod", pod.state.metadata.name, pod.state.metadata.uid)
             pod = replace(pod, events=events)
@@ -247,6 +242,9 @@ class Gatherer:
             unseen={**reader.unseen, **reader.left_out()},
         )
         return evidence, target
+
+    def _pod(self, raw: bytes) -> SeenPod:
+        return seen_pod(decode_pod(raw), raw, self._namespace)
 
     async def _workload(self, kind: str, raw: bytes) -> tuple[SeenWorkload, SeenPod | None]:
         """A workload, and the one of its pods that there is most to say about."""
@@ -307,7 +305,7 @@ class Gatherer:
             return self._policy
         namespace, name = self._installed
         what, reader = "the webhook's configuration", self._reader
-        with reader.looking(what):
+        with reader.reading(what):
             path = path_of("v1", "configmaps", namespace=namespace, name=name)
             found = await reader.one(what, ConfigMap, path)
             if found is None:

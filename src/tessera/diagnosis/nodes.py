@@ -7,11 +7,10 @@ from fractions import Fraction
 
 from tessera.core.devices.capacity import PODS, NodeUse
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import STATED_BY_EVERY_NODE, Node, why_excluded
+from tessera.core.kubernetes.node import STATED_BY_EVERY_NODE, Node, why_not_selected
 from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
 from tessera.core.kubernetes.resources import is_any_gpu, short
-from tessera.core.kubernetes.scheduling import Toleration
 from tessera.core.requests.asking import alternatives_of, asked
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.layouts import Source, node_layouts
@@ -207,23 +206,17 @@ class ObservedNode:
         wished, state, reason = self.layout
         nothing_left = resource in self.capacity and not any(self.has.get(one) for one in self.capacity)
         if nothing_left and not self.plugin and (whole - in_use >= count or not whole):
-            missing = (
-                "its device plugin is unavailable"
-                if self.plugin is False
-                else "its device plugin is unavailable, or all its devices are unhealthy"
-            )
+            or_else = "" if self.plugin is False else ", or all its devices are unhealthy"
+            missing = f"its device plugin is unavailable{or_else}"
             return Lack.PLUGIN_UNAVAILABLE, f"{name}: 0 of {whole} are offered: {missing}"
         if whole > has and whole - in_use >= count:
             return Lack.UNHEALTHY, f"{name}: {whole - has} of {whole} are unhealthy, {in_use} in use"
         if state == "pending" and wished.get(resource, 0) - in_use >= count:
-            return Lack.LAYOUT_PENDING, f"its layout with {name} is pending: {reason or 'it gives no reason'}"
+            return Lack.LAYOUT_PENDING, f"its layout with {name} is pending: {reason}"
         if has >= count:
             return Lack.TAKEN, f"{name}: {in_use} of {has} in use"
         if state == "failed":
-            return (
-                Lack.LAYOUT_FAILED,
-                f"no {count} × {name}; its layout failed: {reason or 'it gives no reason'}",
-            )
+            return Lack.LAYOUT_FAILED, f"no {count} × {name}; its layout failed: {reason}"
         if has:
             return Lack.TOO_FEW, f"{name}: it has {has}, the pod needs {count} on one node"
         others = {one: n for one, n in self.has.items() if n}
@@ -232,33 +225,18 @@ class ObservedNode:
 
 def why_closed(pod: Pod, node: Node) -> str:
     """Why a node does not take a pod today, for good or not: selectors, affinity, taints, a cordon. Empty: it does."""
-    reasons = []
-    placed = pod.node_name or pod.node_selector or pod.required_terms is not None
-    if placed and (never := why_excluded(_tolerant(pod), node)):
-        reasons.append(never)
-    reasons += [
+    own = why_not_selected(pod, node)
+    taints = (
         f"taint {taint} is not tolerated"
         for taint in node.taints
         if taint.effect in ("NoSchedule", "NoExecute")
         and not any(toleration.tolerates(taint) for toleration in pod.tolerations)
-    ]
-    return "; ".join(reasons)
-
-
-def _tolerant(pod: Pod) -> Pod:
-    return Pod(
-        node_name=pod.node_name,
-        node_selector=pod.node_selector,
-        required_terms=pod.required_terms,
-        tolerations=_ALL,
     )
-
-
-_ALL = (Toleration(operator="Exists"),)
+    return "; ".join([own, *taints] if own else taints)
 
 
 class ObservedNodes:
-    """The nodes of a cluster, each looked at once; which of them matter for a request is known without a walk over all."""
+    """The nodes of a cluster, each read once; which of them matter for a request is known without a walk over all."""
 
     def __init__(
         self,
@@ -331,5 +309,5 @@ def _layouts(inventory: Inventory) -> dict[str, _Layout]:
                     wished = source.layout(entries).resources(source.strategy)
             except InvalidInput:
                 wished = {}
-        found[name] = (wished, states[name].state, states[name].reason)
+        found[name] = (wished, states[name].state, states[name].reason or "it gives no reason")
     return found

@@ -22,13 +22,13 @@ class Reader:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.unseen: dict[str, str] = {}  # field → why it could not be looked at
+        self.unseen: dict[str, str] = {}  # field → why it could not be read
         self.odd: dict[str, list[str]] = defaultdict(list)  # field → objects that cannot be read, and why
 
     async def one(self, field: str, kind: type[T], path: str) -> T | None:
         """An object; None where there is none."""
         found: T | None = None
-        with self.looking(field):
+        with self.reading(field):
             try:
                 found = decode(await self.client.get(path), kind)
             except ApiError as error:
@@ -64,7 +64,7 @@ class Reader:
             take = begin()
             return lambda raw: self._take(field, raw, take)
 
-        with self.looking(field):
+        with self.reading(field):
             try:
                 asked: dict[str, str | int | bool | None] = {**query, "limit": PAGE}
                 await self.client.patiently(lambda: read_list(self.client, path, asked, begun))
@@ -76,7 +76,7 @@ class Reader:
         self.readable(field, raw, take)
 
     def readable(self, field: str, raw: bytes | msgspec.Raw, read: Callable[[bytes], T]) -> T | None:
-        """An object, or None for one that is odd: it is remembered, and the others are looked at."""
+        """An object, or None for one that is odd: it is remembered, and the others are read."""
         try:
             return read(bytes(raw))
         except InvalidInput as error:
@@ -94,7 +94,7 @@ class Reader:
         }
 
     @contextlib.contextmanager
-    def looking(self, field: str) -> Iterator[None]:
+    def reading(self, field: str) -> Iterator[None]:
         """What the API server will not show, or not in a way that can be read, is unseen."""
         try:
             yield
@@ -103,7 +103,7 @@ class Reader:
 
 
 def reason(error: Exception) -> str:
-    """Why something could not be looked at."""
+    """Why something could not be read."""
     return error.message if isinstance(error, ApiError) else str(error)
 
 

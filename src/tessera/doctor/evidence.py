@@ -143,7 +143,7 @@ class CdiFile:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything there is to judge. None: there is no such thing, unless `unseen` says that it could not be looked at."""
+    """Everything there is to judge. None: there is no such thing, unless `unseen` says that it could not be read."""
 
     names: Names = field(default_factory=Names)
     now: float = 0.0  # Unix time
@@ -170,7 +170,7 @@ class Evidence:
     dra: DynamicAllocation = field(default_factory=DynamicAllocation)
     cdi: tuple[CdiFile, ...] | None = None  # None: this is not a node, or it was not asked for
     devices: tuple[str, ...] = ()  # CDI names that the plugin told the kubelet
-    unseen: Mapping[str, str] = field(default_factory=dict)  # field → why it could not be looked at
+    unseen: Mapping[str, str] = field(default_factory=dict)  # field → why it could not be read
     odd: Mapping[str, tuple[str, ...]] = field(
         default_factory=dict
     )  # field → objects that cannot be read, and why

@@ -61,7 +61,7 @@ def examine(seen: Evidence, only: Collection[str] = ()) -> Iterator[Result]:
 def _findings(check: Check, seen: Evidence, told: set[str]) -> Iterator[Finding]:
     blind = [f"{field}: {seen.unseen[field]}" for field in check.needs if field in seen.unseen]
     if blind:
-        yield unseen("could not look: " + short("; ".join(blind)))
+        yield unseen("could not run: " + short("; ".join(blind)))
         return
     for field in check.needs:
         if (odd := seen.odd.get(field)) and field not in told:
@@ -71,5 +71,5 @@ def _findings(check: Check, seen: Evidence, told: set[str]) -> Iterator[Finding]
         yield from check.find(seen)
     except Exception as error:  # noqa: BLE001 # an object that no check expects must not end the others
         yield unseen(
-            f"could not look, by a mistake in this check: {type(error).__name__}: {short(str(error))}"
+            f"could not run, by a mistake in this check: {type(error).__name__}: {short(str(error))}"
         )

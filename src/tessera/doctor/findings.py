@@ -17,8 +17,8 @@ class Severity(StrEnum):
     PROBLEM = "problem"  # something does not work
     WARNING = "warning"  # something works less well than it should, or will stop working
     NOTE = "note"  # worth knowing
-    UNSEEN = "unseen"  # could not be looked at
-    NOT_APPLICABLE = "n/a"  # there is nothing to look at
+    UNSEEN = "unseen"  # could not be read
+    NOT_APPLICABLE = "n/a"  # there is nothing to check
 
 
 class State(StrEnum):
@@ -60,12 +60,12 @@ def note(text: str, *commands: str) -> Finding:
 
 
 def unseen(text: str, *commands: str) -> Finding:
-    """Something that could not be looked at."""
+    """Something that could not be read."""
     return Finding(Severity.UNSEEN, text, commands)
 
 
 def not_applicable(text: str) -> Finding:
-    """Why there is nothing to look at."""
+    """Why there is nothing to check."""
     return Finding(Severity.NOT_APPLICABLE, text)
 
 
@@ -93,7 +93,7 @@ class Result:
 
     @property
     def state(self) -> State:
-        """Whether the check could look, and had something to look at."""
+        """Whether the check could run, and had something to check."""
         if self._has(Severity.UNSEEN):
             return State.UNSEEN
         return State.NOT_APPLICABLE if self._has(Severity.NOT_APPLICABLE) else State.SEEN

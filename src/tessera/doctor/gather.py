@@ -35,7 +35,7 @@ T = TypeVar("T")
 _APPS: Final = "apps/v1"
 _CONFIGURATIONS: Final = ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations")
 _MOST_REFUSALS: Final = 500  # events; there may be thousands of the same
-_MOST_OWNERS: Final = 50  # controllers that are looked at, one request each
+_MOST_OWNERS: Final = 50  # controllers that are read, one request each
 _MOST_SERVED: Final = 10  # replicas whose metrics are read
 _PROXY_SECONDS: Final = (
     5.0  # for all of them: behind a network policy the API server itself would wait for half a minute
@@ -115,7 +115,7 @@ class Gatherer:
         )
 
     async def _version(self) -> Version | None:
-        """The first question: without any answer to it there is no cluster to look at."""
+        """The first question: without any answer to it there is no cluster to check."""
         try:
             return decode(await self._client.get("/version"), Version)
         except Unreachable:
@@ -138,7 +138,7 @@ class Gatherer:
         try:
             async with asyncio.timeout(_PROXY_SECONDS):
                 for pod in pods[:_MOST_SERVED]:
-                    with self._reader.looking("served"):
+                    with self._reader.reading("served"):
                         found.append(await self._served_by(pod.metadata.name, port))
         except TimeoutError:
             self._reader.unseen["served"] = f"the webhook's pods do not answer the API server at port {port}"
@@ -197,7 +197,7 @@ class Gatherer:
     async def _refusals(self) -> tuple[Refusal, ...]:
         """Pods that a webhook did not let controllers create, and whether those controllers are still there."""
         found: list[Refusal] = []
-        with self._reader.looking("refusals"):
+        with self._reader.reading("refusals"):
             query = {**FAILED_CREATES.query, "limit": str(_MOST_REFUSALS)}
             page = decode(await self._client.get(FAILED_CREATES.path, query), ObjectList)
             owners: dict[tuple[str, str, str], tuple[Workload | None, bool]] = {}
@@ -229,7 +229,7 @@ class Gatherer:
         """Create a pod with a dry run."""
         path = path_of("v1", "pods", namespace=self._names.try_namespace)
         found: Trial | None = None
-        with self._reader.looking("trial"):
+        with self._reader.reading("trial"):
             try:
                 answer = await self._client.create(path, trial.pod(), {"dryRun": "All"})
                 found = Trial(limits=trial.limits_of(decode(answer, dict[str, Any])))

@@ -159,6 +159,14 @@ def why_excluded(pod: Pod, node: Node, passing: tuple[str, ...] = ()) -> str | N
 
     `passing` are taints that exclude no pod, beside those of Kubernetes itself.
     """
+    if (reason := why_not_selected(pod, node)) is not None:
+        return reason
+    taint = untolerated(node.taints, pod.tolerations, placed=bool(pod.node_name), passing=passing)
+    return f"taint {taint} is not tolerated" if taint else None
+
+
+def why_not_selected(pod: Pod, node: Node) -> str | None:
+    """Why a pod's own selectors keep it from a node, in words; None when they do not."""
     if pod.node_name and pod.node_name != node.name:
         return f"spec.nodeName is {pod.node_name}"
     for key, value in pod.node_selector.items():
@@ -168,8 +176,7 @@ def why_excluded(pod: Pod, node: Node, passing: tuple[str, ...] = ()) -> str | N
         t.matches(node.name, node.labels) for t in pod.required_terms
     ):
         return f"node affinity wants {' or '.join(map(str, pod.required_terms)) or 'nothing'}"
-    taint = untolerated(node.taints, pod.tolerations, placed=bool(pod.node_name), passing=passing)
-    return f"taint {taint} is not tolerated" if taint else None
+    return None
 
 
 def why_too_small(needs: Mapping[str, Number], node: Node) -> str | None:

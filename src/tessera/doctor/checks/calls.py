@@ -92,7 +92,7 @@ def selection(seen: Evidence) -> Iterator[Finding]:
         if webhook.reinvocation_policy != "IfNeeded":
             yield warning(
                 f"{webhook.name}: reinvocationPolicy is {webhook.reinvocation_policy}: "
-                "what other webhooks add later is not looked at"
+                "the webhook does not see what other webhooks add later"
             )
     label, value = EXEMPT_LABEL
     with_gpus = {use.namespace for use in seen.cluster.inventory.pods}
@@ -189,7 +189,7 @@ def _rules(webhook: Webhook, seen: Evidence) -> Iterator[Finding]:
             yield warning(f"{webhook.name}: namespace {namespace} is not left out", mended)
     if webhook.namespace_selector and webhook.namespace_selector.match_labels:
         yield note(
-            f"{webhook.name}: only namespaces labelled {shown(webhook.namespace_selector.match_labels)} are looked at"
+            f"{webhook.name}: the API server calls it only for namespaces labelled {shown(webhook.namespace_selector.match_labels)}"
         )
     if webhook.object_selector and (
         webhook.object_selector.match_labels or webhook.object_selector.match_expressions

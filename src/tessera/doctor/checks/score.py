@@ -38,7 +38,7 @@ def score(seen: Evidence) -> Iterator[Finding]:
         yield not_applicable("fewer than two nodes have devices to choose from")
         return
     if why := seen.unseen.get("schedulers"):
-        yield unseen(f"could not look: schedulers: {short(why)}")
+        yield unseen(f"could not run: schedulers: {short(why)}")
     elif not seen.dra.schedulers:
         yield unseen(
             f"the scheduler's configuration is not seen: it is no pod in kube-system; {_PLUGIN} should have weight {_ENOUGH} or "

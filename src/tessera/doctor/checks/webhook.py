@@ -58,7 +58,7 @@ def installed(seen: Evidence) -> Iterator[Finding]:
         elif (service.namespace, service.name) != (names.namespace, names.webhook):
             yield problem(
                 f"webhook {webhook.name} leads to Service {service.namespace}/{service.name}, "
-                f"and this looks at {names.namespace}/{names.webhook}",
+                f"and this command checks {names.namespace}/{names.webhook}",
                 f"tessera doctor -n {service.namespace} --name {service.name}",
             )
         elif (
