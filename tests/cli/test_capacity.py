@@ -118,11 +118,11 @@ def test_wide(saved):
     nodes, _, room = out.split("\n\n")
     assert (code, nodes) == (0, WIDE)
     assert room.splitlines() == [
-        "ROOM FOR  CUT AND FREE  BESIDE  CUT ANEW  LOST",
-        "1g.10gb   0             0       14        14",
-        "2g.20gb   5             0       7         2",
-        "3g.30gb   3             0       5         2",
-        "7g.70gb   0             0       2         2",
+        "ROOM FOR  CUT AND FREE  BESIDE  RE-CUT  LOST",
+        "1g.10gb   0             0       14      14",
+        "2g.20gb   5             0       7       2",
+        "3g.30gb   3             0       5       2",
+        "7g.70gb   0             0       2       2",
     ]
 
 

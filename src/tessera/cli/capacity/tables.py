@@ -103,7 +103,7 @@ def _room_table(found: Mapping[MigProfile, Room]) -> Table:
         (str(profile), str(room.free), str(room.beside), str(room.recut), str(room.lost))
         for profile, room in found.items()
     ]
-    return Table(("ROOM FOR", "CUT AND FREE", "BESIDE", "CUT ANEW", "LOST"), rows, 1)
+    return Table(("ROOM FOR", "CUT AND FREE", "BESIDE", "RE-CUT", "LOST"), rows, 1)
 
 
 def _numbers(usage: Usage) -> Row:
