@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-from e2e.cluster import Client, ClusterWithNode, pods_path
+from e2e import bridge
+from e2e.cluster import Client, ClusterWithNode, Object, pods_path
 from e2e.test_device_plugin import EXAMPLES, GPU, MIG, annotate, plugin, pod, runai, wait_allocatable
 from e2e.test_why import deployment
 from e2e.webhook import Webhook, registered
@@ -18,29 +19,32 @@ def described(cluster: Client, kind: str, name: str, namespace: str | None = Non
     return re.sub(r"[ \t]+", " ", text)
 
 
-def test_replica_set_is_told(control_plane: Client, namespace: str, tmp_path: Path) -> None:
-    """Three pods fall back: one event, counted, on their ReplicaSet. A dry run leaves none, and a rejection is a warning."""
+def test_fallbacks_and_rejections_are_reported(control_plane: Client, namespace: str, tmp_path: Path) -> None:
+    """The controller reports a fallback on each pod; the ReplicaSet's own controller a rejection. The webhook, which anyone may call, writes nothing."""
     control_plane.add_node(NODE, allocatable={MIG + "1g.10gb": 7})
-    try:
-        with Webhook(control_plane, tmp_path) as webhook, registered(control_plane, webhook):
-            deployment(control_plane, namespace, "2g.20gb", 3)
-            control_plane.wait(lambda: webhook.metric('gpu_webhook_events_total{result="written"}') == 3)
-            (name,) = control_plane.kubectl("get", "rs", "-n", namespace, "-o", "name").split()
-            told = described(control_plane, "rs", name.partition("/")[2], namespace)
-            line = next(line for line in told.splitlines() if "GPUFallback" in line)
-            assert "Normal GPUFallback" in line
-            assert "(x3 over" in line
-            assert line.endswith("gpu-webhook a pod gets 1g.10gb in place of 2g.20gb: 2g.20gb is not offered, 1g.10gb is the first that is")  # fmt: skip
 
-            made = control_plane.api.get(pods_path(namespace))["items"][0]
-            owned = {
-                "metadata": {"name": "dry", "ownerReferences": made["metadata"]["ownerReferences"]},
-                "spec": {"containers": [{"name": "main", "image": "none", "resources": {"limits": {MIG + "2g.20gb": "1"}}}]},
-            }  # fmt: skip
-            before = webhook.requests()
-            control_plane.api.create(pods_path(namespace), owned, dryRun="All")
-            control_plane.wait(lambda: webhook.requests() > before, what="the dry run counted")
-            assert "(x3 over" in described(control_plane, "rs", name.partition("/")[2], namespace)
+    def written_by(component: str) -> list[Object]:
+        events: list[Object] = control_plane.api.get(f"/api/v1/namespaces/{namespace}/events")["items"]
+        return [one for one in events if one["source"].get("component") == component]
+
+    try:
+        with (
+            Webhook(control_plane, tmp_path / "webhook") as webhook,
+            registered(control_plane, webhook),
+            bridge.rights(control_plane, tmp_path),
+            bridge.start_controller(control_plane, tmp_path) as controller,
+        ):
+            controller.wait_for_log("leading as")
+            deployment(control_plane, namespace, "2g.20gb", 3)
+            told = control_plane.wait(
+                lambda: found if len(found := written_by("tessera-controller")) == 3 else None,
+                what="an event on each pod",
+            )
+            pods = {pod["metadata"]["name"] for pod in control_plane.api.get(pods_path(namespace))["items"]}
+            assert {event["involvedObject"]["name"] for event in told} == pods
+            assert {(event["reason"], event["message"]) for event in told} == {
+                ("GPUFallback", "the webhook gave it 1g.10gb in place of 2g.20gb")
+            }
 
             control_plane.kubectl(
                 "annotate", "namespace", namespace, "gpu-webhook.k8s.io/fallback-policy=larger"
@@ -53,12 +57,16 @@ def test_replica_set_is_told(control_plane: Client, namespace: str, tmp_path: Pa
                 ),
                 what="a rejected pod",
             )
+            (name,) = control_plane.kubectl("get", "rs", "-n", namespace, "-o", "name").split()
             control_plane.wait(
                 lambda: (
-                    "Warning GPURejected" in described(control_plane, "rs", name.partition("/")[2], namespace)
+                    "Warning FailedCreate"
+                    in (text := described(control_plane, "rs", name.partition("/")[2], namespace))
+                    and "2g.20gb" in text
                 ),
-                what="a warning on the ReplicaSet",
+                what="a warning on the ReplicaSet, with the webhook's message",
             )
+            assert written_by("gpu-webhook") == []
     finally:
         control_plane.remove_node(NODE)
 

@@ -160,7 +160,6 @@ FAULTS: list[tuple[str, Callable[[Objects], None], str, str, str, str]] = [
     ("MIG not sent", _set(matchConditions=[{"name": "x", "expression": '"nvidia.com/gpu" task.bkbcs.tencent.com/gpu-type'}]), "selection", "problem", "do not mention nvidia.com/mig-", ""),
     ("every pod sent", _set(matchConditions=[]), "selection", "warning", "every pod of the cluster waits", "helm upgrade"),
     ("own namespace sent", _open_selector, "selection", "warning", "namespace gpu-webhook is not left out", "helm upgrade"),
-    ("side effects are not told", _set(sideEffects="None"), "selection", "warning", "sideEffects is None, but it writes Events", "helm upgrade"),
     ("side effects", _set(sideEffects="Unknown"), "selection", "problem", "every dry run is refused", ""),
     ("no reinvocation", _set(reinvocationPolicy="Never"), "selection", "warning", "what other webhooks add later", ""),
     ("mistyped exemption", _label("Disabled"), "selection", "warning", "gpu-webhook=Disabled, which means nothing", "kubectl label --overwrite namespace default gpu-webhook=disabled"),

@@ -95,7 +95,7 @@ def test_webhook_configuration_is_as_promised():
         "timeoutSeconds": 5,
         "matchPolicy": "Equivalent",
         "reinvocationPolicy": "IfNeeded",
-        "sideEffects": "NoneOnDryRun",
+        "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
     }
     assert webhook | expected == webhook

@@ -31,7 +31,9 @@ class Controller:
         self.metrics = ControllerMetrics()
         self._clock = clock
         self._able = False
-        self._recorder = Recorder(client, COMPONENT, instance=socket.gethostname(), clock=clock)
+        self._recorder = Recorder(
+            client, COMPONENT, instance=socket.gethostname(), counts_up=False, clock=clock
+        )
         self._claims = ClaimReconciler(client, self._recorder, self.metrics, clock=clock)
         self._leader = Leader(client, namespace, CONTROLLER, identity, timing=timing, clock=clock)
         self.metrics.leads = lambda: self._leader.leads

@@ -165,10 +165,10 @@ class Webhook:
             self._start(LeaseFollower(client, namespace, CONTROLLER, offers.put_controller).run())
 
     def _events(self, client: Client | None) -> Callable[[Request, Verdict], None] | None:
-        """Who tells a pod's owner what became of the pod; without a cluster there is no owner to tell."""
-        if client is None:
+        """Who writes Events on the owners of pods: nobody where anyone may call, or an invented owner would get one."""
+        if client is None or self._settings.client_ca is None:
             return None
-        recorder = Recorder(client, COMPONENT, instance=socket.gethostname())
+        recorder = Recorder(client, COMPONENT, instance=socket.gethostname(), counts_up=False)
         self._metrics.add_source(lambda: event_metrics(recorder))
         self._start(recorder.run())
         return OwnerEvents(recorder).tell

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
@@ -19,7 +20,7 @@ from tessera.protocol.dra.templates import template_spec
 from tessera.serving.http.messages import HangUp, Response
 from tessera.serving.metrics import exposition
 from tessera.simulation.control_plane.kinds import EVENTS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
-from tessera.simulation.control_plane.store import StatusError
+from tessera.simulation.control_plane.store import StatusError, Store
 from tests.controller.claims import objects
 from tests.controller.claims.objects import RECORD, TEMPLATE, TEXT
 from tests.kube.apiserver import MisbehavingApiServer, status
@@ -27,9 +28,9 @@ from tests.kube.clock import FakeClock
 
 
 @asynccontextmanager
-async def world(*documents, clock=None):
+async def world(*documents, clock=None, **server_options):
     """A reconciler at work; `changed` waits until the store is as wanted."""
-    async with MisbehavingApiServer() as server, asyncio.timeout(20):
+    async with MisbehavingApiServer(**server_options) as server, asyncio.timeout(20):
         await server.start()
         for document in documents:
             server.store.create(PODS, document, document["metadata"]["namespace"])
@@ -420,3 +421,36 @@ def test_the_fence():
             assert server.store.list(RESOURCE_CLAIM_TEMPLATES) == []
 
     asyncio.run(main())
+
+
+def test_a_request_that_the_webhook_replaced():
+    """The pod gets one event, however often it changes; a pod of long ago was reported then; a forged text is no message."""
+
+    def pod(name, record):
+        annotations = {"gpu-webhook.k8s.io/fallback": record}
+        return {
+            "metadata": {"name": name, "namespace": "a", "annotations": annotations},
+            "spec": {"containers": [{"name": "main"}]},
+        }
+
+    async def told():
+        clock = FakeClock(auto=True)
+        store = Store(lambda: datetime.fromtimestamp(clock.wall(), UTC))
+        store.create(PODS, pod("old", "2g.20gb->1g.10gb"), "a")
+        clock.time += 301
+        new = [pod("new", "2g.20gb->1g.10gb,3g.30gb->gpu"), pod("forged", "buy->this")]
+        async with world(*new, clock=clock, store=store) as one:
+            await one.until(lambda: one.store.list(EVENTS, "a"))
+            stored = one.store.get(PODS, "new", "a").document
+            one.store.update(PODS, "new", {**stored, "status": {"phase": "Running"}}, "a")
+            one.store.create(PODS, pod("later", "2g.20gb->1g.10gb"), "a")
+            await one.until(lambda: len(one.store.list(EVENTS, "a")) > 1)
+            return [stored.document for stored in one.store.list(EVENTS, "a")]
+
+    events = asyncio.run(told())
+    assert sorted(
+        (event["involvedObject"]["name"], event["reason"], event["message"]) for event in events
+    ) == [
+        ("later", "GPUFallback", "the webhook gave it 1g.10gb in place of 2g.20gb"),
+        ("new", "GPUFallback", "the webhook gave it 1g.10gb in place of 2g.20gb, gpu in place of 3g.30gb"),
+    ]

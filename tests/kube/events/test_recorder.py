@@ -20,8 +20,9 @@ NODE = About("v1", "Node", "n1", uid="n1")
 class Stage:
     """A recorder at work, and the events that the API server has."""
 
-    def __init__(self, server: MisbehavingApiServer, recorder: Recorder) -> None:
+    def __init__(self, server: MisbehavingApiServer, recorder: Recorder, clock: FakeClock) -> None:
         self.server = server
+        self.clock = clock
         self.recorder = recorder
 
     def events(self, namespace: str = "team") -> list[dict[str, Any]]:
@@ -34,12 +35,13 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(*, working: bool = True) -> AsyncIterator[Stage]:
+async def stage(*, working: bool = True, counts_up: bool = True) -> AsyncIterator[Stage]:
     server = MisbehavingApiServer()
     async with await server.start(), Client(server.cluster, clock=FakeClock(auto=True)) as client:
-        recorder = Recorder(client, "gpu-webhook", instance="pod-1", clock=FakeClock(auto=True))
+        clock = FakeClock(auto=True)
+        recorder = Recorder(client, "gpu-webhook", instance="pod-1", counts_up=counts_up, clock=clock)
         task = asyncio.create_task(recorder.run()) if working else None
-        yield Stage(server, recorder)
+        yield Stage(server, recorder, clock)
         if task is not None:
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -124,3 +126,16 @@ async def test_flood_lets_other_work_run():
         await asyncio.sleep(0)
         assert 0 < one.recorder.counts[("limited",)] < 100
         await one.settled(limited=900)
+
+
+async def test_without_the_right_to_patch():
+    """Where events are created only, the same event is written once, and again when the first one has gone."""
+    async with stage(counts_up=False) as one:
+        for _ in range(3):
+            one.recorder.record(Event(OWNER, "GPUFallback", "a pod gets less"))
+        await one.settled(written=1, limited=2)
+        one.clock.time += 3600.0
+        one.recorder.record(Event(OWNER, "GPUFallback", "a pod gets less"))
+        await one.settled(written=2)
+        assert [event["count"] for event in one.events()] == [1, 1]
+        assert not [request for request in one.server.requests if request.method == "PATCH"]

@@ -22,6 +22,7 @@ MANAGED_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGER: Final = "tessera-controller"
 UNUSED_ANNOTATION: Final = "gpu-webhook.k8s.io/unused-since"  # of a template
 _MARK: Final = ALTERNATIVES_ANNOTATION.encode()
+_RECORD: Final = RECORD_ANNOTATION.encode()
 
 
 _whole: Final = decoder(dict[str, Any])
@@ -44,11 +45,20 @@ class ConvertedPod:
         return None if self.text is None else read(self.text)
 
 
+class ReplacedPod(NamedTuple):
+    """A pod whose request the webhook has replaced."""
+
+    uid: str
+    record: str
+    created: float  # Unix time
+
+
 class PodReading(NamedTuple):
-    """A pod that was read; None for one whose request was not converted."""
+    """A pod that was read, if its request was converted or replaced."""
 
     key: Key
     pod: ConvertedPod | None
+    replaced: ReplacedPod | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +82,28 @@ class PodsClaim:
 
 
 def read_pod(raw: bytes) -> PodReading:
-    """A pod, if its request was converted to a claim."""
-    if _MARK not in raw:  # nearly all pods
+    """A pod, if its request was converted to a claim, or replaced."""
+    if _MARK not in raw and _RECORD not in raw:  # nearly all pods
         named = decode_named(raw).metadata
         return PodReading(Key(named.namespace, named.name), None)
     one = decode_pod(raw)
     metadata = one.metadata
     key, annotations = Key(metadata.namespace, metadata.name), annotations_of(metadata.annotations)
     template = one.claim_templates.get(CLAIM)
-    text = annotations.get(ALTERNATIVES_ANNOTATION)
+    text, record = (
+        annotations.get(ALTERNATIVES_ANNOTATION),
+        record_with(annotations.get(RECORD_ANNOTATION, ""), ()),
+    )
     if text is None or not template:
-        return PodReading(key, None)
+        created = seconds(metadata.creation_timestamp) or 0.0
+        return PodReading(key, None, ReplacedPod(metadata.uid, record, created) if record else None)
     found = ConvertedPod(
         key,
         metadata.uid,
         template,
         None if carried(annotations, [template]) is None else text,
         not one.spec.node_name and metadata.deletion_timestamp is None,
-        record_with(annotations.get(RECORD_ANNOTATION, ""), ()),
+        record,
     )
     return PodReading(key, found)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
@@ -53,6 +53,7 @@ _CLAIMS: Final = Resource("resourceclaims", path_of(API_VERSION, "resourceclaims
 _AT_ONCE: Final = 100  # writes of each kind before the next plan: what is new since then does not wait longer
 _UNAVAILABLE: Final = (429, 503)  # the API server itself, and not one object
 _RESYNC: Final = 60.0  # seconds without a change until the next plan: templates become old
+_RECENT: Final = 300.0  # seconds: a pod that was made before is not reported any more
 _POLL_ABSENT: Final = 5.0  # seconds; the follower asks for the collections again every minute
 
 
@@ -72,11 +73,21 @@ class ClaimReconciler:
         self.follower = Follower(
             client,
             {
-                UNFINISHED_PODS: self._sink(read_pod, self.state.pods, self._put_pod, self.state.remove_pod),
-                _TEMPLATES: self._sink(
-                    read_template, self.state.templates, self._put_template, self.state.remove_template
+                UNFINISHED_PODS: self._sink(
+                    read_pod,
+                    self.state.known_pods,
+                    self._put_pod,
+                    self._remove_pod,
                 ),
-                _CLAIMS: self._sink(read_claim, self.state.claims, self._put_claim, self.state.remove_claim),
+                _TEMPLATES: self._sink(
+                    read_template,
+                    lambda: self.state.templates,
+                    self._put_template,
+                    self.state.remove_template,
+                ),
+                _CLAIMS: self._sink(
+                    read_claim, lambda: self.state.claims, self._put_claim, self.state.remove_claim
+                ),
             },
             clock=clock,
         )
@@ -115,6 +126,8 @@ class ClaimReconciler:
 
     async def reconcile(self, fence: Callable[[], None]) -> bool:
         """Make a plan and carry out some of each kind; whether there is more. Raises when the API server is unavailable."""
+        fence()
+        self._report()
         groups = plan(self.state, self._clock.wall())
         due = [
             list(islice((one for one in group if self._retries.is_due(_subject(one))), _AT_ONCE))
@@ -142,6 +155,14 @@ class ClaimReconciler:
             more = f", and {len(some) - 1} more" if len(some) > 1 else ""
             log.warning("%s failed, will try again: %s%s", what, some[0], more)
         return any(len(some) == _AT_ONCE for some in due)
+
+    def _report(self) -> None:
+        """Report the pods whose requests the webhook has replaced, each once: a process that leads now reports the last minutes'."""
+        since = self._clock.wall() - _RECENT
+        for key, pod in self.state.unreported.items():
+            if pod.created >= since:
+                self._writes.report(key, pod)
+        self.state.unreported.clear()
 
     def _note(self, action: Action) -> None:
         """A record is written once, however slow the watch is; everything else is as the watch says."""
@@ -173,7 +194,7 @@ class ClaimReconciler:
     def _sink(
         self,
         read: Callable[[bytes], T],
-        known: Mapping[Key, object],
+        known: Callable[[], Iterable[Key]],
         put: Callable[[T], bool],
         remove: Callable[[Key], bool],
     ) -> Sink[T]:
@@ -181,7 +202,7 @@ class ClaimReconciler:
 
         def replace(found: Iterable[T]) -> None:
             fresh = {one.key: one for one in found}
-            replace_all(tuple(known), fresh, put, remove)
+            replace_all(tuple(known()), fresh, put, remove)
             self._changed.set()
 
         def told(changed: bool) -> None:
@@ -190,9 +211,14 @@ class ClaimReconciler:
 
         return Sink(read, replace, lambda one: told(put(one)), lambda key: told(remove(key)))
 
+    def _remove_pod(self, key: Key) -> bool:
+        self.state.put_replaced(key, None, since=0.0)
+        return self.state.remove_pod(key)
+
     def _put_pod(self, one: PodReading) -> bool:
+        new = self.state.put_replaced(one.key, one.replaced, since=self._clock.wall() - _RECENT)
         if one.pod is None:
-            return self.state.remove_pod(one.key)
+            return self.state.remove_pod(one.key) or new
         if one.pod.text is None and one.key not in self.state.pods:
             log.warning(
                 "pod %s/%s: its template's name does not match its annotation, so the controller makes no template",

@@ -1,14 +1,18 @@
 """Pods, templates and claims as the cluster has them, indexed: a plan costs what is to be done, not what is there."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
-from tessera.controller.claims.objects import ConvertedPod, PodsClaim, Template
+from tessera.controller.claims.objects import ConvertedPod, PodsClaim, ReplacedPod, Template
 from tessera.core.kubernetes.resources import short
 from tessera.core.requests.alternatives import read
 from tessera.core.requests.record import record_with, written
 from tessera.kube.watch.resource import Key
+
+_MOST_UNREPORTED: Final = 1000  # as many events as wait to be written
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,8 @@ class ClaimState:
         self.waiting: dict[
             Key, dict[Key, ConvertedPod]
         ] = {}  # by template: pods that cannot start without it
+        self.replaced: dict[Key, str] = {}  # the UIDs of pods whose request the webhook has replaced
+        self.unreported: dict[Key, ReplacedPod] = {}  # of these, those that have no Event yet
         self.records: dict[Key, Record] = {}  # by claim: what its pod's annotation does not say yet
         # A claim can name any pod as its owner: only a pod of the claim's own namespace counts.
         self._pod_of: dict[Key, Key] = {}  # by namespace and UID
@@ -69,6 +75,29 @@ class ClaimState:
         if self._pod_of.get(owner) == key:
             del self._pod_of[owner]
         self._compare(owner)
+        return True
+
+    def known_pods(self) -> Iterable[Key]:
+        """The pods whose requests were converted or replaced."""
+        return {**self.pods, **self.replaced}
+
+    def put_replaced(self, key: Key, pod: ReplacedPod | None, *, since: float) -> bool:
+        """Take a pod whose request was replaced; whether it has yet to be reported. None: the pod's was not.
+
+        A pod that was made before `since` was reported then. Of thousands that come at once, the latest are.
+        """
+        if pod is None:
+            self.replaced.pop(key, None)
+            self.unreported.pop(key, None)
+            return False
+        if self.replaced.get(key) == pod.uid:
+            return False
+        self.replaced[key] = pod.uid
+        if pod.created < since:
+            return False
+        self.unreported[key] = pod
+        if len(self.unreported) > _MOST_UNREPORTED:
+            del self.unreported[next(iter(self.unreported))]
         return True
 
     def put_claim(self, claim: PodsClaim) -> None:

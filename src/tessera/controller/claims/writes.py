@@ -9,6 +9,7 @@ from tessera.controller.claims.objects import (
     MANAGER,
     UNUSED_ANNOTATION,
     ConvertedPod,
+    ReplacedPod,
     Template,
     claim_spec_in,
 )
@@ -16,13 +17,15 @@ from tessera.controller.claims.plan import Action, Make, Mark, Remove
 from tessera.controller.claims.state import Record
 from tessera.controller.metrics import ControllerMetrics
 from tessera.core.dra.slices import API_VERSION
+from tessera.core.kubernetes.resources import short
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, Alternatives
-from tessera.core.requests.record import RECORD_ANNOTATION
+from tessera.core.requests.record import RECORD_ANNOTATION, recorded
 from tessera.kube.errors import ApiError
 from tessera.kube.events.correlator import About, Event
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
+from tessera.kube.watch.resource import Key
 from tessera.protocol.dra.templates import template_spec
 
 log = logging.getLogger(__name__)
@@ -59,6 +62,14 @@ class Writes:
         """Tell a pod's owner why its template is not there, such as a quota; not in a namespace that is being deleted."""
         if isinstance(action, Make) and _TERMINATING not in error.causes:
             self._warn(action.pod, f"ResourceClaimTemplate {action.key.name} cannot be made: {error.message}")
+
+    def report(self, key: Key, pod: ReplacedPod) -> None:
+        """Say on a pod what the webhook gave it in place of its request."""
+        gets = ", ".join(
+            f"{short(given)} in place of {short(asked)}" for asked, given in recorded(pod.record)
+        )
+        about = About("v1", "Pod", key.name, key.namespace, pod.uid)
+        self._recorder.record(Event(about, "GPUFallback", f"the webhook gave it {gets}"))
 
     async def _make(self, make: Make) -> float:
         namespace, name = make.key

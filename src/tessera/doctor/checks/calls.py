@@ -82,12 +82,7 @@ def selection(seen: Evidence) -> Iterator[Finding]:
         yield from _rules(webhook, seen)
         if not _is_for_workloads(webhook, seen):
             yield from _conditions(webhook, seen)
-        if webhook.side_effects == "None":
-            yield warning(
-                f"{webhook.name}: sideEffects is None, but it writes Events; NoneOnDryRun is what holds",
-                seen.names.upgrade,
-            )
-        elif webhook.side_effects != "NoneOnDryRun":
+        if webhook.side_effects not in ("None", "NoneOnDryRun"):
             yield problem(f"{webhook.name}: sideEffects is {webhook.side_effects}: every dry run is refused")
         if webhook.reinvocation_policy != "IfNeeded":
             yield warning(

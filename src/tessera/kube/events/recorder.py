@@ -22,21 +22,33 @@ _MOST_WAITING: Final = 1000  # events; each about 1 KiB at most
 # of them takes a hundredth of a processor, whatever else the process does.
 _AT_ONCE: Final = 32
 _REST: Final = 0.01
+_LIVE: Final = 3600.0  # seconds for which the API server keeps an event, by default
 _SECONDS: Final = 10.0  # for one write; an API server that is busy for longer has better things to do
 # Events about what has no namespace live in this one, as the kubelet's do: `kubectl describe node` looks everywhere.
 _CLUSTER_NAMESPACE: Final = "default"
 
 
 class Recorder:
-    """Events of one component; what became of them is in `counts`."""
+    """Events of one component; what became of them is in `counts`.
+
+    `counts_up`: the same event again is counted in the one that was written, which takes the right to patch events. Without it,
+    the same event is written once an hour.
+    """
 
     def __init__(
-        self, client: Client, component: str, *, instance: str = "", clock: Clock = SYSTEM_CLOCK
+        self,
+        client: Client,
+        component: str,
+        *,
+        instance: str = "",
+        counts_up: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.counts: dict[tuple[str, ...], int] = {(result,): 0 for result in RESULTS}
         self._client = client
         self._component = component
         self._instance = instance
+        self._counts_up = counts_up
         self._clock = clock
         self._correlator = Correlator()
         self._waiting: deque[Event] = deque()
@@ -64,6 +76,9 @@ class Recorder:
             self._news.clear()
             while self._waiting:
                 written = self._correlator.correlate(self._waiting.popleft(), self._clock.wall())
+                if written is not None and not (self._counts_up or written.is_new):
+                    old = written.last - written.first >= _LIVE
+                    written = self._correlator.forget(written) if old else None
                 if written is None:
                     self._count("limited")
                 else:
