@@ -20,7 +20,7 @@ from tessera.kube.errors import NOT_JSON
 from tessera.protocol import yaml
 from tessera.protocol.dra.objects import SliceReader, read_class
 from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.workloads import title_of
+from tessera.protocol.kubernetes.workloads import items, title_of
 
 _SUFFIXES: Final = (".json", ".yaml", ".yml")
 
@@ -71,7 +71,7 @@ def documents_in(file: str) -> list[dict[str, Any]]:
     """The objects in a file as documents, those of Lists taken out."""
     documents = yaml.load_all(read_file(file), called(file))
     with naming(called(file)):
-        return objects.items(documents)
+        return items(documents)
 
 
 def objects_in(paths: Iterable[str]) -> Iterator[FileObject]:
@@ -111,7 +111,7 @@ def objects_in_text(text: bytes, where: str) -> Iterator[FileObject]:
 def objects_in_documents(documents: Iterable[object], where: str) -> Iterator[FileObject]:
     """Every object in documents that are parsed already."""
     with naming(where):
-        found = objects.items(documents)
+        found = items(documents)
     for one in found:
         yield FileObject(where, str(one.get("kind") or ""), msgspec.json.encode(one))
 

@@ -7,7 +7,7 @@ from tessera.core.admission.view.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.dashboard.server import Explain
 from tessera.protocol import yaml
-from tessera.protocol.kubernetes import objects
+from tessera.protocol.kubernetes.workloads import items
 from tessera.webhook.offline import admit
 
 
@@ -15,7 +15,7 @@ def explainer(offers: Offers, policy: Policy) -> Explain:
     """`tessera admit -o explain`, for the YAML that is written into the page."""
 
     def answer(text: str) -> str:
-        given = objects.items(yaml.load_all(text, "YAML"))
+        given = items(yaml.load_all(text, "YAML"))
         results = [admit(one, offers, policy, "default") for one in given]
         explained = [explain(one, offers, policy, Style(enabled=False)) for one in results if one.judgements]
         if not explained:

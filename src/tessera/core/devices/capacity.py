@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Final, TypeVar
 
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node
-from tessera.core.kubernetes.pod import Amounts, Container, Pod
+from tessera.core.kubernetes.pod import NOTHING, Amounts, Container, Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
 from tessera.core.kubernetes.resources import is_any_gpu, is_extended
 from tessera.core.mig.profile import MigProfile
@@ -60,7 +60,12 @@ class PodUse:
 
 
 def pod_use(
-    pod: Pod, phase: str, *, deleted: bool = False, keep: Callable[[str], bool] = lambda _: True
+    pod: Pod,
+    phase: str,
+    *,
+    deleted: bool = False,
+    created: str = "",
+    keep: Callable[[str], bool] = lambda _: True,
 ) -> PodUse:
     """What a pod uses of the resources that matter; nothing when it is over, or will never be scheduled.
 
@@ -80,8 +85,9 @@ def pod_use(
         pod.node_name,
         kept(amounts),
         ending=deleted,
+        created=created,
         record=pod.annotations.get(RECORD_ANNOTATION, ""),
-        asked=kept(first),
+        asked=kept(first) if first else NOTHING,  # one for all: there are tens of thousands
         claim=str(claim) if claim else "",
     )
 

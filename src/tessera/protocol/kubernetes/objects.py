@@ -4,10 +4,10 @@ Only the fields that decisions need are decoded; msgspec skips the rest without 
 """
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -300,40 +300,6 @@ decode_quota: Final = decoder(QuotaIn)
 decode_namespace: Final = decoder(NamespaceIn)
 
 
-def items(documents: Iterable[object]) -> list[dict[str, Any]]:
-    """The objects in some documents, those of Lists taken out."""
-    found: list[dict[str, Any]] = []
-    for document in documents:
-        if not isinstance(document, dict):
-            raise InvalidObject(f"expected a Kubernetes object, got {_kind_of(document)}")
-        kind = document.get("kind")
-        if not isinstance(kind, str) or not kind.endswith("List"):
-            found.append(document)
-            continue
-        inner = document.get("items") or []
-        if not isinstance(inner, list):
-            raise InvalidObject(f"{kind}.items: expected a list, got {_kind_of(inner)}")
-        for index, one in enumerate(inner):
-            if not isinstance(one, dict):
-                raise InvalidObject(f"{kind}.items[{index}]: expected an object, got {_kind_of(one)}")
-            found.append(
-                {"kind": kind.removesuffix("List"), **one}
-            )  # a typed list leaves its items' kind out
-    return found
-
-
 def _begins_with_path(text: str) -> bool:
     head, colon, _ = text.partition(":")
     return bool(colon) and " " not in head
-
-
-def _kind_of(value: object) -> str:
-    names = {
-        dict: "an object",
-        list: "a list",
-        str: "a text",
-        bool: "true or false",
-        int: "a number",
-        float: "a number",
-    }
-    return names.get(type(value), "nothing")

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from tessera.protocol.kubernetes.lean_pod import MANAGED_LABEL, QUEUE_LABEL, LeanSpec, PodNames
+from tessera.protocol.kubernetes.lean_pod import MANAGED_LABEL, QUEUE_LABEL, LeanSpec
 from tessera.protocol.kubernetes.metadata import (
     Condition,
     OwnerReference,
@@ -15,18 +15,20 @@ from tessera.protocol.kubernetes.metadata import (
     controller_in,
     seconds,
 )
-from tessera.protocol.kubernetes.objects import AmountsIn, Part, ResourcesIn, decoder, reader
+from tessera.protocol.kubernetes.objects import ABSENT, AmountsIn, Part, ResourcesIn, decoder, reader
 
 
-class PodMetadata(PodNames):
+class PodMetadata(Part):
     """A pod's metadata; its annotations unread."""
 
     name: str = ""
+    generate_name: str = ""
     namespace: str = ""
     uid: str = ""
-    labels: Texts = None
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    labels: Texts = None
+    annotations: msgspec.Raw = ABSENT
     owner_references: list[OwnerReference] | None = None
 
     @property
@@ -116,21 +118,27 @@ class ContainerStatus(ActualResources):
     allocated_resources_status: list[AllocatedResource] | None = None
 
 
+_NO_CONDITION: Final = Condition()
+
+
 class PodStatus(ActualResources):
     """A pod's status."""
 
     phase: str = ""
-    reason: str = ""
-    message: str = ""
-    start_time: str | None = None
     conditions: list[Condition] | None = None
-    resource_claim_statuses: list[PodClaim] | None = None
-    container_statuses: list[ContainerStatus] | None = None
+    message: str = ""
+    reason: str = ""
+    start_time: str | None = None
     init_container_statuses: list[ContainerStatus] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    resource_claim_statuses: list[PodClaim] | None = None
 
     def condition(self, kind: str) -> Condition:
         """A condition, empty where there is none."""
-        return next((one for one in self.conditions or () if one.type == kind), Condition())
+        for one in self.conditions or ():
+            if one.type == kind:
+                return one
+        return _NO_CONDITION
 
     @property
     def waiting(self) -> Waiting | None:

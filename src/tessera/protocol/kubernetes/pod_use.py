@@ -40,8 +40,8 @@ def pod_use_of(one: PodIn, keep: Keep, *, where: Callable[[PodUse], bool] | None
         pod = _pod(one, keep)
     except objects.InvalidObject as error:
         raise objects.InvalidObject(f"pod {metadata.namespace}/{metadata.name}: {error}") from error
-    use = pod_use(pod, status.phase, deleted=bool(metadata.deletion_timestamp), keep=keep)
-    use = replace(use, created=metadata.creation_timestamp or "")
+    deleted, created = bool(metadata.deletion_timestamp), metadata.creation_timestamp or ""
+    use = pod_use(pod, status.phase, deleted=deleted, created=created, keep=keep)
     return replace(use, where=placement_of(one.spec)) if where and where(use) else use
 
 

@@ -1,13 +1,14 @@
-"""Any object as a document: what messages call it, and where pods stand in those that make pods.
+"""Any object as a document: those in a List, what messages call it, and where pods stand in those that make pods.
 
 Kubernetes' own kinds are known by name. In any other object, of whatever API group (Volcano, Kubeflow, JobSet,
 LeaderWorkerSet, Ray, …), what looks like a pod template is one: a `spec` with a list of `containers`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from tessera.core.errors import InvalidInput
+from tessera.protocol.kubernetes.objects import InvalidObject
 
 # Where a pod stands in the objects that make pods.
 TEMPLATES: Final[dict[str, tuple[str, ...]]] = {
@@ -27,6 +28,28 @@ _OWN_GROUPS: Final = (
 )  # of those kinds: a Job of batch.volcano.sh is another
 _DEEPEST: Final = 16  # levels: a JobSet's templates are on the eighth
 Place = tuple[str | int, ...]  # the way to a value in a document
+
+
+def items(documents: Iterable[object]) -> list[dict[str, Any]]:
+    """The objects in some documents, those of Lists taken out."""
+    found: list[dict[str, Any]] = []
+    for document in documents:
+        if not isinstance(document, dict):
+            raise InvalidObject(f"expected a Kubernetes object, got {_kind_of(document)}")
+        kind = document.get("kind")
+        if not isinstance(kind, str) or not kind.endswith("List"):
+            found.append(document)
+            continue
+        inner = document.get("items") or []
+        if not isinstance(inner, list):
+            raise InvalidObject(f"{kind}.items: expected a list, got {_kind_of(inner)}")
+        for index, one in enumerate(inner):
+            if not isinstance(one, dict):
+                raise InvalidObject(f"{kind}.items[{index}]: expected an object, got {_kind_of(one)}")
+            found.append(
+                {"kind": kind.removesuffix("List"), **one}
+            )  # a typed list leaves its items' kind out
+    return found
 
 
 def title_of(document: dict[str, Any], kind: str = "", namespace: str = "") -> str:
@@ -81,3 +104,15 @@ def template_of(document: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(template, dict):
         raise InvalidInput(f"{title_of(document)}: {'.'.join(steps)}: missing; expected a pod template")
     return template
+
+
+def _kind_of(value: object) -> str:
+    names = {
+        dict: "an object",
+        list: "a list",
+        str: "a text",
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+    }
+    return names.get(type(value), "nothing")
