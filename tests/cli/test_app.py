@@ -31,7 +31,7 @@ def test_every_command_has_help(capsys):
         (["capcity"], "tessera: No such command 'capcity'. Did you mean 'capacity'? (see tessera --help)\n"),
         (["mig", "aply"], "tessera mig: No such command 'aply'. Did you mean 'apply'? (see tessera mig --help)\n"),
         (["help", "mig", "shw"], "tessera mig: No such command 'shw'. Did you mean 'show'? (see tessera mig --help)\n"),
-        (["help", "version", "x"], "tessera version: it has no commands of its own (see tessera version --help)\n"),
+        (["help", "version", "x"], "tessera version: it has no subcommands (see tessera version --help)\n"),
         (["--nope"], "tessera: No such option '--nope'. (see tessera --help)\n"),
         (["completion"], "tessera completion: Missing argument 'SHELL'. Choose from: bash, zsh, fish (see tessera completion --help)\n"),
         (["mig", "convert"], "tessera mig convert: Missing option '--to'. Choose from: runai, mig-parted, counts (see tessera mig convert --help)\n"),

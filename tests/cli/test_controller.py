@@ -27,4 +27,4 @@ def test_help(capsys):
     assert run(["controller", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "fallback.dra: first-available" in text
-    assert "else the pod's namespace, else gpu-webhook" in text
+    assert "default: the pod's, else gpu-webhook" in text

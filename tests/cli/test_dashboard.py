@@ -167,4 +167,4 @@ def test_bad_nodes(command):
     code, _, complaint = command("demo", "--serve", "--nodes", "nodes.yaml")
     assert (code, complaint.count("nodes.yaml: ")) == (2, 2)
     code, _, complaint = command("demo", "--nodes", "nodes.yaml")
-    assert (code, "--nodes is for --serve" in complaint) == (2, True)
+    assert (code, "use --nodes only with --serve" in complaint) == (2, True)

@@ -1,4 +1,4 @@
-"""`tessera dashboard`: a cluster's GPUs on a page."""
+"""`tessera dashboard`: a cluster's GPUs in the browser."""
 
 import asyncio
 from contextlib import nullcontext
@@ -8,6 +8,7 @@ import click
 
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.options import env_option
 
 if TYPE_CHECKING:
     from tessera.core.admission.policy import Policy
@@ -18,47 +19,35 @@ PORT = 8765  # where nothing usual listens
 
 @click.command()
 @cluster_options
-@click.option(
+@env_option(
     "--port",
     type=click.IntRange(0, 65535),
     default=PORT,
-    show_default=True,
-    envvar="TESSERA_PORT",
-    show_envvar=True,
     help="The dashboard's port; 0 takes any free one.",
 )
-@click.option(
+@env_option(
     "--address",
     default="127.0.0.1",
-    show_default=True,
     metavar="ADDRESS",
-    envvar="TESSERA_ADDRESS",
-    show_envvar=True,
     help="The address to listen on. The dashboard has no password: beyond loopback, put an authenticating proxy in front of it.",
 )
-@click.option(
+@env_option(
     "--allow-host",
     "names",
     multiple=True,
     metavar="NAME",
-    envvar="TESSERA_ALLOW_HOST",
-    show_envvar=True,
     help="Also answer requests for this name, besides 127.0.0.1 and localhost. Repeatable.",
 )
-@click.option(
+@env_option(
     "--config",
     "config_file",
     metavar="FILE",
     shell_complete=completing.files,
-    envvar="TESSERA_CONFIG",
-    show_envvar=True,
     help="Tessera's configuration, for explanations of pods.",
 )
-@click.option(
+@env_option(
     "--metrics-listen",
     metavar="[HOST]:PORT",
-    envvar="TESSERA_METRICS_LISTEN",
-    show_envvar=True,
     help="Serve only /metrics there: device-seconds by namespace.",
 )
 def command(

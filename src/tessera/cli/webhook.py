@@ -1,115 +1,98 @@
 """`tessera webhook`: serve admission reviews over HTTPS."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from tessera.cli.common import completing
-
-F = TypeVar("F", bound=Callable[..., Any])
+from tessera.cli.common.options import env_option, log_options
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-def _option(*names: str, **settings: Any) -> Callable[[F], F]:
-    """An option that can also be given in the environment: `--tls-cert` as `TESSERA_TLS_CERT`."""
-    variable = "TESSERA_" + names[0].removeprefix("--").replace("-", "_").upper()
-    return click.option(*names, envvar=variable, show_envvar=True, show_default=True, **settings)
-
-
 @click.command()
-@_option("--listen", default=":8443", metavar="HOST:PORT", help="The address for HTTPS.")
-@_option(
+@env_option("--listen", default=":8443", metavar="HOST:PORT", help="The address for HTTPS.")
+@env_option(
     "--metrics-listen",
     default=":8080",
     metavar="HOST:PORT",
     help="The address for /metrics and probes over plain HTTP; `none` serves them over HTTPS.",
 )
-@_option("--config", type=_FILE, help="Tessera's configuration, reloaded when it changes.")
-@_option(
+@env_option("--config", type=_FILE, help="Tessera's configuration, reloaded when it changes.")
+@env_option(
     "--nodes",
     type=_FILE,
     multiple=True,
     help="Nodes (and namespaces) from files in place of a cluster, reloaded when they change. Repeatable.",
 )
-@_option(
+@env_option(
     "--tls-cert",
     type=_FILE,
     help="Certificate chain in PEM, reloaded when it changes. Without it, the webhook makes and publishes its own.",
 )
-@_option("--tls-key", type=_FILE, help="The certificate's private key in PEM.")
-@_option(
+@env_option("--tls-key", type=_FILE, help="The certificate's private key in PEM.")
+@env_option(
     "--client-ca",
     type=_FILE,
     help="Authorities in PEM: clients of the HTTPS port must show a certificate from one of them. Read at the start.",
 )
-@_option(
+@env_option(
     "--kubeconfig",
     metavar="FILE",
     shell_complete=completing.files,
     help="The kubeconfig.  [default: $KUBECONFIG, ~/.kube/config, or the pod's own cluster]",
 )
-@_option("--context", metavar="NAME", help="The kubeconfig's context.  [default: the current one]")
-@_option(
+@env_option("--context", metavar="NAME", help="The kubeconfig's context.  [default: the current one]")
+@env_option(
     "--namespace",
     "-n",
     metavar="NAME",
     help="The webhook's own namespace.  [default: the context's or the pod's]",
 )
-@_option("--service", default="gpu-webhook", metavar="NAME", help="The Service that the certificate is for.")
-@_option(
+@env_option(
+    "--service", default="gpu-webhook", metavar="NAME", help="The Service that the certificate is for."
+)
+@env_option(
     "--dns-name",
     "dns_names",
     multiple=True,
     metavar="NAME",
     help="One more name that the certificate is for. Repeatable.",
 )
-@_option(
+@env_option(
     "--ca-secret",
     default="gpu-webhook-ca",
     metavar="NAME",
     help="The Secret with the certificate authority.",
 )
-@_option(
+@env_option(
     "--webhook-configuration",
     default="gpu-allocation-webhook",
     metavar="NAME",
     help="The MutatingWebhookConfiguration whose caBundle the webhook maintains.",
 )
-@_option(
+@env_option(
     "--read-only-certificates",
     is_flag=True,
     help="Read that Secret and that caBundle, and change neither: `tessera certs run` maintains them.",
 )
-@_option(
-    "--log-format",
-    type=click.Choice(["auto", "json", "text"]),
-    default="auto",
-    help="`auto`: text on a terminal, JSON elsewhere.",
-)
-@_option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    help="The lowest level that is logged.",
-)
-@_option(
+@log_options
+@env_option(
     "--shutdown-delay",
     type=click.FloatRange(0),
     default=5.0,
     metavar="SECONDS",
     help="From the signal to stop (and not ready) until it accepts no more connections.",
 )
-@_option(
+@env_option(
     "--drain-timeout",
     type=click.FloatRange(0),
     default=20.0,
     metavar="SECONDS",
     help="After that, how long open requests may take.",
 )
-@_option(
+@env_option(
     "--max-connections",
     type=click.IntRange(1),
     default=1024,

@@ -28,9 +28,15 @@ A30 = product_named("A30")
 Demand = dict[MigProfile, int]
 
 
+def question(demand, cards, objective=Objective.DEVICES):
+    """Cards of no node in particular, for a demand that may go anywhere."""
+    wanted = {Wanted(profile): count for profile, count in demand.items()}
+    return Question(wanted, cards, [NodeCards(None, range(len(cards)))], objective)
+
+
 def plan(demand: Demand, cards: list[Card], objective: Objective = Objective.DEVICES) -> Plan:
     """A plan for cards of no node in particular."""
-    return plan_question(Question.simple(demand, cards, objective), highs)
+    return plan_question(question(demand, cards, objective), highs)
 
 
 def demand_of(text: str) -> Demand:
@@ -485,7 +491,7 @@ def test_at_the_bound_the_gap_is_told():
         found = highs(program, goal, start)
         return Found(tuple(start), found.bound)
 
-    found = plan_question(Question.simple(demand_of("3g.71gb=12"), [Card(H200)] * 6), given_up)
+    found = plan_question(question(demand_of("3g.71gb=12"), [Card(H200)] * 6), given_up)
     assert not found.optimal
     assert explain_plan(found)[:2] == [
         "0 of 12 devices fit, on 0 of 6 cards; at most 12 devices more could be served",

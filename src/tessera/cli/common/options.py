@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -16,17 +16,32 @@ from tessera.cli.common.cluster import ClusterChoice, cluster_options
 if TYPE_CHECKING:
     from tessera.serving.http.server import Server
 
+F = TypeVar("F", bound=Callable[..., Any])
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _PART: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhd]?)", re.ASCII)
+
+
+def env_option(*names: str, **settings: Any) -> Callable[[F], F]:
+    """An option that can also be given in the environment: `--tls-cert` as `TESSERA_TLS_CERT`."""
+    variable = "TESSERA_" + names[0].removeprefix("--").replace("-", "_").upper()
+    return click.option(*names, envvar=variable, show_envvar=True, show_default=True, **settings)
+
+
+def log_options(command: F) -> F:
+    """How a program that runs until it is told to stop writes its log."""
+    level = click.Choice(["debug", "info", "warning", "error"])
+    command = env_option("--log-level", type=level, default="info", help="The lowest level that is logged.")(
+        command
+    )
+    form, words = click.Choice(["auto", "json", "text"]), "`auto`: text on a terminal, JSON elsewhere."
+    return env_option("--log-format", type=form, default="auto", help=words)(command)
+
+
 _PROCESS_OPTIONS: Final = (
-    click.option("--metrics-listen", metavar="[HOST]:PORT", envvar="TESSERA_METRICS_LISTEN", show_envvar=True,
-                 help="Serve /metrics, /livez and /readyz there."),
+    env_option("--metrics-listen", metavar="[HOST]:PORT", help="Serve /metrics, /livez and /readyz there."),
     cluster_options,
-    click.option("--log-format", type=click.Choice(["auto", "json", "text"]), default="auto", envvar="TESSERA_LOG_FORMAT",
-                 show_envvar=True, show_default=True, help="`auto`: text on a terminal, JSON elsewhere."),
-    click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
-                 envvar="TESSERA_LOG_LEVEL", show_envvar=True, show_default=True),
-)  # fmt: skip
+    log_options,
+)
 
 
 class Duration(click.ParamType[float]):

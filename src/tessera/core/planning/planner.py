@@ -44,14 +44,6 @@ class Question:
     most_nodes: int | None = None
     most_cards: int | None = None
 
-    @classmethod
-    def simple(
-        cls, demand: Mapping[MigProfile, int], cards: Sequence[Card], objective: Objective = Objective.DEVICES
-    ) -> "Question":
-        """Cards of no node in particular, for a demand that may go anywhere."""
-        wanted = {Wanted(profile): count for profile, count in demand.items()}
-        return cls(wanted, cards, [NodeCards(None, range(len(cards)))], objective)
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -17,8 +17,8 @@ from tessera.protocol.cdi import check_kind
 from tessera.protocol.configuration.schema import (
     Boolean,
     Choice,
-    Complaints,
     Count,
+    Errors,
     Field,
     ListOf,
     MapOf,
@@ -26,6 +26,7 @@ from tessera.protocol.configuration.schema import (
     Text,
     shown,
 )
+from tessera.protocol.configuration.schema import reference as schema_reference
 
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"  # what NVIDIA's plugin and runtime call it
 _SIMULATED_KIND: Final = "tessera.simulated/gpu"
@@ -73,8 +74,8 @@ class _Patterns:
 
     words: str = "text, or list of text"
 
-    def read(self, value: Any, path: str, complaints: Complaints) -> tuple[str, ...]:
-        return ListOf(_TEXT).read([value] if isinstance(value, str) else value, path, complaints)
+    def read(self, value: Any, path: str, errors: Errors) -> tuple[str, ...]:
+        return ListOf(_TEXT).read([value] if isinstance(value, str) else value, path, errors)
 
     def schema(self) -> dict[str, Any]:
         return {"oneOf": [_TEXT.schema(), ListOf(_TEXT).schema()]}
@@ -128,14 +129,14 @@ class _ProductKind:
 
     words: str = "name of a product, or a map that describes one"
 
-    def read(self, value: Any, path: str, complaints: Complaints) -> Product:
+    def read(self, value: Any, path: str, errors: Errors) -> Product:
         own = value if isinstance(value, str) else None
-        fields = {} if own else _OWN_PRODUCT.read(value, path, complaints)
+        fields = {} if own else _OWN_PRODUCT.read(value, path, errors)
         try:
             return product_named(own) if own else _own_product(fields)
         except InvalidInput as error:
-            if own or not complaints.texts:
-                complaints.add(path, str(error))
+            if own or not errors.texts:
+                errors.add(path, str(error))
         return product_named("H200")
 
     def schema(self) -> dict[str, Any]:
@@ -190,14 +191,4 @@ def _own_product(fields: Mapping[str, Any]) -> Product:
 
 def reference() -> str:
     """Every field, as a Markdown table."""
-    lines = ["| field | value | default | what it does |", "|---|---|---|---|"]
-    for path, one in (*DOCUMENT.rows(), *_OWN_PRODUCT.rows("simulated.product")):
-        default = (
-            "required" if one.required else f"`{one.default}`" if isinstance(one.default, str | int) else ""
-        )
-        lines.append(f"| `{path}` | {one.kind.words} | {_lower(default)} | {one.doc} |")
-    return "\n".join(lines) + "\n"
-
-
-def _lower(default: str) -> str:
-    return {"`True`": "`true`", "`False`": "`false`", "``": ""}.get(default, default)
+    return schema_reference((*DOCUMENT.rows(), *_OWN_PRODUCT.rows("simulated.product")), "")

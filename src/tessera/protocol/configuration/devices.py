@@ -1,6 +1,6 @@
 """The device plugin's configuration file: YAML or JSON in, devices and sources out.
 
-The tables of `device_schema` are the whole truth about it. Everything that is wrong is reported at once, each complaint with its path.
+The tables of `device_schema` are the whole truth about it. Everything that is wrong is reported at once, each error with its path.
 """
 
 import re
@@ -16,7 +16,7 @@ from tessera.core.mig.profile import MigProfile
 from tessera.protocol import yaml
 from tessera.protocol.cdi import check_device_name, check_kind
 from tessera.protocol.configuration.device_fields import DOCUMENT
-from tessera.protocol.configuration.schema import Complaints, shown
+from tessera.protocol.configuration.schema import Errors, shown
 from tessera.protocol.mig import documents
 
 _NVML_KIND: Final = "tessera.nvml/gpu"
@@ -64,17 +64,17 @@ class DeviceConfiguration:
 
 
 def parse(text: str | bytes, source: str = "configuration") -> DeviceConfiguration:
-    """Read a configuration; raises `InvalidInputs` with every complaint, or `InvalidYaml`."""
+    """Read a configuration; raises `InvalidInputs` with every error, or `InvalidYaml`."""
     document = yaml.load(text, source, exact=True)
     if document is None:
         document = {}  # an empty file, or comments only, says as much as {}: nothing
-    complaints = Complaints()
-    read = DOCUMENT.read(document, "", complaints)
+    errors = Errors()
+    read = DOCUMENT.read(document, "", errors)
     if isinstance(document, dict) and not document.keys() & {"static", "simulated", "nvml"}:
-        complaints.add("", "no devices: at least one of static, simulated and nvml is needed")
-    static = _static_devices(read["static"], complaints)
-    simulated = _simulated(read["simulated"], complaints) if read["simulated"] else None
-    complaints.raise_if_any()
+        errors.add("", "no devices: at least one of static, simulated and nvml is needed")
+    static = _static_devices(read["static"], errors)
+    simulated = _simulated(read["simulated"], errors) if read["simulated"] else None
+    errors.raise_if_any()
     nvml = read["nvml"]
     return DeviceConfiguration(
         static=static,
@@ -86,16 +86,16 @@ def parse(text: str | bytes, source: str = "configuration") -> DeviceConfigurati
     )
 
 
-def _static_devices(entries: tuple[dict[str, Any], ...], complaints: Complaints) -> tuple[Device, ...]:
+def _static_devices(entries: tuple[dict[str, Any], ...], errors: Errors) -> tuple[Device, ...]:
     devices: list[Device] = []
     names: set[str] = set()
     for index, entry in enumerate(entries):
         path = f"static[{index}]"
         if not (entry["deviceNodes"] or entry["mounts"] or entry["env"]):
-            complaints.add(path, "a device needs at least one of deviceNodes, mounts and env")
-        for device in _entry_devices(entry, path, complaints):
+            errors.add(path, "a device needs at least one of deviceNodes, mounts and env")
+        for device in _entry_devices(entry, path, errors):
             if device.cdi_name in names:
-                complaints.add(
+                errors.add(
                     f"{path}.devices", f"{device.cdi_name} appears twice; set cdiKind to distinguish them"
                 )
                 break
@@ -104,7 +104,7 @@ def _static_devices(entries: tuple[dict[str, Any], ...], complaints: Complaints)
     return tuple(devices)
 
 
-def _entry_devices(entry: Mapping[str, Any], path: str, complaints: Complaints) -> Iterator[Device]:
+def _entry_devices(entry: Mapping[str, Any], path: str, errors: Errors) -> Iterator[Device]:
     resource = entry["resource"]
     try:
         kind = entry["cdiKind"] or check_kind(resource or "any/thing")
@@ -118,7 +118,7 @@ def _entry_devices(entry: Mapping[str, Any], path: str, complaints: Complaints) 
                 env_list=entry["devicesVariable"],
             )
     except InvalidInput as error:
-        complaints.add(f"{path}.devices", str(error))
+        errors.add(f"{path}.devices", str(error))
 
 
 def _expanded(patterns: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -159,14 +159,14 @@ def _entry_edits(entry: Mapping[str, Any], replaced: Mapping[str, str]) -> Edits
     )
 
 
-def _simulated(read: Mapping[str, Any], complaints: Complaints) -> SimulatedCards:
+def _simulated(read: Mapping[str, Any], errors: Errors) -> SimulatedCards:
     cards = (read["product"],) * read["cards"]
     strategy = Strategy(read["migStrategy"])
-    if read["layout"] and not complaints.texts:
+    if read["layout"] and not errors.texts:
         try:
             resolve(documents.read(read["layout"], "layout").select(), cards).slots(strategy)
         except InvalidInput as error:
-            complaints.add("simulated.layout", str(error))
+            errors.add("simulated.layout", str(error))
     return SimulatedCards(
         cards,
         strategy,
@@ -174,24 +174,22 @@ def _simulated(read: Mapping[str, Any], complaints: Complaints) -> SimulatedCard
         read["devicesVariable"],
         read["cdiKind"],
         read["numaNodes"],
-        _dynamic(read, strategy, complaints),
+        _dynamic(read, strategy, errors),
     )
 
 
-def _dynamic(
-    read: Mapping[str, Any], strategy: Strategy, complaints: Complaints
-) -> tuple[MigProfile, ...] | None:
+def _dynamic(read: Mapping[str, Any], strategy: Strategy, errors: Errors) -> tuple[MigProfile, ...] | None:
     """The profiles that are cut on demand, if that is what is wanted."""
     if read["partitioning"] == "static":
         if read["profiles"]:
-            complaints.add(
+            errors.add(
                 "simulated.profiles", "only with partitioning: dynamic; a layout names its own profiles"
             )
         return None
     if read["layout"]:
-        complaints.add("simulated.layout", "not with partitioning: dynamic, which cuts what claims ask for")
+        errors.add("simulated.layout", "not with partitioning: dynamic, which cuts what claims ask for")
     if strategy is not Strategy.MIXED:
-        complaints.add("simulated.migStrategy", "partitioning: dynamic needs mixed")
+        errors.add("simulated.migStrategy", "partitioning: dynamic needs mixed")
     has = read["product"].profiles
     known = ", ".join(map(str, has))
     found = []
@@ -199,10 +197,10 @@ def _dynamic(
         try:
             profile = MigProfile.parse(text)
         except InvalidInput as error:
-            complaints.add(f"simulated.profiles[{index}]", str(error))
+            errors.add(f"simulated.profiles[{index}]", str(error))
             continue
         if profile not in has:
-            complaints.add(
+            errors.add(
                 f"simulated.profiles[{index}]", f"{profile} is not a profile of the card; it has {known}"
             )
         found.append(profile)

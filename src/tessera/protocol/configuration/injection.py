@@ -12,7 +12,7 @@ from tessera.core.kubernetes.quantity import SUFFIXES, Quantity, format_of_suffi
 from tessera.core.kubernetes.resources import OF_CONTAINERS, is_of_containers, is_qualified_name
 from tessera.core.text import quoted
 from tessera.protocol.configuration.schema import (
-    Complaints,
+    Errors,
     Field,
     ListOf,
     MapOf,
@@ -106,38 +106,38 @@ SECTION: Final = Record(
 )
 
 
-def policy_of(read: Mapping[str, Any], complaints: Complaints) -> InjectionPolicy:
-    """The policy that a section says, as `SECTION` read it; what its rules get wrong together goes to the complaints."""
+def policy_of(read: Mapping[str, Any], errors: Errors) -> InjectionPolicy:
+    """The policy that a section says, as `SECTION` read it; what its rules get wrong together goes to the errors."""
     return InjectionPolicy(
-        default=_rules(read["resourceMap"], "injection.resourceMap", complaints),
+        default=_rules(read["resourceMap"], "injection.resourceMap", errors),
         by_namespace={
-            namespace: _rules(rules, f"injection.namespaceResourceMap.{namespace}", complaints)
+            namespace: _rules(rules, f"injection.namespaceResourceMap.{namespace}", errors)
             for namespace, rules in read["namespaceResourceMap"].items()
         },
         skipped_namespaces=frozenset(read["namespaceWhiteList"]),
     )
 
 
-def _rules(read: Mapping[str, Any], path: str, complaints: Complaints) -> Rules:
+def _rules(read: Mapping[str, Any], path: str, errors: Errors) -> Rules:
     return {
         gpu_type: {
-            resource: _rule(rule, resource, f"{path}.{gpu_type}.{resource}.resourceList", complaints)
+            resource: _rule(rule, resource, f"{path}.{gpu_type}.{resource}.resourceList", errors)
             for resource, rule in by_resource.items()
         }
         for gpu_type, by_resource in read.items()
     }
 
 
-def _rule(read: Mapping[str, Any], gpu: str, path: str, complaints: Complaints) -> InjectionRule:
+def _rule(read: Mapping[str, Any], gpu: str, path: str, errors: Errors) -> InjectionRule:
     seen: dict[str, Quantity] = {}
     for index, one in enumerate(read["resourceList"]):
         name, unit = one["name"], one["unit"]
         if not name:
             continue  # complained about already
         if name in seen:
-            complaints.add(f"{path}[{index}].name", f'"{name}" is in this list twice')
+            errors.add(f"{path}[{index}].name", f'"{name}" is in this list twice')
         if name == gpu:
-            complaints.add(
+            errors.add(
                 f"{path}[{index}].name",
                 f'"{name}" is the GPU resource itself, which a rule cannot change',
             )

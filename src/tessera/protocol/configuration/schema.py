@@ -1,11 +1,11 @@
-"""What a configuration value may be, told once: read it, complain about it, describe it.
+"""What a configuration value may be, in one place: read it, report errors in it, describe it.
 
-A `ValueType` reads a value that YAML or JSON gave, and collects complaints with their paths instead of stopping at the
+A `ValueType` reads a value that YAML or JSON gave, and collects errors with their paths instead of stopping at the
 first; it also yields the JSON Schema for editors and the words for the reference. Documents are then tables of
 fields, and nothing about them is written twice.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -21,14 +21,14 @@ _T = TypeVar("_T")
 _T_co = TypeVar("_T_co", covariant=True)
 
 
-class Complaints:
+class Errors:
     """What is wrong with a document, in the order of the document."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
 
     def add(self, path: str, what: str) -> None:
-        """Note one complaint."""
+        """Note one error."""
         self.texts.append(f"{path}: {what}" if path else what)
 
     def raise_if_any(self) -> None:
@@ -38,14 +38,14 @@ class Complaints:
 
 
 class ValueType(Protocol[_T_co]):
-    """A kind of value. `read` returns something of the right type even when it complains."""
+    """A kind of value. `read` returns something of the right type even when it reports an error."""
 
     @property
     def words(self) -> str:
         """The kind, in a few words for a person."""
 
-    def read(self, value: Any, path: str, complaints: Complaints) -> _T_co:
-        """The value, or a complaint."""
+    def read(self, value: Any, path: str, errors: Errors) -> _T_co:
+        """The value; an error is added to the list."""
 
     def schema(self) -> dict[str, Any]:
         """The kind as JSON Schema."""
@@ -57,10 +57,10 @@ class Boolean:
 
     words: str = "`true` or `false`"
 
-    def read(self, value: Any, path: str, complaints: Complaints) -> bool:
+    def read(self, value: Any, path: str, errors: Errors) -> bool:
         """Take a boolean and nothing that merely looks like one."""
         if not isinstance(value, bool):
-            complaints.add(path, f"{shown(value)} is neither true nor false")
+            errors.add(path, f"{shown(value)} is neither true nor false")
         return value is True
 
     def schema(self) -> dict[str, Any]:
@@ -82,12 +82,12 @@ class Choice:
         """The words to choose from."""
         return ", ".join(f"`{choice}`" for choice in self.choices)
 
-    def read(self, value: Any, path: str, complaints: Complaints) -> str:
+    def read(self, value: Any, path: str, errors: Errors) -> str:
         """Take one of the words; `off` without quotes is false in YAML."""
         if value is False and _OFF in self.choices:
             return _OFF
         if value not in self.choices:
-            complaints.add(
+            errors.add(
                 path, f"{shown(value)} is not one of {', '.join(self.choices)}{meant(value, self.choices)}"
             )
             return self.choices[0]
@@ -107,15 +107,15 @@ class Text(Generic[_T]):
     otherwise: _T
     pattern: str | None = None
 
-    def read(self, value: Any, path: str, complaints: Complaints) -> _T:
+    def read(self, value: Any, path: str, errors: Errors) -> _T:
         """Take a text and parse it."""
         if not isinstance(value, str):
-            complaints.add(path, f"{shown(value)} is not a text; expected {self.words}")
+            errors.add(path, f"{shown(value)} is not a text; expected {self.words}")
             return self.otherwise
         try:
             return self.parse(value)
         except InvalidInput as error:
-            complaints.add(path, str(error))
+            errors.add(path, str(error))
             return self.otherwise
 
     def schema(self) -> dict[str, Any]:
@@ -134,18 +134,16 @@ class Number:
         """The bounds."""
         return "a number, 0 or more" if self.most is None else f"a number from 0 to {self.most}"
 
-    def read(self, value: Any, path: str, complaints: Complaints) -> Decimal:
+    def read(self, value: Any, path: str, errors: Errors) -> Decimal:
         """Take a number; a text that looks like one is refused with the way to write it."""
         if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
-            complaints.add(
-                path, f"{shown(value)} is not a number; write it without quotes, such as 4000 or 1.5"
-            )
+            errors.add(path, f"{shown(value)} is not a number; write it without quotes, such as 4000 or 1.5")
         elif value < 0:
-            complaints.add(path, f"{shown(value)} is negative")
+            errors.add(path, f"{shown(value)} is negative")
         elif self.most is not None and value > self.most:
-            complaints.add(path, f"{shown(value)} is not {self.words}")
+            errors.add(path, f"{shown(value)} is not {self.words}")
         elif value and not -_DIGITS <= Decimal(value).adjusted() <= _DIGITS:
-            complaints.add(path, f"{shown(value)} is out of range")
+            errors.add(path, f"{shown(value)} is out of range")
         else:
             return Decimal(value)
         return Decimal(0)
@@ -167,10 +165,10 @@ class Count:
         """The bounds."""
         return f"a whole number from {self.least} to {self.most}"
 
-    def read(self, value: Any, path: str, complaints: Complaints) -> int:
+    def read(self, value: Any, path: str, errors: Errors) -> int:
         """Take a whole number."""
         if not isinstance(value, int) or isinstance(value, bool) or not self.least <= value <= self.most:
-            complaints.add(path, f"{shown(value)} is not {self.words}")
+            errors.add(path, f"{shown(value)} is not {self.words}")
             return self.least
         return value
 
@@ -190,12 +188,12 @@ class ListOf(Generic[_T]):
         """What the list holds."""
         return f"list of {self.kind.words}"
 
-    def read(self, value: Any, path: str, complaints: Complaints) -> tuple[_T, ...]:
+    def read(self, value: Any, path: str, errors: Errors) -> tuple[_T, ...]:
         """Take each item."""
         if not isinstance(value, list):
-            complaints.add(path, f"{shown(value)} is not a list")
+            errors.add(path, f"{shown(value)} is not a list")
             return ()
-        return tuple(self.kind.read(one, f"{path}[{index}]", complaints) for index, one in enumerate(value))
+        return tuple(self.kind.read(one, f"{path}[{index}]", errors) for index, one in enumerate(value))
 
     def schema(self) -> dict[str, Any]:
         """JSON Schema."""
@@ -214,14 +212,14 @@ class MapOf(Generic[_T]):
         """What the map holds."""
         return f"map from {self.key.words} to {self.kind.words}"
 
-    def read(self, value: Any, path: str, complaints: Complaints) -> dict[str, _T]:
+    def read(self, value: Any, path: str, errors: Errors) -> dict[str, _T]:
         """Take each entry."""
         if not isinstance(value, dict):
-            complaints.add(path, f"{shown(value)} is not a map")
+            errors.add(path, f"{shown(value)} is not a map")
             return {}
         return {
-            self.key.read(name, join(path, str(name)), complaints): self.kind.read(
-                one, join(path, str(name)), complaints
+            self.key.read(name, join(path, str(name)), errors): self.kind.read(
+                one, join(path, str(name)), errors
             )
             for name, one in value.items()
         }
@@ -254,25 +252,25 @@ class Record:
     words: str = "map"
     hints: Mapping[str, str] = field(default_factory=dict)  # unknown key → where it belongs
 
-    def read(self, value: Any, path: str, complaints: Complaints) -> dict[str, Any]:
+    def read(self, value: Any, path: str, errors: Errors) -> dict[str, Any]:
         """Take every field, or its default."""
         if value is None:
             value = {}  # `fallback:` with nothing under it is an empty section
         if not isinstance(value, dict):
-            complaints.add(path, f"{shown(value)} is not a map")
+            errors.add(path, f"{shown(value)} is not a map")
             value = {}
         known = {one.name: one for one in self.fields}
         for name in value:
             if name not in known:
                 hint = self.hints.get(name) or f"unknown field{meant(name, known)}"
-                complaints.add(join(path, str(name)), hint)
+                errors.add(join(path, str(name)), hint)
         found = {}
         for one in self.fields:
             if one.name in value:
-                found[one.name] = one.kind.read(value[one.name], join(path, one.name), complaints)
+                found[one.name] = one.kind.read(value[one.name], join(path, one.name), errors)
             elif one.required:
-                complaints.add(join(path, one.name), f"missing; expected {one.kind.words}")
-                found[one.name] = one.kind.read(None, "", Complaints())
+                errors.add(join(path, one.name), f"missing; expected {one.kind.words}")
+                found[one.name] = one.kind.read(None, "", Errors())
             else:
                 found[one.name] = one.default
         return found
@@ -303,6 +301,17 @@ def _rows_below(kind: Any, path: str) -> Iterator[tuple[str, Field]]:
         yield from _rows_below(kind.kind, f"{path}[]")
 
 
+def reference(rows: Iterable[tuple[str, Field]], empty: str) -> str:
+    """The fields as a Markdown table; `empty` is the word for a default of nothing."""
+    lines = ["| field | value | default | what it does |", "|---|---|---|---|"]
+    for path, one in rows:
+        given = one.default if isinstance(one.default, str | int) else ""
+        text = str(given).lower() if isinstance(given, bool) else str(given)
+        default = "required" if one.required else f"`{text}`" if text else empty
+        lines.append(f"| `{path}` | {one.kind.words} | {default} | {one.doc} |")
+    return "\n".join(lines) + "\n"
+
+
 def join(path: str, name: str) -> str:
     """A path one step further."""
     safe = name if name.isprintable() and len(name) <= 200 else quoted(name)
@@ -310,7 +319,7 @@ def join(path: str, name: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as a complaint may carry it."""
+    """A value as an error message shows it."""
     if isinstance(value, str):
         return quoted(value)
     if isinstance(value, dict):

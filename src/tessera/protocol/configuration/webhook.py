@@ -2,7 +2,7 @@
 
 The tables here, and in `fallback` and `injection` for these two sections, are the whole truth about it: the reader, the
 JSON Schema and the reference in the documentation come from them. Everything that is wrong is reported at once, each
-complaint with its path.
+error with its path.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,8 @@ from tessera.core.admission.constraints import Mode
 from tessera.core.admission.policy import Policy
 from tessera.protocol import yaml
 from tessera.protocol.configuration import fallback, injection
-from tessera.protocol.configuration.schema import Choice, Complaints, Field, Record
+from tessera.protocol.configuration.schema import Choice, Errors, Field, Record
+from tessera.protocol.configuration.schema import reference as schema_reference
 
 OnError = Literal["allow", "deny"]
 
@@ -67,17 +68,17 @@ DOCUMENT: Final = Record(
 
 
 def parse(text: str | bytes, source: str = "configuration") -> Configuration:
-    """Read a configuration; raises `InvalidInputs` with every complaint, or `InvalidYaml`."""
+    """Read a configuration; raises `InvalidInputs` with every error, or `InvalidYaml`."""
     document = yaml.load(text, source, exact=True)
-    complaints = Complaints()
-    read = DOCUMENT.read(document, "", complaints)
+    errors = Errors()
+    read = DOCUMENT.read(document, "", errors)
     sections = {
-        one.name: read[one.name] or one.kind.read({}, one.name, complaints)
+        one.name: read[one.name] or one.kind.read({}, one.name, errors)
         for one in DOCUMENT.fields
         if isinstance(one.kind, Record)
     }  # a section that is left out has its defaults
-    injected = injection.policy_of(sections["injection"], complaints)
-    complaints.raise_if_any()
+    injected = injection.policy_of(sections["injection"], errors)
+    errors.raise_if_any()
     return Configuration(
         Policy(fallback.policy_of(sections["fallback"]), injected, Mode(read["mode"])),
         ServerSettings(sections["server"]["onError"]),
@@ -95,11 +96,7 @@ def json_schema() -> dict[str, Any]:
 
 def reference() -> str:
     """The reference of the file, as a Markdown table."""
-    lines = ["| field | value | default | what it does |", "|---|---|---|---|"]
-    for path, one in DOCUMENT.rows():
-        default = "required" if one.required else _default_words(one.default)
-        lines.append(f"| `{path}` | {one.kind.words} | {default} | {one.doc} |")
-    return "\n".join(lines) + "\n"
+    return schema_reference(DOCUMENT.rows(), "empty")
 
 
 EXAMPLE: Final = """\
@@ -141,11 +138,3 @@ injection:
 server:
   onError: allow            # or deny: when the view is not complete, or a decision fails unexpectedly
 """
-
-
-def _default_words(default: Any) -> str:
-    if isinstance(default, bool):
-        return f"`{str(default).lower()}`"
-    if isinstance(default, int):
-        return f"`{default}`"
-    return f"`{default}`" if isinstance(default, str) and default else "empty"

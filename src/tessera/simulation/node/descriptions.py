@@ -13,7 +13,7 @@ from tessera.protocol.configuration import devices as device_config
 from tessera.protocol.configuration.devices import DeviceConfiguration
 from tessera.protocol.configuration.schema import (
     Boolean,
-    Complaints,
+    Errors,
     Field,
     ListOf,
     MapOf,
@@ -62,9 +62,9 @@ class _Amount:
 
     words: str = "quantity"
 
-    def read(self, value: Any, path: str, complaints: Complaints) -> str:
+    def read(self, value: Any, path: str, errors: Errors) -> str:
         text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-        return Text("a quantity", _amount, "0").read(text, path, complaints)
+        return Text("a quantity", _amount, "0").read(text, path, errors)
 
     def schema(self) -> dict[str, Any]:
         return {"type": ["string", "integer"]}
@@ -76,12 +76,12 @@ class _Devices:
 
     words: str = "configuration of the device plugin"
 
-    def read(self, value: Any, path: str, complaints: Complaints) -> DeviceConfiguration | None:
+    def read(self, value: Any, path: str, errors: Errors) -> DeviceConfiguration | None:
         try:
             return device_config.parse(yaml.dump(value), path)
         except InvalidInput as error:
             for line in str(error).splitlines():
-                complaints.add(path, line)
+                errors.add(path, line)
         return None
 
     def schema(self) -> dict[str, Any]:
@@ -114,11 +114,11 @@ _DOCUMENT: Final = MapOf(Text("name of a node", _plain, ""), _NODE)
 
 
 def parse(text: str | bytes, source: str = "nodes") -> dict[str, NodeSpec]:
-    """The nodes of a document by name, or every complaint about it."""
+    """The nodes of a document by name, or every error about it."""
     document = yaml.load(text, source)
-    complaints = Complaints()
-    read = _DOCUMENT.read(document, "", complaints)
-    complaints.raise_if_any()
+    errors = Errors()
+    read = _DOCUMENT.read(document, "", errors)
+    errors.raise_if_any()
     return {name: _spec(name, one) for name, one in read.items()}
 
 
