@@ -146,7 +146,18 @@ def test_files_of_a_node_are_read(tmp_path: Path):
     files, devices = read_cdi(specs, tmp_path)
     assert devices == ("example.com/thing=a",)
     assert [file.name for file in files] == ["tessera-example.com_thing.json"]
-    assert read_cdi(specs, tmp_path / "nowhere")[1] == ()
+    assert read_cdi(specs, tmp_path / "nowhere")[1] is None
+    (tmp_path / "devices.json").write_bytes(b"[{")
+    assert read_cdi(specs, tmp_path)[1] is None
+
+
+def test_a_good_spec_beside_the_wrong_state_folder(tmp_path: Path, capsys):
+    """A spec is called stale only by a record: where there is none, doctor says that it could not compare, exit code 3."""
+    (tmp_path / "tessera-x.json").write_text('{"kind": "example.com/thing", "devices": [{"name": "a"}]}')
+    assert run(["doctor", "--check=cdi", f"--cdi-dir={tmp_path}", f"--state-dir={tmp_path / 'no'}"]) == 3
+    shown = capsys.readouterr().out
+    assert "could not compare tessera-x.json with the plugin's devices" in shown
+    assert "stale" not in shown
 
 
 def test_files_of_a_node_need_no_cluster(tmp_path: Path, capsys):

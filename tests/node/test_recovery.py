@@ -33,13 +33,9 @@ def layouts(draw: st.DrawFn) -> list[Device]:
     """Devices of one card that can be there together."""
     found: list[Device] = []
     for device in draw(st.lists(st.sampled_from(POSSIBLE), max_size=8)):
-        if not any(overlap(device, other) for other in found):
+        if not any(map(device.overlaps, found)):
             found.append(device)
     return found
-
-
-def overlap(one: Device, other: Device) -> bool:
-    return one.place is not None and other.place is not None and one.place.conflicts(other.place)
 
 
 @given(layouts(), layouts(), st.data())
@@ -55,5 +51,5 @@ def test_fault_57_nothing_overlaps_what_a_pod_holds(
         assert counted <= {device.key for device in offered}
         for device in offered:
             assert device.key in counted or not any(
-                overlap(device, other) for other in before if other.key in counted
+                device.overlaps(other) for other in before if other.key in counted
             )

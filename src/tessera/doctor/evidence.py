@@ -169,7 +169,7 @@ class Evidence:
     plugin_configs: Mapping[str, str] = field(default_factory=dict)  # DaemonSet → its devices.yaml
     dra: DynamicAllocation = field(default_factory=DynamicAllocation)
     cdi: tuple[CdiFile, ...] | None = None  # None: this is not a node, or it was not asked for
-    devices: tuple[str, ...] = ()  # CDI names that the plugin told the kubelet
+    devices: tuple[str, ...] | None = ()  # CDI names that the plugin published; None: it is not known
     unseen: Mapping[str, str] = field(default_factory=dict)  # field → why it could not be read
     odd: Mapping[str, tuple[str, ...]] = field(
         default_factory=dict

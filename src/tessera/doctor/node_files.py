@@ -14,8 +14,8 @@ class _RememberedDevice(msgspec.Struct):
     cdi_kind: str
 
 
-def read_cdi(cdi_dir: Path, state_dir: Path) -> tuple[tuple[CdiFile, ...], tuple[str, ...]]:
-    """Its CDI specs, and the CDI names of the devices that its plugin told the kubelet last."""
+def read_cdi(cdi_dir: Path, state_dir: Path) -> tuple[tuple[CdiFile, ...], tuple[str, ...] | None]:
+    """Its CDI specs, and the CDI names of the devices that its plugin published last; None: the folder has no record that can be read."""
     files = tuple(
         CdiFile(path.name, path.read_bytes()) for path in sorted(cdi_dir.iterdir()) if path.is_file()
     )
@@ -23,5 +23,5 @@ def read_cdi(cdi_dir: Path, state_dir: Path) -> tuple[tuple[CdiFile, ...], tuple
         remembered = (state_dir / "devices.json").read_bytes()
         devices = msgspec.json.decode(remembered, type=list[_RememberedDevice])
     except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
-        devices = []  # no plugin has been here, or one that keeps no record
+        return files, None
     return files, tuple(f"{device.cdi_kind}={device.id}" for device in devices)

@@ -42,13 +42,12 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644, *, lasting: bool = T
         _sync_folder(path.parent)
 
 
-def remove_leftovers(folder: Path, older_than: float = 0.0) -> None:
+def remove_leftovers(folder: Path, older_than: float = 0.0, pattern: str = "*".join(_TEMPORARY)) -> None:
     """Remove what a killed process of ours was about to put in place.
 
     Where another process of ours may be writing, only what is so many seconds old that no write takes that long.
     """
-    before, after = _TEMPORARY
-    for path in folder.glob(f"{before}*{after}"):
+    for path in folder.glob(pattern):
         try:
             if not older_than or path.stat().st_mtime < time.time() - older_than:
                 path.unlink(missing_ok=True)

@@ -32,9 +32,7 @@ def rebuilt(
     rest = tuple(
         device
         for device in by_id.values()
-        if device.id not in keep
-        and device.cdi_name in published
-        and not any(device.place and one.place and device.place.conflicts(one.place) for one in held)
+        if device.id not in keep and device.cdi_name in published and not any(map(device.overlaps, held))
     )
     return (*held, *rest)
 

@@ -538,6 +538,80 @@ def test_fault_57_a_held_device_that_no_card_knows() -> None:
     run(story)
 
 
+def test_fault_61_a_device_that_the_kubelet_chose_before_it_heard() -> None:
+    """A layout took it a moment ago: it comes back for the pod, and what replaced it waits until the pod has ended."""
+
+    async def story(root: Path) -> None:
+        two, four = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-4g.40gb"
+        source = ListSource(slices(2, [0, 2]))
+        async with running(source, root=root) as node:
+            kubelet = node.kubelet
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 2})
+            source.list = slices(4, [0, 4])
+            node.poke()
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 2})
+            grants = await kubelet.admit("ml/late", {two: 1}, {two: ["MIG-0-0-2"]})
+            assert [one.name for one in grants[two].cdi_devices] == ["simulated.example/gpu=MIG-0-0-2"]
+            waiting = {two: {"MIG-0-0-2": False}, four: {"MIG-0-4-4": True}}
+            await kubelet.until(lambda kubelet: kubelet.devices == waiting)
+            spec = json.loads((node.cdi / "tessera-simulated.example_gpu.json").read_text())
+            assert [entry["name"] for entry in spec["devices"]] == ["MIG-0-0-2", "MIG-0-4-4"]
+            await node.until(lambda: node.transitions[-1].holders == {(two, "MIG-0-0-2"): "ml/late"})
+            await kubelet.remove("ml/late")
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 2})
+
+    run(story)
+
+
+def test_fault_61_what_was_given_out_meanwhile_stays() -> None:
+    """A pod has the slice that replaced it, or it is gone for long: a gRPC error, and nothing changes."""
+
+    async def story(root: Path) -> None:
+        two, four = "nvidia.com/mig-2g.20gb", "nvidia.com/mig-4g.40gb"
+        source = ListSource(slices(2, [0, 4]))
+        async with running(source, root=root) as node:
+            kubelet = node.kubelet
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 2})
+            source.list = slices(4, [0, 4])
+            node.poke()
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0, four: 2})
+            await kubelet.admit("ml/first", {four: 1}, {four: ["MIG-0-0-4"]})
+            for chosen in (["MIG-0-0-2"], ["MIG-0-0-2", "MIG-0-4-2"]):
+                with pytest.raises(
+                    AdmissionFailed, match=r"NOT_FOUND: nvidia\.com/mig-2g\.20gb has no device MIG-0-0-2"
+                ):
+                    await kubelet.admit("ml/late", {two: len(chosen)}, {two: chosen})
+            with pytest.MonkeyPatch.context() as later:
+                later.setattr("tessera.node.deviceplugin.plugin._RECALL", 0.0)
+                with pytest.raises(AdmissionFailed, match="NOT_FOUND"):
+                    await kubelet.admit("ml/late", {two: 1}, {two: ["MIG-0-4-2"]})
+            assert kubelet.allocatable == {two: 0, four: 2}
+            assert node.transitions[-1].complete
+
+    run(story)
+
+
+def test_fault_61_a_device_that_is_about_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves, and is not proven free yet: a pod for which the kubelet chose it gets it, and no other pod after that."""
+    monkeypatch.setattr("tessera.node.deviceplugin.allocations._PATIENCE", 0.01)
+
+    async def story(root: Path) -> None:
+        two = "nvidia.com/mig-2g.20gb"
+        source = ListSource(slices(2, [0, 2]))
+        async with running(source, root=root) as node:
+            kubelet = node.kubelet
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 2})
+            kubelet._write_checkpoint = lambda: None  # type: ignore[method-assign] # nothing is proven
+            source.list = slices(4, [0])
+            node.poke()
+            await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 0})
+            assert await kubelet.admit("ml/late", {two: 1}, {two: ["MIG-0-0-2"]})
+            with pytest.raises(AdmissionFailed, match="FAILED_PRECONDITION"):
+                await kubelet.admit("ml/later", {two: 1}, {two: ["MIG-0-0-2"]})
+
+    run(story)
+
+
 def test_fault_58_a_restart_while_the_state_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plugin that starts publishes what the last one saved, with the health of now; the new layout comes when there is room."""
 

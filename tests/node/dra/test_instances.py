@@ -1,5 +1,6 @@
 """Which of several processes speaks for the node."""
 
+import os
 from pathlib import Path
 
 from tessera.node.dra.instances import Instance
@@ -17,9 +18,14 @@ def test_the_newest_that_lives_leads(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
-    """Its lock went with it; its file is in no process's way."""
+    """Its lock went with it: files of killed processes do not gather, younger or older than ours, hidden ones when they are old."""
+    hidden = tmp_path / ".00000000000000000000-dead.new"
+    hidden.touch()
+    os.utime(hidden, (0, 0))
     with Instance(tmp_path) as old:
-        left = tmp_path / "99999999999999999999-dead"
-        left.touch()
+        for number in range(3):
+            (tmp_path / f"0000000000000000000{number}-dead").touch()
+        (tmp_path / "99999999999999999999-dead").touch()
         assert old.leads()
-        assert not left.exists()
+        assert [path.name.endswith(old.token) for path in tmp_path.iterdir()] == [True]
+    assert list(tmp_path.iterdir()) == []

@@ -6,7 +6,7 @@ turns the ids that were chosen into `Assignment`s, all of them or none. Nothing 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -160,6 +160,10 @@ class Device:
         """The fully qualified name that a container runtime resolves."""
         return f"{self.cdi_kind}={self.id}"
 
+    def overlaps(self, other: "Device") -> bool:
+        """Whether only one of the two can exist: a slice of a card belongs to both."""
+        return self.place is not None and other.place is not None and self.place.conflicts(other.place)
+
     def ailing(self, problem: str) -> "Device":
         """The same device, unhealthy."""
         return replace(self, problem=problem)
@@ -232,16 +236,22 @@ class DeviceSet:
             )
         return tuple(self._by_id[device_id] for device_id in wanted)
 
-    def assign(self, requests: Sequence[Sequence[str]]) -> tuple[Assignment, ...]:
-        """One assignment per container, or an error and nothing at all."""
+    def assign(
+        self, requests: Sequence[Sequence[str]], leaving: Collection[str] = ()
+    ) -> tuple[Assignment, ...]:
+        """One assignment per container, or an error and nothing at all; `leaving` may be handed out though they leave."""
         counted = Counter(device_id for request in requests for device_id in request)
         twice = [device_id for device_id, times in counted.items() if times > 1]
         if twice:
             raise DuplicateDevice(f"{self.resource}: {_shown(twice)} asked for twice at once")
-        ill = [device for device in self.find(counted) if not device.healthy]
-        if ill:
+        unhealthy = [
+            device
+            for device in self.find(counted)
+            if not (device.healthy or (device.leaving and device.id in leaving))
+        ]
+        if unhealthy:
             raise UnhealthyDevice(
-                f"{self.resource}: " + "; ".join(f"{d.id} is unhealthy: {d.problem}" for d in ill[:3])
+                f"{self.resource}: " + "; ".join(f"{d.id} is unhealthy: {d.problem}" for d in unhealthy[:3])
             )
         return tuple(Assignment(self.find(request)) for request in requests)
 

@@ -42,16 +42,10 @@ def transition(
         if device.key not in keys and device.key in held
     )
     waiting = {
-        device.key
-        for device in wanted
-        if device.key not in held and any(_conflict(device, other) for other in leaving)
+        device.key for device in wanted if device.key not in held and any(map(device.overlaps, leaving))
     }
     return Transition(
         devices=(*(device for device in wanted if device.key not in waiting), *leaving),
         waiting=tuple(device for device in wanted if device.key in waiting),
         holders={device.key: held[device.key] for device in leaving},
     )
-
-
-def _conflict(device: Device, other: Device) -> bool:
-    return device.place is not None and other.place is not None and device.place.conflicts(other.place)

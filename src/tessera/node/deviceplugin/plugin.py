@@ -8,7 +8,7 @@ looked at again, so there is no missed event to recover from.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +31,9 @@ from tessera.node.state import DeviceState
 
 log = logging.getLogger(__name__)
 
+_RECALL: Final = (
+    3.0  # seconds for which a device that a layout took can come back: the kubelet chose it before it heard
+)
 _TIMEOUT: Final = 60.0  # seconds: a loop that has not come round for that long hangs
 
 
@@ -69,6 +72,8 @@ class Plugin:
         self._devices: tuple[Device, ...] = ()
         self._known = False  # whether it is known which devices the last run had
         self._published = False
+        self._wanted: Sequence[Device] = ()  # by the sources, at the last poll
+        self._removed: dict[Key, tuple[Device, float]] = {}  # by a layout a moment ago, and when
         self._failures = Failures(log, metrics.failed)
         self._changed = changed or asyncio.Event()
         self._unregistered = asyncio.Event()  # set when a resource may be new
@@ -144,12 +149,13 @@ class Plugin:
                 self._failed("source", failure)
             if not self._known:
                 await self._recover(wanted)
-            keys = self._keys
-            going = bool(keys - {device.key for device in wanted})
-            if going:
-                await self._allocations.settle(keys)
+            if self._keys - {device.key for device in wanted}:
+                await self._allocations.settle(self._keys)
             # from here to the end nothing is awaited: no Allocate can come between what is decided and what is published
-            held = self._allocations.held(keys) if going else {}
+            held = (
+                self._allocations.held(self._keys) if self._keys - {device.key for device in wanted} else {}
+            )
+            self._wanted = wanted
             change = transition(self._devices, wanted, held)
             if change.devices != self._devices or not self._published or not self._cdi.intact():
                 by_resource(
@@ -212,6 +218,42 @@ class Plugin:
             return  # a device is published only with its spec on disk
         self._publish(kept)
 
+    def _recall(self, keys: frozenset[Key]) -> Collection[str]:
+        """Of the devices that the kubelet chose, those that a layout took before the kubelet heard of it: they stay for the pod.
+
+        One that is gone already comes back, unless a pod has been given what lies on its slices by now.
+        """
+        now = time.monotonic()
+        gone = [
+            one for key, (one, at) in self._removed.items() if key in keys - self._keys and at > now - _RECALL
+        ]
+        if gone and not self._bring_back(gone):
+            return ()
+        mine = {device.key for device in gone}
+        return {
+            device.id
+            for device in self._devices
+            if device.key in keys
+            and device.leaving
+            and (device.key in mine or device.key not in self._holders.all)
+        }
+
+    def _bring_back(self, gone: Sequence[Device]) -> bool:
+        """Publish devices again that a layout took a moment ago; the devices that replaced them wait for the pod."""
+        held = self._allocations.held(self._keys)
+        if any(one.overlaps(other) for one in gone for other in self._devices if other.key in held):
+            return False
+        change = transition((*self._devices, *gone), self._wanted, held | {one.key: A_POD for one in gone})
+        try:
+            self._put_on_disk(change.devices)
+        except OSError as error:
+            log.warning("devices that the kubelet chose cannot come back: %s", error)
+            return False
+        self._holders.grant(one.key for one in gone)
+        self._publish(change.devices)
+        log.info("back for a pod that the kubelet chose them for: %s", ", ".join(one.id for one in gone))
+        return True
+
     def _put_on_disk(self, devices: tuple[Device, ...]) -> None:
         """CDI specs for the runtime, and what a restart must know; both, or neither and an OSError."""
         self._cdi.write(devices)
@@ -230,6 +272,11 @@ class Plugin:
 
     def _publish(self, devices: tuple[Device, ...]) -> None:
         log_health(self._devices if self._published else (), devices)
+        now, there = time.monotonic(), {device.key for device in devices}
+        self._removed = {key: one for key, one in self._removed.items() if one[1] > now - _RECALL}
+        self._removed |= {
+            one.key: (one, now) for one in self._devices if one.healthy and one.key not in there
+        }
         self._devices, self._published = devices, True
         sets = by_resource(devices)
         for resource in sets.keys() - self._endpoints.keys():
@@ -240,6 +287,7 @@ class Plugin:
                 self._handover,
                 self._metrics,
                 lambda: self._devices,
+                self._recall,
             )
             self._endpoints[resource] = Endpoint(service, self._folder, self._metrics)
         for resource, endpoint in self._endpoints.items():

@@ -6,7 +6,7 @@ status with one sentence, and changes nothing.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc
@@ -23,7 +23,7 @@ from tessera.core.devices.device import (
 )
 from tessera.core.devices.preference import preferred
 from tessera.node.deviceplugin.allocations import Allocations
-from tessera.node.holders import Holders
+from tessera.node.holders import Holders, Key
 from tessera.node.metrics import Metrics
 from tessera.protocol.kubelet import messages
 from tessera.protocol.kubelet import v1beta1_pb2 as v1beta1
@@ -65,7 +65,9 @@ class ResourceService:
         handover: Handover,
         metrics: Metrics,
         all_devices: Callable[[], Iterable[Device]] = tuple,
+        recall: Callable[[frozenset[Key]], Collection[str]] = lambda _: (),
     ) -> None:
+        """`recall` says which of these devices may be handed out though a layout has just taken them; they are back then."""
         self.resource = resource
         self.streams: set[Stream] = set()
         self._devices = DeviceSet(resource)
@@ -74,6 +76,7 @@ class ResourceService:
         self._handover = handover
         self._metrics = metrics
         self._all_devices = all_devices
+        self._recall = recall
         self._in_flight: set[str] = set()
 
     @property
@@ -170,8 +173,9 @@ class ResourceService:
         self, request: v1beta1.AllocateRequest, context: _Context
     ) -> v1beta1.AllocateResponse:
         requests = messages.requested_ids(request)
-        self._devices.assign(requests)
         ids = {device_id for ids in requests for device_id in ids}
+        leaving = self._recall(frozenset((self.resource, device_id) for device_id in ids))
+        self._devices.assign(requests, leaving)
         clash = sorted(ids & self._in_flight)
         if clash:
             raise DuplicateDevice(f"{self.resource}: {clash[0]} is being handed out at this moment")
@@ -183,7 +187,9 @@ class ResourceService:
                 holder = self._allocations.listed.get((self.resource, device_id))
                 if holder:
                     raise DuplicateDevice(f"{self.resource}: {device_id} is in use by {holder}")
-        assignments = self._devices.assign(requests)  # once more: the list may have changed meanwhile
+        assignments = self._devices.assign(
+            requests, leaving
+        )  # once more: the list may have changed meanwhile
         self._holders.grant((self.resource, device_id) for device_id in ids)
         for assignment in assignments:
             self._metrics.allocated(self.resource, "granted")

@@ -9,7 +9,11 @@ import secrets
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Final, Self
+
+from tessera.node.files import SHARED_LEFTOVERS_AGE, remove_leftovers
+
+_HIDDEN: Final = ".new"  # a file that is not locked yet
 
 
 class Instance:
@@ -23,7 +27,8 @@ class Instance:
 
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
-        hidden = self._folder / f".{self._path.name}"
+        remove_leftovers(self._folder, SHARED_LEFTOVERS_AGE, f".*{_HIDDEN}")
+        hidden = self._folder / f".{self._path.name}{_HIDDEN}"
         self._file = hidden.open("wb")
         fcntl.flock(self._file, fcntl.LOCK_EX)
         hidden.rename(self._path)  # seen by others only now that it is locked
@@ -38,9 +43,9 @@ class Instance:
 
     def leads(self) -> bool:
         """Whether no newer process lives; files of processes that have ended are removed on the way."""
-        newer = [path for path in self._folder.glob("[0-9]*") if path.name > self._path.name]
-        living = [path for path in newer if _lives(path)]
-        return not living
+        others = [path for path in self._folder.glob("[0-9]*") if path != self._path]
+        living = [path.name for path in others if _lives(path)]
+        return not any(name > self._path.name for name in living)
 
 
 def _lives(path: Path) -> bool:
