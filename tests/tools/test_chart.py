@@ -116,7 +116,7 @@ def test_pods_run_restricted(name: str):
 
 
 def test_permissions_are_the_least_that_works():
-    """It follows nodes, namespaces, quotas and what DRA offers, makes Events, follows the controller's Lease, and reads two objects of its own; only the controller changes those."""
+    """It follows nodes, namespaces, quotas and what DRA offers, follows the controller's Lease, and reads two objects of its own; only the controller changes those."""
     bundle = {
         "apiGroups": ["admissionregistration.k8s.io"],
         "resources": ["mutatingwebhookconfigurations"],
@@ -134,7 +134,6 @@ def test_permissions_are_the_least_that_works():
             "resources": ["deviceclasses", "resourceslices"],
             "verbs": ["list", "watch"],
         },
-        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
         {**bundle, "verbs": ["get"]},
     ]
     lease = {
