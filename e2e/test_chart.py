@@ -206,7 +206,10 @@ def test_every_combination_is_accepted(helm: Helm, control_plane: Client, kinds:
             {"image": {"repository": ""}},
             "image.repository is not set, and Tessera has no public image: build the image",
         ),
-        ({"dashboard": {"enabled": True, "address": "0.0.0.0"}}, "name in dashboard.allowedHosts"),  # noqa: S104
+        (
+            {"dashboard": {"enabled": True, "address": "0.0.0.0"}},
+            "set dashboard.allowedHosts to the host names",
+        ),  # noqa: S104
         ({"dashboard": {"service": {"type": "LoadBalancer"}}}, "additional properties 'type' not allowed"),
     ],
 )

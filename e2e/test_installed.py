@@ -50,11 +50,11 @@ class Installation:
     devices: Path  # device nodes and libraries on the host
 
     def values(self, **webhook: Any) -> dict[str, Any]:
-        """Of the webhook's release."""
+        """The values of the webhook's release."""
         return {"image": _IMAGE_VALUES, "webhook": {"replicaCount": 2, **webhook}}
 
     def plugin_values(self) -> dict[str, Any]:
-        """Of the device plugin's."""
+        """The values of the device plugin's release."""
         static = {
             "resource": GPU,
             "devices": "device_{0..7}",
@@ -224,7 +224,7 @@ def test_layout_story(installed: Installation, node_namespace: str) -> None:
 
 
 def test_cdi_story(installed: Installation, node_namespace: str) -> None:
-    """Of eight devices pods get 4 and 3, each its own and none twice; a pod with 2 waits, and runs when there is room."""
+    """Two pods get 4 and 3 of eight devices, none twice; a pod that asks for 2 waits, and runs when there is room."""
     cluster = installed.cluster
     seen: list[str] = []
     for name, count in (("four", 4), ("three", 3)):
