@@ -37,11 +37,14 @@ _LOGS = Path(__file__).parent.parent / "out" / "e2e-logs"
 _CACHED_LANES = "e2e/lanes"
 #: The lanes of files, by how their names begin, for tests that use a node or no cluster. All others are in `node`.
 _LANES = {
+    "test_capacity": "dra",  # these three are here because this lane would be the shortest
     "test_chart": "control-plane",
+    "test_cluster": "dra",
     "test_dashboard": "control-plane",
     "test_dra_installed": "node",  # where the image is built
     "test_dra": "dra",
     "test_kueue": "dra",
+    "test_moving_world": "dra",
 }
 
 C = TypeVar("C", bound=Cluster)

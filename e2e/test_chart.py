@@ -209,7 +209,7 @@ def test_every_combination_is_accepted(helm: Helm, control_plane: Client, kinds:
         (
             {"dashboard": {"enabled": True, "address": "0.0.0.0"}},
             "set dashboard.allowedHosts to the host names",
-        ),  # noqa: S104
+        ),
         ({"dashboard": {"service": {"type": "LoadBalancer"}}}, "additional properties 'type' not allowed"),
     ],
 )
