@@ -207,7 +207,7 @@ def test_every_combination_is_accepted(helm: Helm, control_plane: Client, kinds:
             "image.repository is not set, and Tessera has no public image: build the image",
         ),
         (
-            {"dashboard": {"enabled": True, "address": "0.0.0.0"}},
+            {"dashboard": {"enabled": True, "address": "0.0.0.0"}},  # noqa: S104
             "set dashboard.allowedHosts to the host names",
         ),
         ({"dashboard": {"service": {"type": "LoadBalancer"}}}, "additional properties 'type' not allowed"),
