@@ -16,7 +16,7 @@ from e2e.cluster.api import Object
 from e2e.command import Running
 from e2e.test_random_pods import amounts, as_sent, defaulted, every_container
 from e2e.webhook import Webhook, registered
-from tessera.core.admission.decision import Reject
+from tessera.core.admission.outcome import Denied
 from tessera.core.admission.view.offers import Offers
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, own_expression, parse, template_name
 from tessera.kube.view.dra import put_served
@@ -222,7 +222,7 @@ def test_bridged_pods_and_templates_are_accepted(
             ours = admit(defaulted(as_sent(document)), offers, policy, namespace)
             (judgement,) = ours.judgements.values()
             decision = judgement.would
-            if isinstance(decision, Reject):
+            if isinstance(decision, Denied):
                 ways["rejected"] += 1
                 with pytest.raises(ApiError) as refused:
                     sent(cluster, namespace, document)

@@ -10,7 +10,7 @@ import pytest
 from e2e.cluster import ApiError, Client, pods_path
 from e2e.cluster.api import Object
 from e2e.webhook import Webhook, registered
-from tessera.core.admission.decision import Reject
+from tessera.core.admission.outcome import Denied
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.quantity import Quantity
@@ -171,7 +171,7 @@ def check(
     ours = admit(defaulted(as_sent(document)), offers, policy, namespace)
     (judgement,) = ours.judgements.values()
     decision = judgement.decision
-    if isinstance(decision, Reject):
+    if isinstance(decision, Denied):
         with pytest.raises(ApiError) as refused:
             cluster.api.create(pods_path(namespace), document, dryRun="All")
         assert decision.message in refused.value.message

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tessera.core.admission.decision import REJECTIONS
+from tessera.core.admission.outcome import REJECTIONS
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.node import Node

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tessera.core.admission.decision import Rewrite
+from tessera.core.admission.outcome import Patched
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quota import Quota
 from tessera.protocol.admission.created import as_created
@@ -86,7 +86,7 @@ def test_observe_mode():
     found = admit(workload("Job"), SMALL, policy("mode: observe"), "default")
     (judgement,) = found.judgements.values()
     assert (found.after, found.operations, found.rejected) == (workload("Job"), [], False)
-    assert isinstance(judgement.would, Rewrite)
+    assert isinstance(judgement.would, Patched)
     assert judgement.would.replaced == (("2g.20gb", "1g.10gb"),)
     assert judgement.withheld
     refused = admit(workload("Job"), offers(node("none")), policy("mode: observe"), "default")
@@ -125,7 +125,7 @@ def test_a_pods_own_use_is_not_held_against_it():
     cluster.put_quota(full)
     again = admit_again(running("2g.20gb->1g.10gb"), cluster, policy())
     would = again.judgements[()].would
-    assert isinstance(would, Rewrite)
+    assert isinstance(would, Patched)
     assert would.replaced == (("2g.20gb", "1g.10gb"),)
     assert admit(as_created(running("2g.20gb->1g.10gb")), cluster, policy(), "").rejected
     assert cluster.quotas == {"team": (full,)}

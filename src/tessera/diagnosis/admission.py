@@ -14,7 +14,8 @@ from tessera.core.admission.constraints import (
     mode_in,
     mode_said_by,
 )
-from tessera.core.admission.decision import Decision, Reject, Rewrite, decide, why_exempt
+from tessera.core.admission.decision import decide, why_exempt
+from tessera.core.admission.outcome import Decision, Denied, Patched
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.node import Namespace
@@ -55,9 +56,9 @@ def admission_of(seen: Evidence, pod: Pod, created: Pod) -> Iterator[str]:
     now = "enforced, it" if observes else "created now it"
     decision = decide(created, seen.offers, seen.policy)
     match decision:
-        case Reject():
+        case Denied():
             yield f"{now} would be rejected: {decision.message}"
-        case Rewrite():
+        case Patched():
             yield f"{now} would be changed: {decision.reason}"
         case _:
             yield f"{now} would stay as it is: {decision.reason}"
@@ -84,17 +85,17 @@ def why_never(seen: Evidence, pod: Pod) -> str:
 def by_policy(seen: Evidence, pod: Pod) -> Iterator[Remedy]:
     """The one setting or annotation without which admission would give the pod something that nodes offer."""
     offers, policy = seen.offers, seen.policy
-    if isinstance(decide(pod, offers, policy), Rewrite):
+    if isinstance(decide(pod, offers, policy), Patched):
         return
     namespace = offers.namespaces.get(pod.namespace)
     for text, other_pod, other_space, other_policy, commands in _variants(pod, namespace, policy):
         tried = _decided(other_pod, offers, other_space, other_policy)
-        if isinstance(tried, Rewrite) and tried.replaced:
+        if isinstance(tried, Patched) and tried.replaced:
             yield _remedy(seen, "policy", text, pod, tried, commands)
             return
     # last, since it is another team's to give
     free = decide(pod, offers, replace(policy, fallback=replace(policy.fallback, respects_quota=False)))
-    if isinstance(free, Rewrite) and free.replaced:
+    if isinstance(free, Patched) and free.replaced:
         names = ", ".join(one.name for one in offers.quotas.get(pod.namespace, ()))
         wanted = ", ".join(new for _, new in free.replaced)
         text = f"a quota of namespace {pod.namespace} ({names}) leaves room for {wanted}"
@@ -105,14 +106,14 @@ def by_policy(seen: Evidence, pod: Pod) -> Iterator[Remedy]:
 def by_enforcing(seen: Evidence, pod: Pod) -> Iterator[Remedy]:
     """What the webhook would do if it did more than observe."""
     tried = decide(pod, seen.offers, seen.policy)
-    if isinstance(tried, Rewrite) and tried.replaced:
+    if isinstance(tried, Patched) and tried.replaced:
         command = f"kubectl label --overwrite namespace {pod.namespace} {MODE_LABEL}={Mode.ENFORCE.value}"
         text = f"the webhook acts in namespace {pod.namespace}"
         yield _remedy(seen, "policy", text, pod, tried, (command,))
 
 
 def _remedy(
-    seen: Evidence, kind: str, text: str, pod: Pod, tried: Rewrite, commands: tuple[str, ...]
+    seen: Evidence, kind: str, text: str, pod: Pod, tried: Patched, commands: tuple[str, ...]
 ) -> Remedy:
     """What a pod gets when it is created again; it runs where some node has that free."""
     gets = ", ".join(f"{new} in place of {old}" for old, new in tried.replaced)

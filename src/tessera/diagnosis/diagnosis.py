@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tessera.core.admission.decision import Reject, decide
+from tessera.core.admission.decision import decide
+from tessera.core.admission.outcome import Denied
 from tessera.core.devices.capacity import pod_use
 from tessera.core.planning.program import Solver
 from tessera.core.requests.asking import asked
@@ -98,7 +99,7 @@ def _not_created(seen: Evidence, workload: SeenWorkload, refusal: EventIn) -> Di
     if _DENIED in message and "admission webhook" in message:
         reason = message.partition(_DENIED)[2]
         now = decide(pod, seen.offers, seen.policy)
-        if isinstance(now, Reject):
+        if isinstance(now, Denied):
             remedies = tuple(by_policy(seen, pod))
         else:
             text = f"nothing more: by now it is admitted ({now.reason}), and its controller tries again"

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from tessera.core.admission.decision import Rewrite, decide
+from tessera.core.admission.decision import decide
+from tessera.core.admission.outcome import Patched
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, is_extended
 from tessera.core.mig.geometry import PRODUCTS
 from tessera.diagnosis.admission import who_observes, why_never
@@ -131,7 +132,7 @@ class WaitingPods:
         key = (pod.namespace, tuple(sorted(pod.annotations.items())), request_of(pod).key)
         if key not in self._enforced:
             would = decide(one.created, self._seen.offers, self._seen.policy)
-            self._enforced[key] = isinstance(would, Rewrite) and bool(would.replaced)
+            self._enforced[key] = isinstance(would, Patched) and bool(would.replaced)
         return self._enforced[key]
 
     def _sentence(self, found: Waiting, one: SeenPod) -> str:

@@ -5,7 +5,7 @@ import contextlib
 import re
 from typing import Any, Final, TypeVar
 
-from tessera.core.admission.observe import OBSERVE_MODE
+from tessera.core.admission.outcome import OBSERVE_MODE
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.errors import InvalidInput

@@ -15,9 +15,8 @@ from typing import Final
 import msgspec
 
 from tessera.core.admission.constraints import Mode, mode_in
-from tessera.core.admission.decision import Admit, Reject, Rewrite
 from tessera.core.admission.limits import BeyondLimits
-from tessera.core.admission.observe import Observed, Ruling
+from tessera.core.admission.outcome import Allowed, Denied, Observed, Patched, Ruling
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
@@ -80,11 +79,11 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         if is_observed and outcome is not Outcome.UNCHANGED:
             word = f"would be {word}"
         mode = Mode.OBSERVE.value if is_observed else None
-        if isinstance(decision, Reject):
+        if isinstance(decision, Denied):
             record = Record(decision=word, workload=workload, mode=mode, reason=decision.message)
             code = decision.code
             return cls(tail, outcome, "warning", record, rejected=code, observed=is_observed, quotas=quotas)
-        if not isinstance(decision, Rewrite):
+        if not isinstance(decision, Patched):
             record = Record(decision=word, workload=workload, mode=mode, reason=decision.reason)
             way = decision.way
             return cls(tail, outcome, "info", record, observed=is_observed, quotas=quotas, way=way)
@@ -252,7 +251,7 @@ class Endpoint:
         observes = mode_in(namespace, admission.policy.mode) is Mode.OBSERVE
         on_error = "allow" if observes else self._on_error
         if on_error == "allow":
-            tail = review.tail(Admit("", warnings=(f"GPU requests were not looked at: {why}",)), ())
+            tail = review.tail(Allowed("", warnings=(f"GPU requests were not looked at: {why}",)), ())
         else:
             tail = review.refusal(f"GPU requests could not be looked at: {why}", code, reason)
         record = Record(decision=f"{on_error} (on error)", reason=why)

@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from tessera.core.admission.constraints import Mode, mode_in
-from tessera.core.admission.decision import Decision, Rewrite, decide
-from tessera.core.admission.observe import Observed, Ruling, observed
+from tessera.core.admission.decision import decide
+from tessera.core.admission.outcome import Decision, Observed, Patched, Ruling, observed
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
@@ -68,7 +68,7 @@ def judge(request: Request, view: ClusterView, policy: Policy, decide: Decide = 
     pod = request.read()
     decision = decide(pod, view, policy)
     operations: tuple[Operation, ...] = ()
-    if isinstance(decision, Rewrite):
+    if isinstance(decision, Patched):
         document = review.patchable_of(request)
         operations = tuple(patch.build(decision.edits, document))
         patch.carry_out(document, operations)

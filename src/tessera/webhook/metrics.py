@@ -7,8 +7,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from tessera.core.admission.bridge import WAYS
-from tessera.core.admission.decision import REJECTIONS, Decision, Reject, Rewrite
+from tessera.core.admission.bridge.skipping import WAYS
+from tessera.core.admission.outcome import REJECTIONS, Decision, Denied, Patched
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.view.files import FileView
 from tessera.kube.view.live import LiveView
@@ -49,9 +49,9 @@ class Outcome(enum.IntEnum):
     @classmethod
     def of(cls, decision: Decision) -> "Outcome":
         """How an admission ends with a decision."""
-        if isinstance(decision, Reject):
+        if isinstance(decision, Denied):
             return cls.REJECTED
-        return cls.PATCHED if isinstance(decision, Rewrite) else cls.UNCHANGED
+        return cls.PATCHED if isinstance(decision, Patched) else cls.UNCHANGED
 
 
 class Tally:

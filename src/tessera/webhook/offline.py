@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from tessera.core.admission.decision import Reject, Rewrite
 from tessera.core.admission.limits import BeyondLimits
+from tessera.core.admission.outcome import Denied, Patched
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.view import ClusterView, WithQuotas
 from tessera.core.errors import InvalidInput
@@ -49,13 +49,13 @@ class Admitted:
     @property
     def rejected(self) -> bool:
         """Whether some pod of it was rejected."""
-        return any(isinstance(one.decision, Reject) for one in self.judgements.values())
+        return any(isinstance(one.decision, Denied) for one in self.judgements.values())
 
     @property
     def claims(self) -> bool:
         """Whether a request of some pod of it becomes a claim, or would."""
         every = (one.would for one in self.judgements.values())
-        return any(isinstance(would, Rewrite) and would.way == "claim" for would in every)
+        return any(isinstance(would, Patched) and would.way == "claim" for would in every)
 
     @property
     def operations(self) -> list[Operation]:

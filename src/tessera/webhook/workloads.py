@@ -7,9 +7,9 @@ counts what will run. The templates are marked, and pods made from them keep the
 from collections.abc import Mapping
 from typing import Any
 
-from tessera.core.admission.decision import Admit, Decision, Reject, Rewrite, decide_template
+from tessera.core.admission.decision import decide_template
 from tessera.core.admission.limits import MOST_CONTAINERS, MOST_TEMPLATES, at_most
-from tessera.core.admission.observe import Observed, Ruling, observed
+from tessera.core.admission.outcome import Allowed, Decision, Denied, Observed, Patched, Ruling, observed
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
@@ -60,22 +60,22 @@ def _containers(template: dict[str, Any]) -> int:
 def _together(every: Mapping[Place, Decision]) -> Decision:
     """One decision for several templates: rejected if one is, changed if one is."""
     for place, one in every.items():
-        if isinstance(one, Reject):
-            return Reject(one.code, f"{written(place)}: {one.message}") if len(every) > 1 else one
-    admitted = [one for one in every.values() if not isinstance(one, Reject)]
-    changed = [one for one in admitted if isinstance(one, Rewrite)]
+        if isinstance(one, Denied):
+            return Denied(one.code, f"{written(place)}: {one.message}") if len(every) > 1 else one
+    admitted = [one for one in every.values() if not isinstance(one, Denied)]
+    changed = [one for one in admitted if isinstance(one, Patched)]
     reason = "; ".join(dict.fromkeys(one.reason for one in admitted))
     replaced = tuple(dict.fromkeys(pair for one in changed for pair in one.replaced))
     gpu_type = next((one.gpu_type for one in changed if one.gpu_type is not None), None)
     # first those about what was replaced, one for each, as in any rewrite
     about = [words for one in changed for words in one.warnings[: len(one.replaced)]]
     rest = [words for one in changed for words in one.warnings[len(one.replaced) :]]
-    rest += [words for one in admitted if isinstance(one, Admit) for words in one.warnings]
+    rest += [words for one in admitted if isinstance(one, Allowed) for words in one.warnings]
     warnings = (*dict.fromkeys(about), *dict.fromkeys(rest))
     audit = {name: text for one in admitted for name, text in one.audit.items()}
     if replaced:
         audit["fallback"] = record.written(replaced)
     if not changed:
-        return Admit(reason, warnings, audit)
+        return Allowed(reason, warnings, audit)
     edits = tuple(edit for one in changed for edit in one.edits)
-    return Rewrite(edits, reason, replaced, gpu_type, warnings, audit)
+    return Patched(edits, reason, replaced, gpu_type, warnings, audit)

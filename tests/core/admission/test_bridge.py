@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tessera.core.admission import decision as decisions
-from tessera.core.admission.decision import Admit, Reject, Rewrite
 from tessera.core.admission.edits import ClaimRequest, DropAmount, SetAnnotation, SetClaims, SetPodClaims
+from tessera.core.admission.outcome import Allowed, Denied, Patched
 from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import Namespace, Node
@@ -52,7 +52,7 @@ def cluster(*nodes, quotas=(), namespaces=(), general=True):
 
 def alternatives_of(decision):
     """The text that the pod would carry."""
-    assert isinstance(decision, Rewrite), decision
+    assert isinstance(decision, Patched), decision
     assert decision.way == "claim"
     return next(one.value for one in decision.edits if isinstance(one, SetAnnotation))
 
@@ -61,7 +61,7 @@ def test_a_request_becomes_a_claim():
     """The resource goes from requests and limits; the claim, its template and the text of alternatives come."""
     decision = decide(pod(container(**{"2g.20gb": 1, "cpu": 4})), cluster(), policy(FIRST))
     text = "1*2g.20gb=2g.20gb/tessera-any,1g.10gb/tessera-any"
-    assert decision == Rewrite(
+    assert decision == Patched(
         edits=(
             DropAmount("containers", 0, "requests", MIG + "2g.20gb"),
             DropAmount("containers", 0, "limits", MIG + "2g.20gb"),
@@ -105,7 +105,7 @@ def test_a_request_becomes_a_claim():
     ],
 )
 def test_alternatives_are_the_fallbacks_candidates(asker, rules, nodes, text):
-    """In its order, with its policies, floors and chains."""
+    """In its order, with its policies, minimums and chains."""
     rules = f"fallback: {{dra: first-available, {rules}}}"
     found = alternatives_of(decide(pod(container(**asker)), cluster(dra_node(**nodes)), policy(rules)))
     assert found.replace(f"/{GENERAL}", "") == text
@@ -189,7 +189,7 @@ def test_several_profiles_and_whole_gpus():
 def test_who_stays_an_extended_resource(way, more, words):
     """Each for a reason, which is told."""
     decision = decide(pod(container(**{"2g.20gb": 1}), **more), cluster(), policy(FIRST))
-    assert decision == Admit(f"what it asks for is offered; no claim: {words}", way=way)
+    assert decision == Allowed(f"what it asks for is offered; no claim: {words}", way=way)
 
 
 @pytest.mark.parametrize("more", [{"priority": 0}, {"priority": -5}, {"scheduler": "default-scheduler"}])
@@ -204,7 +204,7 @@ def test_containers_that_keep_a_pod_from_it():
 
     def way(*containers, init=()):
         decision = decide(pod(*containers, init=init), big, policy(FIRST))
-        assert not isinstance(decision, Reject)
+        assert not isinstance(decision, Denied)
         return decision.way
 
     assert way(container(gpu=1), container(**{"2g.20gb": 1})) == "whole_gpus"
@@ -242,7 +242,7 @@ def test_mixed_clusters():
     asker = pod(container(**{"2g.20gb": 1}))
     decision = decide(asker, cluster(plugin, dra), policy(FIRST))
     words = "1g.10gb can come without DRA, from a device plugin or an autoscaler"
-    assert decision == Admit(f"what it asks for is offered; no claim: {words}", way="not_dra")
+    assert decision == Allowed(f"what it asks for is offered; no claim: {words}", way="not_dra")
     selecting = replace(asker, node_selector={"kind": "dra"})
     assert decide(selecting, cluster(plugin, dra), policy(FIRST)).way == "claim"
     other = node("p", **{"3g.30gb": 2})
@@ -256,10 +256,10 @@ def test_fallback_goes_on_where_there_is_no_bridge():
     """A pod that is not bridged is replaced or rejected as ever."""
     plugin = node("p", **{"1g.10gb": 2})
     decision = decide(pod(container(**{"2g.20gb": 1})), cluster(plugin), policy(FIRST))
-    assert isinstance(decision, Rewrite)
+    assert isinstance(decision, Patched)
     assert (decision.replaced, decision.way) == ((("2g.20gb", "1g.10gb"),), "not_dra")
     nothing = decide(pod(container(**{"2g.20gb": 1})), cluster(node("n")), policy(FIRST))
-    assert isinstance(nothing, Reject)
+    assert isinstance(nothing, Denied)
 
 
 def test_without_a_controller():
@@ -291,7 +291,7 @@ def test_the_namespaces_own_choice(configured, annotation, way):
 def test_off():
     """What DRA offers does not count: as if no node had it."""
     rules = policy("fallback: {dra: 'off'}")
-    assert isinstance(decide(pod(container(**{"2g.20gb": 1})), cluster(), rules), Reject)
+    assert isinstance(decide(pod(container(**{"2g.20gb": 1})), cluster(), rules), Denied)
     decision = decide(pod(container(**{"2g.20gb": 1})), cluster(dra_node(**LAYOUT), node("p", gpu=1)), rules)
     assert decision.replaced == (("2g.20gb", "gpu"),)
 
@@ -299,7 +299,7 @@ def test_off():
 def test_an_annotation_without_a_meaning():
     """A slip in the namespace's annotation is told, as for the others."""
     offers = cluster(namespaces=(Namespace("default", annotations={"gpu-webhook.k8s.io/dra": "yes"}),))
-    assert decide(pod(container(**{"2g.20gb": 1})), offers, policy()) == Reject(
+    assert decide(pod(container(**{"2g.20gb": 1})), offers, policy()) == Denied(
         "bad_annotation",
         'namespace default, metadata.annotations[gpu-webhook.k8s.io/dra]: "yes" is not one of off, '
         "extended-resources, first-available",
@@ -437,7 +437,7 @@ def test_templates_keep_their_request():
     """A workload's template is never given a claim; its pods, which were decided about with it, neither."""
     template = pod(container(**{"2g.20gb": 1}))
     sealed = decisions.decide_template(template, cluster(), policy(FIRST))
-    assert sealed == Rewrite(
+    assert sealed == Patched(
         (SetAnnotation("gpu-webhook.k8s.io/decided", "template"),), "what it asks for is offered"
     )
     made = replace(template, annotations={"gpu-webhook.k8s.io/decided": "template"})
@@ -448,6 +448,6 @@ def test_the_bridges_own_work_passes():
     """A bridged pod that comes again is left alone; one that asks for more is looked at."""
     text = "1*2g.20gb=2g.20gb/tessera-any,1g.10gb/tessera-any"
     again = pod(container(cpu=1), annotations={ALTERNATIVES_ANNOTATION: text}, claims=(template_name(text),))
-    assert decide(again, cluster(), policy(FIRST)) == Admit("its request is a claim already")
+    assert decide(again, cluster(), policy(FIRST)) == Allowed("its request is a claim already")
     more = replace(again, containers=(container(**{"1g.10gb": 1}),))
     assert decide(more, cluster(), policy(FIRST)).way == "own_claims"

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tessera.core.admission.decision import Admit, Reject, Rewrite, decide
+from tessera.core.admission.decision import decide
 from tessera.core.admission.edits import DropAmount, SetAmount, SetAnnotation
+from tessera.core.admission.outcome import Allowed, Denied, Patched
 from tessera.core.kubernetes.node import Namespace
 from tessera.core.kubernetes.pod import Container
 from tessera.core.kubernetes.quantity import Quantity
@@ -31,7 +32,7 @@ def decided(asker, *nodes, rules="", namespaces=()):
 def test_replaced():
     """Old keys go, new ones come, in requests and limits; the record, the warning and the audit say the same."""
     decision = decided(pod(container(**{"2g.20gb": 1, "cpu": 4})), SMALL)
-    assert decision == Rewrite(
+    assert decision == Patched(
         edits=(
             DropAmount("containers", 0, "requests", MIG + "2g.20gb"),
             SetAmount("containers", 0, "requests", MIG + "1g.10gb", ONE),
@@ -49,28 +50,30 @@ def test_replaced():
 
 def test_nothing_to_do():
     """What is offered as asked is admitted without a change and without a record."""
-    assert decided(pod(container(**{"1g.10gb": 1})), SMALL) == Admit("what it asks for is offered")
-    assert decided(pod(container(cpu=1)), SMALL) == Admit("asks for nothing that is configured here")
+    assert decided(pod(container(**{"1g.10gb": 1})), SMALL) == Allowed("what it asks for is offered")
+    assert decided(pod(container(cpu=1)), SMALL) == Allowed("asks for nothing that is configured here")
     whole = pod(container(gpu=1))
-    assert decided(whole, node("n", gpu=1)) == Admit("asks for whole GPUs, which nothing takes the place of")
+    assert decided(whole, node("n", gpu=1)) == Allowed(
+        "asks for whole GPUs, which nothing takes the place of"
+    )
 
 
 def test_misspelt_profiles():
     """A slice that no card can be cut into is warned of, beside whatever is decided; none of it is not."""
     odd = amounts({MIG + "3g30gb": 1, MIG + "2g.20gB": 0})
     decision = decided(pod(Container("main", odd, odd)), SMALL)
-    assert isinstance(decision, Admit)
+    assert isinstance(decision, Allowed)
     warning = f'"{MIG}3g30gb" is no MIG profile such as {MIG}1g.10gb: nothing is done about it'
     assert decision.warnings == (warning,)
     decision = decided(pod(Container("main", odd, odd), container(**{"2g.20gb": 1})), SMALL)
-    assert isinstance(decision, Rewrite)
+    assert isinstance(decision, Patched)
     assert decision.warnings[1:] == (warning,)
 
 
 def test_a_key_that_is_there_is_added_to():
     """A container that asks for both profiles gets the sum of them."""
     decision = decided(pod(container(**{"2g.20gb": 1, "1g.10gb": 2})), SMALL)
-    assert isinstance(decision, Rewrite)
+    assert isinstance(decision, Patched)
     assert SetAmount("containers", 0, "requests", MIG + "1g.10gb", Quantity.parse("3")) in decision.edits
 
 
@@ -125,7 +128,7 @@ def test_what_was_asked_is_kept(earlier, containers, written):
     many = node("n", **{"1g.10gb": 1000})
     decision = decided(asker, many)
     assert next((e.value for e in decision.edits if getattr(e, "key", "") == ASKED), None) == written
-    assert isinstance(decided(carried_out(asker, decision), many), Admit)
+    assert isinstance(decided(carried_out(asker, decision), many), Allowed)
 
 
 @pytest.mark.parametrize(
@@ -155,10 +158,10 @@ def test_a_container_that_came_later(annotations, written):
     asker = pod(container("a", **{"1g.10gb": 1}), container("b", **{"1g.10gb": 1}), annotations=annotations)
     decision = decided(asker, SMALL)
     if written is None:
-        assert isinstance(decision, Admit)
+        assert isinstance(decision, Allowed)
         return
     assert decision.edits == (SetAnnotation(ASKED, written),)
-    assert isinstance(decided(carried_out(asker, decision), SMALL), Admit)
+    assert isinstance(decided(carried_out(asker, decision), SMALL), Allowed)
 
 
 @pytest.mark.parametrize("text", [came(main={"7g.80gb": 1}), came(main={"1g.10gb": 1}), "junk"])
@@ -169,7 +172,7 @@ def test_asked_never_widens_what_a_pod_gets(text):
     for nodes in ([], [SMALL], [node("n", **{"3g.30gb": 1})]):
         plain, other = decided(one, *nodes), decided(forged, *nodes)
         assert type(plain) is type(other)
-        if isinstance(plain, Rewrite):
+        if isinstance(plain, Patched):
             assert plain.replaced == other.replaced
         else:
             assert plain == other
@@ -245,14 +248,14 @@ def test_rejected(asks, nodes, rules, annotations, message):
     """The message names what was asked, every candidate with its reason, and what the cluster offers."""
     labelled = [replace(one, labels={"zone": "b"}) for one in nodes]
     asker = pod(container(**asks), node_selector={"zone": "b"}, annotations=annotations)
-    assert decided(asker, SMALL, *labelled, rules=rules) == Reject("not_offered", message)
+    assert decided(asker, SMALL, *labelled, rules=rules) == Denied("not_offered", message)
 
 
 def test_rejected_for_want_of_a_node_that_is_large_enough():
     """Nodes that could never hold the pod do not count, and the message says what for."""
     asker = pod(container(**{"1g.10gb": 1, "cpu": 64, "rdma/hca": 1, "memory": "1Gi"}))
     decision = decided(asker, node("n", cpu=16, memory="64Gi", **{"1g.10gb": 7}))
-    assert decision == Reject(
+    assert decision == Denied(
         "not_offered",
         "asked for nvidia.com/mig-1g.10gb: 1, which no node that this pod can use offers; tried gpu (not offered); "
         "the nodes that this pod can use offer no GPU at all, the whole cluster 1g.10gb (up to 7 a node); "
@@ -264,7 +267,7 @@ def test_rejected_for_want_of_a_common_node():
     """Two profiles that exist, but on no node together, are not said to be missing."""
     asker = pod(container(**{"2g.20gb": 2}), container(**{"1g.10gb": 2}))
     decision = decided(asker, node("a", **{"2g.20gb": 2}), node("b", **{"1g.10gb": 2}))
-    assert isinstance(decision, Reject)
+    assert isinstance(decision, Denied)
     assert decision.message.startswith(
         "asked for nvidia.com/mig-2g.20gb: 2, nvidia.com/mig-1g.10gb: 2, which no node that this pod can use has together; "
         "tried 1g.10gb (not together with the rest), gpu (forbidden by fallback.maxWholeGPUs: 1), 2g.20gb (not together with the rest); "
@@ -275,12 +278,12 @@ def test_let_through():
     """The operator can let unmatched pods in, with a warning; a pod can ask to wait."""
     decision = decided(pod(container(**{"2g.20gb": 1})), rules="fallback: {unmatched: admit}")
     warning = "nvidia.com/mig-2g.20gb: 1: no node offers it now; the pod stays as it is and waits (unmatched pods are let through)"
-    assert isinstance(decision, Admit)
+    assert isinstance(decision, Allowed)
     assert decision.warnings == (warning,)
     assert len(warning) <= 120
     never = {"gpu-webhook.k8s.io/fallback-policy": "never"}
     decision = decided(pod(container(**{"2g.20gb": 1}), annotations=never), SMALL)
-    assert isinstance(decision, Admit)
+    assert isinstance(decision, Allowed)
     assert decision.warnings[0].startswith(
         "nvidia.com/mig-2g.20gb: 1: no node offers it now; the pod stays as it is and waits"
     )
@@ -308,10 +311,10 @@ def test_the_stricter_of_pod_and_namespace_holds(pods, namespaces, expected):
     nodes = [SMALL, node("three", **{"3g.30gb": 1}), node("gpu", gpu=1)]
     decision = decided(asker, *nodes, namespaces=(Namespace("team", annotations=namespaces),))
     if expected == "waits":
-        assert isinstance(decision, Admit)
+        assert isinstance(decision, Allowed)
         assert "waits" in decision.warnings[0]
     else:
-        assert isinstance(decision, Rewrite)
+        assert isinstance(decision, Patched)
         assert decision.audit == {"fallback": expected}
 
 
@@ -319,7 +322,7 @@ def test_exempt_namespace():
     """A namespace's label exempts it."""
     asker = pod(container(**{"2g.20gb": 1}), namespace="team")
     exempt = Namespace("team", labels={"gpu-webhook": "disabled"})
-    assert decided(asker, namespaces=(exempt,)) == Admit("namespace team is exempt (gpu-webhook=disabled)")
+    assert decided(asker, namespaces=(exempt,)) == Allowed("namespace team is exempt (gpu-webhook=disabled)")
 
 
 @pytest.mark.parametrize("bound", BOUND)
@@ -337,9 +340,9 @@ def test_bound_pods_are_never_rejected(bound, asks, annotations, rules, words):
     """Whatever is wrong with a pod that is bound to one node, it is let in as it is, with a warning: its controller would stall."""
     nodes = [replace(SMALL, allocatable=amounts({"1g.10gb": 28, "gpu": 1}))]
     free = decided(pod(container(**asks), annotations=annotations), *nodes, rules=rules)
-    assert isinstance(free, Reject)
+    assert isinstance(free, Denied)
     decision = decided(pod(container(**asks), annotations=annotations, **bound), *nodes, rules=rules)
-    assert isinstance(decision, Admit)
+    assert isinstance(decision, Allowed)
     assert decision.warnings[0].startswith(f'left as it is, since it is bound to node "small": {words}')
     assert decision.reason.endswith(f'left as it is, since it is bound to node "small": {free.message}')
 
@@ -350,7 +353,7 @@ def test_bound_pods_get_their_limits():
     assert decision.edits == (SetAmount("containers", 0, "limits", MIG + "2g.20gb", Quantity.parse("99")),)
     terms = (NodeSelectorTerm(fields=(Requirement("metadata.name", "In", ("small", "other")),)),)
     free = pod(container(**{"2g.20gb": 99}), required_terms=terms)
-    assert isinstance(decided(free, SMALL), Reject), "two nodes to choose from: not bound"
+    assert isinstance(decided(free, SMALL), Denied), "two nodes to choose from: not bound"
 
 
 def test_switched_off():
@@ -365,7 +368,7 @@ def test_switched_off():
         SetAmount("containers", 0, "limits", "cpu", four),
     )
     assert decision.reason.startswith("fallback is switched off; limits added")
-    assert decided(pod(container(**{"2g.20gb": 1})), rules=off) == Admit("fallback is switched off")
+    assert decided(pod(container(**{"2g.20gb": 1})), rules=off) == Allowed("fallback is switched off")
 
 
 @pytest.mark.parametrize(
@@ -396,7 +399,7 @@ def test_names_with_a_plus():
     plus = amounts({MIG + "1g.10gb+me": 1})
     decision = decided(pod(Container("main", plus, {})), node("n", **{"1g.10gb.me": 1, "1g.10gb": 1}))
     warning = f'"{MIG}1g.10gb+me" is no resource name, did you mean {MIG}1g.10gb.me? Nothing is done about it'
-    assert decision == Admit("asks for nothing that is configured here", (warning,))
+    assert decision == Allowed("asks for nothing that is configured here", (warning,))
     assert len(warning) <= 120
 
 
@@ -415,7 +418,7 @@ def test_names_with_a_plus():
 def test_a_word_about_whole_gpus(asks, has, warning):
     """Whole GPUs are left alone; that no node has so many is said."""
     decision = decided(pod(container(gpu=asks)), node("n", gpu=has))
-    assert isinstance(decision, Admit)
+    assert isinstance(decision, Allowed)
     assert decision.warnings == ((warning,) if warning else ())
 
 
@@ -438,7 +441,7 @@ def test_room_for_what_is_injected():
     }
     assert decided(asker, node("n", cpu=32, **both), rules=INJECTS).audit == {"injection": "V100"}
     decision = decided(asker, node("n", cpu=4, **both), rules=INJECTS)
-    assert isinstance(decision, Reject)
+    assert isinstance(decision, Denied)
     assert decision.message.startswith(
         "asked for nvidia.com/mig-2g.20gb: 1, for which no node that this pod can use has room, with what is injected; "
         "tried 1g.10gb (no room for what is injected with it), gpu (not offered); "
@@ -472,11 +475,11 @@ def test_injected_resources_that_no_node_has():
 def test_fault_10_bad_annotations(key, value, message):
     """A value that means nothing denies the pod in one clean line: a guess could give it less than it needs."""
     asker = pod(container(**{"2g.20gb": 1}), annotations={"gpu-webhook.k8s.io/" + key: value})
-    assert decided(asker, SMALL) == Reject("bad_annotation", message)
-    assert isinstance(decided(pod(container(cpu=1), annotations=asker.annotations), SMALL), Admit)
+    assert decided(asker, SMALL) == Denied("bad_annotation", message)
+    assert isinstance(decided(pod(container(cpu=1), annotations=asker.annotations), SMALL), Allowed)
 
 
 def test_mirror_pod():
     """A kubelet's mirror pods are left alone."""
     asker = pod(container(**{"2g.20gb": 1}), annotations={"kubernetes.io/config.mirror": "x"})
-    assert decided(asker) == Admit("a mirror pod: its kubelet runs it already")
+    assert decided(asker) == Allowed("a mirror pod: its kubelet runs it already")

@@ -6,7 +6,8 @@ import pytest
 
 from tessera.core.admission import explanation
 from tessera.core.admission.candidates import Usable
-from tessera.core.admission.decision import Admit, Reject, Rewrite, decide
+from tessera.core.admission.decision import decide
+from tessera.core.admission.outcome import Allowed, Denied, Patched
 from tessera.core.admission.policy import Policy
 from tessera.core.kubernetes.node import MOST_OF_A_CLAIM, Offer
 from tests.build import container, node, offers, pod, resource
@@ -50,10 +51,10 @@ def test_where_a_candidate_comes_from():
 def test_a_pod_that_dra_can_serve_is_left_alone():
     """Neither rewritten nor rejected; a type of DRA is a replacement like any other."""
     cluster = offers(dra_node(**{"4g.71gb": 2}), node("plugin", **{"3g.30gb": 2}))
-    assert isinstance(decide(pod(container(**{"4g.71gb": 1})), cluster, Policy()), Admit)
-    assert isinstance(decide(pod(container(**{"4g.71gb": 3})), cluster, Policy()), Reject)
+    assert isinstance(decide(pod(container(**{"4g.71gb": 1})), cluster, Policy()), Allowed)
+    assert isinstance(decide(pod(container(**{"4g.71gb": 3})), cluster, Policy()), Denied)
     replaced = decide(pod(container(**{"7g.141gb": 1})), cluster, Policy())
-    assert isinstance(replaced, Rewrite)
+    assert isinstance(replaced, Patched)
     assert replaced.replaced == (("7g.141gb", "4g.71gb"),)
 
 
@@ -61,9 +62,9 @@ def test_other_resources_of_dra_count():
     """A network card that a DeviceClass serves is room for it, as one in allocatable is."""
     cluster = offers(dra_node(has={"2g.20gb": 1}, **{"example.com/nic": 1}))
     asks = container(**{"2g.20gb": 1, "example.com/nic": 1})
-    assert isinstance(decide(pod(asks), cluster, Policy()), Admit)
+    assert isinstance(decide(pod(asks), cluster, Policy()), Allowed)
     twice = container(**{"2g.20gb": 1, "example.com/nic": 2})
-    assert isinstance(decide(pod(twice), cluster, Policy()), Reject)
+    assert isinstance(decide(pod(twice), cluster, Policy()), Denied)
 
 
 def test_explained():

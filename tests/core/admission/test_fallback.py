@@ -5,8 +5,8 @@ from fractions import Fraction
 import pytest
 
 from tessera.core.admission.candidates import Step
-from tessera.core.admission.constraints import NO_WISHES, Floor, Permission
-from tessera.core.admission.fallback import AsAsked, Question, Replace, Trial, Unmatched
+from tessera.core.admission.constraints import NO_CONSTRAINTS, Minimum, Permission
+from tessera.core.admission.fallback import AsAsked, FallbackSearch, Replace, Trial, Unmatched
 from tessera.core.admission.policy import FallbackPolicy
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.quantity import Quantity
@@ -22,7 +22,9 @@ MEMORY = "nvidia.com/gpu.memory"
 
 def chosen(asker, *nodes, policy=None, wishes=None):
     """The outcome in short: a map, "as asked" or "unmatched"."""
-    outcome = Question(asker, offers(*nodes), policy or FallbackPolicy(), wishes or NO_WISHES).choose()
+    outcome = FallbackSearch(
+        asker, offers(*nodes), policy or FallbackPolicy(), wishes or NO_CONSTRAINTS
+    ).choose()
     if isinstance(outcome, Replace):
         return {short(old): short(new) for old, new in outcome.by.items()}
     return "as asked" if isinstance(outcome, AsAsked) else "unmatched"
@@ -154,7 +156,9 @@ def test_only_nodes_for_the_pod():
 )
 def test_wishes(wish, nodes, expected):
     """A pod says which direction it can bear; both directions still end at a whole GPU."""
-    assert chosen(one("2g.20gb"), *nodes, wishes=NO_WISHES.also(Permission(wish), "the pod's")) == expected
+    assert (
+        chosen(one("2g.20gb"), *nodes, wishes=NO_CONSTRAINTS.also(Permission(wish), "the pod's")) == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -175,7 +179,7 @@ def test_min_memory(memory, nodes, expected):
         chosen(
             one("3g.30gb"),
             *nodes,
-            wishes=NO_WISHES.at_least(Floor(Quantity.parse(memory), "the pod's min-memory")),
+            wishes=NO_CONSTRAINTS.at_least(Minimum(Quantity.parse(memory), "the pod's min-memory")),
         )
         == expected
     )
@@ -210,7 +214,7 @@ def test_unmatched_tells_everything():
     """What was asked, every candidate with its reason, what is there for the pod and what elsewhere."""
     asker = pod(container(**{"2g.20gb": 9}), node_selector={"zone": "a"})
     here = node("n", labels={"zone": "a"}, **{"1g.10gb": 7, "2g.20gb": 3})
-    outcome = Question(asker, offers(here, WHOLE), FallbackPolicy(), NO_WISHES).choose()
+    outcome = FallbackSearch(asker, offers(here, WHOLE), FallbackPolicy(), NO_CONSTRAINTS).choose()
     assert outcome == Unmatched(
         asked=((resource("2g.20gb"), 9),),
         trials=(
@@ -230,7 +234,7 @@ def trial(asked, candidate, kind, reason, *, offered=False, chosen=False):
 def test_too_many_profiles():
     """A pod with dozens of different profiles is refused at once instead of searched for ever."""
     many = pod(container(**{f"1g.{i}gb": 1 for i in range(1, 40)}))
-    outcome = Question(many, offers(node("n", **{f"1g.{i}gb": 1 for i in range(41, 60)})), FallbackPolicy(), NO_WISHES).choose()  # fmt: skip
+    outcome = FallbackSearch(many, offers(node("n", **{f"1g.{i}gb": 1 for i in range(41, 60)})), FallbackPolicy(), NO_CONSTRAINTS).choose()  # fmt: skip
     assert isinstance(outcome, Unmatched)
     assert outcome.too_many
     eight = pod(container(**{f"1g.{i}gb": 2 for i in range(1, 9)}))
@@ -277,8 +281,8 @@ def test_shares_of_slices():
     assert chosen(one("1g.10gb.shared"), SMALL) == "as asked"
     chain = FallbackPolicy(chains={resource("1g.20gb"): (resource("1g.10gb.shared"),)})
     assert chosen(one("1g.20gb"), shares, policy=chain) == {"1g.20gb": "1g.10gb.shared"}
-    floor = NO_WISHES.at_least(Floor(Quantity.parse("2Gi"), "the pod's min-memory"))
-    assert chosen(one("1g.20gb"), shares, policy=chain, wishes=floor) == "unmatched"
+    minimum = NO_CONSTRAINTS.at_least(Minimum(Quantity.parse("2Gi"), "the pod's min-memory"))
+    assert chosen(one("1g.20gb"), shares, policy=chain, wishes=minimum) == "unmatched"
 
 
 @pytest.mark.parametrize(
@@ -433,8 +437,11 @@ def test_a_chain_is_tried_in_its_own_order_with_several_profiles():
 def test_verdicts_name_what_was_passed_over():
     """Candidates that are there, and not together with the rest, say so; the chosen one is marked."""
     both = pod(container(**{"2g.20gb": 1}), container(**{"1g.10gb": 1}))
-    question = Question(
-        both, offers(node("a", **{"2g.20gb": 2}), node("b", **{"1g.10gb": 2})), FallbackPolicy(), NO_WISHES
+    question = FallbackSearch(
+        both,
+        offers(node("a", **{"2g.20gb": 2}), node("b", **{"1g.10gb": 2})),
+        FallbackPolicy(),
+        NO_CONSTRAINTS,
     )
     assert list(question.trials({resource("2g.20gb"): resource("1g.10gb")})) == [
         trial("2g.20gb", "2g.20gb", Step.AS_ASKED, "not together with the rest", offered=True),
@@ -454,8 +461,8 @@ def test_huge_pods_are_decided_in_time(size):
     init = tuple(container(**{profiles[i % 8]: i}) for i in range(1, size))
     terms = tuple(NodeSelectorTerm((Requirement("zone", "In", (f"z{i}",)),)) for i in range(size))
     nodes = [node(f"n{i}", labels={"zone": f"z{i}"}, **{"1g.100gb": 1 + i % 7}) for i in range(500)]
-    question = Question(
-        pod(*many, init=init, required_terms=terms), offers(*nodes), FallbackPolicy(), NO_WISHES
+    question = FallbackSearch(
+        pod(*many, init=init, required_terms=terms), offers(*nodes), FallbackPolicy(), NO_CONSTRAINTS
     )
     assert isinstance(question.choose(), Unmatched)
     assert question.looks <= 10_001

@@ -6,8 +6,8 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.core.admission.constraints import NO_WISHES, Floor, Permission
-from tessera.core.admission.fallback import AsAsked, Question, Replace
+from tessera.core.admission.constraints import NO_CONSTRAINTS, Minimum, Permission
+from tessera.core.admission.fallback import AsAsked, FallbackSearch, Replace
 from tessera.core.admission.policy import FallbackPolicy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.node import Node, why_excluded
@@ -70,8 +70,8 @@ policies = st.builds(
 
 
 def wished(said, least):
-    found = NO_WISHES.also(Permission(said), "the pod's")
-    return found.at_least(Floor(Quantity.parse(least), "the pod's min-memory")) if least else found
+    found = NO_CONSTRAINTS.also(Permission(said), "the pod's")
+    return found.at_least(Minimum(Quantity.parse(least), "the pod's min-memory")) if least else found
 
 
 wishes = st.builds(
@@ -172,20 +172,22 @@ class Oracle:
     def allowed(self, own, to):
         """Whether settings and wishes let it be chosen."""
         policy, wish = self.policy, self.wish
-        floor = max(
-            wish.floor.amount.value if wish.floor else 0,
+        minimum = max(
+            wish.minimum.amount.value if wish.minimum else 0,
             policy.min_memory.value if policy.min_memory else 0,
             policy.min_memory_fraction * parsed(own)[0] * 2**30,
         )
         if wish.never:
             return False
         if to == GPU:
-            return policy.whole_gpu and all(map(is_whole, self.with_gpus)) and self.smallest * 2**30 >= floor
+            return (
+                policy.whole_gpu and all(map(is_whole, self.with_gpus)) and self.smallest * 2**30 >= minimum
+            )
         if parsed(to) is None or place(to) < place(own):
             directed = policy.downgrades and not wish.no_smaller
         else:
             directed = policy.upgrades and not wish.no_larger
-        return directed and (not floor or (parsed(to) is not None and parsed(to)[0] * 2**30 >= floor))
+        return directed and (not minimum or (parsed(to) is not None and parsed(to)[0] * 2**30 >= minimum))
 
     def ladder(self, own):
         """Resource, step and whether it is a whole GPU that counts against the most."""
@@ -248,9 +250,9 @@ class Oracle:
 @given(pods, nodes, policies, wishes, st.just([]) | quotas)
 @settings(max_examples=examples(500))
 def test_the_choice_is_what_brute_force_chooses(asker, cluster, policy, wish, some):
-    """Capacity, shares, floors, equals, engines, room, chains, autoscaler, quotas: the first of all that fits, and nothing else."""
+    """Capacity, shares, minimums, equals, engines, room, chains, autoscaler, quotas: the first of all that fits, and nothing else."""
     allowance = Allowance(some, asker) if some else None
-    outcome = Question(asker, Offers(cluster), policy, wish, allowance=allowance).choose()
+    outcome = FallbackSearch(asker, Offers(cluster), policy, wish, allowance=allowance).choose()
     ours = {} if isinstance(outcome, AsAsked) else dict(outcome.by) if isinstance(outcome, Replace) else None
     oracle = Oracle(asker, cluster, policy, wish, some)
     assert ours == (oracle.choice() if oracle.asked else {})

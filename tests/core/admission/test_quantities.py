@@ -2,8 +2,9 @@
 
 import pytest
 
-from tessera.core.admission.decision import Admit, Reject, decide
+from tessera.core.admission.decision import decide
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
+from tessera.core.admission.outcome import Allowed, Denied
 from tests.build import container, node, offers, pod, policy
 
 NODE = node("n", **{"1g.10gb": 7, "gpu": 8})
@@ -40,9 +41,9 @@ ENDING = "; GPUs are asked for in whole numbers from 0 to 999999"
 )
 def test_odd_numbers_of_gpus(asker, what):
     """Negative, fractional and absurd quantities are refused in one sentence, never added up or shared out."""
-    assert decide(asker, offers(NODE), RULES) == Reject("bad_quantity", what + ENDING)
+    assert decide(asker, offers(NODE), RULES) == Denied("bad_quantity", what + ENDING)
 
 
 def test_other_resources_are_left_to_kubernetes():
     """What is no GPU here is the API server's business."""
-    assert isinstance(decide(pod(container(**{"example.com/x": -2})), offers(NODE), RULES), Admit)
+    assert isinstance(decide(pod(container(**{"example.com/x": -2})), offers(NODE), RULES), Allowed)

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.core.admission.decision import Admit, Reject, Rewrite, decide
+from tessera.core.admission.decision import decide
 from tessera.core.admission.explanation import rules
 from tessera.core.admission.fallback import apply
+from tessera.core.admission.outcome import Allowed, Denied, Patched
 from tessera.core.kubernetes.node import Namespace
 from tessera.core.kubernetes.pod import needs
 from tessera.core.kubernetes.quota import Allowance, Quota
@@ -38,9 +39,9 @@ def cluster(*quotas, nodes=(EVERYTHING,), namespaces=()):
 def replaced(asker, *quotas, text="", nodes=(EVERYTHING,)):
     """What the profiles became; the message where the pod was rejected."""
     decision = decide(asker, cluster(*quotas, nodes=nodes), policy(text))
-    if isinstance(decision, Reject):
+    if isinstance(decision, Denied):
         return decision.message
-    return dict(decision.replaced) if isinstance(decision, Rewrite) else {}
+    return dict(decision.replaced) if isinstance(decision, Patched) else {}
 
 
 THREE = pod(container(**{"3g.30gb": 1}))
@@ -81,7 +82,7 @@ def test_what_was_asked_is_for_the_api_server():
     """A pod whose profile is offered is not touched, whatever quotas say."""
     asker = pod(container(**{"2g.20gb": 1}))
     full = quota(**{"1g.10gb": 0, "2g.20gb": 0})
-    assert decide(asker, cluster(full), policy()) == Admit("what it asks for is offered")
+    assert decide(asker, cluster(full), policy()) == Allowed("what it asks for is offered")
 
 
 def test_quotas_can_be_ignored():
@@ -214,7 +215,7 @@ def test_namespace_never_pod_any():
     team = Namespace("default", annotations={key: "never"})
     asker = pod(container(**{"3g.30gb": 1}), annotations={key: "any"})
     found = decide(asker, cluster(quota(**{"1g.10gb": 2}), namespaces=(team,)), policy())
-    assert isinstance(found, Admit)
+    assert isinstance(found, Allowed)
     assert found.reason.endswith("; namespace default's fallback-policy never")
 
 
@@ -247,7 +248,7 @@ askers = st.builds(
 def test_a_replacement_never_exceeds_a_quota(asker, some, has):
     """Whatever was chosen: a quota names it, and every quota that counts the pod has room for all of it."""
     decision = decide(asker, cluster(*some, nodes=(node("n", **has),)), policy("fallback: {maxWholeGPUs: 9}"))
-    if not some or not isinstance(decision, Rewrite) or not decision.replaced:
+    if not some or not isinstance(decision, Patched) or not decision.replaced:
         return
     by = {of_short(old): of_short(new) for old, new in decision.replaced}
     needed = needs(apply(asker, by), lambda _: True)

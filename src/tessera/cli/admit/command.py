@@ -13,7 +13,7 @@ from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.output import Output, output_option
 from tessera.cli.common.reading import warn_of_classes
 from tessera.cli.common.terminal import Style, read_parsed
-from tessera.core.admission.decision import Reject
+from tessera.core.admission.outcome import Denied
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.errors import InvalidInput
@@ -291,7 +291,7 @@ def _report(results: list[Admitted]) -> None:
     for one in results:
         for place, judgement in one.judgements.items():
             decision = judgement.decision
-            if isinstance(decision, Reject):
+            if isinstance(decision, Denied):
                 click.echo(f"{one.title_at(place)}: rejected: {decision.message}", err=True)
                 continue
             for warning in decision.warnings:

@@ -6,8 +6,7 @@ from tessera.cli.common.terminal import Style, table
 from tessera.core.admission import explanation as core
 from tessera.core.admission.candidates import Step
 from tessera.core.admission.constraints import mode_said_by
-from tessera.core.admission.decision import Admit, Reject
-from tessera.core.admission.observe import Observed
+from tessera.core.admission.outcome import Allowed, Denied, Observed
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.resources import short
@@ -61,13 +60,13 @@ def _explained(one: Admitted, place: Place, offers: Offers, policy: Policy, styl
     if observes:
         by = mode_said_by(offers.namespaces.get(pod.namespace))
         lines += _block("mode", [style.note(f"observe ({by}): what follows would be, and is not done")])
-    if isinstance(decision, Reject):
+    if isinstance(decision, Denied):
         lines += _block("decision", [style.bad(f"rejected: {decision.message}")])
         return "\n".join(lines)
-    verdict = "admitted as it is" if isinstance(decision, Admit) else "admitted with a change"
+    verdict = "admitted as it is" if isinstance(decision, Allowed) else "admitted with a change"
     lines += _block("decision", [f"{style.good(verdict)}: {decision.reason}"])
     lines += _block("warning", [style.note(warning) for warning in decision.warnings])
-    if not isinstance(decision, Admit):
+    if not isinstance(decision, Allowed):
         lines += _block("change", _diff(one, place, style))
     return "\n".join(lines)
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tessera.cli.common.terminal import Style, table
-from tessera.core.admission.decision import Decision, Reject, Rewrite
 from tessera.core.admission.explanation import asked
 from tessera.core.admission.fallback import asked_profiles
+from tessera.core.admission.outcome import Decision, Denied, Patched
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.pod import Pod
@@ -53,10 +53,10 @@ class Summary:
             space, would = judgement.pod.namespace, judgement.would
             if asked(judgement.pod):
                 self._with_gpus[space] += 1
-            if isinstance(would, Reject):
+            if isinstance(would, Denied):
                 self._rejected[space] += 1
                 self._messages.append(f"{one.title_at(place)}: {would.message}")
-            elif isinstance(would, Rewrite):
+            elif isinstance(would, Patched):
                 self._changed[space] += 1
             for way in _ways(judgement.pod, would):
                 self._ways.setdefault(way, Counter())[space] += 1
@@ -90,10 +90,10 @@ class Summary:
 
 def _ways(pod: Pod, would: Decision) -> Iterator[tuple[str, str]]:
     """What becomes of what, in a few words."""
-    if isinstance(would, Reject):
+    if isinstance(would, Denied):
         yield ", ".join(map(short, asked_profiles(pod))) or "no profile", f"rejected ({would.code})"
         return
-    if not isinstance(would, Rewrite):
+    if not isinstance(would, Patched):
         return
     yield from dict.fromkeys(would.replaced)
     if would.gpu_type is not None:

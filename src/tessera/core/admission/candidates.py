@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from functools import lru_cache
 
-from tessera.core.admission.constraints import Wishes
+from tessera.core.admission.constraints import Constraints
 from tessera.core.admission.policy import GIB, FallbackPolicy
 from tessera.core.admission.view.offers import most_of
 from tessera.core.kubernetes.node import Offer
@@ -83,16 +83,16 @@ def candidates(
     need: Number,
     usable: Usable,
     policy: FallbackPolicy,
-    wishes: Wishes,
+    constraints: Constraints,
     over_quota: Callable[[str], str] | None = None,
 ) -> Iterator[Candidate]:
     """What may stand for `need` devices of a profile, best first. What was asked for always comes first.
 
     `over_quota` says which quota keeps the pod from a resource; None where no quota speaks of GPUs.
     """
-    for floor in policy.floors(profile):
-        wishes = wishes.at_least(floor)
-    ladder = _Ladder(profile, need, usable, policy, wishes, over_quota)
+    for minimum in policy.minimums(profile):
+        constraints = constraints.at_least(minimum)
+    ladder = _Ladder(profile, need, usable, policy, constraints, over_quota)
     yield Candidate(asked, Step.AS_ASKED, Step.AS_ASKED)
     chain = policy.chains.get(asked)
     if chain is None:
@@ -103,13 +103,13 @@ def candidates(
 
 @value
 class _Ladder:
-    """What leads down and up from a profile, and what holds for it: settings, wishes, offers."""
+    """What leads down and up from a profile, and what holds for it: settings, constraints, offers."""
 
     profile: MigProfile
     need: Number
     usable: Usable
     policy: FallbackPolicy
-    wishes: Wishes
+    constraints: Constraints
     over_quota: Callable[[str], str] | None
 
     def chained(self, chain: Iterable[str]) -> Iterator[Candidate]:
@@ -146,13 +146,13 @@ class _Ladder:
         return obstacle
 
     def _forbidden(self, kind: Step) -> str:
-        policy, wishes = self.policy, self.wishes
+        policy, constraints = self.policy, self.constraints
         if kind is Step.SMALLER:
             by = "" if policy.downgrades else "fallback.downgrades: false"
-            by = by or wishes.no_smaller
+            by = by or constraints.no_smaller
         elif kind is Step.LARGER:
             by = "" if policy.upgrades else "fallback.upgrades: false"
-            by = by or wishes.no_larger
+            by = by or constraints.no_larger
         elif not policy.whole_gpu:
             by = "fallback.wholeGPU: false"
         elif not self.usable.whole:
@@ -160,20 +160,20 @@ class _Ladder:
         else:
             too_many = kind is Step.WHOLE_GPU and self.need > policy.max_whole_gpus
             by = f"fallback.maxWholeGPUs: {policy.max_whole_gpus}" if too_many else ""
-        by = wishes.never or by
+        by = constraints.never or by
         return f"forbidden by {by}" if by else ""
 
     def _too_little(self, to: str) -> str:
-        floor = self.wishes.floor
-        if floor is None:
+        minimum = self.constraints.minimum
+        if minimum is None:
             return ""
         if to == WHOLE_GPU:
-            enough = not self.usable.has_cards_below(floor.amount.number)
+            enough = not self.usable.has_cards_below(minimum.amount.number)
         elif (profile := MigProfile.of_resource(to)) is not None:
-            enough = profile.memory_gb * GIB >= floor.amount.number  # a profile's 20gb counts as 20 GiB
+            enough = profile.memory_gb * GIB >= minimum.amount.number  # a profile's 20gb counts as 20 GiB
         else:
-            return f"a share has no memory of its own, and the minimum is {floor}"
-        return "" if enough else f"below the minimum of {floor}"
+            return f"a share has no memory of its own, and the minimum is {minimum}"
+        return "" if enough else f"below the minimum of {minimum}"
 
 
 def step_to(profile: MigProfile, resource: str) -> Step:

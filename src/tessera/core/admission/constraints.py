@@ -52,7 +52,7 @@ class Permission(Enum):
 
 
 @value
-class Floor:
+class Minimum:
     """The least memory that a replacement may have."""
 
     amount: Quantity
@@ -63,45 +63,47 @@ class Floor:
 
 
 @value
-class Wishes:
+class Constraints:
     """What is forbidden, each with who says so (empty: it is allowed); and the least memory."""
 
     never: str = ""
     no_smaller: str = ""
     no_larger: str = ""
-    floor: Floor | None = None
+    minimum: Minimum | None = None
 
-    def also(self, permission: Permission, said_by: str) -> "Wishes":
+    def also(self, permission: Permission, said_by: str) -> "Constraints":
         """These, and what one more says about directions."""
         said = f"{said_by} fallback-policy {permission.value}"
-        return Wishes(
+        return Constraints(
             self.never or (said if permission is Permission.NEVER else ""),
             self.no_smaller or (said if permission is Permission.LARGER else ""),
             self.no_larger or (said if permission is Permission.SMALLER else ""),
-            self.floor,
+            self.minimum,
         )
 
-    def at_least(self, floor: Floor) -> "Wishes":
+    def at_least(self, minimum: Minimum) -> "Constraints":
         """These, with the larger of both minima."""
-        if self.floor is not None and self.floor.amount >= floor.amount:
+        if self.minimum is not None and self.minimum.amount >= minimum.amount:
             return self
-        return Wishes(self.never, self.no_smaller, self.no_larger, floor)
+        return Constraints(self.never, self.no_smaller, self.no_larger, minimum)
 
 
 _MODES: Final = {one.value: one for one in Mode}
-NO_WISHES: Final = Wishes()
+NO_CONSTRAINTS: Final = Constraints()
 _WITH_ITS_WORKLOAD: Final = "decided when its workload was created"
 
 
-def wishes_of(pod: Pod, namespace: Namespace | None) -> Wishes:
+def constraints_of(pod: Pod, namespace: Namespace | None) -> Constraints:
     """What a pod's annotations and its namespace's say together; `InvalidInput` for what means nothing."""
-    wishes = Wishes(never=_WITH_ITS_WORKLOAD) if DECIDED_ANNOTATION in pod.annotations else NO_WISHES
+    constraints = (
+        Constraints(never=_WITH_ITS_WORKLOAD) if DECIDED_ANNOTATION in pod.annotations else NO_CONSTRAINTS
+    )
     for where, said_by, annotation, text in _said(pod, namespace):
         if annotation == POLICY_ANNOTATION:
-            wishes = wishes.also(_permission(where, text), said_by)
+            constraints = constraints.also(_permission(where, text), said_by)
         else:
-            wishes = wishes.at_least(Floor(_memory(where, text), f"{said_by} min-memory"))
-    return wishes
+            constraints = constraints.at_least(Minimum(_memory(where, text), f"{said_by} min-memory"))
+    return constraints
 
 
 def mode_in(namespace: Namespace | None, configured: Mode) -> Mode:

@@ -6,28 +6,32 @@ a stage would reject it for becomes a warning.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
-from typing import Final, Literal, get_args
+from dataclasses import replace
+from typing import Final
 
-from tessera.core.admission import bridge, fallback, injection, limits
-from tessera.core.admission.bridge import Bridged, Kept
+from tessera.core.admission import fallback, injection, limits
+from tessera.core.admission.bridge import conversion
+from tessera.core.admission.bridge.conversion import Converted
+from tessera.core.admission.bridge.skipping import NotConverted
 from tessera.core.admission.constraints import (
     Dra,
+    constraints_of,
     dra_in,
-    wishes_of,
 )
-from tessera.core.admission.edits import Edit, SetAnnotation, difference
-from tessera.core.admission.fallback import AsAsked, Outcome, Question, Unmatched
-from tessera.core.admission.injection import GPU_TYPE_ANNOTATION, Refusal
+from tessera.core.admission.edits import SetAnnotation, difference
+from tessera.core.admission.fallback import AsAsked, FallbackSearch, Outcome, Unmatched
+from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
+from tessera.core.admission.outcome import Allowed, Decision, Denied, Patched, fitting
 from tessera.core.admission.policy import MIRROR_ANNOTATION, FallbackPolicy, Policy
 from tessera.core.admission.view.view import ClusterView, Needs
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Offer, is_other
-from tessera.core.kubernetes.pod import Container, Pod, needs
+from tessera.core.kubernetes.pod import Pod, needs
 from tessera.core.kubernetes.quota import Allowance
-from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, short
-from tessera.core.mig.profile import MIG_PREFIX, MigProfile
+from tessera.core.kubernetes.resources import WHOLE_GPU, short
+from tessera.core.mig.profile import MigProfile
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, MOST_ALTERNATIVES, template_name
+from tessera.core.requests.counts import bad_count, complete_limits, misspelt, why_untouched
 from tessera.core.requests.record import (
     DECIDED_ANNOTATION,
     RECORD_ANNOTATION,
@@ -36,53 +40,11 @@ from tessera.core.requests.record import (
     with_record,
     written,
 )
-from tessera.core.text import escaped, quoted
+from tessera.core.text import quoted
 from tessera.core.values import value
 
 EXEMPT_LABEL: Final = ("gpu-webhook", "disabled")
-MOST_GPUS: Final = 999_999  # of one resource in one container: no node has a million devices
 _INJECTION_STEPS: Final = 100  # for each container: some 30 µs
-WARNING_LENGTH: Final = 120  # kubectl and the API server cut longer ones
-
-
-@value
-class Admit:
-    """The pod is fine as it is."""
-
-    reason: str
-    warnings: tuple[str, ...] = ()
-    audit: Mapping[str, str] = field(default_factory=dict)
-    way: str = ""  # why its request did not become a claim, where it could have
-
-
-@value
-class Rewrite:
-    """The pod is admitted with these edits."""
-
-    edits: tuple[Edit, ...]
-    reason: str
-    replaced: tuple[tuple[str, str], ...] = ()  # fallbacks as the record has them: ("2g.20gb", "1g.10gb")
-    gpu_type: str | None = None  # of the injection rule, when one was followed
-    warnings: tuple[str, ...] = ()
-    audit: Mapping[str, str] = field(default_factory=dict)
-    way: str = ""  # `claim`: its request became one; or why not, where it could have
-
-
-Code = Literal["not_offered", "too_many_profiles", "bad_annotation", "bad_quantity", Refusal]
-
-
-REJECTIONS: Final[tuple[str, ...]] = get_args(Code)
-
-
-@value
-class Reject:
-    """The pod is refused; the message says what to change, the code counts it."""
-
-    code: Code
-    message: str
-
-
-Decision = Admit | Rewrite | Reject
 
 
 @value
@@ -94,27 +56,27 @@ class _Stage:
     warnings: tuple[str, ...] = ()
     replaced: tuple[tuple[str, str], ...] = ()
     gpu_type: str | None = None
-    bridge: Bridged | Kept | None = None  # what became of its request where it could be a claim
+    bridge: Converted | NotConverted | None = None  # what became of its request where it could be a claim
 
 
 def decide(pod: Pod, offers: ClusterView, policy: Policy, *, may_claim: bool = True) -> Decision:
     """Decide about one pod that is about to be created; `may_claim`: its request can become a claim."""
     exempt = why_exempt(pod, offers)
     if exempt is not None:
-        return Admit(exempt)
+        return Allowed(exempt)
     if _is_converted(pod):
-        return Admit("its request is a claim already")
+        return Allowed("its request is a claim already")
     limits.check(pod)
-    bad = _bad_count(pod, policy.gpu_resources)
+    bad = bad_count(pod, policy.gpu_resources)
     if bad is not None:  # nothing can be computed with it, bound or not
-        spared = _spared(Reject("bad_quantity", bad), pod)
-        return spared if isinstance(spared, Reject) else _decided(pod, (spared,))
+        spared = _spared(Denied("bad_quantity", bad), pod)
+        return spared if isinstance(spared, Denied) else _decided(pod, (spared,))
     complete = _complete(pod, policy)
     fallen = _spared(_fall_back(complete.pod, offers, policy, may_claim=may_claim), complete.pod)
-    if isinstance(fallen, Reject):
+    if isinstance(fallen, Denied):
         return fallen
     injected = _spared(_inject(fallen.pod, offers, policy), fallen.pod)
-    if isinstance(injected, Reject):
+    if isinstance(injected, Denied):
         return injected
     return _decided(pod, (fallen, complete, _claim(injected, fallen.bridge)))
 
@@ -126,16 +88,16 @@ def decide_template(template: Pod, offers: ClusterView, policy: Policy) -> Decis
     """
     decision = decide(template, offers, policy, may_claim=False)
     if (
-        isinstance(decision, Reject)
+        isinstance(decision, Denied)
         or DECIDED_ANNOTATION in template.annotations
         or not fallback.asked_profiles(template)
         or why_exempt(template, offers) is not None
     ):
         return decision
-    seal = SetAnnotation(DECIDED_ANNOTATION, "template")
-    if isinstance(decision, Admit):
-        return Rewrite((seal,), decision.reason, warnings=decision.warnings, audit=decision.audit)
-    return replace(decision, edits=(*decision.edits, seal))
+    marker = SetAnnotation(DECIDED_ANNOTATION, "template")
+    if isinstance(decision, Allowed):
+        return Patched((marker,), decision.reason, warnings=decision.warnings, audit=decision.audit)
+    return replace(decision, edits=(*decision.edits, marker))
 
 
 def why_exempt(pod: Pod, offers: ClusterView) -> str | None:
@@ -154,9 +116,9 @@ def _is_converted(pod: Pod) -> bool:
     return text is not None and template_name(text) in pod.claims and not fallback.asked_profiles(pod)
 
 
-def _spared(stage: _Stage | Reject, before: Pod) -> _Stage | Reject:
+def _spared(stage: _Stage | Denied, before: Pod) -> _Stage | Denied:
     """A pod that is bound to one node goes on as it was; any other is rejected."""
-    if isinstance(stage, Reject) and before.bound_to:
+    if isinstance(stage, Denied) and before.bound_to:
         warning = f"left as it is, since it is bound to node {quoted(before.bound_to)}: {stage.message}"
         return _Stage(before, warning, (warning,))
     return stage
@@ -166,20 +128,20 @@ def _decided(pod: Pod, stages: Sequence[_Stage]) -> Decision:
     """What the stages did, as one decision."""
     *_, last = stages
     replaced = tuple(pair for one in stages for pair in one.replaced)
-    reason = "; ".join(one.reason for one in stages if one.reason) or _untouched(pod)
-    told = tuple(map(fitting, (*(words for one in stages for words in one.warnings), *_misspelt(pod))))
+    reason = "; ".join(one.reason for one in stages if one.reason) or why_untouched(pod)
+    told = tuple(map(fitting, (*(words for one in stages for words in one.warnings), *misspelt(pod))))
     audit = _audit(replaced, last.gpu_type)
     edits = tuple(difference(pod, last.pod))
     way = ""
     match next((one.bridge for one in stages if one.bridge is not None), None):
-        case Bridged() as bridged:
+        case Converted() as bridged:
             edits, way = (*edits, *bridged.edits()), "claim"
             audit["claim"] = str(bridged.alternatives)
-        case Kept() as kept:
-            way = kept.way
+        case NotConverted() as kept:
+            way = kept.skip_reason
     if not edits:
-        return Admit(reason, told, audit, way)
-    return Rewrite(edits, reason, replaced, last.gpu_type, told, audit, way)
+        return Allowed(reason, told, audit, way)
+    return Patched(edits, reason, replaced, last.gpu_type, told, audit, way)
 
 
 # Missing limits
@@ -190,52 +152,29 @@ def _complete(pod: Pod, policy: Policy) -> _Stage:
     return _Stage(complete, "" if complete is pod else "limits added where a GPU request had none")
 
 
-def complete_limits(pod: Pod, gpu_resources: frozenset[str]) -> Pod:
-    """Give each GPU request its limit: Kubernetes refuses an extended resource whose limit is not its request."""
-
-    def complete(container: Container) -> Container:
-        limits = container.limits
-        missing = {
-            resource: amount
-            for resource, amount in container.requests.items()
-            if resource not in limits and (_is_gpu(resource) or resource in gpu_resources)
-        }
-        if not missing:
-            return container
-        return Container(container.name, container.requests, {**limits, **missing}, container.restartable)
-
-    return pod.map_containers(complete)
-
-
-def _is_gpu(resource: str) -> bool:
-    if resource.startswith(MIG_PREFIX):
-        return "+" not in resource  # that may stand in no resource's name: the API server refuses it
-    return is_any_gpu(resource)
-
-
 # Fallback
 
 
-def _fall_back(pod: Pod, offers: ClusterView, policy: Policy, *, may_claim: bool) -> _Stage | Reject:
+def _fall_back(pod: Pod, offers: ClusterView, policy: Policy, *, may_claim: bool) -> _Stage | Denied:
     asked = fallback.asked_profiles(pod)
     if not policy.fallback.enabled:
         return _Stage(pod, "fallback is switched off" if asked else "")
     if not asked:
         return _Stage(pod, warnings=tuple(_too_many_whole_gpus(pod, offers, policy)))
     try:
-        question = ask(pod, asked, offers, policy)
-        crossing = _bridge(pod, question, offers, policy) if may_claim else None
+        search = ask(pod, asked, offers, policy)
+        crossing = _bridge(pod, search, offers, policy) if may_claim else None
     except InvalidInput as error:
-        return Reject("bad_annotation", str(error))
-    if isinstance(crossing, Bridged):
+        return Denied("bad_annotation", str(error))
+    if isinstance(crossing, Converted):
         return _bridged(pod, crossing)
-    stage = _chosen(pod, question.choose(), policy)
-    if crossing is None or isinstance(stage, Reject):
+    stage = _chosen(pod, search.choose(), policy)
+    if crossing is None or isinstance(stage, Denied):
         return stage
     return replace(stage, reason=f"{stage.reason}; no claim: {crossing.why}", bridge=crossing)
 
 
-def _chosen(pod: Pod, outcome: Outcome, policy: Policy) -> _Stage | Reject:
+def _chosen(pod: Pod, outcome: Outcome, policy: Policy) -> _Stage | Denied:
     """The pod with what was chosen for it at admission."""
     if isinstance(outcome, Unmatched):
         return _unmatched(pod, outcome, policy.fallback)
@@ -253,17 +192,19 @@ def _chosen(pod: Pod, outcome: Outcome, policy: Policy) -> _Stage | Reject:
     )
 
 
-def _bridge(pod: Pod, question: Question, offers: ClusterView, policy: Policy) -> Bridged | Kept | None:
+def _bridge(
+    pod: Pod, search: FallbackSearch, offers: ClusterView, policy: Policy
+) -> Converted | NotConverted | None:
     """What the bridge says about a pod; None where there is none."""
     dra = dra_in(offers.namespaces.get(pod.namespace), policy.fallback.dra)
     if dra is not Dra.FIRST_AVAILABLE:
         return None
-    if any(new in question.asked for _, new in recorded(pod.annotations.get(RECORD_ANNOTATION, ""))):
-        return Kept("replaced", "what it asks for was chosen at an earlier admission")
-    return bridge.bridge(pod, question, offers, policy.fallback)
+    if any(new in search.asked for _, new in recorded(pod.annotations.get(RECORD_ANNOTATION, ""))):
+        return NotConverted("replaced", "what it asks for was chosen at an earlier admission")
+    return conversion.bridge(pod, search, offers, policy.fallback)
 
 
-def _bridged(pod: Pod, crossing: Bridged) -> _Stage:
+def _bridged(pod: Pod, crossing: Converted) -> _Stage:
     """The pod as it came, since injection goes by what was asked, and the claim that its request will be."""
     words = {short(one.asked): one.words for one in crossing.alternatives.requests}
     warnings = [
@@ -277,23 +218,23 @@ def _bridged(pod: Pod, crossing: Bridged) -> _Stage:
     return _Stage(pod, reason, tuple(warnings), bridge=crossing)
 
 
-def _claim(stage: _Stage, crossing: Bridged | Kept | None) -> _Stage:
+def _claim(stage: _Stage, crossing: Converted | NotConverted | None) -> _Stage:
     """The pod with its claim in place of what it asked for."""
-    if not isinstance(crossing, Bridged):
+    if not isinstance(crossing, Converted):
         return stage
-    return replace(stage, pod=bridge.without_amounts(stage.pod, crossing))
+    return replace(stage, pod=conversion.without_amounts(stage.pod, crossing))
 
 
-def ask(pod: Pod, asked: Mapping[str, MigProfile], offers: ClusterView, policy: Policy) -> Question:
+def ask(pod: Pod, asked: Mapping[str, MigProfile], offers: ClusterView, policy: Policy) -> FallbackSearch:
     """What fallback is asked about a pod whose limits are complete; `InvalidInput` for annotations without a meaning."""
-    wishes = wishes_of(pod, offers.namespaces.get(pod.namespace))
+    constraints = constraints_of(pod, offers.namespaces.get(pod.namespace))
     gpu_type = pod.annotations.get(GPU_TYPE_ANNOTATION)
     injects = gpu_type is not None and bool(policy.gpu_resources)
     quotas = offers.quotas.get(pod.namespace) if policy.fallback.respects_quota else None
     # what injection writes makes a pod more than best effort
     allowance = Allowance(quotas, pod, qos_known=not injects) if quotas else None
     if gpu_type is None or not injects:
-        return Question(pod, offers, policy.fallback, wishes, asked=asked, allowance=allowance)
+        return FallbackSearch(pod, offers, policy.fallback, constraints, asked=asked, allowance=allowance)
     work = limits.Work()
     # what injection writes and no node has is warned of, the second time that the pod comes, too
     written = policy.injection.resources(pod.namespace, gpu_type)
@@ -311,19 +252,27 @@ def ask(pod: Pod, asked: Mapping[str, MigProfile], offers: ClusterView, policy: 
         holding = set(fallback.usable_offers(pod, offers, policy.fallback, wanted(injected.pod), work))
         return any(one in holding for one in fitting)
 
-    return Question(
-        pod, offers, policy.fallback, wishes, wanted(pod), fits, asked=asked, work=work, allowance=allowance
+    return FallbackSearch(
+        pod,
+        offers,
+        policy.fallback,
+        constraints,
+        wanted(pod),
+        fits,
+        asked=asked,
+        work=work,
+        allowance=allowance,
     )
 
 
-def _unmatched(pod: Pod, outcome: Unmatched, policy: FallbackPolicy) -> _Stage | Reject:
+def _unmatched(pod: Pod, outcome: Unmatched, policy: FallbackPolicy) -> _Stage | Denied:
     message = str(outcome)
     if outcome.never:
         why = f"{outcome.never}"
     elif not policy.reject_unmatched:
         why = "unmatched pods are let through"
     else:
-        return Reject("too_many_profiles" if outcome.too_many else "not_offered", message)
+        return Denied("too_many_profiles" if outcome.too_many else "not_offered", message)
     warning = f"{outcome.wanted}: no node offers it now; the pod stays as it is and waits ({why})"
     return _Stage(pod, f"{message}; {why}", (warning,))
 
@@ -343,10 +292,10 @@ def _too_many_whole_gpus(pod: Pod, offers: ClusterView, policy: Policy) -> Itera
 # Injection
 
 
-def _inject(pod: Pod, offers: ClusterView, policy: Policy) -> _Stage | Reject:
+def _inject(pod: Pod, offers: ClusterView, policy: Policy) -> _Stage | Denied:
     outcome = injection.inject(pod, policy.injection)
     if isinstance(outcome, injection.Refused):
-        return Reject(outcome.reason, outcome.message)
+        return Denied(outcome.reason, outcome.message)
     if not isinstance(outcome, injection.Injected):
         return _Stage(pod, warnings=outcome.warnings)
     reason = f"resources of GPU type {outcome.gpu_type} injected per {short(outcome.resource)}"
@@ -369,48 +318,6 @@ def _nowhere(before: Pod, after: Pod, offers: ClusterView) -> Iterator[str]:
 # Words
 
 
-def _bad_count(pod: Pod, gpu_resources: frozenset[str]) -> str | None:
-    """What is wrong with a number of GPUs, before anything is computed with it."""
-    for container in (*pod.init_containers, *pod.containers):
-        for section in (container.requests, container.limits):
-            for resource, amount in section.items():
-                number = amount.number
-                if isinstance(number, int) and 0 <= number <= MOST_GPUS:
-                    continue
-                if is_any_gpu(resource) or resource in gpu_resources:
-                    return (
-                        f"container {container.name} asks for {escaped(str(amount), 20)} of {resource}; GPUs are "
-                        f"asked for in whole numbers from 0 to {MOST_GPUS}"
-                    )
-    return None
-
-
-def _misspelt(pod: Pod) -> Iterator[str]:
-    """What a person should hear about a slice that no node can be cut into, whatever else happens to the pod."""
-    named = {
-        name: None
-        for one in (*pod.init_containers, *pod.containers)
-        for section in (one.requests, one.limits)
-        for name in section
-        if name.startswith(MIG_PREFIX)
-    }
-    for resource in named:
-        if is_any_gpu(resource) or not any(one.asked(resource) for one in pod.all_containers()):
-            continue
-        meant = resource.replace("+", ".")
-        if is_any_gpu(meant):
-            yield f"{quoted(resource)} is no resource name, did you mean {meant}? Nothing is done about it"
-        else:
-            yield f"{quoted(resource)} is no MIG profile such as {MIG_PREFIX}1g.10gb: nothing is done about it"
-
-
-def _untouched(pod: Pod) -> str:
-    """Why there was nothing to do."""
-    if any(one.asked(WHOLE_GPU) for one in pod.all_containers()):
-        return "asks for whole GPUs, which nothing takes the place of"
-    return "asks for nothing that is configured here"
-
-
 def _audit(replaced: tuple[tuple[str, str], ...], gpu_type: str | None) -> dict[str, str]:
     audit = {}
     if replaced:
@@ -418,8 +325,3 @@ def _audit(replaced: tuple[tuple[str, str], ...], gpu_type: str | None) -> dict[
     if gpu_type is not None:
         audit["injection"] = gpu_type
     return audit
-
-
-def fitting(warning: str) -> str:
-    """A warning, cut to what kubectl and the API server let through."""
-    return warning if len(warning) <= WARNING_LENGTH else warning[: WARNING_LENGTH - 1] + "…"

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tessera.core.admission import decision
-from tessera.core.admission.constraints import DRA_ANNOTATION, Dra, dra_in, wishes_of
-from tessera.core.admission.decision import complete_limits, why_exempt
+from tessera.core.admission.constraints import DRA_ANNOTATION, Dra, constraints_of, dra_in
+from tessera.core.admission.decision import why_exempt
 from tessera.core.admission.fallback import Replace, Trial, Unmatched, asked_profiles
 from tessera.core.admission.policy import FallbackPolicy, Policy
 from tessera.core.admission.view.view import ClusterView
@@ -13,6 +13,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node, Offer, is_other, why_excluded, why_too_small
 from tessera.core.kubernetes.pod import Pod, needs
 from tessera.core.kubernetes.resources import is_any_gpu, short
+from tessera.core.requests.counts import complete_limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +51,13 @@ def trials(pod: Pod, offers: ClusterView, policy: Policy) -> list[Trial]:
         return []
     try:
         complete = complete_limits(pod, policy.gpu_resources)
-        question = decision.ask(complete, asked_profiles(complete), offers, policy)
+        search = decision.ask(complete, asked_profiles(complete), offers, policy)
     except InvalidInput:
         return []
-    outcome = question.choose()
+    outcome = search.choose()
     if isinstance(outcome, Unmatched):
         return list(outcome.trials)
-    return list(question.trials(outcome.by if isinstance(outcome, Replace) else {}))
+    return list(search.trials(outcome.by if isinstance(outcome, Replace) else {}))
 
 
 def rules(pod: Pod, offers: ClusterView, policy: Policy) -> Iterator[str]:
@@ -74,16 +75,16 @@ def rules(pod: Pod, offers: ClusterView, policy: Policy) -> Iterator[str]:
     if given.whole_gpu and given.max_whole_gpus != FallbackPolicy().max_whole_gpus:
         yield f"at most {given.max_whole_gpus} whole GPUs (fallback.maxWholeGPUs)"
     try:
-        wishes = wishes_of(pod, offers.namespaces.get(pod.namespace))
+        constraints = constraints_of(pod, offers.namespaces.get(pod.namespace))
         dra_in(offers.namespaces.get(pod.namespace), given.dra)
     except InvalidInput:
         return
-    yield from (said for said in (wishes.never, wishes.no_smaller, wishes.no_larger) if said)
+    yield from (said for said in (constraints.never, constraints.no_smaller, constraints.no_larger) if said)
     for profile in asked_profiles(pod).values():
-        for floor in given.floors(profile):
-            wishes = wishes.at_least(floor)
-    if wishes.floor is not None:
-        yield f"at least {wishes.floor}"
+        for minimum in given.minimums(profile):
+            constraints = constraints.at_least(minimum)
+    if constraints.minimum is not None:
+        yield f"at least {constraints.minimum}"
     yield from _quotas(pod, offers, given)
     yield from _claims(pod, offers, given)
     for resource in asked_profiles(pod):

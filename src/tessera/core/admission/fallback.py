@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tessera.core.admission.candidates import Candidate, Step, Usable, candidates
-from tessera.core.admission.constraints import DRA_ANNOTATION, Dra, Wishes
+from tessera.core.admission.constraints import DRA_ANNOTATION, Constraints, Dra
 from tessera.core.admission.limits import BeyondLimits, Work
 from tessera.core.admission.policy import FallbackPolicy
 from tessera.core.admission.view.view import ClusterView, Needs
@@ -136,7 +136,7 @@ def asked_profiles(pod: Pod) -> dict[str, MigProfile]:
     return found
 
 
-class Question:
+class FallbackSearch:
     """One pod before the offers: all that a choice, and its explanation, is made from."""
 
     def __init__(
@@ -144,7 +144,7 @@ class Question:
         pod: Pod,
         offers: ClusterView,
         policy: FallbackPolicy,
-        wishes: Wishes,
+        constraints: Constraints,
         wanted: Needs | None = None,
         accepts: Accepts | None = None,
         *,
@@ -157,7 +157,7 @@ class Question:
         self.asked = asked_profiles(pod) if asked is None else asked
         self._moments = moments(pod)
         self._wanted = needs(pod, is_other, self._moments) if wanted is None else wanted
-        self._pod, self._offers, self._policy, self._wishes = pod, offers, policy, wishes
+        self._pod, self._offers, self._policy, self._constraints = pod, offers, policy, constraints
         self._accepts = accepts
         self._needs: dict[tuple[str, ...], Number] = {}
         self.looks = 0
@@ -181,7 +181,7 @@ class Question:
             self.need((resource,)),
             self.usable,
             self._policy,
-            self._wishes,
+            self._constraints,
             None if self._allowance is None else lambda to: self._over_quota(to, (resource,)),
         )
 
@@ -197,7 +197,7 @@ class Question:
     @property
     def never(self) -> str:
         """Who wants the pod to stay as it is."""
-        return self._wishes.never
+        return self._constraints.never
 
     def alternatives(self, resource: str) -> list[Candidate]:
         """All that may stand for a profile and is offered, best first: from these a scheduler can choose by what is free."""
@@ -263,7 +263,7 @@ class Question:
             usable=tuple(sorted(self.usable.most.items())),
             anywhere=tuple(sorted(self._offers.anywhere().items())),
             too_small=tuple(self._too_small()),
-            never=self._wishes.never,
+            never=self._constraints.never,
             too_many=too_many,
         )
 

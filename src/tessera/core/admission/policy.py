@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
-from tessera.core.admission.constraints import MIN_MEMORY_ANNOTATION, POLICY_ANNOTATION, Dra, Floor, Mode
+from tessera.core.admission.constraints import MIN_MEMORY_ANNOTATION, POLICY_ANNOTATION, Dra, Minimum, Mode
 from tessera.core.admission.injection import InjectionPolicy
 from tessera.core.kubernetes.quantity import Format, Quantity
 from tessera.core.mig.profile import MigProfile
@@ -46,14 +46,14 @@ class FallbackPolicy:
     respects_quota: bool = True  # a replacement stays within the namespace's ResourceQuotas
     dra: Dra = Dra.EXTENDED_RESOURCES  # in namespaces that do not say it themselves
 
-    def floors(self, profile: MigProfile) -> Iterator[Floor]:
+    def minimums(self, profile: MigProfile) -> Iterator[Minimum]:
         """The least memory of what stands for a profile."""
         if self.min_memory is not None:
-            yield Floor(self.min_memory, "fallback.minMemory")
+            yield Minimum(self.min_memory, "fallback.minMemory")
         if self.min_memory_fraction:
             least = profile.memory_gb * GIB * self.min_memory_fraction
             amount = Quantity(Fraction(-(-least.numerator // least.denominator)), Format.BINARY_SI)
-            yield Floor(amount, "fallback.minMemoryFraction")
+            yield Minimum(amount, "fallback.minMemoryFraction")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from tessera.core.admission.decision import Admit, Reject
 from tessera.core.admission.limits import MOST_AMOUNTS, MOST_CONTAINERS, BeyondLimits, at_most
-from tessera.core.admission.observe import Ruling
+from tessera.core.admission.outcome import Allowed, Denied, Ruling
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.text import quoted
@@ -231,7 +230,7 @@ _HEAD: Final = f'{{"apiVersion":"{API_VERSION}","kind":"{KIND}","response":{{"ui
 
 def tail(decision: Ruling, operations: Sequence[Operation]) -> bytes:
     """The part of an answer that is the same for every review with the same key."""
-    if isinstance(decision, Reject):
+    if isinstance(decision, Denied):
         return refusal(decision.message, 403, "Forbidden")
     answer: dict[str, object] = {"allowed": True}
     if operations:
@@ -246,7 +245,7 @@ def refusal(message: str, code: int, reason: str) -> bytes:
     return _finish({"allowed": False, "status": status}, (), {})
 
 
-ALLOWED: Final = Admit("")
+ALLOWED: Final = Allowed("")
 
 
 def _finish(answer: dict[str, object], warnings: Sequence[str], audit: Mapping[str, str]) -> bytes:

@@ -1,21 +1,20 @@
 """The bridge: a pod's request for a profile becomes a claim, and the scheduler falls back by what is free.
 
 Where DRA serves everything that could stand for what a pod asks for, the order of the candidates, with all policies,
-floors and quotas applied, becomes the order of a claim's alternatives. Who is bridged, and who is not and why, is
-here; the alternatives themselves are the fallback's candidates (`Question.alternatives`), in its order.
+minimums and quotas applied, becomes the order of a claim's alternatives. Who is bridged, and who is not and why, is
+here; the alternatives themselves are the fallback's candidates (`FallbackSearch.alternatives`), in its order.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal, get_args
 
+from tessera.core.admission.bridge.skipping import NotConverted, why_not, why_not_dra
 from tessera.core.admission.candidates import Candidate, Step
 from tessera.core.admission.edits import ClaimRequest, ContainerList, Edit, SetClaims, SetPodClaims
-from tessera.core.admission.fallback import MOST_PROFILES, Question
+from tessera.core.admission.fallback import MOST_PROFILES, FallbackSearch
 from tessera.core.admission.policy import FallbackPolicy
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.kubernetes.pod import Amounts, Container, Pod
 from tessera.core.kubernetes.quota import Allowance
-from tessera.core.kubernetes.resources import WHOLE_GPU, short
 from tessera.core.requests.alternatives import (
     ALTERNATIVES_ANNOTATION,
     CLAIM,
@@ -32,40 +31,9 @@ from tessera.core.requests.alternatives import (
 )
 from tessera.core.values import value
 
-_OWN_SCHEDULERS: Final = ("", "default-scheduler")  # which run Kubernetes' plugin for claims
-
-
-Way = Literal[
-    "claim",
-    "replaced",
-    "controller_away",
-    "kueue",
-    "priority",
-    "node_name",
-    "scheduler",
-    "own_claims",
-    "never",
-    "init_containers",
-    "whole_gpus",
-    "no_alternative",
-    "not_dra",
-    "quota",
-    "too_many_devices",
-    "invalid",
-]
-WAYS: Final[tuple[str, ...]] = get_args(Way)
-
 
 @value
-class Kept:
-    """The request stays an extended resource."""
-
-    way: Way
-    why: str
-
-
-@value
-class Bridged:
+class Converted:
     """The request becomes a claim with these alternatives."""
 
     alternatives: Alternatives
@@ -79,39 +47,41 @@ class Bridged:
         yield SetPodClaims(CLAIM, self.alternatives.template)
 
 
-def bridge(pod: Pod, question: Question, offers: ClusterView, policy: FallbackPolicy) -> Bridged | Kept:
+def bridge(
+    pod: Pod, search: FallbackSearch, offers: ClusterView, policy: FallbackPolicy
+) -> Converted | NotConverted:
     """The claim that a pod's request becomes, or why it does not; the pod's limits are complete."""
-    kept = _why_not(pod, question, offers)
+    kept = why_not(pod, search, offers)
     if kept is not None:
         return kept
-    uses = _uses(pod, question.asked)
-    if isinstance(uses, Kept):
+    uses = _uses(pod, search.asked)
+    if isinstance(uses, NotConverted):
         return uses
-    lists = {asked: question.alternatives(asked) for asked in question.asked}
-    if len(lists) > 1 and question.need(tuple(lists)) > policy.max_whole_gpus:
+    lists = {asked: search.alternatives(asked) for asked in search.asked}
+    if len(lists) > 1 and search.need(tuple(lists)) > policy.max_whole_gpus:
         # each profile alone may become a whole GPU, and all of them together may not
         lists = {a: [one for one in found if one.kind is not Step.WHOLE_GPU] for a, found in lists.items()}
-    if (kept := _why_not_dra(lists, question, offers)) is not None:
+    if (kept := why_not_dra(lists, search, offers)) is not None:
         return kept
     quotas = offers.quotas.get(pod.namespace, ())
     # injection may still make the pod more than best effort
     if any(one.scopes and one.counts(pod, qos_known=False) for one in quotas):
-        return Kept("quota", "it is in a quota with scopes, and those count no claims")
+        return NotConverted("quota", "it is in a quota with scopes, and those count no claims")
     if quotas:
         lists = _within(lists, uses, Allowance(quotas, pod))
         if not all(lists.values()):
-            return Kept(
+            return NotConverted(
                 "quota", "what it asks for is over a quota, which the API server judges by the pod itself"
             )
     if not all(lists.values()) or all(len(found) < 2 for found in lists.values()):
-        return Kept("no_alternative", "nothing else may stand for what it asks for")
+        return NotConverted("no_alternative", "nothing else may stand for what it asks for")
     bridged = _bridged(lists, uses, _classes(lists, offers, per_type=bool(quotas)))
     if not is_writable(bridged.alternatives):  # some class has a very long name
-        return Kept("too_many_devices", "what it asks for is too long a text for an annotation")
+        return NotConverted("too_many_devices", "what it asks for is too long a text for an annotation")
     return bridged
 
 
-def without_amounts(pod: Pod, bridged: Bridged) -> Pod:
+def without_amounts(pod: Pod, bridged: Converted) -> Pod:
     """The pod without the amounts that its claim has instead, and with the annotation that says what the claim is."""
     asked = {one.asked for one in bridged.alternatives.requests}
 
@@ -125,48 +95,6 @@ def without_amounts(pod: Pod, bridged: Bridged) -> Pod:
 
     annotations = {**pod.annotations, ALTERNATIVES_ANNOTATION: str(bridged.alternatives)}
     return pod.map_containers(container, annotations)
-
-
-# Who is not bridged
-
-
-def _why_not(pod: Pod, question: Question, offers: ClusterView) -> Kept | None:
-    """What speaks against it before anything is looked for."""
-    if not offers.controller:
-        return Kept("controller_away", "the Lease of tessera controller, which makes templates, is not fresh")
-    if pod.queued:
-        return Kept("kueue", "Kueue counts it before its admission, and cannot count alternatives")
-    if pod.priority is None and pod.priority_class:
-        return Kept("priority", f"the priority of class {pod.priority_class} is not known")
-    if pod.priority is not None and pod.priority > 0:
-        return Kept(
-            "priority", f"its priority is {pod.priority}, and the scheduler evicts no pod for a claim"
-        )
-    if pod.node_name:
-        return Kept("node_name", "spec.nodeName is set, and a claim needs the scheduler")
-    if pod.scheduler not in _OWN_SCHEDULERS:
-        return Kept("scheduler", f"its scheduler is {pod.scheduler}")
-    if pod.claims:
-        return Kept("own_claims", "it has claims of its own")
-    if question.never:
-        return Kept("never", question.never)
-    if question.need((WHOLE_GPU,)):
-        return Kept("whole_gpus", "it asks for whole GPUs besides")
-    return None
-
-
-def _why_not_dra(
-    lists: Mapping[str, Sequence[Candidate]], question: Question, offers: ClusterView
-) -> Kept | None:
-    """The rule for mixed clusters: everything that could be taken comes from DRA, wherever the pod could go."""
-    for resource in dict.fromkeys(one.resource for found in lists.values() for one in found):
-        if question.usable.from_plugin(resource):
-            return Kept(
-                "not_dra", f"{short(resource)} can come without DRA, from a device plugin or an autoscaler"
-            )
-        if resource not in offers.classes:
-            return Kept("not_dra", f"no DeviceClass has the name {resource}")
-    return None
 
 
 # What is claimed
@@ -183,10 +111,10 @@ class _Use:
     passing: bool  # of an ordinary init container: it has ended before the containers begin
 
 
-def _uses(pod: Pod, profiles: Mapping[str, object]) -> list[_Use] | Kept:
+def _uses(pod: Pod, profiles: Mapping[str, object]) -> list[_Use] | NotConverted:
     """What is asked for: first what lasts, then what init containers use of it."""
     if len(profiles) > MOST_PROFILES:
-        return Kept("too_many_devices", f"it asks for more than {MOST_PROFILES} different profiles")
+        return NotConverted("too_many_devices", f"it asks for more than {MOST_PROFILES} different profiles")
     uses = sorted(
         (
             _Use(where, index, asked, int(amount.value), where == "initContainers" and not one.restartable)
@@ -202,13 +130,13 @@ def _uses(pod: Pod, profiles: Mapping[str, object]) -> list[_Use] | Kept:
         for one in pod.all_containers()
         for r in profiles
     ):
-        return Kept("invalid", "a limit is not its request, which the API server refuses")
+        return NotConverted("invalid", "a limit is not its request, which the API server refuses")
     lasting = [one for one in uses if not one.passing]
     known = {(one.asked, one.count) for one in lasting}
     if any((one.asked, one.count) not in known for one in uses):
-        return Kept("init_containers", "an init container asks for what no container has later")
+        return NotConverted("init_containers", "an init container asks for what no container has later")
     if len(lasting) > MOST_REQUESTS or sum(one.count for one in lasting) > MOST_DEVICES:
-        return Kept("too_many_devices", f"a claim has {MOST_DEVICES} devices at most")
+        return NotConverted("too_many_devices", f"a claim has {MOST_DEVICES} devices at most")
     return uses
 
 
@@ -255,7 +183,7 @@ def _classes(
 
 def _bridged(
     lists: Mapping[str, Sequence[Candidate]], uses: Sequence[_Use], classes: Mapping[str, str]
-) -> Bridged:
+) -> Converted:
     alternatives: dict[str, tuple[Alternative, ...]] = {}
     cut: dict[str, tuple[str, ...]] = {}
     for asked, found in lists.items():
@@ -275,4 +203,4 @@ def _bridged(
             requests.append(request)
         named.setdefault((use.containers, use.index), []).append(ClaimRequest(CLAIM, request_name(number)))
     used = tuple((where, index, tuple(some)) for (where, index), some in named.items())
-    return Bridged(Alternatives(tuple(requests)), used, tuple(cut.items()))
+    return Converted(Alternatives(tuple(requests)), used, tuple(cut.items()))

@@ -3,8 +3,8 @@
 import pytest
 
 from tessera.core.admission.constraints import Mode, mode_in, mode_said_by
-from tessera.core.admission.decision import Admit, Reject, decide
-from tessera.core.admission.observe import observed
+from tessera.core.admission.decision import decide
+from tessera.core.admission.outcome import Allowed, Denied, observed
 from tessera.core.kubernetes.node import Namespace
 from tests.build import container, node, offers, pod, policy
 
@@ -77,6 +77,6 @@ def test_what_would_be_is_told(asker, warnings, audit):
 
 def test_what_changes_nothing_warns_as_ever():
     """A word about a pod that waits is as true in observe mode."""
-    would = Admit("waits", ("no node offers it now",))
+    would = Allowed("waits", ("no node offers it now",))
     assert observed(would).warnings == would.warnings
-    assert observed(Reject("not_offered", "x")).reason == "x"
+    assert observed(Denied("not_offered", "x")).reason == "x"

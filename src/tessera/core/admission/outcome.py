@@ -1,0 +1,95 @@
+"""What is decided about a pod: it is allowed as it is, patched, or denied; and observe mode, in which all that is only told.
+
+`decide` says what would be done. Whether it is done, the namespace or the configuration says (`constraints.mode_in`).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
+
+from tessera.core.admission.edits import Edit
+from tessera.core.admission.injection import Refusal
+from tessera.core.values import value
+
+OBSERVE_MODE: Final = "observe mode:"  # how its warnings begin; the doctor knows the webhook by it
+WARNING_LENGTH: Final = 120  # kubectl and the API server cut longer ones
+
+
+@value
+class Allowed:
+    """The pod is fine as it is."""
+
+    reason: str
+    warnings: tuple[str, ...] = ()
+    audit: Mapping[str, str] = field(default_factory=dict)
+    way: str = ""  # why its request did not become a claim, where it could have
+
+
+@value
+class Patched:
+    """The pod is admitted with these edits."""
+
+    edits: tuple[Edit, ...]
+    reason: str
+    replaced: tuple[tuple[str, str], ...] = ()  # fallbacks as the record has them: ("2g.20gb", "1g.10gb")
+    gpu_type: str | None = None  # of the injection rule, when one was followed
+    warnings: tuple[str, ...] = ()
+    audit: Mapping[str, str] = field(default_factory=dict)
+    way: str = ""  # `claim`: its request became one; or why not, where it could have
+
+
+Code = Literal["not_offered", "too_many_profiles", "bad_annotation", "bad_quantity", Refusal]
+
+
+REJECTIONS: Final[tuple[str, ...]] = get_args(Code)
+
+
+@value
+class Denied:
+    """The pod is refused; the message says what to change, the code counts it."""
+
+    code: Code
+    message: str
+
+
+Decision = Allowed | Patched | Denied
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The pod is admitted as it is, whatever would be done about it; warnings and audit say what."""
+
+    would: Decision
+    reason: str
+    warnings: tuple[str, ...]
+    audit: Mapping[str, str]
+
+
+Ruling = Decision | Observed
+
+
+def observed(would: Decision) -> Observed:
+    """A decision that is told and not carried out."""
+    if isinstance(would, Denied):
+        audit = {"mode": "observe", "would-reject": would.message}
+        warning = fitting(f"{OBSERVE_MODE} would be rejected: {would.message}")
+        return Observed(would, would.message, (warning,), audit)
+    audit = {"mode": "observe", **{f"would-{what}": text for what, text in would.audit.items()}}
+    return Observed(would, would.reason, tuple(map(fitting, _warnings(would))), audit)
+
+
+def _warnings(would: Allowed | Patched) -> Iterator[str]:
+    if isinstance(would, Allowed):
+        yield from would.warnings
+        return
+    for old, new in would.replaced:
+        yield f"{OBSERVE_MODE} would be changed to {new}: no node that this pod can use offers {old} as asked"
+    if not would.replaced:
+        yield f"{OBSERVE_MODE} would be changed: {would.reason}"
+    # the first warnings of a rewrite are about what was replaced, one for each
+    yield from (f"{OBSERVE_MODE} {warning}" for warning in would.warnings[len(would.replaced) :])
+
+
+def fitting(warning: str) -> str:
+    """A warning, cut to what kubectl and the API server let through."""
+    return warning if len(warning) <= WARNING_LENGTH else warning[: WARNING_LENGTH - 1] + "…"
