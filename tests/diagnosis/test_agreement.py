@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.core.admission.decision import Reject, Rewrite
+from tessera.core.admission.outcome import Denied, Patched
 from tessera.core.admission.policy import Policy
 from tessera.diagnosis.changes import (
     Change,
@@ -251,9 +251,9 @@ def _agrees_with_admit(store: Store, name: str, seen: Evidence, found: Diagnosis
     (judged,) = admit_again(document, cluster.offers, Policy()).judgements.values()
     words = found.admission[-1].removeprefix("created now it ").removeprefix("enforced, it ")
     match judged.would:
-        case Reject(message=message):
+        case Denied(message=message):
             assert words == f"would be rejected: {message}"
-        case Rewrite(reason=reason):
+        case Patched(reason=reason):
             assert words == f"would be changed: {reason}"
         case other:
             assert words == f"would stay as it is: {other.reason}"

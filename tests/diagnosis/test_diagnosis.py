@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tessera.core.admission.decision import Reject
+from tessera.core.admission.outcome import Denied
 from tessera.core.errors import InvalidInput
 from tessera.diagnosis.changes import NodeOpened, PodsEnd
 from tessera.diagnosis.gather import NoSuchObject, parse_target
@@ -198,7 +198,7 @@ async def test_a_record_is_undone_as_by_admit(notes: Any, asks: Any, first: str)
         {"apiVersion": "v1", "kind": "Pod", **one}, offers(core_node("a", **{"1g.10gb": 1})), policy("")
     )
     (judged,) = again.judgements.values()
-    assert isinstance(judged.would, Reject)
+    assert isinstance(judged.would, Denied)
     assert found.admission[-1] == f"created now it would be rejected: {judged.would.message}"
 
 

@@ -11,7 +11,7 @@ from tessera.kube.events.correlator import About, Event
 from tessera.protocol.admission.review import Request, decode
 from tessera.protocol.kubernetes.metadata import OwnerReference
 from tessera.serving.logs import Log, Record
-from tessera.webhook.endpoint import Admission, Endpoint, Verdict
+from tessera.webhook.endpoint import Admission, CachedResponse, Endpoint
 from tessera.webhook.events import OwnerEvents
 from tessera.webhook.metrics import Metrics, Outcome
 from tests.build import node, review
@@ -85,7 +85,7 @@ def test_nothing_is_told(one: bytes):
 def test_nothing_is_made_for_a_full_recorder():
     """While too many events wait, pods are answered without one."""
     recorder: Any = Told()
-    verdict = Verdict(b"", Outcome.PATCHED, "info", Record(reason="why"), (("2g.20gb", "1g.10gb"),))
+    verdict = CachedResponse(b"", Outcome.PATCHED, "info", Record(reason="why"), (("2g.20gb", "1g.10gb"),))
     recorder.full = True
     OwnerEvents(recorder).tell(decode(body()), verdict)
     assert recorder == []
@@ -113,7 +113,9 @@ def test_observe_mode_is_told_as_would():
         ("would be patched", None, (("2g.20gb", "1g.10gb"),)),
     ):
         record = Record(decision=decision, reason="why")
-        verdict = Verdict(b"", Outcome.UNCHANGED, "info", record, replaced, rejected=rejected, observed=True)
+        verdict = CachedResponse(
+            b"", Outcome.UNCHANGED, "info", record, replaced, rejected=rejected, observed=True
+        )
         OwnerEvents(recorder).tell(request, verdict)
     assert [(one.reason, one.message) for one in recorder] == [
         ("GPUWouldReject", "a pod would be rejected: why"),

@@ -14,7 +14,7 @@ from tessera.protocol.admission.review import Request
 from tessera.protocol.configuration import webhook as config
 from tessera.protocol.kubernetes import objects
 from tessera.serving.logs import Log
-from tessera.webhook.endpoint import Admission, Endpoint, Verdict
+from tessera.webhook.endpoint import Admission, CachedResponse, Endpoint
 from tessera.webhook.metrics import Metrics
 from tests.webhook.support import Client, Live
 from tests.webhook.test_metrics import scrape
@@ -23,7 +23,7 @@ from tests.webhook.test_metrics import scrape
 class Broken(Admission):
     """A decision with a bug."""
 
-    def verdict(self, request: Request) -> Verdict:
+    def verdict(self, request: Request) -> CachedResponse:
         if "unlucky" in request.name:
             raise ZeroDivisionError("division by zero")
         return super().verdict(request)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tessera.core.admission import explanation, fallback
+from tessera.core.admission import explanation
 from tessera.core.admission.constraints import (
     MIN_MEMORY_ANNOTATION,
     MODE_LABEL,
@@ -15,6 +15,7 @@ from tessera.core.admission.constraints import (
     mode_said_by,
 )
 from tessera.core.admission.decision import decide, why_exempt
+from tessera.core.admission.fallback.search import apply
 from tessera.core.admission.outcome import Decision, Denied, Patched
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
@@ -118,7 +119,7 @@ def _remedy(
     """What a pod gets when it is created again; it runs where some node has that free."""
     gets = ", ".join(f"{new} in place of {old}" for old, new in tried.replaced)
     by = {of_short(old): of_short(new) for old, new in tried.replaced}
-    nearest = seen.nodes.nearest(request_of(fallback.apply(pod, by)))
+    nearest = seen.nodes.nearest(request_of(apply(pod, by)))
     words = f"{text}: it gets {gets} when it is created again"
     if any(one.lack is Lack.NOTHING for one in nearest):
         return Remedy(kind, words, commands, (CreatedAgain(by),))

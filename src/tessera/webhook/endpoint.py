@@ -41,7 +41,7 @@ _INCOMPLETE: Final = "the view of the cluster is not complete yet"
 _FAILED: Final = "the decision failed unexpectedly; the webhook's log says why"
 
 
-class Verdict(msgspec.Struct, frozen=True, gc=False):
+class CachedResponse(msgspec.Struct, frozen=True, gc=False):
     """What is answered to all pods that ask the same, and what counters and the log say about it: worked out once."""
 
     tail: bytes  # of the answer; only its uid is each pod's own
@@ -69,7 +69,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         operations: Sequence[Operation] = (),
         quotas: tuple[Quota, ...] | None = None,
         workload: str | None = None,
-    ) -> "Verdict":
+    ) -> "CachedResponse":
         """The verdict that a decision is; `workload` is whose templates it is about, if not a pod."""
         tail = review.tail(ruling, operations)
         is_observed = isinstance(ruling, Observed)
@@ -109,7 +109,7 @@ class Memory:
     __slots__ = ("_sizes", "_verdicts", "bytes", "get")
 
     def __init__(self) -> None:
-        self._verdicts: dict[tuple[object, ...], Verdict] = {}
+        self._verdicts: dict[tuple[object, ...], CachedResponse] = {}
         self._sizes: dict[tuple[object, ...], int] = {}
         self.bytes = 0
         self.get = self._verdicts.get
@@ -117,7 +117,7 @@ class Memory:
     def __len__(self) -> int:
         return len(self._verdicts)
 
-    def keep(self, key: tuple[object, ...], verdict: Verdict) -> None:
+    def keep(self, key: tuple[object, ...], verdict: CachedResponse) -> None:
         """Remember one, unless it is too large."""
         size = _OVERHEAD + verdict.size + sum([getsizeof(part) for part in key if part])
         if key in self._sizes:  # decided anew
@@ -163,7 +163,7 @@ class Admission:
         request = review.decode(body)
         return review.wrap(request.uid, self.verdict(request).tail)
 
-    def verdict(self, request: Request) -> Verdict:
+    def verdict(self, request: Request) -> CachedResponse:
         """The verdict on a request; raises `BeyondLimits` for a pod that nothing is decided about."""
         if request.pod is None:
             return _ALLOWED if request.workload is None else self._workload(request)
@@ -175,17 +175,21 @@ class Admission:
         quotas = self.view.quotas.get(request.namespace)
         if known is None or known.quotas is not quotas:
             judgement = judge(request, self.view, self._policy)
-            known = Verdict.of(judgement.decision, judgement.operations, quotas)
+            known = CachedResponse.of(judgement.decision, judgement.operations, quotas)
             self.memory.keep(key, known)
         return known
 
-    def _workload(self, request: Request) -> Verdict:
+    def _workload(self, request: Request) -> CachedResponse:
         """The verdict on an object that makes pods; few are created, so it is worked out each time."""
         found = decide_workload(request, self.view, self._policy)
-        return _ALLOWED if found is None else Verdict.of(found.ruling, found.operations, workload=found.title)
+        return (
+            _ALLOWED
+            if found is None
+            else CachedResponse.of(found.ruling, found.operations, workload=found.title)
+        )
 
 
-_ALLOWED: Final = Verdict.of(review.ALLOWED)
+_ALLOWED: Final = CachedResponse.of(review.ALLOWED)
 
 
 class Endpoint:
@@ -197,7 +201,8 @@ class Endpoint:
         missing: Callable[[], str | None],  # what keeps the view from being complete
         metrics: Metrics,
         log: Log,
-        tell: Callable[[Request, Verdict], None] | None = None,  # of fallbacks and rejections; never waits
+        tell: Callable[[Request, CachedResponse], None]
+        | None = None,  # of fallbacks and rejections; never waits
     ) -> None:
         self._tell = tell
         self._admission = admission
@@ -228,7 +233,7 @@ class Endpoint:
         self._record(request, verdict, time.perf_counter_ns() - begun)
         return Response(200, review.wrap(request.uid, verdict.tail))
 
-    def _verdict(self, request: Request) -> Verdict:
+    def _verdict(self, request: Request) -> CachedResponse:
         if self._missing is not None and (request.pod is not None or request.workload is not None):
             if self._missing() is not None:
                 return self._undecided(request, _INCOMPLETE, 503, "ServiceUnavailable")
@@ -244,7 +249,7 @@ class Endpoint:
             self._log.unexpected("decision failed", error)
             return self._undecided(request, _FAILED, 500, "InternalError")
 
-    def _undecided(self, request: Request, why: str, code: int, reason: str) -> Verdict:
+    def _undecided(self, request: Request, why: str, code: int, reason: str) -> CachedResponse:
         """What the configuration says for when nothing can be decided; observe mode rejects no pod."""
         admission = self._admission
         namespace = admission.view.namespaces.get(request.namespace)
@@ -255,9 +260,9 @@ class Endpoint:
         else:
             tail = review.refusal(f"GPU requests could not be looked at: {why}", code, reason)
         record = Record(decision=f"{on_error} (on error)", reason=why)
-        return Verdict(tail, Outcome.ERROR, "error", record)
+        return CachedResponse(tail, Outcome.ERROR, "error", record)
 
-    def _record(self, request: Request, verdict: Verdict, spent: int) -> None:
+    def _record(self, request: Request, verdict: CachedResponse, spent: int) -> None:
         """Count and log; `spent` in nanoseconds."""
         metrics = self._metrics
         tally = metrics.observed if verdict.observed else metrics.enforced

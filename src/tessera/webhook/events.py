@@ -8,7 +8,7 @@ from typing import Final
 from tessera.kube.events.correlator import About, Event
 from tessera.kube.events.recorder import Recorder
 from tessera.protocol.admission.review import Request
-from tessera.webhook.endpoint import Verdict
+from tessera.webhook.endpoint import CachedResponse
 
 COMPONENT: Final = "gpu-webhook"
 
@@ -19,7 +19,7 @@ class OwnerEvents:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
 
-    def tell(self, request: Request, verdict: Verdict) -> None:
+    def tell(self, request: Request, verdict: CachedResponse) -> None:
         """An event for a fallback or a rejection, for a pod that has an owner."""
         if request.dry_run or self._recorder.is_full():
             return

@@ -35,7 +35,7 @@ from tessera.webhook.certificates.rotation import Policy as CertificatePolicy
 from tessera.webhook.certificates.served import ServedCertificate
 from tessera.webhook.certificates.signer import Signer, run_program
 from tessera.webhook.certificates.store import KubeStore
-from tessera.webhook.endpoint import Admission, Endpoint, Verdict
+from tessera.webhook.endpoint import Admission, CachedResponse, Endpoint
 from tessera.webhook.events import COMPONENT, OwnerEvents
 from tessera.webhook.health import Health
 from tessera.webhook.http.listener import Listener
@@ -164,7 +164,7 @@ class Webhook:
             namespace = self._settings.namespace or own_namespace(client.cluster)
             self._start(LeaseFollower(client, namespace, CONTROLLER, offers.put_controller).run())
 
-    def _events(self, client: Client | None) -> Callable[[Request, Verdict], None] | None:
+    def _events(self, client: Client | None) -> Callable[[Request, CachedResponse], None] | None:
         """Who writes Events on the owners of pods: nobody where anyone may call, or an invented owner would get one."""
         if client is None or self._settings.client_ca is None:
             return None

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tessera.core.admission import explanation
-from tessera.core.admission.candidates import Usable
 from tessera.core.admission.decision import decide
+from tessera.core.admission.fallback.candidates import Usable
 from tessera.core.admission.outcome import Allowed, Denied, Patched
 from tessera.core.admission.policy import Policy
 from tessera.core.kubernetes.node import MOST_OF_A_CLAIM, Offer

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tessera.core.admission.decision import decide
 from tessera.core.admission.explanation import rules
-from tessera.core.admission.fallback import apply
+from tessera.core.admission.fallback.search import apply
 from tessera.core.admission.outcome import Allowed, Denied, Patched
 from tessera.core.kubernetes.node import Namespace
 from tessera.core.kubernetes.pod import needs

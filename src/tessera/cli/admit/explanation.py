@@ -4,8 +4,8 @@ import difflib
 
 from tessera.cli.common.terminal import Style, table
 from tessera.core.admission import explanation as core
-from tessera.core.admission.candidates import Step
 from tessera.core.admission.constraints import mode_said_by
+from tessera.core.admission.fallback.candidates import Step
 from tessera.core.admission.outcome import Allowed, Denied, Observed
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers

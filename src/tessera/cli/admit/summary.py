@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from tessera.cli.common.terminal import Style, table
 from tessera.core.admission.explanation import asked
-from tessera.core.admission.fallback import asked_profiles
+from tessera.core.admission.fallback.search import asked_profiles
 from tessera.core.admission.outcome import Decision, Denied, Patched
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers

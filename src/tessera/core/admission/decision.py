@@ -5,31 +5,29 @@ say about it, or rejects it. A pod that is bound to one node is never rejected, 
 a stage would reject it for becomes a warning.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from tessera.core.admission import fallback, injection, limits
+from tessera.core.admission import injection, limits
 from tessera.core.admission.bridge import conversion
 from tessera.core.admission.bridge.conversion import Converted
 from tessera.core.admission.bridge.skipping import NotConverted
 from tessera.core.admission.constraints import (
     Dra,
-    constraints_of,
     dra_in,
 )
 from tessera.core.admission.edits import SetAnnotation, difference
-from tessera.core.admission.fallback import AsAsked, FallbackSearch, Outcome, Unmatched
-from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
+from tessera.core.admission.fallback.asking import ask
+from tessera.core.admission.fallback.found import AsAsked, Found, Unmatched
+from tessera.core.admission.fallback.search import FallbackSearch, apply, asked_profiles, usable_offers
 from tessera.core.admission.outcome import Allowed, Decision, Denied, Patched, fitting
 from tessera.core.admission.policy import MIRROR_ANNOTATION, FallbackPolicy, Policy
-from tessera.core.admission.view.view import ClusterView, Needs
+from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import Offer, is_other
+from tessera.core.kubernetes.node import is_other
 from tessera.core.kubernetes.pod import Pod, needs
-from tessera.core.kubernetes.quota import Allowance
 from tessera.core.kubernetes.resources import WHOLE_GPU, short
-from tessera.core.mig.profile import MigProfile
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, MOST_ALTERNATIVES, template_name
 from tessera.core.requests.counts import bad_count, complete_limits, misspelt, why_untouched
 from tessera.core.requests.record import (
@@ -44,7 +42,6 @@ from tessera.core.text import quoted
 from tessera.core.values import value
 
 EXEMPT_LABEL: Final = ("gpu-webhook", "disabled")
-_INJECTION_STEPS: Final = 100  # for each container: some 30 µs
 
 
 @value
@@ -90,7 +87,7 @@ def decide_template(template: Pod, offers: ClusterView, policy: Policy) -> Decis
     if (
         isinstance(decision, Denied)
         or DECIDED_ANNOTATION in template.annotations
-        or not fallback.asked_profiles(template)
+        or not asked_profiles(template)
         or why_exempt(template, offers) is not None
     ):
         return decision
@@ -113,7 +110,7 @@ def why_exempt(pod: Pod, offers: ClusterView) -> str | None:
 def _is_converted(pod: Pod) -> bool:
     """Whether a pod is the bridge's own work, come again: all that it asked for is in its claim."""
     text = pod.annotations.get(ALTERNATIVES_ANNOTATION)
-    return text is not None and template_name(text) in pod.claims and not fallback.asked_profiles(pod)
+    return text is not None and template_name(text) in pod.claims and not asked_profiles(pod)
 
 
 def _spared(stage: _Stage | Denied, before: Pod) -> _Stage | Denied:
@@ -156,7 +153,7 @@ def _complete(pod: Pod, policy: Policy) -> _Stage:
 
 
 def _fall_back(pod: Pod, offers: ClusterView, policy: Policy, *, may_claim: bool) -> _Stage | Denied:
-    asked = fallback.asked_profiles(pod)
+    asked = asked_profiles(pod)
     if not policy.fallback.enabled:
         return _Stage(pod, "fallback is switched off" if asked else "")
     if not asked:
@@ -174,7 +171,7 @@ def _fall_back(pod: Pod, offers: ClusterView, policy: Policy, *, may_claim: bool
     return replace(stage, reason=f"{stage.reason}; no claim: {crossing.why}", bridge=crossing)
 
 
-def _chosen(pod: Pod, outcome: Outcome, policy: Policy) -> _Stage | Denied:
+def _chosen(pod: Pod, outcome: Found, policy: Policy) -> _Stage | Denied:
     """The pod with what was chosen for it at admission."""
     if isinstance(outcome, Unmatched):
         return _unmatched(pod, outcome, policy.fallback)
@@ -182,7 +179,7 @@ def _chosen(pod: Pod, outcome: Outcome, policy: Policy) -> _Stage | Denied:
         return _Stage(with_later_containers(pod), "what it asks for is offered")
     replaced = tuple((short(old), short(new)) for old, new in outcome.by.items())
     return _Stage(
-        fallback.apply(pod, outcome.by, with_record(pod, replaced)),
+        apply(pod, outcome.by, with_record(pod, replaced)),
         "; ".join(f"{old} is not offered, {new} is the first that is" for old, new in replaced),
         tuple(
             f"GPU fallback {old}->{new}: no node that this pod can use offers {old} as asked"
@@ -225,46 +222,6 @@ def _claim(stage: _Stage, crossing: Converted | NotConverted | None) -> _Stage:
     return replace(stage, pod=conversion.without_amounts(stage.pod, crossing))
 
 
-def ask(pod: Pod, asked: Mapping[str, MigProfile], offers: ClusterView, policy: Policy) -> FallbackSearch:
-    """What fallback is asked about a pod whose limits are complete; `InvalidInput` for annotations without a meaning."""
-    constraints = constraints_of(pod, offers.namespaces.get(pod.namespace))
-    gpu_type = pod.annotations.get(GPU_TYPE_ANNOTATION)
-    injects = gpu_type is not None and bool(policy.gpu_resources)
-    quotas = offers.quotas.get(pod.namespace) if policy.fallback.respects_quota else None
-    # what injection writes makes a pod more than best effort
-    allowance = Allowance(quotas, pod, qos_known=not injects) if quotas else None
-    if gpu_type is None or not injects:
-        return FallbackSearch(pod, offers, policy.fallback, constraints, asked=asked, allowance=allowance)
-    work = limits.Work()
-    # what injection writes and no node has is warned of, the second time that the pod comes, too
-    written = policy.injection.resources(pod.namespace, gpu_type)
-
-    def wanted(of: Pod) -> Needs:
-        every = needs(of, is_other).items()
-        return {name: n for name, n in every if name not in written or offers.has_anywhere(name)}
-
-    def fits(by: Mapping[str, str], fitting: Sequence[Offer]) -> bool:
-        """Whether what injection adds to a choice still fits on one of its nodes."""
-        work.spend(_INJECTION_STEPS * (len(pod.containers) + len(pod.init_containers)))
-        injected = injection.inject(fallback.apply(pod, by), policy.injection)
-        if not isinstance(injected, injection.Injected):
-            return True
-        holding = set(fallback.usable_offers(pod, offers, policy.fallback, wanted(injected.pod), work))
-        return any(one in holding for one in fitting)
-
-    return FallbackSearch(
-        pod,
-        offers,
-        policy.fallback,
-        constraints,
-        wanted(pod),
-        fits,
-        asked=asked,
-        work=work,
-        allowance=allowance,
-    )
-
-
 def _unmatched(pod: Pod, outcome: Unmatched, policy: FallbackPolicy) -> _Stage | Denied:
     message = str(outcome)
     if outcome.never:
@@ -282,7 +239,7 @@ def _too_many_whole_gpus(pod: Pod, offers: ClusterView, policy: Policy) -> Itera
     if not any(one.asked(WHOLE_GPU) for one in pod.all_containers()):
         return
     need = needs(pod, WHOLE_GPU.__eq__).get(WHOLE_GPU, 0)
-    usable = fallback.usable_offers(pod, offers, policy.fallback, {})
+    usable = usable_offers(pod, offers, policy.fallback, {})
     most = max((one.count(WHOLE_GPU) for one in usable), default=0)
     if most < need:
         has = f"more than {most}" if most else "any"

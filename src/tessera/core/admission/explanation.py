@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tessera.core.admission import decision
 from tessera.core.admission.constraints import DRA_ANNOTATION, Dra, constraints_of, dra_in
 from tessera.core.admission.decision import why_exempt
-from tessera.core.admission.fallback import Replace, Trial, Unmatched, asked_profiles
+from tessera.core.admission.fallback.asking import ask
+from tessera.core.admission.fallback.found import Replace, Trial, Unmatched
+from tessera.core.admission.fallback.search import asked_profiles
 from tessera.core.admission.policy import FallbackPolicy, Policy
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
@@ -51,7 +52,7 @@ def trials(pod: Pod, offers: ClusterView, policy: Policy) -> list[Trial]:
         return []
     try:
         complete = complete_limits(pod, policy.gpu_resources)
-        search = decision.ask(complete, asked_profiles(complete), offers, policy)
+        search = ask(complete, asked_profiles(complete), offers, policy)
     except InvalidInput:
         return []
     outcome = search.choose()

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, get_args
 
-from tessera.core.admission.candidates import Candidate
-from tessera.core.admission.fallback import FallbackSearch
+from tessera.core.admission.fallback.candidates import Candidate
+from tessera.core.admission.fallback.search import FallbackSearch
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.resources import WHOLE_GPU, short

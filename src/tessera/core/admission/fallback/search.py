@@ -10,8 +10,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from tessera.core.admission.candidates import Candidate, Step, Usable, candidates
 from tessera.core.admission.constraints import DRA_ANNOTATION, Constraints, Dra
+from tessera.core.admission.fallback.candidates import Candidate, Step, Usable, candidates
+from tessera.core.admission.fallback.found import (
+    NO_ROOM,
+    NOT_ENOUGH,
+    NOT_OFFERED,
+    NOT_TOGETHER,
+    UNLIMITED,
+    AsAsked,
+    Found,
+    Replace,
+    Trial,
+    Unmatched,
+)
 from tessera.core.admission.limits import BeyondLimits, Work
 from tessera.core.admission.policy import FallbackPolicy
 from tessera.core.admission.view.view import ClusterView, Needs
@@ -19,108 +31,16 @@ from tessera.core.kubernetes.node import Offer, is_other
 from tessera.core.kubernetes.pod import Pod, moments, needs
 from tessera.core.kubernetes.quantity import Number
 from tessera.core.kubernetes.quota import Allowance
-from tessera.core.kubernetes.resources import WHOLE_GPU, short
+from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
 from tessera.core.requests.record import renamed
-from tessera.core.values import value
 
 # A pod with more different profiles than any card has would make the search for a common node explode.
 MOST_PROFILES: Final = 8
-UNLIMITED: Final = 2**63 - 1
 _MOST_LOOKS: Final = 10_000  # combinations looked at for one pod: some ten milliseconds
-_MOST_NAMED: Final = 12  # candidates in a message; a person reads no more
 
 # Whether a node has room for all that the pod would need then: the replacements, and the offers they fit on
 Accepts = Callable[[Mapping[str, str], Sequence[Offer]], bool]
-
-
-@value
-class AsAsked:
-    """Everything asked for is offered, or nothing that fallback looks at is asked for."""
-
-
-@value
-class Replace:
-    """The profiles to replace: resource → resource, in container order."""
-
-    by: Mapping[str, str]
-
-
-@value
-class Trial:
-    """One candidate for one profile, and what speaks for or against it."""
-
-    asked: str
-    candidate: str
-    kind: Step
-    offered: bool
-    reason: str
-    chosen: bool = False
-
-
-@value
-class Unmatched:
-    """Nothing that is allowed fits: what was asked, what was tried and why not, what is there."""
-
-    asked: tuple[tuple[str, int], ...]  # whole GPUs besides are the last of them
-    trials: tuple[Trial, ...]
-    usable: tuple[tuple[str, int], ...]  # on the nodes that the pod could be placed on
-    anywhere: tuple[tuple[str, int], ...]
-    too_small: tuple[str, ...] = ()  # the needs of the pod for which further nodes are too small
-    never: str = ""  # who wants the pod to wait
-    too_many: bool = False  # more profiles than can be searched
-
-    @property
-    def wanted(self) -> str:
-        """What was asked for, in words."""
-        return ", ".join(f"{resource}: {count}" for resource, count in self.asked)
-
-    def __str__(self) -> str:
-        """What was asked, every candidate with the reason why not, and what there is."""
-        if self.too_many:
-            return f"asked for {self.wanted}: too many different profiles to place together; ask for fewer"
-        own = [one for one in self.trials if one.kind is Step.AS_ASKED]
-        if all(one.offered for one in own):
-            why = "which no node that this pod can use has together"
-        elif len(own) == 1:
-            why = _why_not(own[0])
-        else:
-            why = "; ".join(f"{short(one.asked)}: {one.reason}" for one in own)
-        tried = list(dict.fromkeys(
-            f"{short(one.candidate)} ({one.reason})" for one in self.trials if one.kind is not Step.AS_ASKED
-        ))  # fmt: skip
-        more = f" and {len(tried) - _MOST_NAMED} more" if len(tried) > _MOST_NAMED else ""
-        words = ", ".join(tried[:_MOST_NAMED]) + more or "nothing else, since its chain names nothing else"
-        where = f"the nodes that this pod can use offer {listed(self.usable)}"
-        if self.usable != self.anywhere:
-            where += f", the whole cluster {listed(self.anywhere)}"
-        if self.too_small:
-            where += f"; nodes that could never hold its {', '.join(self.too_small)} do not count"
-        return f"asked for {self.wanted}, {why}; tried {words}; {where}"
-
-
-def _why_not(own: Trial) -> str:
-    if own.reason == NOT_OFFERED:
-        return "which no node that this pod can use offers"
-    if own.reason == _NO_ROOM:
-        return "for which no node that this pod can use has room, with what is injected"
-    return f"of which no node that this pod can use has enough ({own.reason.removeprefix(_NOT_ENOUGH)})"
-
-
-def listed(counts: Sequence[tuple[str, int]]) -> str:
-    """What is offered, in words."""
-    return (
-        ", ".join(f"{short(r)} (up to {n} a node)" if n < UNLIMITED else short(r) for r, n in counts)
-        or "no GPU at all"
-    )
-
-
-Outcome = AsAsked | Replace | Unmatched
-
-NOT_OFFERED: Final = "not offered"
-_NOT_ENOUGH: Final = "not enough: "
-_NOT_TOGETHER: Final = "not together with the rest"
-_NO_ROOM: Final = "no room for what is injected with it"
 
 
 def asked_profiles(pod: Pod) -> dict[str, MigProfile]:
@@ -185,7 +105,7 @@ class FallbackSearch:
             None if self._allowance is None else lambda to: self._over_quota(to, (resource,)),
         )
 
-    def choose(self) -> Outcome:
+    def choose(self) -> Found:
         """What each of the pod's profiles becomes."""
         if not self.asked or self._fits_as_asked():
             return AsAsked()
@@ -216,8 +136,8 @@ class FallbackSearch:
                 passed_over = passed_over and not taken
                 reason = one.obstacle or self._lack(resource, one.resource)
                 if not reason and passed_over:  # it is there, and something else keeps the pod from it
-                    reason = _NO_ROOM if alone else _NOT_TOGETHER
-                offered = reason in ("", _NOT_TOGETHER)
+                    reason = NO_ROOM if alone else NOT_TOGETHER
+                offered = reason in ("", NOT_TOGETHER)
                 words = reason or self._offer(one.resource)
                 yield Trial(resource, one.resource, one.kind, offered, words, chosen=taken)
 
@@ -249,8 +169,8 @@ class FallbackSearch:
             return NOT_OFFERED
         need = self.need((resource,))
         if most < need:
-            return f"{_NOT_ENOUGH}at most {most} a node, {_whole(need)} needed"
-        return "" if self._with_room(self._with_beside, to, (resource,)) else _NOT_TOGETHER
+            return f"{NOT_ENOUGH}at most {most} a node, {_whole(need)} needed"
+        return "" if self._with_room(self._with_beside, to, (resource,)) else NOT_TOGETHER
 
     def _unmatched(self) -> Unmatched:
         asked = [(resource, _whole(self.need((resource,)))) for resource in self.asked]

@@ -1,0 +1,100 @@
+"""What a search found for a pod: what it asked for, replacements, or nothing, with every candidate and the reason why not."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from tessera.core.admission.fallback.candidates import Step
+from tessera.core.kubernetes.resources import short
+from tessera.core.values import value
+
+UNLIMITED: Final = 2**63 - 1
+_MOST_NAMED: Final = 12  # candidates in a message; a person reads no more
+
+
+@value
+class AsAsked:
+    """Everything asked for is offered, or nothing that fallback looks at is asked for."""
+
+
+@value
+class Replace:
+    """The profiles to replace: resource → resource, in container order."""
+
+    by: Mapping[str, str]
+
+
+@value
+class Trial:
+    """One candidate for one profile, and what speaks for or against it."""
+
+    asked: str
+    candidate: str
+    kind: Step
+    offered: bool
+    reason: str
+    chosen: bool = False
+
+
+@value
+class Unmatched:
+    """Nothing that is allowed fits: what was asked, what was tried and why not, what is there."""
+
+    asked: tuple[tuple[str, int], ...]  # whole GPUs besides are the last of them
+    trials: tuple[Trial, ...]
+    usable: tuple[tuple[str, int], ...]  # on the nodes that the pod could be placed on
+    anywhere: tuple[tuple[str, int], ...]
+    too_small: tuple[str, ...] = ()  # the needs of the pod for which further nodes are too small
+    never: str = ""  # who wants the pod to wait
+    too_many: bool = False  # more profiles than can be searched
+
+    @property
+    def wanted(self) -> str:
+        """What was asked for, in words."""
+        return ", ".join(f"{resource}: {count}" for resource, count in self.asked)
+
+    def __str__(self) -> str:
+        """What was asked, every candidate with the reason why not, and what there is."""
+        if self.too_many:
+            return f"asked for {self.wanted}: too many different profiles to place together; ask for fewer"
+        own = [one for one in self.trials if one.kind is Step.AS_ASKED]
+        if all(one.offered for one in own):
+            why = "which no node that this pod can use has together"
+        elif len(own) == 1:
+            why = _why_not(own[0])
+        else:
+            why = "; ".join(f"{short(one.asked)}: {one.reason}" for one in own)
+        tried = list(dict.fromkeys(
+            f"{short(one.candidate)} ({one.reason})" for one in self.trials if one.kind is not Step.AS_ASKED
+        ))  # fmt: skip
+        more = f" and {len(tried) - _MOST_NAMED} more" if len(tried) > _MOST_NAMED else ""
+        words = ", ".join(tried[:_MOST_NAMED]) + more or "nothing else, since its chain names nothing else"
+        where = f"the nodes that this pod can use offer {listed(self.usable)}"
+        if self.usable != self.anywhere:
+            where += f", the whole cluster {listed(self.anywhere)}"
+        if self.too_small:
+            where += f"; nodes that could never hold its {', '.join(self.too_small)} do not count"
+        return f"asked for {self.wanted}, {why}; tried {words}; {where}"
+
+
+def _why_not(own: Trial) -> str:
+    if own.reason == NOT_OFFERED:
+        return "which no node that this pod can use offers"
+    if own.reason == NO_ROOM:
+        return "for which no node that this pod can use has room, with what is injected"
+    return f"of which no node that this pod can use has enough ({own.reason.removeprefix(NOT_ENOUGH)})"
+
+
+def listed(counts: Sequence[tuple[str, int]]) -> str:
+    """What is offered, in words."""
+    return (
+        ", ".join(f"{short(r)} (up to {n} a node)" if n < UNLIMITED else short(r) for r, n in counts)
+        or "no GPU at all"
+    )
+
+
+Found = AsAsked | Replace | Unmatched
+
+NOT_OFFERED: Final = "not offered"
+NOT_ENOUGH: Final = "not enough: "
+NOT_TOGETHER: Final = "not together with the rest"
+NO_ROOM: Final = "no room for what is injected with it"
