@@ -77,7 +77,6 @@ COMMANDS: Final = _cases(
     "mig convert --cluster {node} --to runai --kubeconfig {kubeconfig}",
     "mig convert --cluster {node} --to mig-parted --kubeconfig {kubeconfig}",
     "mig convert --cluster {node} --to counts --kubeconfig {kubeconfig}",
-    "mig apply 1g.18gb=4 -l nvidia.com/gpu.product=NVIDIA-H200 --dry-run=client --kubeconfig {kubeconfig}",
 )
 
 # Commands that are not in the table, and why.
@@ -91,6 +90,7 @@ ELSEWHERE: Final = {
     "certs rotate": "reads one Secret and one webhook configuration",
     "certs export": "reads one Secret",
     "certs run": "keeps one Secret and one webhook configuration",
+    "mig apply": "asks for the nodes that it is given, and once for the pods of each of them",
     "mig products": "reads no cluster",
     "demo": "has its own small cluster",
     "config check": "reads one file",
@@ -106,10 +106,6 @@ ELSEWHERE: Final = {
 OMITTED: Final = {
     ("capacity", "sort_by"): "all fields are sorted the same way; one is measured",
     ("capacity", "all_namespaces"): "says what holds without it",
-    ("mig apply", "dry_run"): "`none` and `server` write to each node: as many requests as nodes",
-    ("mig apply", "label"): "writes another text to the same nodes",
-    ("mig apply", "yes"): "goes with writing",
-    ("mig apply", "wait"): "goes with writing",
 }
 
 # What is measured without the command line: `benchmarks.tool_process` has a function of that name.
