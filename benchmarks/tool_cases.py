@@ -113,5 +113,5 @@ SERVERS: Final = {
     "page": "dashboard: started, its state, a hundred mosaics and the metrics read",
     "page_changes": "dashboard: every twentieth node changes",
     "controller": "controller: started, until nothing is left to write",
-    "plans": "controller: a hundred plans for pods that are settled",
+    "plans": "controller: read from a file, and a hundred plans",
 }

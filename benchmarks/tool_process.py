@@ -161,7 +161,7 @@ async def _reconcile(places: Places) -> None:
 
 
 def plans(places: Places) -> None:
-    """The controller's plans for pods that it has nothing to do for."""
+    """The controller reads what there is, and plans a hundred times."""
     state = ClaimState()
     for _, kind, raw in objects_in([places["bridged"]]):
         match kind:
