@@ -21,6 +21,7 @@ from tessera.diagnosis.changes import (
 )
 from tessera.diagnosis.diagnosis import Diagnosis, diagnose
 from tessera.diagnosis.gather import Gatherer
+from tessera.diagnosis.nodes import Lack
 from tessera.doctor.evidence import Evidence, Names
 from tessera.doctor.examination import examine
 from tessera.doctor.findings import short
@@ -232,6 +233,8 @@ def agree(objects: Cluster) -> None:
         assert found.cause != "room", "the scheduler found none"
         answer = found.answer.removeprefix(f"pod team/{name} waits: ")
         assert (doctor[name].cause, doctor[name].answer) == (found.cause, answer)
+        if found.cause in list(Lack):
+            assert found.nodes[0].lack == found.cause, "the nodes that come nearest are the first of all"
         assert any(f"team/{name}" in text and text.endswith(f": {short(answer)}") for text in told)
         _agrees_with_admit(server.store, name, seen, found)
         for remedy in found.remedies:

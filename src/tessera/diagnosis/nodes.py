@@ -252,6 +252,9 @@ class ObservedNodes:
             str, list[ObservedNode]
         ] = {}  # resource → nodes that have it, had it or will have it
         self._failed: list[ObservedNode] = []
+        self._labels: dict[
+            str, dict[str, list[ObservedNode]]
+        ] = {}  # key → value → nodes, of keys that pods select by
         self.resources: set[str] = set()  # of which some node has any
         for use in inventory.capacity.nodes():
             name = use.node.name
@@ -274,7 +277,10 @@ class ObservedNodes:
         return (one.lack(request) for one in self.by_name.values())
 
     def nearest(self, request: Request) -> list[NodeLack]:
-        """What the nodes lack that have what is asked for, in any state; all others have no such GPU."""
+        """What the nodes lack that have what is asked for, in any state; all others have no such GPU.
+
+        Where nodes that the pod selects are near enough, these alone: all others are closed to it, and lack more.
+        """
         found: dict[str, ObservedNode] = {}
         for asks in request.choices:
             gpus = gpus_of(asks)
@@ -282,7 +288,20 @@ class ObservedNodes:
                 return list(self.lacks(request))
             rarest = min((self._with.get(resource, []) for resource in gpus), key=len)
             found |= {one.node.name: one for one in (*rarest, *self._failed)}
+        if selector := request.pod.node_selector:
+            selected = min((self._labelled(*pair) for pair in selector.items()), key=len)
+            lacks = [one.lack(request) for one in selected if one.node.name in found]
+            if any(_ORDER[one.lack] < _ORDER[Lack.CLOSED] for one in lacks):
+                return lacks
         return [one.lack(request) for one in found.values()]
+
+    def _labelled(self, key: str, value: str) -> list[ObservedNode]:
+        """The nodes with a label."""
+        if key not in self._labels:
+            values = self._labels[key] = {}
+            for one in self.by_name.values():
+                values.setdefault(one.node.labels.get(key, ""), []).append(one)
+        return self._labels[key].get(value, [])
 
 
 def _quantity(number: int) -> Quantity:
