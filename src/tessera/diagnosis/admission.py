@@ -121,7 +121,7 @@ def _remedy(
     by = {of_short(old): of_short(new) for old, new in tried.replaced}
     nearest = seen.nodes.nearest(request_of(apply(pod, by)))
     words = f"{text}: it gets {gets} when it is created again"
-    if any(one.lack is Lack.NOTHING for one in nearest):
+    if nearest and nearest[0].lack is Lack.NOTHING:
         return Remedy(kind, words, commands, (CreatedAgain(by),))
     return Remedy(kind, f"{words}, and waits until a node has that free", commands)
 

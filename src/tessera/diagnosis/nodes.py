@@ -252,6 +252,7 @@ class ObservedNodes:
             str, list[ObservedNode]
         ] = {}  # resource → nodes that have it, had it or will have it
         self._failed: list[ObservedNode] = []
+        self._enough: dict[object, tuple[str, ...]] = {}  # what is asked for → nodes that have it
         self._labels: dict[
             str, dict[str, list[ObservedNode]]
         ] = {}  # key → value → nodes, of keys that pods select by
@@ -276,24 +277,44 @@ class ObservedNodes:
         """What every node lacks."""
         return (one.lack(request) for one in self.by_name.values())
 
-    def nearest(self, request: Request) -> list[NodeLack]:
-        """What the nodes lack that have what is asked for, in any state; all others have no such GPU.
+    def nearest(self, request: Request) -> tuple[NodeGroup, ...]:
+        """The nodes that lack the least, of those that have what is asked for in any state; all others have no such GPU.
 
-        Where nodes that the pod selects are near enough, these alone: all others are closed to it, and lack more.
+        A pod that selects by labels is judged by the nodes with these labels. All other nodes are closed to it.
         """
         found: dict[str, ObservedNode] = {}
         for asks in request.choices:
             gpus = gpus_of(asks)
             if not gpus:
-                return list(self.lacks(request))
+                return _least(self.lacks(request))
             rarest = min((self._with.get(resource, []) for resource in gpus), key=len)
             found |= {one.node.name: one for one in (*rarest, *self._failed)}
-        if selector := request.pod.node_selector:
-            selected = min((self._labelled(*pair) for pair in selector.items()), key=len)
-            lacks = [one.lack(request) for one in selected if one.node.name in found]
-            if any(_ORDER[one.lack] < _ORDER[Lack.CLOSED] for one in lacks):
-                return lacks
-        return [one.lack(request) for one in found.values()]
+        selector = request.pod.node_selector
+        if not selector:
+            return _least(one.lack(request) for one in found.values())
+        selected = min((self._labelled(*pair) for pair in selector.items()), key=len)
+        least = _least(one.lack(request) for one in selected if one.node.name in found)
+        if least and _ORDER[least[0].lack] < _ORDER[Lack.CLOSED]:
+            return least
+        if enough := self._having(request, found):
+            first = self.by_name[enough[0]].lack(request)
+            return (NodeGroup(Lack.CLOSED, first.reason, enough),)
+        return least
+
+    def _having(self, request: Request, found: Mapping[str, ObservedNode]) -> tuple[str, ...]:
+        """The nodes that have as many such GPUs, free or not, and whether they take the pod or not."""
+        key = request.key[0]
+        if key not in self._enough:
+            some = (
+                name
+                for name, one in found.items()
+                if any(
+                    all(short_of.lack not in _ABSENT for short_of in one.shortages(Pod(), asks))
+                    for asks in request.choices
+                )
+            )
+            self._enough[key] = tuple(sorted(some))
+        return self._enough[key]
 
     def _labelled(self, key: str, value: str) -> list[ObservedNode]:
         """The nodes with a label."""
@@ -302,6 +323,12 @@ class ObservedNodes:
             for one in self.by_name.values():
                 values.setdefault(one.node.labels.get(key, ""), []).append(one)
         return self._labels[key].get(value, [])
+
+
+def _least(lacks: Iterable[NodeLack]) -> tuple[NodeGroup, ...]:
+    """The groups of nodes that lack the least."""
+    groups = groups_of(lacks)
+    return tuple(one for one in groups if one.lack is groups[0].lack)
 
 
 def _quantity(number: int) -> Quantity:

@@ -16,7 +16,7 @@ from tessera.core.mig.geometry import PRODUCTS
 from tessera.diagnosis.admission import who_observes, why_never
 from tessera.diagnosis.devices import Obstacle, claims_of, obstacle, standing_for
 from tessera.diagnosis.evidence import Evidence, SeenPod
-from tessera.diagnosis.nodes import Lack, NodeGroup, Request, counted, gpus_of, groups_of, request_of
+from tessera.diagnosis.nodes import Lack, NodeGroup, Request, counted, gpus_of, request_of
 
 _MOST_NAMED: Final = 3
 _ALIKE: Final = 0.9  # of difflib's ratio: one or two letters of a resource's name are wrong
@@ -110,8 +110,7 @@ class WaitingPods:
         """The groups of nodes that lack the least."""
         key = request.key
         if key not in self._nearest:
-            groups = groups_of(self._seen.nodes.nearest(request))
-            self._nearest[key] = tuple(one for one in groups if one.lack is groups[0].lack)
+            self._nearest[key] = self._seen.nodes.nearest(request)
         return self._nearest[key]
 
     def _not_offered(self, lack: Lack, answer: str, one: SeenPod, found: Waiting) -> Waiting:
