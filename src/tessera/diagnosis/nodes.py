@@ -188,16 +188,17 @@ class ObservedNode:
         return min(some, key=lambda one: _ORDER[one.lack])
 
     def _lack(self, pod: Pod, asks: Amounts) -> NodeLack:
-        name, found = self.node.name, self.shortages(pod, asks)
-        first = next(found, None)
-        if first is None:
+        """What it lacks: of several GPU resources the one that is the furthest from there."""
+        name, found = self.node.name, list(self.shortages(pod, asks))
+        if not found:
             return NodeLack(name, Lack.NOTHING, "has room for it")
-        if first.lack is not Lack.CLOSED:
-            return NodeLack(name, first.lack, first.reason)
-        rest = list(found)
-        if any(one.lack in _ABSENT for one in rest):
-            return NodeLack(name, Lack.MISSING, f"no {counted(gpus_of(asks))}, and {first.reason}")
-        return NodeLack(name, Lack.CLOSED, "; ".join(one.reason for one in (first, *rest)))
+        gpus = [one for one in found if one.resource and one.lack is not Lack.OTHER]
+        worst = max(gpus, key=lambda one: _ORDER[one.lack], default=found[0])
+        if found[0].lack is not Lack.CLOSED:
+            return NodeLack(name, worst.lack, worst.reason)
+        if worst.lack in _ABSENT:
+            return NodeLack(name, Lack.MISSING, f"no {counted(gpus_of(asks))}, and {found[0].reason}")
+        return NodeLack(name, Lack.CLOSED, "; ".join(one.reason for one in found))
 
     def _without(self, resource: str, count: int) -> tuple[Lack, str]:
         """Why the node has too few of one GPU resource free."""
