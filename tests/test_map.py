@@ -11,7 +11,7 @@ SOURCE = ROOT / "src" / "tessera"
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 MOST_MODULES = 10
 # These folders still have more, and are to be cut. Do not add to this list; strike a name when its folder is cut.
-TOO_LARGE = {"core/admission"}
+TOO_LARGE: set[str] = set()
 
 LISTING = CONTRIBUTING.partition("```\nsrc/tessera/\n")[2].partition("\ntests/")[0]
 WALKS = re.findall(r"^## (One .*?), file by file\n(.*?)(?=^## )", CONTRIBUTING, re.MULTILINE | re.DOTALL)
