@@ -1,4 +1,4 @@
-"""What is told about the node, where `kubectl describe node` shows it: a layout that waits or failed, devices that are ill."""
+"""Events of the node, as `kubectl describe node` shows them: a layout that waits or failed, devices that are unhealthy."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -9,7 +9,7 @@ from tessera.node.sources.simulated.layout import Outcome, State
 
 COMPONENT: Final = "tessera-device-plugin"
 STATE_UNREADABLE: Final = "DeviceStateUnreadable"  # reason of an Event: what the last run had is rebuilt
-CLAIM_UNREADABLE: Final = "ClaimStateUnreadable"  # which devices a claim holds cannot be said
+CLAIM_UNREADABLE: Final = "ClaimStateUnreadable"  # it is not known which devices a claim holds
 _MOST_NAMED: Final = 3
 
 
@@ -24,11 +24,11 @@ def _about(node: str) -> About:
 
 
 class NodeNews:
-    """Compares what is with what was told last, and yields an event for each difference."""
+    """Compares what is with what was reported last, and yields an event for each difference."""
 
     def __init__(self, node: str) -> None:
         self._about = _about(node)
-        self._ill: dict[tuple[str, str], str] = {}  # device → its problem
+        self._unhealthy: dict[tuple[str, str], str] = {}  # device → its problem
         self._outcome: Outcome | None = None
 
     def of(self, devices: Sequence[Device], outcome: Outcome | None) -> Iterator[Event]:
@@ -37,20 +37,20 @@ class NodeNews:
         yield from self._layout(outcome)
 
     def _devices(self, devices: Sequence[Device]) -> Iterator[Event]:
-        ill = {device.key: device.problem for device in devices if device.problem}
-        before, self._ill = self._ill, ill
+        unhealthy = {device.key: device.problem for device in devices if device.problem}
+        before, self._unhealthy = self._unhealthy, unhealthy
         there = {device.key for device in devices}
-        for resource in sorted({resource for resource, _ in (*ill, *before)}):
-            fell = [key for key in ill if key[0] == resource and before.get(key) != ill[key]]
-            well = [key for key in before if key[0] == resource and key not in ill and key in there]
-            if fell:
-                told = "; ".join(f"{key[1]}: {ill[key]}" for key in fell[:_MOST_NAMED])
-                more = f" and {len(fell) - _MOST_NAMED} more" if len(fell) > _MOST_NAMED else ""
+        for resource in sorted({resource for resource, _ in (*unhealthy, *before)}):
+            worse = [key for key in unhealthy if key[0] == resource and before.get(key) != unhealthy[key]]
+            better = [key for key in before if key[0] == resource and key not in unhealthy and key in there]
+            if worse:
+                shown = "; ".join(f"{key[1]}: {unhealthy[key]}" for key in worse[:_MOST_NAMED])
+                more = f" and {len(worse) - _MOST_NAMED} more" if len(worse) > _MOST_NAMED else ""
                 yield self._event(
-                    "GPUUnhealthy", f"{resource}: {len(fell)} unhealthy: {told}{more}", "Warning"
+                    "GPUUnhealthy", f"{resource}: {len(worse)} unhealthy: {shown}{more}", "Warning"
                 )
-            if well:
-                yield self._event("GPUHealthy", f"{resource}: {len(well)} healthy again")
+            if better:
+                yield self._event("GPUHealthy", f"{resource}: {len(better)} healthy again")
 
     def _layout(self, outcome: Outcome | None) -> Iterator[Event]:
         before, self._outcome = self._outcome, outcome

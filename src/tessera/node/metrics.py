@@ -84,7 +84,7 @@ class Metrics(NodeMetrics):
         self._registrations.add(resource, result)
 
     def room(self, rooms: Mapping[MigProfile, Room]) -> None:
-        """What the simulated cards could still hold: as they are cut, beside that, and cut anew."""
+        """What the simulated cards could still hold: as they are cut, beside that, and cut again."""
         self._room = {
             (str(profile), how): count
             for profile, room in rooms.items()

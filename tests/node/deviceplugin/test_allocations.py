@@ -230,7 +230,7 @@ def test_a_checkpoint_that_cannot_be_read_proves_nothing(data: bytes) -> None:
 
 def test_a_checkpoint_that_is_not_written_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The old file says what was, not what is; and waiting for the new one ends."""
-    monkeypatch.setattr("tessera.node.deviceplugin.allocations._PATIENCE", 0.05)
+    monkeypatch.setattr("tessera.node.deviceplugin.allocations._CHECKPOINT_TIMEOUT", 0.05)
 
     async def story(root: Path) -> None:
         async with node_in(root) as node:

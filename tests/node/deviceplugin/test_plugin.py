@@ -593,7 +593,7 @@ def test_fault_61_what_was_given_out_meanwhile_stays() -> None:
 
 def test_fault_61_a_device_that_is_about_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """It leaves, and is not proven free yet: a pod for which the kubelet chose it gets it, and no other pod after that."""
-    monkeypatch.setattr("tessera.node.deviceplugin.allocations._PATIENCE", 0.01)
+    monkeypatch.setattr("tessera.node.deviceplugin.allocations._CHECKPOINT_TIMEOUT", 0.01)
 
     async def story(root: Path) -> None:
         two = "nvidia.com/mig-2g.20gb"

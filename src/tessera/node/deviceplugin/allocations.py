@@ -35,8 +35,10 @@ from tessera.protocol.kubelet.podresources_pb2 import ListPodResourcesRequest
 log = logging.getLogger(__name__)
 
 _TIMEOUT: Final = 1.0  # seconds for List; the kubelet waits for us meanwhile
-_PATIENCE: Final = 1.0  # seconds for the checkpoint; one write and one fsync, usually some milliseconds
-_LOOK: Final = 0.01  # seconds between looks at it
+_CHECKPOINT_TIMEOUT: Final = (
+    1.0  # seconds for the checkpoint; one write and one fsync, usually some milliseconds
+)
+_POLL: Final = 0.01  # seconds between two checks of it
 _AGAIN: Final = (
     5.0  # seconds until the kubelet is made to write once more about what it has just said is held
 )
@@ -95,7 +97,7 @@ class Allocations:
                 self._logged = True
             return False
         if self._logged:
-            log.info("the kubelet says again which devices are in use")
+            log.info("the kubelet lists again which devices are in use")
             self._logged = False
         self._listed = messages.holders(answer)
         return True
@@ -118,7 +120,7 @@ class Allocations:
         doubtful = self._holders.all - self._listed.keys()
         if self._proven and self._refuted_lately(doubtful):
             return
-        allocated = await self._written_anew()
+        allocated = await self._written_again()
         if allocated is None:
             return
         self._proven = True
@@ -132,15 +134,15 @@ class Allocations:
         refuted, at = self._refuted
         return refuted == doubtful and self._clock() < at + _AGAIN
 
-    async def _written_anew(self) -> frozenset[Key] | None:
+    async def _written_again(self) -> frozenset[Key] | None:
         """What is in the checkpoint that the kubelet writes because of what we send now; None: it wrote none."""
         before = signature_of(self._checkpoint)
         if not self._send_again():
             return None
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_CHECKPOINT_TIMEOUT):
                 while signature_of(self._checkpoint) in (before, None):
-                    await asyncio.sleep(_LOOK)
+                    await asyncio.sleep(_POLL)
             return checkpoint.allocated(self._checkpoint.read_bytes())
         except (TimeoutError, OSError, InvalidInput) as error:
             log.debug("the kubelet proves nothing about devices now: %r", error)

@@ -32,7 +32,7 @@ from tessera.node.state import DeviceState
 log = logging.getLogger(__name__)
 
 _RECALL: Final = (
-    3.0  # seconds for which a device that a layout took can come back: the kubelet chose it before it heard
+    3.0  # seconds for which a device that a layout took can come back: the kubelet chose it before it knew
 )
 _TIMEOUT: Final = 60.0  # seconds: a loop that has not come round for that long hangs
 
@@ -106,7 +106,7 @@ class Plugin:
         return frozenset(self._allocations.held(keys))
 
     async def run(self) -> None:
-        """Keep everything registered until cancelled; then say goodbye to the kubelet.
+        """Keep everything registered until cancelled; then end the registration.
 
         CDI specs stay: containers may yet restart.
         """

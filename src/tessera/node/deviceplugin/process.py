@@ -63,13 +63,13 @@ class NodePlugin:
                 tasks.create_task(self._measure(self._simulated))
 
     async def _poll(self) -> None:
-        told = ""
+        reported = ""
         async for result in self.plugin.polls():
             self._sources.report(result)
             if self._recorder is not None:
-                if (error := self.plugin.state_error) != told:
+                if (error := self.plugin.state_error) != reported:
                     self._recorder.record(warning(self._settings.node, STATE_UNREADABLE, error))
-                    told = error
+                    reported = error
                 outcome = self._simulated.outcome if self._simulated else None
                 for event in self._news.of(self.plugin.devices, outcome):
                     self._recorder.record(event)

@@ -81,7 +81,7 @@ class ResourceService:
 
     @property
     def devices(self) -> DeviceSet:
-        """What the kubelet is told."""
+        """What is published to the kubelet."""
         return self._devices
 
     def publish(self, devices: DeviceSet) -> None:

@@ -230,7 +230,7 @@ class Driver:
         return held | {key: f"claim {claims[names[key]]}" for key in rest if names[key] in claims}
 
     async def _check_mode(self) -> None:
-        """Look every few seconds whether a device plugin has the same devices."""
+        """Check every few seconds whether a device plugin has the same devices."""
         if time.monotonic() - self._mode_at < _MODE_EVERY * self._settings.tick and self.conflict is not None:
             return
         try:
@@ -284,7 +284,7 @@ class Driver:
         ):  # making the documents of many devices takes milliseconds, in which no claim is answered
             self._published, self._documents = wanted, specs(wanted)
         self._publisher.want(self._documents)
-        self._publisher.look()
+        self._publisher.retry()
 
     def _failed(self, what: str, error: Exception) -> None:
         self._failures.add(what, "devices stay as they were, will try again: %s", error)

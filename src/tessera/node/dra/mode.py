@@ -1,6 +1,6 @@
 """One mode per node: whether a device plugin hands out the same devices, and must be gone first.
 
-A claim does not look at the node's allocatable, and a device plugin does not look at claims: with both, a device goes to two
+A claim does not regard the node's allocatable, and a device plugin does not regard claims: with both, a device goes to two
 pods. A resource at 0 is no conflict: a plugin that is gone leaves that behind.
 """
 
@@ -25,7 +25,7 @@ _TIMEOUT: Final = 5.0  # seconds for the kubelet's list of pods
 
 @dataclass(frozen=True, slots=True)
 class NodeObject:
-    """What is looked at of the node."""
+    """What is read of the node."""
 
     uid: str
     offered: dict[str, str]  # resources above 0, as the kubelet reports them

@@ -98,7 +98,7 @@ class NodeDriver:
         return self._endpoint.registered and self._publisher.published and known
 
     async def run(self) -> None:
-        """Work until cancelled; then say goodbye to the kubelet. Slices, specs and state stay: containers may yet restart."""
+        """Work until cancelled; then end the registration. Slices, specs and state stay: containers may yet restart."""
         with self._instance:
             try:
                 async with asyncio.TaskGroup() as tasks:

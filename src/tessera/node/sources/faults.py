@@ -1,10 +1,10 @@
-"""A file in which a person makes devices ill, to see what happens.
+"""A file in which a person marks devices as unhealthy, to see what happens.
 
     device_3: unhealthy            # a device by its id, or a card by its number (gpu-3, card 3)
     MIG-1c0f…: XID 79, fell off the bus
     device_4: healthy              # as if the line were not there
 
-It is looked at every second; taking a line out heals.
+It is read every second; a device whose line is removed is healthy again.
 """
 
 import logging
@@ -26,7 +26,7 @@ _MOST_BYTES: Final = 1024 * 1024
 
 
 class FaultySource:
-    """A source whose devices are as ill as a file says; a file that cannot be read changes nothing."""
+    """A source whose devices are as unhealthy as a file says; a file that cannot be read changes nothing."""
 
     def __init__(self, source: Source, path: Path) -> None:
         self._source = source
@@ -36,7 +36,7 @@ class FaultySource:
 
     async def devices(self) -> Sequence[Device]:
         """The source's devices, and what the file adds."""
-        self._look()
+        self._poll()
         return [
             device.ailing(problem) if device.healthy and (problem := self._problem(device)) else device
             for device in await self._source.devices()
@@ -47,7 +47,7 @@ class FaultySource:
             self._faults.get(f"card {device.place.card.index}", "") if device.place else ""
         )
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if not self._watched.changed():
             return
         try:
@@ -56,7 +56,7 @@ class FaultySource:
         except FileNotFoundError:
             self._faults = {}
         except (InvalidInput, OSError) as error:
-            log.error("what was marked before holds: %s", error)  # noqa: TRY400 # one line says it
+            log.error("devices that were marked before stay marked: %s", error)  # noqa: TRY400 # one line says it
 
 
 def _read(path: Path) -> dict[str, str]:

@@ -15,9 +15,7 @@ from tessera.core.mig.profile import MIG_PREFIX
 from tessera.node.sources import SourceFailed
 from tessera.node.sources.nvml_library import Nvml, NvmlCard, NvmlEvent, NvmlMigDevice
 
-_CARDS_EVERY: Final = (
-    10.0  # seconds: layouts of real cards change rarely, and events are looked at every time
-)
+_CARDS_EVERY: Final = 10.0  # seconds: layouts of real cards change rarely, and events are read at every poll
 # After that long without another event a card that answers is taken for well: it was reset, or the fault was passing
 _QUIET: Final = 300.0
 # What a program does wrong, not the card: the list of NVIDIA's own plugin
@@ -63,7 +61,7 @@ class NvmlSource:
         for event in self._nvml.events():
             if event.xid not in _HARMLESS_XIDS:
                 self._faults[event.card, event.gpu_instance] = (now, _words(event))
-                self._cards_at = None  # look closely next time
+                self._cards_at = None  # read the cards at the next poll
         self._faults = {key: fault for key, fault in self._faults.items() if now - fault[0] < _QUIET}
         if self._strategy is Strategy.SINGLE:
             _check_single(self._cards)

@@ -1,7 +1,7 @@
 """NVIDIA's management library, as far as a device plugin needs it: cards, their MIG devices, what went wrong.
 
 `Nvml` is the port; `NvmlLibrary` is the real thing. It only reads. A driver that is not loaded, or is reloaded while
-we run, is no crash: the next look begins anew.
+we run, is no crash: the next poll starts again.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 _WHOLE_CARD: Final = 0xFFFFFFFF  # NVML's "no GPU instance" in an event
 _MIG_NAME: Final = re.compile(r"MIG (\S+)$")  # "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
-_MOST_EVENTS: Final = 256  # taken at one look
+_MOST_EVENTS: Final = 256  # taken at one poll
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,7 +196,7 @@ def test_waiting_ends_with_a_reason(tmp_path: Path) -> None:
         node = Node(tmp_path)
         await node.claims.prepare(node.claim("u-1", TWO))
         with pytest.raises(CannotPrepare, match="gpu-0-mig-1g-10gb-1 is still in use by claim ns/u-1"):
-            await node.claims.prepare(node.claim("u-2", ONE), patience=0.0)
+            await node.claims.prepare(node.claim("u-2", ONE), timeout=0.0)
         assert node.store.uids() == {"u-1"}
 
     run(story)
@@ -208,9 +208,9 @@ def test_admin_access_owns_nothing(tmp_path: Path) -> None:
     async def story() -> None:
         node = Node(tmp_path)
         await node.claims.prepare(node.claim("u-1", TWO))
-        assert len(await node.claims.prepare(node.claim("u-2", ONE, admin=True), patience=0.0)) == 1
+        assert len(await node.claims.prepare(node.claim("u-2", ONE, admin=True), timeout=0.0)) == 1
         await node.claims.unprepare(ClaimName("ns", "u-1", "u-1"))
-        assert len(await node.claims.prepare(node.claim("u-3", ONE), patience=0.0)) == 1
+        assert len(await node.claims.prepare(node.claim("u-3", ONE), timeout=0.0)) == 1
 
     run(story)
 
@@ -223,13 +223,13 @@ def test_ill_devices_are_not_handed_out(tmp_path: Path) -> None:
         held = node.claim("u-1", TWO)
         await node.claims.prepare(held)
         node.devices = {name: one.ailing("XID 79") for name, one in node.devices.items()}
-        assert len(await node.claims.prepare(held, patience=0.0)) == 1
+        assert len(await node.claims.prepare(held, timeout=0.0)) == 1
         node.files.remove("u-1")
-        assert len(await node.claims.prepare(held, patience=0.0)) == 1, "its spec is put in place again"
+        assert len(await node.claims.prepare(held, timeout=0.0)) == 1, "its spec is put in place again"
         with pytest.raises(CannotPrepare, match="a is unhealthy: XID 79"):
-            await node.claims.prepare(node.claim("u-2", listed("a")), patience=0.0)
-        node.given["u-2"] = [Given("gpu", "a", tolerates_illness=True)]
-        assert len(await node.claims.prepare(ClaimName("ns", "u-2", "u-2"), patience=0.0)) == 1
+            await node.claims.prepare(node.claim("u-2", listed("a")), timeout=0.0)
+        node.given["u-2"] = [Given("gpu", "a", tolerates_unhealthy=True)]
+        assert len(await node.claims.prepare(ClaimName("ns", "u-2", "u-2"), timeout=0.0)) == 1
 
     run(story)
 
@@ -344,11 +344,11 @@ def test_killed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s
         began = "u-1" in node.store.uids()
         if began:
             with pytest.raises(CannotPrepare):
-                await node.claims.prepare(other, patience=0.0)
-        assert len(await node.claims.prepare(claim, patience=0.0)) == 1
+                await node.claims.prepare(other, timeout=0.0)
+        assert len(await node.claims.prepare(claim, timeout=0.0)) == 1
         assert len(node.specs) == 1
         await node.claims.unprepare(claim)
-        assert len(await node.claims.prepare(other, patience=0.0)) == 1
+        assert len(await node.claims.prepare(other, timeout=0.0)) == 1
         await node.claims.unprepare(other)
         assert (node.specs, node.store.readable()) == ([], [])
 
@@ -365,7 +365,7 @@ def test_after_a_reboot_nothing_is_believed(tmp_path: Path) -> None:
         await before.claims.prepare(before.claim("u-1", TWO))
         before.files.remove("u-1")  # /var/run is empty after a reboot
         node = Node(tmp_path, boot="next")
-        assert len(await node.claims.prepare(node.claim("u-1", TWO), patience=0.0)) == 1
+        assert len(await node.claims.prepare(node.claim("u-1", TWO), timeout=0.0)) == 1
         assert len(node.specs) == 1
         assert [one.boot for one in node.store.readable()] == ["next"]
 
@@ -380,9 +380,9 @@ def test_an_unreadable_entry_stops_preparing_and_not_ending(tmp_path: Path) -> N
         await node.claims.prepare(node.claim("u-1", TWO))
         (tmp_path / "claims" / "u-1.json").write_text("not JSON")
         with pytest.raises(CannotPrepare, match=r"u-1\.json does not say"):
-            await node.claims.prepare(node.claim("u-2", SIX), patience=0.0)
+            await node.claims.prepare(node.claim("u-2", SIX), timeout=0.0)
         await node.claims.unprepare(ClaimName("ns", "u-1", "u-1"))
-        assert len(await node.claims.prepare(node.claim("u-2", SIX), patience=0.0)) == 1
+        assert len(await node.claims.prepare(node.claim("u-2", SIX), timeout=0.0)) == 1
 
     run(story)
 
@@ -396,8 +396,8 @@ def test_fault_59_its_own_unreadable_entry_is_in_no_claims_way(tmp_path: Path) -
         before = await node.claims.prepare(claim)
         (tmp_path / "claims" / "u-1.json").write_text("not JSON")
         watcher = node.claim("u-2", SIX, admin=True)
-        assert len(await node.claims.prepare(watcher, patience=0.0)) == 1
-        assert await node.claims.prepare(claim, patience=0.0) == before
+        assert len(await node.claims.prepare(watcher, timeout=0.0)) == 1
+        assert await node.claims.prepare(claim, timeout=0.0) == before
         assert [one.uid for one in node.store.readable()] == ["u-1", "u-2"]
 
     run(story)
@@ -410,7 +410,7 @@ def test_another_allocation_of_the_same_claim_waits(tmp_path: Path) -> None:
         node = Node(tmp_path)
         await node.claims.prepare(node.claim("u-1", TWO))
         with pytest.raises(CannotPrepare, match="prepared with other devices"):
-            await node.claims.prepare(node.claim("u-1", SIX), patience=0.0)
+            await node.claims.prepare(node.claim("u-1", SIX), timeout=0.0)
 
     run(story)
 
@@ -423,7 +423,7 @@ def test_a_device_that_is_not_there(tmp_path: Path) -> None:
         claim = ClaimName("ns", "u-1", "u-1")
         node.given["u-1"] = [Given("gpu", "gpu-9")]
         with pytest.raises(CannotPrepare, match=r"gpu-9 is not on this node now \(4 devices in all\)"):
-            await node.claims.prepare(claim, patience=0.0)
+            await node.claims.prepare(claim, timeout=0.0)
         waiting = asyncio.create_task(node.claims.prepare(claim))
         await asyncio.sleep(0)
         node.devices["gpu-9"] = listed("x")

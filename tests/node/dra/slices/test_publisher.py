@@ -150,12 +150,12 @@ def test_another_process_leads() -> None:
         kept.leads = False
         kept.publisher.want(desired(mig("2g.20gb", 0)))
         await kept.until(lambda: kept.publisher.synced)
-        kept.publisher.look()
+        kept.publisher.retry()
         for _ in range(10):
             await asyncio.sleep(0.01)
         assert (kept.slices, kept.publisher.published) == ([], False)
         kept.leads = True
-        kept.publisher.look()
+        kept.publisher.retry()
         await kept.until(lambda: kept.slices)
 
     run(story)

@@ -317,7 +317,7 @@ def test_a_node_that_comes_later() -> None:
 
 def test_an_api_server_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the API server the last good layout of the run before holds; with it, what the node says."""
-    monkeypatch.setattr("tessera.node.sources.simulated.node_link._PATIENCE", 0.2)
+    monkeypatch.setattr("tessera.node.sources.simulated.node_link._SILENT_AFTER", 0.2)
 
     async def story(root: Path) -> None:
         async with cluster(root, annotation("7g.70gb")) as it:

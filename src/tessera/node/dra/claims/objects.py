@@ -26,7 +26,7 @@ class Given:
     request: str  # `gpu`, or `gpu/smaller` where an alternative was taken
     device: str
     admin: bool = False  # sees the device, and does not own it
-    tolerates_illness: bool = False
+    tolerates_unhealthy: bool = False
 
 
 async def given(client: Client, claim: ClaimName, pool: str) -> tuple[Given, ...]:

@@ -34,9 +34,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-PATIENCE: Final = 40.0  # seconds inside one call; the kubelet gives up after 45
-_LOOK: Final = 0.25  # seconds: another process of the driver may end what is in the way
-_READ_AGAIN: Final = 2.0  # seconds after which a claim that waits is read anew: it may be gone
+TIMEOUT: Final = 40.0  # seconds inside one call; the kubelet gives up after 45
+_POLL: Final = 0.25  # seconds: another process of the driver may end what is in the way
+_READ_AGAIN: Final = 2.0  # seconds after which a claim that waits is read again: it may be gone
 
 
 class CannotPrepare(TesseraError):
@@ -82,11 +82,11 @@ class Claims:
         self._freed = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def prepare(self, claim: ClaimName, patience: float = PATIENCE) -> list[PreparedDevice]:
+    async def prepare(self, claim: ClaimName, timeout: float = TIMEOUT) -> list[PreparedDevice]:
         """Make a claim's devices ready for its containers; doing it twice is doing it once."""
         began = self._clock()
-        deadline, said = began + patience, False
-        given, read_at = await self._patiently(claim, deadline), self._clock()
+        deadline, logged = began + timeout, False
+        given, read_at = await self._read_until(claim, deadline), self._clock()
         if not given:  # other drivers have devices in it, and we have none
             return []
         while True:
@@ -96,12 +96,12 @@ class Claims:
                 return [PreparedDevice(one.request, self._pool, one.device, one.cdi_names) for one in result]
             if self._clock() >= deadline:
                 raise CannotPrepare(result.reason)
-            if not said:
+            if not logged:
                 log.info("claim %s waits: %s", claim, result.reason)
-                said = True
+                logged = True
             await self._news()
             if self._clock() - read_at > _READ_AGAIN:
-                given, read_at = await self._patiently(claim, deadline), self._clock()
+                given, read_at = await self._read_until(claim, deadline), self._clock()
 
     async def unprepare(self, claim: ClaimName) -> None:
         """End a claim; one that is not known has ended."""
@@ -119,7 +119,7 @@ class Claims:
 
     # preparing
 
-    async def _patiently(self, claim: ClaimName, deadline: float) -> Sequence[Given]:
+    async def _read_until(self, claim: ClaimName, deadline: float) -> Sequence[Given]:
         """Read the claim, again and again while the API server does not answer."""
         while True:
             try:
@@ -132,7 +132,7 @@ class Claims:
             except (KubeError, InvalidInput):
                 if self._clock() >= deadline:
                     raise
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL)
 
     async def _attempted(self, claim: ClaimName, given: Sequence[Given]) -> tuple[HeldDevice, ...] | _Blocked:
         """An attempt that goes on to its end, and knows when no caller waits for the answer any more."""
@@ -187,8 +187,8 @@ class Claims:
                     return _Blocked(f"claim {claim} is prepared with other devices, and has not been ended")
                 if self._files.there(claim.uid):
                     return known
-            if trouble := _trouble(given, devices, known):
-                return _Blocked(trouble)
+            if obstacle := _obstacle(given, devices, known):
+                return _Blocked(obstacle)
             held = tuple(_held(one, devices[one.device], claim) for one in given)
             for device, other in in_the_way(entries, claim.uid, held, self._store.boot):
                 return _Blocked(
@@ -251,7 +251,7 @@ class Claims:
     async def _news(self) -> None:
         self._freed.clear()
         try:
-            async with asyncio.timeout(_LOOK):
+            async with asyncio.timeout(_POLL):
                 await self._freed.wait()
         except TimeoutError:
             pass
@@ -269,7 +269,7 @@ def _held(one: Given, device: Device, claim: ClaimName) -> HeldDevice:
     return HeldDevice.of(device, one.device, one.request, names, admin=one.admin)
 
 
-def _trouble(given: Sequence[Given], devices: Mapping[str, Device], known: Entry | None) -> str:
+def _obstacle(given: Sequence[Given], devices: Mapping[str, Device], known: Entry | None) -> str:
     """Why these devices cannot be handed out now."""
     before = {one.device for one in known.devices} if known else set()
     for one in given:
@@ -277,7 +277,7 @@ def _trouble(given: Sequence[Given], devices: Mapping[str, Device], known: Entry
         if device is None:
             return f"{one.device} is not on this node now ({len(devices)} devices in all)"
         if device.problem and not (
-            device.leaving or one.admin or one.tolerates_illness or one.device in before
+            device.leaving or one.admin or one.tolerates_unhealthy or one.device in before
         ):
             return f"{one.device} is unhealthy: {device.problem}"
     return ""

@@ -1,4 +1,4 @@
-"""How devices are, told to the kubelet: the whole list at every change, and again before it grows stale there."""
+"""The health of devices, published to the kubelet: the whole list at every change, and again before it grows stale there."""
 
 import asyncio
 import time

@@ -1,7 +1,7 @@
 """The driver at the kubelet: a socket that serves, and a second one by which the kubelet finds it.
 
 The kubelet watches a folder for registration sockets. It finds ours when it is renamed into place, which is after everything
-serves, and finds it again when the kubelet restarts; removing it is saying goodbye. Two processes of the driver may be registered at
+serves, and finds it again when the kubelet restarts; removing it ends the registration. Two processes of the driver may be registered at
 once, so names are unique; what killed processes left is removed.
 """
 
@@ -71,7 +71,7 @@ class Endpoint:
         self._failures.round_over()
 
     async def close(self) -> None:
-        """Say goodbye: the kubelet then asks another process of the driver, if there is one."""
+        """End the registration: the kubelet then asks another process of the driver, if there is one."""
         self._found.unlink(missing_ok=True)
         await self._stop()
 

@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 
 from tessera.core.errors import TesseraError
-from tessera.node.dra.claims.preparing import PATIENCE, Claims
+from tessera.node.dra.claims.preparing import TIMEOUT, Claims
 from tessera.node.dra.metrics import DraMetrics
 from tessera.protocol.kubelet import dra_messages as messages
 from tessera.protocol.kubelet import dra_pb2 as dra
@@ -47,11 +47,11 @@ class ClaimService:
     async def _prepare(
         self, request: dra.NodePrepareResourcesRequest, context: _Context
     ) -> dra.NodePrepareResourcesResponse:
-        patience = _patience(context.time_remaining())
+        timeout = _timeout(context.time_remaining())
         prepared: dict[str, list[PreparedDevice]] = {}
 
         async def one(claim: ClaimName) -> None:
-            prepared[claim.uid] = await self._claims.prepare(claim, patience)
+            prepared[claim.uid] = await self._claims.prepare(claim, timeout)
 
         errors = await self._each(messages.claims_of(request), one)
         for _ in errors:
@@ -68,7 +68,7 @@ class ClaimService:
     async def _each(
         self, claims: list[ClaimName], work: Callable[[ClaimName], Awaitable[None]]
     ) -> dict[str, str]:
-        """Do it for every claim; what went wrong, by uid. One claim's trouble is no other's."""
+        """Do it for every claim; what went wrong, by uid. One failure does not affect the other claims."""
         results = await asyncio.gather(*(work(claim) for claim in claims), return_exceptions=True)
         errors = {}
         for claim, result in zip(claims, results, strict=True):
@@ -84,6 +84,6 @@ class ClaimService:
         return errors
 
 
-def _patience(remaining: float | None) -> float:
+def _timeout(remaining: float | None) -> float:
     """How long a call may wait, given how long the kubelet does; None: for ever."""
-    return PATIENCE if remaining is None else min(PATIENCE, max(0.0, remaining - _RESERVE))
+    return TIMEOUT if remaining is None else min(TIMEOUT, max(0.0, remaining - _RESERVE))

@@ -81,8 +81,8 @@ class Publisher:
             self._desired = tuple(desired)
             self._news.set()
 
-    def look(self) -> None:
-        """Look again: another process may have ended."""
+    def retry(self) -> None:
+        """Try again where it is not published: another process may have ended."""
         if not self.published:
             self._news.set()
 

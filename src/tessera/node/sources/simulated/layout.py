@@ -103,7 +103,7 @@ class Layouts:
             decided = Decided(good, text, refusal)
         else:
             self._keep(text)
-        self._say(decided, before)
+        self._log(decided, before)
         return decided
 
     def refuse(self, desired: str | None) -> Decided:
@@ -116,12 +116,12 @@ class Layouts:
         layout = self._last_good()
         if layout is None:
             return None
-        log.warning("the API server does not say which layout is desired, the last good one holds")
+        log.warning("the API server does not answer, the last good layout is used")
         decided = Decided(layout, None)
-        self._say(decided, None)
+        self._log(decided, None)
         return decided
 
-    def _say(self, decided: Decided, before: Decided | None) -> None:
+    def _log(self, decided: Decided, before: Decided | None) -> None:
         if before is None or decided.layout != before.layout:
             resources = decided.layout.resources(self._strategy)
             counted = ", ".join(f"{name}: {count}" for name, count in resources.items())

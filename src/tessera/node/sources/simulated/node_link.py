@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 _RETRY: Final = (1.0, 30.0)  # seconds, doubling from the first to the second
 # Without a word from the API server for that long, what was good in the last run is better than nothing
-_PATIENCE: Final = 15.0
+_SILENT_AFTER: Final = 15.0
 
 
 class _Node(msgspec.Struct):
@@ -68,7 +68,7 @@ class NodeLink:
             tasks.create_task(self._answering())
 
     def report(self, report: Report) -> None:
-        """From now on the node ought to say this."""
+        """From now on the node should have these labels and annotations."""
         if report != self._report:
             self._report = report
             self._news.set()
@@ -98,7 +98,7 @@ class NodeLink:
 
     async def _waiting(self) -> None:
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_SILENT_AFTER):
                 await self._reflector.synced()
         except TimeoutError:
             self.silent = True
@@ -113,7 +113,9 @@ class NodeLink:
                 await self._answer()
                 delay = _RETRY[0]
             except (KubeError, InvalidInput) as error:
-                log.warning("node %s: cannot say what its layout did, will try again: %s", self._name, error)
+                log.warning(
+                    "node %s: cannot write the state of its layout, will try again: %s", self._name, error
+                )
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, longest)
                 self._news.set()
@@ -127,7 +129,7 @@ class NodeLink:
         if not patch:
             return
         answer = _read(await self._client.patch(path_of("v1", "nodes", name=self._name), patch))
-        log.info("node %s: told what its layout did: %s", self._name, ", ".join(sorted(_names(patch))))
+        log.info("node %s: state of its layout written: %s", self._name, ", ".join(sorted(_names(patch))))
         if self._seen is seen:  # else the watch has brought something newer meanwhile
             self._seen = answer
 

@@ -55,7 +55,7 @@ class SimulatedSource:
     ) -> None:
         """The layout comes from the file, or else from the node that `client` sees, or else from the configuration.
 
-        `changed` is set when another layout is desired, so that the next look need not wait for its second.
+        `changed` is set when another layout is desired, so that the next poll need not wait for its second.
         """
         if configuration.dynamic is not None and layout_file is not None:
             raise InvalidInput(
@@ -110,17 +110,17 @@ class SimulatedSource:
         return self._cards.possible(self._configuration.cards)
 
     def settled(self, change: Transition) -> None:
-        """What became of the devices that were given last: say it in the log, in the metrics and at the node."""
+        """What became of the devices that were given last: publish it in the log, in the metrics and at the node."""
         if self._decided is not None:
             waiting = {device.id for device in change.waiting}
             leaving = frozenset(device.id for device in change.leaving)
             self._there = _There(without(self._decided.layout, self._node, waiting), leaving)
-            self._say(self._decided, self._decided.outcome(change))
+            self._publish(self._decided, self._decided.outcome(change))
 
     def not_settled(self, reason: str) -> None:
         """The devices that were given last could not be put in place: those that were there before still are."""
         if self._decided is not None:
-            self._say(self._decided, self._decided.not_in_place(reason))
+            self._publish(self._decided, self._decided.not_in_place(reason))
 
     def use(self, held: Collection[tuple[str, str]]) -> tuple[CardUse, ...]:
         """The cards as they are cut now, and which of their devices are among these that pods hold."""
@@ -135,7 +135,7 @@ class SimulatedSource:
         }
         return occupied(layout, slots)
 
-    def _say(self, decided: Decided, outcome: Outcome) -> None:
+    def _publish(self, decided: Decided, outcome: Outcome) -> None:
         if outcome != self._outcome:
             if self._outcome is None or outcome.state is not self._outcome.state:
                 self._metrics.layout(outcome.state)
