@@ -415,7 +415,7 @@ def test_what_the_autoscaler_brings_is_not_for_bound_pods(bound):
 
 def test_taints_that_the_operator_knows_to_pass():
     """Keys, and all keys of a domain."""
-    asker, policy = one("2g.20gb"), FallbackPolicy(passing_taints=("example.com/*", "draining"))
+    asker, policy = one("2g.20gb"), FallbackPolicy(transient_taints=("example.com/*", "draining"))
     for key, expected in (
         ("example.com/upgrading", "as asked"),
         ("draining", "as asked"),

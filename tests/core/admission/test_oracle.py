@@ -66,7 +66,7 @@ policies = st.builds(
         max_size=2,
     ),
     autoscaled=st.frozensets(st.sampled_from(PROFILES).map(resource), max_size=1),
-    passing_taints=st.sampled_from([(), ("mine/*",)]),
+    transient_taints=st.sampled_from([(), ("mine/*",)]),
 )
 
 
@@ -158,7 +158,7 @@ class Oracle:
         self.usable = [
             one
             for one in cluster
-            if why_excluded(asker, one, policy.passing_taints) is None
+            if why_excluded(asker, one, policy.transient_taints) is None
             and not one.allocatable.get("cpu", cpu) < cpu
         ]
         bound = asker.node_name or any(term.fields for term in asker.required_terms or ())

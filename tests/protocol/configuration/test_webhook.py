@@ -57,7 +57,7 @@ def test_fallback():
         min_memory=Quantity.parse("10Gi"),
         min_memory_fraction=Fraction(1, 4),
         grace=90.0,
-        passing_taints=("draining", "example.com/*"),
+        transient_taints=("draining", "example.com/*"),
         chains={
             resource("3g.30gb"): (
                 *map(resource, ("1g.10gb.me", "1g.10gb", "1g.10gb.shared", "gpu")),

@@ -39,9 +39,9 @@ def asked(pod: Pod) -> list[tuple[str, str]]:
 def nodes(pod: Pod, every: Iterable[Node], policy: Policy) -> list[NodeVerdict]:
     """Each node, and whether it counts for the pod."""
     wanted = needs(pod, is_other)
-    passing = policy.fallback.passing_taints
+    transient = policy.fallback.transient_taints
     return [
-        NodeVerdict(node, node.offer, why_excluded(pod, node, passing) or why_too_small(wanted, node))
+        NodeVerdict(node, node.offer, why_excluded(pod, node, transient) or why_too_small(wanted, node))
         for node in every
     ]
 

@@ -42,7 +42,7 @@ class FallbackPolicy:
     autoscaled: frozenset[str] = frozenset()  # resources that the autoscaler can bring
     reject_unmatched: bool = True
     grace: float = GRACE  # seconds for which what is gone from a node still counts
-    passing_taints: tuple[str, ...] = ()  # beside those of Kubernetes, autoscalers and GPU vendors
+    transient_taints: tuple[str, ...] = ()  # beside those of Kubernetes, autoscalers and GPU vendors
     respects_quota: bool = True  # a replacement stays within the namespace's ResourceQuotas
     dra: Dra = Dra.EXTENDED_RESOURCES  # in namespaces that do not say it themselves
 

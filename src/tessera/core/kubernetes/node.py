@@ -116,7 +116,7 @@ class Node:
         return quantity.number
 
     def is_cut_without(self, resource: str, before: "Node | None" = None) -> bool:
-        """Whether it was deliberately cut anew: its layout is done, and its labels count no such MIG devices any more.
+        """Whether it was deliberately repartitioned: its layout is done, and its labels count no such MIG devices any more.
 
         Where labels count nothing, now or before, they say nothing about it.
         """
@@ -154,14 +154,14 @@ class Namespace:
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
-def why_excluded(pod: Pod, node: Node, passing: tuple[str, ...] = ()) -> str | None:
+def why_excluded(pod: Pod, node: Node, transient: tuple[str, ...] = ()) -> str | None:
     """Why a pod could never be placed on a node, in words; None when it could.
 
-    `passing` are taints that exclude no pod, beside those of Kubernetes itself.
+    `transient` are taints that exclude no pod, beside those of Kubernetes itself.
     """
     if (reason := why_not_selected(pod, node)) is not None:
         return reason
-    taint = untolerated(node.taints, pod.tolerations, placed=bool(pod.node_name), passing=passing)
+    taint = untolerated(node.taints, pod.tolerations, placed=bool(pod.node_name), transient=transient)
     return f"taint {taint} is not tolerated" if taint else None
 
 

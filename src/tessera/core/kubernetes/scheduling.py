@@ -42,7 +42,7 @@ class Taint:
     @property
     def may_exclude(self) -> bool:
         """Whether this taint can keep a pod away for good."""
-        return self.effect in ("NoSchedule", "NoExecute") and not is_passing(self.key)
+        return self.effect in ("NoSchedule", "NoExecute") and not is_transient(self.key)
 
     def __str__(self) -> str:
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
@@ -139,9 +139,9 @@ def untolerated(
     tolerations: tuple[Toleration, ...],
     *,
     placed: bool,
-    passing: tuple[str, ...] = (),
+    transient: tuple[str, ...] = (),
 ) -> Taint | None:
-    """The first taint that keeps a pod away; `passing` are further taints that pass, as the operator knows.
+    """The first taint that keeps a pod away; `transient` are further taints that pass, as the operator knows.
 
     A pod with `nodeName` has passed the scheduler by: only NoExecute, which evicts, concerns it.
     """
@@ -150,7 +150,7 @@ def untolerated(
             continue
         if (
             taint.may_exclude
-            and not (passing and is_passing(taint.key, passing))
+            and not (transient and is_transient(taint.key, transient))
             and not any(toleration.tolerates(taint) for toleration in tolerations)
         ):
             return taint
@@ -165,7 +165,7 @@ def label_keys(selector: Mapping[str, str], terms: tuple[NodeSelectorTerm, ...] 
 
 
 @lru_cache(maxsize=1024)  # a cluster has a few keys of taints, and every decision asks about them
-def is_passing(key: str, further: tuple[str, ...] = ()) -> bool:
+def is_transient(key: str, further: tuple[str, ...] = ()) -> bool:
     """Whether taints of this key say nothing that is meant for good, see the tables above."""
     domain, slash, _ = key.partition("/")
     if slash and any(domain == known or domain.endswith("." + known) for known in GPU_VENDOR_DOMAINS):

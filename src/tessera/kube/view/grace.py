@@ -4,7 +4,7 @@ A device plugin that restarts takes its resources to 0 for a second or two, a ku
 just then must not be changed for good. So what a node offered last still counts for a grace period, which runs only
 while the node is Ready; and what its capacity still has, though nothing of it is allocatable, likewise. The same holds
 for what DRA serves: a kubelet deletes the ResourceSlices of its node whenever it starts. All of it ends at once where
-the node was deliberately cut anew, or is deleted.
+the node was deliberately repartitioned, or is deleted.
 
 Only of nodes with something away is anything kept here.
 """

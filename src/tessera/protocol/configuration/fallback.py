@@ -147,7 +147,7 @@ def policy_of(read: Mapping[str, Any]) -> FallbackPolicy:
         min_memory=read["minMemory"],
         min_memory_fraction=Fraction(read["minMemoryFraction"]),
         grace=read["grace"] if isinstance(read["grace"], float) else _seconds(read["grace"]),
-        passing_taints=tuple(dict.fromkeys(read["passingTaints"])),
+        transient_taints=tuple(dict.fromkeys(read["passingTaints"])),
         chains={resource: tuple(dict.fromkeys(chain)) for resource, chain in read["chains"].items()},
         autoscaled=frozenset(read["autoscaled"]),
         reject_unmatched=read["unmatched"] == "reject",

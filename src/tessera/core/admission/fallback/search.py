@@ -295,7 +295,7 @@ def usable_offers(
     pod: Pod, offers: ClusterView, policy: FallbackPolicy, wanted: Needs, work: Work | None = None
 ) -> list[Offer]:
     """What the nodes offer that the pod could be placed on, now or once the autoscaler brings them."""
-    usable = offers.for_pod(pod, wanted, policy.passing_taints, work)
+    usable = offers.for_pod(pod, wanted, policy.transient_taints, work)
     if any(one.dra for one in usable) and not _counts_dra(pod, offers, policy):
         usable = [one.without_dra() for one in usable]
     if policy.autoscaled and not pod.bound_to:

@@ -153,22 +153,22 @@ class Offers:
         self,
         pod: Pod,
         needs: Needs = NOTHING_ELSE,
-        passing: tuple[str, ...] = (),
+        transient: tuple[str, ...] = (),
         work: Work | None = None,
     ) -> list[Offer]:
         """The distinct offers of the nodes that the pod could ever be placed on, in a fixed order.
 
         `needs` are the pod's, beside GPUs: nodes that could not hold it even if they were empty do not count.
-        `passing` are taints that exclude no pod, beside those of Kubernetes, autoscalers and GPU vendors. `work` is what may still be done for
+        `transient` are taints that exclude no pod, beside those of Kubernetes, autoscalers and GPU vendors. `work` is what may still be done for
         this pod: `BeyondLimits` when it is not enough.
         """
         find = self._named if _names_nodes(pod) else self._selected
-        found = list(find(pod, needs, passing, work or Work()))
+        found = list(find(pod, needs, transient, work or Work()))
         if len(found) < 2:
             return found
         return sorted(set(found), key=_in_order)
 
-    def _named(self, pod: Pod, needs: Needs, passing: tuple[str, ...], work: Work) -> Iterator[Offer]:
+    def _named(self, pod: Pod, needs: Needs, transient: tuple[str, ...], work: Work) -> Iterator[Offer]:
         """For pods that name nodes, as a DaemonSet's do: those nodes are looked at one by one."""
         names = {pod.node_name} if pod.node_name else named_nodes(pod.required_terms)
         steps = _steps(pod, needs)
@@ -176,10 +176,10 @@ class Offers:
             group = self._groups.get(name)
             if group is not None:
                 work.spend(steps)
-                if _could_hold(pod, self._nodes[name], needs, passing):
+                if _could_hold(pod, self._nodes[name], needs, transient):
                     yield group.offer
 
-    def _selected(self, pod: Pod, needs: Needs, passing: tuple[str, ...], work: Work) -> Iterator[Offer]:
+    def _selected(self, pod: Pod, needs: Needs, transient: tuple[str, ...], work: Work) -> Iterator[Offer]:
         terms = pod.required_terms
         table = self._table(tuple(sorted(set(label_keys(pod.node_selector, terms)))))
         seen: set[int] = set()  # many rows are of a few groups, which are one object each
@@ -187,14 +187,14 @@ class Offers:
             for group in row:
                 if id(group) not in seen:
                     seen.add(id(group))
-                    if self._holds(group, pod, needs, passing, work):
+                    if self._holds(group, pod, needs, transient, work):
                         yield group.offer
 
-    def _holds(self, group: Group, pod: Pod, needs: Needs, passing: tuple[str, ...], work: Work) -> bool:
+    def _holds(self, group: Group, pod: Pod, needs: Needs, transient: tuple[str, ...], work: Work) -> bool:
         """Whether a group that the pod selects is open to it, and some node of it is large enough."""
         if group.taints:
             work.spend(1 + len(group.taints) * len(pod.tolerations))
-            if untolerated(group.taints, pod.tolerations, placed=False, passing=passing) is not None:
+            if untolerated(group.taints, pod.tolerations, placed=False, transient=transient) is not None:
                 return False
         if not needs or group.all_hold(needs):
             return True
@@ -203,7 +203,7 @@ class Offers:
         steps = _steps(pod, needs)
         for name in group.names:
             work.spend(steps)
-            if _could_hold(pod, self._nodes[name], needs, passing):
+            if _could_hold(pod, self._nodes[name], needs, transient):
                 return True
         return False
 
@@ -274,8 +274,8 @@ def most_of(offers: Iterable[Offer]) -> dict[str, int]:
     return most
 
 
-def _could_hold(pod: Pod, node: Node, needs: Needs, passing: tuple[str, ...]) -> bool:
-    return why_excluded(pod, node, passing) is None and why_too_small(needs, node) is None
+def _could_hold(pod: Pod, node: Node, needs: Needs, transient: tuple[str, ...]) -> bool:
+    return why_excluded(pod, node, transient) is None and why_too_small(needs, node) is None
 
 
 def _steps(pod: Pod, needs: Needs) -> int:

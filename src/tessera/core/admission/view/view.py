@@ -59,7 +59,7 @@ class ClusterView(Protocol):
         """Whether some node with GPUs has, or had, any of a resource, or does not state it."""
 
     def for_pod(
-        self, pod: Pod, needs: Needs = NOTHING_ELSE, passing: tuple[str, ...] = (), work: Work | None = None
+        self, pod: Pod, needs: Needs = NOTHING_ELSE, transient: tuple[str, ...] = (), work: Work | None = None
     ) -> list[Offer]:
         """The distinct offers of the nodes that the pod could ever be placed on, in a fixed order."""
 
