@@ -335,6 +335,31 @@ def test_equals_obey_the_operator():
     assert chosen(one("7g.80gb"), SMALL, WHOLE, policy=chain) == {"7g.80gb": "1g.10gb"}
 
 
+@pytest.mark.parametrize(
+    ("count", "nodes", "most", "expected"),
+    [
+        (3, [node("a", labels={MEMORY: "40536"}, gpu=8)], 1, "unmatched"),
+        (1, [node("a", labels={MEMORY: "40536"}, gpu=8)], 1, {"7g.80gb": "gpu"}),
+        (3, [node("a", labels={MEMORY: "40536"}, gpu=8)], 3, {"7g.80gb": "gpu"}),
+        (3, [node("h", labels={MEMORY: "81559"}, gpu=8)], 1, {"7g.80gb": "gpu"}),
+        (3, [WHOLE], 1, {"7g.80gb": "gpu"}),  # no label speaks of its memory
+        (3, [WHOLE, node("a", labels={MEMORY: "40536"}, gpu=8)], 1, "unmatched"),  # it could land there
+    ],
+)
+def test_a_chain_ends_at_a_whole_gpu(count, nodes, most, expected):
+    """A whole GPU that stands in a chain is an equal only if no card has less memory; else `maxWholeGPUs` holds for it."""
+    chain = FallbackPolicy(max_whole_gpus=most, chains={resource("7g.80gb"): (resource("gpu"),)})
+    assert chosen(one("7g.80gb", count), *nodes, policy=chain) == expected
+
+
+def test_the_whole_gpus_of_a_chain_are_counted_with_the_others():
+    """A small card in place of a 7g, and one in place of a 1g: two whole GPUs, and one is allowed."""
+    both = pod(container(**{"7g.80gb": 1}), container(**{"1g.10gb": 1}))
+    chain = FallbackPolicy(chains={resource("7g.80gb"): (resource("gpu"),)})
+    assert chosen(both, node("h", labels={MEMORY: "81559"}, gpu=8), policy=chain) == {"7g.80gb": "gpu", "1g.10gb": "gpu"}  # fmt: skip
+    assert chosen(both, node("a", labels={MEMORY: "40536"}, gpu=8), policy=chain) == "unmatched"
+
+
 def test_most_whole_gpus():
     """The operator can allow more, or none."""
     two = pod(container(**{"1g.10gb": 1}), container(**{"2g.20gb": 1}))

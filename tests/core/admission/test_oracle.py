@@ -192,11 +192,10 @@ class Oracle:
 
     def ladder(self, own):
         """Resource, step and whether it is a whole GPU that counts against the most."""
-        whole = is_whole_card(own)
+        equal = is_whole_card(own) and self.smallest >= parsed(own)[0]
         if own in self.policy.chains:
-            rungs = [(r, 2, r == GPU and not whole) for r in self.policy.chains[own] if r != own]
+            rungs = [(r, 2, r == GPU and not equal) for r in self.policy.chains[own] if r != own]
         else:
-            equal = whole and self.smallest >= parsed(own)[0]
             kept = (r for r in self.offered if parsed(r) and r != own and parsed(r)[2] >= parsed(own)[2])
             others = sorted(kept, key=place)
             rungs = [(GPU, 1, False)] if equal else []

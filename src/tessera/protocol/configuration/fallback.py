@@ -69,8 +69,8 @@ SECTION: Final = Record(
         Field(
             "chains",
             MapOf(_PROFILE, ListOf(_TARGET)),
-            "What to try for a profile, in this order, in place of the computed order. The three switches and a pod's "
-            "own constraints still apply. An empty list: only the profile itself.",
+            "What to try for a profile, in this order, in place of the computed order. The three switches, "
+            "`maxWholeGPUs` and a pod's own constraints still apply. An empty list: only the profile itself.",
             default=MappingProxyType({}),
         ),
         Field(

@@ -115,20 +115,34 @@ class _Ladder:
     def chained(self, chain: Iterable[str]) -> Iterator[Candidate]:
         """The operator's own order."""
         for to in chain:
-            kind = step_to(self.profile, to)
+            kind = self._step_to(to)
             yield Candidate(to, kind, Step.SMALLER, self._obstacle(kind, to))
 
     def rungs(self) -> Iterator[Candidate]:
         """The computed order."""
         profile, offered = self.profile, self.usable.profiles
-        equal = is_whole_card(profile) and not self.usable.has_cards_below(profile.memory_gb * GIB)
-        if equal:
-            yield self._rung(Step.EQUAL, WHOLE_GPU)
+        whole = self._step_to(WHOLE_GPU)
+        if whole is Step.EQUAL:
+            yield self._rung(whole, WHOLE_GPU)
         at = bisect_left(offered, profile.rank, key=_rank)
         yield from (self._profile_rung(Step.SMALLER, one) for one in reversed(offered[:at]))
         yield from (self._profile_rung(Step.LARGER, one) for one in offered[at:] if one != profile)
-        if not equal:
-            yield self._rung(Step.WHOLE_GPU, WHOLE_GPU)
+        if whole is Step.WHOLE_GPU:
+            yield self._rung(whole, WHOLE_GPU)
+
+    def _step_to(self, resource: str) -> Step:
+        """Which kind of step it is to a resource; a share is less than any profile.
+
+        A whole GPU is the equal of a whole card only where no card that the pod could get has less memory.
+        """
+        profile = self.profile
+        if resource == WHOLE_GPU:
+            equal = is_whole_card(profile) and not self.usable.has_cards_below(profile.memory_gb * GIB)
+            return Step.EQUAL if equal else Step.WHOLE_GPU
+        to = MigProfile.of_resource(resource)
+        if to is None:
+            return Step.SMALLER
+        return Step.AS_ASKED if to == profile else Step.SMALLER if to < profile else Step.LARGER
 
     def _profile_rung(self, kind: Step, to: MigProfile) -> Candidate:
         if not self.profile.engines <= to.engines:
@@ -174,16 +188,6 @@ class _Ladder:
         else:
             return f"a share has no memory of its own, and the minimum is {minimum}"
         return "" if enough else f"below the minimum of {minimum}"
-
-
-def step_to(profile: MigProfile, resource: str) -> Step:
-    """Which kind of step it is from a profile to a resource; a share is less than any profile."""
-    if resource == WHOLE_GPU:
-        return Step.EQUAL if is_whole_card(profile) else Step.WHOLE_GPU
-    to = MigProfile.of_resource(resource)
-    if to is None:
-        return Step.SMALLER
-    return Step.AS_ASKED if to == profile else Step.SMALLER if to < profile else Step.LARGER
 
 
 @lru_cache(maxsize=512)  # what nodes offer together is said again with every decision
