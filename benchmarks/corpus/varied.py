@@ -4,7 +4,7 @@ No two nodes have the same labels and amounts, and hardly two of those with layo
 layouts, three have devices that DRA hands out, one has whole GPUs. A node has twelve pods: its device plugin's, ten that run, and
 one that waits. The number of nodes alone decides everything.
 
-What does not grow with the nodes: 40 namespaces, and some 400 kinds of pods. A cluster's pods come from templates.
+What does not grow with the nodes: 40 namespaces, and some 240 kinds of pods. A cluster's pods come from templates.
 """
 
 import random
