@@ -143,6 +143,64 @@ def test_devices_before_labels():
     assert stage.later(0) == {resource("1g.10gb"): 28}
 
 
+def test_a_layout_that_takes_its_time():
+    """Labels that stop counting while the layout is pending have counted before all the same, however long it takes."""
+    stage = Stage()
+    stage.told(labels=COUNTED, **{"2g.20gb": 8})
+    stage.told(labels={STATE: "pending"}, **{"2g.20gb": 8})
+    assert stage.later(1000) == {TWO: 8}
+    stage.told(labels={STATE: "pending"}, capacity={"2g.20gb": 8}, **{"2g.20gb": 0})
+    assert stage.later(1) == {TWO: 8}
+    stage.told(labels={STATE: "success"}, capacity={"2g.20gb": 8}, **{"2g.20gb": 0})
+    assert stage.later(0) == {}
+    stage.later(1000)
+    stage.told(labels={STATE: "success", "beat": "2"}, capacity={"2g.20gb": 8}, **{"2g.20gb": 0})
+    assert stage.later(0) == {}, "nor does it come back"
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {STATE: "success", "nvidia.com/gpu.count": "4", resource("1g.10gb") + ".count": "28"},
+        {STATE: "success", "nvidia.com/gpu.count": "4", TWO + ".count": "0"},
+        {STATE: "success"},
+    ],
+)
+def test_a_layout_speaks_of_what_its_labels_counted(labels):
+    """What the labels never counted has its grace: of another driver's devices a layout that is done says nothing."""
+    stage = Stage()
+    stage.told(labels=labels, **{"2g.20gb": 8})
+    stage.told(labels=labels, **{"2g.20gb": 0})
+    assert stage.later(119) == {TWO: 8}
+    assert stage.later(2) == {}
+    fresh = Stage()
+    fresh.told(labels=labels, capacity={"2g.20gb": 8}, **{"2g.20gb": 0})
+    assert fresh.later(119) == {TWO: 8}
+
+
+def test_devices_that_outlive_their_labels():
+    """What is there for longer than the grace after the labels stopped counting it is not what they counted."""
+    stage = Stage()
+    stage.told(labels=COUNTED, **{"2g.20gb": 8})
+    stage.told(labels={STATE: "success"}, **{"2g.20gb": 8})
+    assert stage.later(121) == {TWO: 8}
+    stage.told(labels={STATE: "success"}, **{"2g.20gb": 0})
+    assert stage.later(119) == {TWO: 8}
+    assert stage.later(2) == {}
+
+
+def test_labels_are_forgotten_with_their_node():
+    """A node of the same name begins anew: what its labels say was counted by none before."""
+    for removed in (lambda nodes: nodes.delete(Key("", "n")), lambda nodes: nodes.replace([])):
+        stage = Stage()
+        stage.told(labels=COUNTED, **{"2g.20gb": 8})
+        stage.told(labels={STATE: "success"}, **{"2g.20gb": 8})
+        removed(stage.nodes)
+        stage.told(labels={STATE: "success"}, **{"2g.20gb": 8})
+        stage.told(labels={STATE: "success"}, **{"2g.20gb": 0})
+        assert stage.later(1) == {TWO: 8}
+
+
 def test_a_node_that_is_deleted(stage):
     """Nothing of it stays, whether it is deleted or missing from a new list."""
     stage.told(**{"2g.20gb": 0})
@@ -242,6 +300,27 @@ def test_slices_that_the_kubelet_deletes(dra):
     assert dra.later(119) == {TWO: 2}
     assert dra.later(2) == {}
     assert dra.later(2) == {}
+
+
+def test_slices_of_a_driver_that_no_label_counts(dra):
+    """A node's labels count its plugin's devices; when the kubelet deletes the slices, DRA's have their grace."""
+    one = resource("1g.10gb")
+    dra.told(labels={STATE: "success", "nvidia.com/gpu.count": "4", one + ".count": "28"}, **{"1g.10gb": 28})
+    serves(dra)
+    assert dra.later(119) == {TWO: 3, one: 28}
+    assert dra.later(2) == {one: 28}
+
+
+@pytest.mark.parametrize("first", ["labels", "slices"])
+def test_slices_of_a_node_that_was_cut_anew(dra, first):
+    """Where labels counted what DRA served, and a layout that is done has it no longer, it ends at once."""
+    dra.told(labels=COUNTED)
+    if first == "slices":
+        serves(dra)
+        assert dra.later(1) == {TWO: 3}
+    dra.told(labels={STATE: "success", "nvidia.com/gpu.count": "4"})
+    serves(dra)
+    assert dra.later(0) == {}
 
 
 def test_slices_that_are_gone_for_good(dra):

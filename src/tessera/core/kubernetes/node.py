@@ -18,7 +18,7 @@ GPU_MEMORY_LABEL: Final = "nvidia.com/gpu.memory"  # MiB of one card
 GPU_COUNT_LABEL: Final = "nvidia.com/gpu.count"
 _SHARING_LABEL: Final = "nvidia.com/gpu.sharing-strategy"  # none, time-slicing, mps
 _REPLICAS_LABEL: Final = "nvidia.com/gpu.replicas"  # how many share one GPU
-_LAYOUT_STATE_LABEL: Final = "nvidia.com/mig.config.state"
+LAYOUT_STATE_LABEL: Final = "nvidia.com/mig.config.state"
 _NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 # Every kubelet states these: a node without them is one that was not measured yet, not one that has none.
 STATED_BY_EVERY_NODE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -114,21 +114,6 @@ class Node:
             known = resource in self.allocatable or resource not in STATED_BY_EVERY_NODE
             return 0 if known else None
         return quantity.number
-
-    def is_cut_without(self, resource: str, before: "Node | None" = None) -> bool:
-        """Whether it was deliberately repartitioned: its layout is done, and its labels count no such MIG devices any more.
-
-        Where labels count nothing, now or before, they say nothing about it.
-        """
-        if not resource.startswith(MIG_PREFIX) or self.labels.get(_LAYOUT_STATE_LABEL) != "success":
-            return False
-        label = resource.removesuffix(".shared") + ".count"
-        counting = (
-            GPU_COUNT_LABEL in self.labels
-            or any(key.startswith(MIG_PREFIX) and key.endswith(".count") for key in self.labels)
-            or (before is not None and label in before.labels)
-        )
-        return counting and self.labels.get(label) in (None, "0")
 
 
 _NO_OFFER: Final = Offer(())

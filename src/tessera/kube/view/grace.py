@@ -10,7 +10,7 @@ Only of nodes with something away is anything kept here.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
@@ -18,7 +18,8 @@ from tessera.core.admission.policy import GRACE
 from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.places import Spots, may_be_meant
 from tessera.core.dra.pools import NOTHING_SERVED, Pools, Served
-from tessera.core.kubernetes.node import Node
+from tessera.core.gpu_names import MIG_PREFIX
+from tessera.core.kubernetes.node import LAYOUT_STATE_LABEL, Node
 from tessera.core.kubernetes.pod import NOTHING, Amounts
 from tessera.core.kubernetes.resources import is_extended
 from tessera.kube.clock import Clock
@@ -53,6 +54,8 @@ class NodesWithGrace:
         self._pools = pools
         self.grace = GRACE  # seconds for which what is gone from a node still counts
         self._away: dict[str, _Away] = {}
+        # the MIG devices that a node's labels counted and count no longer, and since when
+        self._uncounted: dict[str, dict[str, float]] = {}
         self._unready: set[str] = set()  # which is no part of an offer, so the offers need not know
         self._something = asyncio.Event()  # set while anything is away
 
@@ -72,6 +75,8 @@ class NodesWithGrace:
             taken.append(self._with_away(one))
         self._offers.replace(taken)
         self._forget({name for name in self._away if name not in self._offers.nodes})
+        for name in [name for name in self._uncounted if name not in self._offers.nodes]:
+            del self._uncounted[name]
 
     def put(self, one: Node) -> None:
         """This one is new or changed."""
@@ -81,6 +86,7 @@ class NodesWithGrace:
     def delete(self, key: Key) -> None:
         """This one is gone, and all that was away from it."""
         self._forget({key.name})
+        self._uncounted.pop(key.name, None)
         self._unready.discard(key.name)
         self._offers.remove(key.name)
 
@@ -106,6 +112,34 @@ class NodesWithGrace:
             self._unready.discard(node.name)
         else:
             self._unready.add(node.name)
+        known = self._offers.nodes.get(node.name)
+        if known is not None and known.labels != node.labels:
+            self._compare_labels(known, node)
+
+    def _compare_labels(self, known: Node, node: Node) -> None:
+        """Remember what the labels stop counting: they may do so before the devices go, and before the layout is done."""
+        before, now = self._uncounted.pop(node.name, {}), self._clock.now()
+        was_done = _is_done(known) and _is_done(node)
+        uncounted = {
+            resource: before[resource] if resource in before and was_done else now
+            for resource in {*known.allocatable, *known.away, *known.dra, *before}
+            if resource.startswith(MIG_PREFIX)
+            and (resource in before or _is_counted(resource, known.labels))
+            and not _is_counted(resource, node.labels)
+        }
+        if uncounted:
+            self._uncounted[node.name] = uncounted
+
+    def _cut(self, node: Node, known: Node | None) -> Collection[str]:
+        """What was taken from a node on purpose."""
+        uncounted = self._uncounted.get(node.name)
+        if not uncounted or known is None or not _is_done(node):
+            return ()
+        latest = self._clock.now() - self.grace
+        for resource in [r for r, since in uncounted.items() if since < latest]:
+            if known.allocatable.get(resource) or resource in known.dra:
+                del uncounted[resource]  # what stays for so long without a label is not what it counted
+        return uncounted
 
     def _with_away(self, node: Node) -> Node:
         """The node as decisions see it."""
@@ -116,7 +150,8 @@ class NodesWithGrace:
             or (known.allocatable is node.allocatable and not known.away and known.dra is served)
         ):  # nearly always: amounts are kept once
             return _serving(node, served)
-        missing, still = self._missing(node, known, served), self._still(node, known, served)
+        cut = self._cut(node, known)
+        missing, still = self._missing(node, known, served, cut), self._still(node, known, served, cut)
         if not missing and not still:
             if node.name in self._away:
                 self._forget({node.name})
@@ -142,7 +177,7 @@ class NodesWithGrace:
             dra={**served, **kept} if kept else served,
         )
 
-    def _still(self, node: Node, known: Node | None, served: Served) -> Served:
+    def _still(self, node: Node, known: Node | None, served: Served, cut: Collection[str]) -> Served:
         """What DRA served last and does not now, though its class is there: its slices may be back in a moment."""
         if known is None or known.dra is served or self._pools is None:
             return NOTHING_SERVED
@@ -152,10 +187,10 @@ class NodesWithGrace:
             if resource not in served
             and resource in self._pools.serving
             and not node.allocatable.get(resource)
-            and not node.is_cut_without(resource, known)
+            and resource not in cut
         }
 
-    def _missing(self, node: Node, known: Node | None, served: Served) -> Amounts:
+    def _missing(self, node: Node, known: Node | None, served: Served, cut: Collection[str]) -> Amounts:
         """What counts for as long as the grace lasts: what was offered last, and what the capacity still has."""
         candidates = dict(node.away)
         if known is not None:
@@ -168,9 +203,7 @@ class NodesWithGrace:
         return {
             resource: amount
             for resource, amount in candidates.items()
-            if not node.allocatable.get(resource)
-            and resource not in served
-            and not node.is_cut_without(resource, known)
+            if not node.allocatable.get(resource) and resource not in served and resource not in cut
         }
 
     def _forget(self, names: set[str]) -> None:
@@ -182,3 +215,13 @@ class NodesWithGrace:
 
 def _serving(node: Node, served: Served) -> Node:
     return node if node.dra is served or (not node.dra and not served) else replace(node, dra=served)
+
+
+def _is_done(node: Node) -> bool:
+    """Whether the node's layout is what it should be."""
+    return node.labels.get(LAYOUT_STATE_LABEL) == "success"
+
+
+def _is_counted(resource: str, labels: Mapping[str, str]) -> bool:
+    """Whether labels count such MIG devices."""
+    return labels.get(resource.removesuffix(".shared") + ".count", "0") != "0"
