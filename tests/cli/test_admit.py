@@ -652,11 +652,11 @@ def test_summary(tessera):
 
 
 def test_the_cluster_is_asked(served, command, tmp_path):
-    """Without --nodes: what its nodes offer and its namespaces say; nothing is created."""
+    """Without --nodes: what its nodes offer, whatever their labels count, and its namespaces say; nothing is created."""
     served.add(
         {
             "kind": "Node",
-            "metadata": {"name": "n"},
+            "metadata": {"name": "n", "labels": {"nvidia.com/mig-2g.20gb.count": "8"}},
             "status": {"allocatable": {"nvidia.com/mig-1g.10gb": "4"}},
         }
     )

@@ -292,3 +292,30 @@ async def test_a_node_that_comes_later():
             server.store.create(RESOURCE_SLICES, slice_("s", device("a")))
             server.store.create(NODES, node("n"))
             await until(lambda: view.offers.anywhere() == {two: 1})
+
+
+async def test_fault_62_the_webhook_restarts_while_devices_are_away():
+    """Plugin gone, kubelet restarted, webhook restarted: what the node's labels count is offered, until they say otherwise."""
+    two = "nvidia.com/mig-2g.20gb"
+
+    def cut(beat: str, **counts: str) -> dict[str, object]:
+        made = node("n", beat, **{"mig-2g.20gb": "0"})
+        labels = {
+            "nvidia.com/mig.config.state": "success",
+            **{f"nvidia.com/{k}": v for k, v in counts.items()},
+        }
+        return {**made, "metadata": {"name": "n", "labels": labels}}
+
+    async with await MisbehavingApiServer().start() as server:
+        server.store.create(NODES, cut("1", **{"mig-2g.20gb.count": "8"}))
+        async with live(server) as view, live(server, first_sight=False) as command:
+            await view.synced()
+            await command.synced()
+            assert view.offers.anywhere() == {two: 8}
+            assert command.offers.anywhere() == {}, "a command has no past, and goes by the status alone"
+            server.store.update(NODES, "n", cut("2", **{"mig-2g.20gb.count": "8"}))
+            nodes = view.reflectors[0]
+            await until(lambda: nodes.health.version == str(server.store.version))
+            assert view.offers.anywhere() == {two: 8}
+            server.store.update(NODES, "n", cut("3", **{"mig-1g.10gb.count": "28"}))
+            await until(lambda: view.offers.anywhere() == {})

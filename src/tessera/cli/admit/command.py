@@ -158,7 +158,8 @@ async def _offers_of(client: "Client", webhook_namespace: str) -> tuple[Offers, 
     from tessera.kube.view.lease_look import controller_at_work
     from tessera.kube.view.live import LiveView
 
-    async with LiveView(client, keep=None).following() as view:  # explanations tell of all nodes
+    # explanations tell of all nodes; a command that has no past decides as a webhook that has run for long
+    async with LiveView(client, keep=None, first_sight=False).following() as view:
         warn_of_classes(view.dra.class_errors)
         at_work = await controller_at_work(client, webhook_namespace)
         assumed = _take_controller(

@@ -6,14 +6,15 @@ the view's version alone.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tessera.core.admission.policy import FallbackPolicy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.places import Spots
-from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Namespace, Node
+from tessera.core.kubernetes.node import Namespace, Node
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quota import Quota
 from tessera.core.kubernetes.resources import is_any_gpu
@@ -21,6 +22,7 @@ from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.rest.client import Client
 from tessera.kube.view.dra import DraObjects
 from tessera.kube.view.grace import NodesWithGrace
+from tessera.kube.view.told import tells_of_gpus, told
 from tessera.kube.watch.follow import Follower, relist
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import (
@@ -53,12 +55,17 @@ class LiveView(Follower):
         *,
         keep: Keep | None = is_any_gpu,
         pods: bool = False,
+        first_sight: bool = True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Follow a cluster; `keep` says by which resources a node or a pod matters (None: all do)."""
+        """Follow a cluster; `keep` says by which resources a node or a pod matters (None: all do).
+
+        `first_sight`: what a node's labels or layout say, when it is first seen, counts for the grace.
+        """
         self.offers = offers = Offers()
         self.pods: dict[Key, Pod] = {}  # those that have not ended, and ask for something that is kept
         self._keep = keep
+        self._first_sight = first_sight
         self.dra = dra = DraObjects(self._dra_changed, self._read_slices)
         self._nodes = nodes = NodesWithGrace(offers, clock, dra.pools)
         sinks: dict[Resource, Sink[Any]] = {
@@ -119,7 +126,8 @@ class LiveView(Follower):
 
     def _read_node(self, raw: bytes) -> Node:
         """A node; once there are classes, DRA may serve anything on any node, so all of them matter."""
-        return read_node(raw, None if self._slices is not None else self._keep)
+        keep = None if self._slices is not None else self._keep
+        return read_node(raw, keep, self.offers.nodes if self._first_sight else None)
 
     def _read_slices(self) -> None:
         """Classes look at more than the slices were read for; with the first class, slices are followed."""
@@ -149,10 +157,18 @@ class LiveView(Follower):
             self.pods.pop(one.key, None)
 
 
-def read_node(raw: bytes, keep: Keep | None = None) -> Node:
-    """A node; `keep` says which resources make one matter. Of a node that has none of them the name is enough."""
+def read_node(raw: bytes, keep: Keep | None = None, known: Container[str] | None = None) -> Node:
+    """A node; `keep` says which resources make one matter. Of a node that has none of them the name is enough.
+
+    What a node that is not among the `known` is said to have, and does not offer, is away: it may be back in a moment.
+    """
     one = objects.decode_node(raw)
-    return objects.node_of(one) if keep is None or _has_any(one, keep) else Node(one.metadata.name)
+    if keep is not None and not _has_any(one, keep):
+        return Node(one.metadata.name)
+    node = objects.node_of(one)
+    if known is not None and node.name not in known and (lacking := told(one, node)):
+        return replace(node, away={**lacking, **node.away})
+    return node
 
 
 class FoundPod(NamedTuple):
@@ -172,11 +188,12 @@ def read_pod(raw: bytes, keep: Keep | None = None) -> FoundPod:
 
 def _has_any(node: objects.NodeIn, keep: Keep) -> bool:
     """Whether a node has, had, or is labelled to have something that matters."""
-    status, labels = node.status, node.metadata.labels
-    if labels and GPU_PRODUCT_LABEL in labels:
-        return True
-    return status is not None and any(
-        keep(resource) for amounts in (status.allocatable, status.capacity) for resource in amounts or ()
+    status = node.status
+    return tells_of_gpus(node) or (
+        status is not None
+        and any(
+            keep(resource) for amounts in (status.allocatable, status.capacity) for resource in amounts or ()
+        )
     )
 
 
