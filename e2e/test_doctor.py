@@ -64,9 +64,7 @@ def test_misspelt_profile_is_mentioned(control_plane: Client, namespace: str) ->
     code, checks = examined(control_plane.kubeconfig, "--check=offers")
     assert code == 1
     text = checks["offers"]["findings"][0]["text"]
-    assert text == (
-        f"pod {namespace}/typo asks for {MIG}1g18gb, which no node has; did you mean {MIG}1g.18gb?"
-    )
+    assert text == f"pod {namespace}/typo waits: no node has {MIG}1g18gb; did you mean {MIG}1g.18gb?"
 
 
 def test_events_of_what_is_gone_are_no_alarm(control_plane: Client, namespace: str, tmp_path: Path) -> None:

@@ -224,7 +224,7 @@ def test_on_the_control_plane(own_control_plane: Client, objects: Objects, names
     """Real admission and real scheduling end each story as the embedded cluster does."""
 
     async def tell() -> None:
-        settings: dict[str, Any] = {"namespace": namespace, "patience": 60.0, "kubelets": False}
+        settings: dict[str, Any] = {"namespace": namespace, "timeout": 120.0, "kubelets": False}
         objects.namespace = namespace
         async with _stage(own_control_plane, objects, **settings) as stage:
             await _told(_BY_NAME[name], stage)
@@ -352,7 +352,7 @@ def test_on_a_node(
 
     async def tell() -> list[PodEnded]:
         backstage = OneNode(cluster_with_node, node_webhook, tmp_path, plays)
-        settings: dict[str, Any] = {"namespace": node_namespace, "patience": 90.0, "adapt": _adapted}
+        settings: dict[str, Any] = {"namespace": node_namespace, "timeout": 120.0, "adapt": _adapted}
         try:
             async with _stage(cluster_with_node, backstage, **settings) as stage:
                 return await _told(_renamed(story, plays, cluster_with_node.node_name), stage)
