@@ -15,7 +15,6 @@ from tessera.core.admission.constraints import (
     mode_said_by,
 )
 from tessera.core.admission.decision import decide, why_exempt
-from tessera.core.admission.fallback.search import apply
 from tessera.core.admission.outcome import Decision, Denied, Patched
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
@@ -24,7 +23,7 @@ from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
 from tessera.core.kubernetes.resources import of_short
 from tessera.core.requests.asking import alternatives_of
-from tessera.core.requests.record import DECIDED_ANNOTATION, RECORD_ANNOTATION
+from tessera.core.requests.record import DECIDED_ANNOTATION, RECORD_ANNOTATION, apply
 from tessera.diagnosis.changes import CreatedAgain, QuotaRaised, Remedy
 from tessera.diagnosis.evidence import Evidence
 from tessera.diagnosis.nodes import Lack, request_of

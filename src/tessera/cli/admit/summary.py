@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from tessera.cli.common.terminal import Style, table
 from tessera.core.admission.explanation import asked
-from tessera.core.admission.fallback.search import asked_profiles
 from tessera.core.admission.outcome import Decision, Denied, Patched
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.resources import short
+from tessera.core.requests.counts import asked_profiles
 from tessera.core.text import first_of, number_of
 from tessera.webhook.judgement import KnownJudgements
 from tessera.webhook.offline import Admitted, admit, admit_again

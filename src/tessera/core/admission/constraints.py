@@ -132,6 +132,12 @@ def dra_in(namespace: Namespace | None, configured: Dra) -> Dra:
         raise InvalidInput(f"{where}: {quoted(text)} is not one of {choices}") from None
 
 
+def counts_dra(namespace: Namespace | None, configured: Dra) -> bool:
+    """Whether what DRA offers counts in a namespace; `dra_in` reports an annotation without a meaning."""
+    said = namespace.annotations.get(DRA_ANNOTATION) if namespace is not None else None
+    return (said or configured.value) != Dra.OFF.value
+
+
 def _said(pod: Pod, namespace: Namespace | None) -> Iterator[tuple[str, str, str, str]]:
     """Every annotation there is: where it stands, whose it is, its name and its value."""
     for annotation in (POLICY_ANNOTATION, MIN_MEMORY_ANNOTATION):

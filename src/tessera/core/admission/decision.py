@@ -20,7 +20,7 @@ from tessera.core.admission.constraints import (
 from tessera.core.admission.edits import SetAnnotation, difference
 from tessera.core.admission.fallback.asking import ask
 from tessera.core.admission.fallback.found import AsAsked, Found, Unmatched
-from tessera.core.admission.fallback.search import FallbackSearch, apply, asked_profiles, usable_offers
+from tessera.core.admission.fallback.search import FallbackSearch, usable_offers
 from tessera.core.admission.outcome import Allowed, Decision, Denied, Patched, fitting
 from tessera.core.admission.policy import MIRROR_ANNOTATION, FallbackPolicy, Policy
 from tessera.core.admission.view.view import ClusterView
@@ -29,10 +29,11 @@ from tessera.core.kubernetes.node import is_other
 from tessera.core.kubernetes.pod import Pod, needs
 from tessera.core.kubernetes.resources import WHOLE_GPU, short
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, MOST_ALTERNATIVES, template_name
-from tessera.core.requests.counts import bad_count, complete_limits, misspelt, why_untouched
+from tessera.core.requests.counts import asked_profiles, bad_count, complete_limits, misspelt, why_untouched
 from tessera.core.requests.record import (
     DECIDED_ANNOTATION,
     RECORD_ANNOTATION,
+    apply,
     recorded,
     with_later_containers,
     with_record,

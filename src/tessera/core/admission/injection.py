@@ -119,7 +119,7 @@ def inject(pod: Pod, policy: InjectionPolicy) -> Outcome:
     if not gpu_type or pod.namespace in policy.skipped_namespaces:
         return Untouched()
     rules = policy.rules(pod.namespace, gpu_type)
-    running = list(_running(pod))
+    running = list(running_containers(pod))
     names = dict.fromkeys(r for container in running for r in container.resources())
     named = [r for r in rules if r in names]
     warnings = tuple(_without_rule(gpu_type, rules, [r for r in names if is_any_gpu(r)]))
@@ -157,7 +157,7 @@ def _without_rule(gpu_type: str, rules: Mapping[str, InjectionRule], gpus: list[
 
 
 def _follow(pod: Pod, gpu_type: str, resource: str, rule: InjectionRule) -> Injected | Refused:
-    running = list(_running(pod))
+    running = list(running_containers(pod))
     gpus = [amount.value if (amount := container.asked(resource)) else Fraction(0) for container in running]
     written: list[dict[str, Quantity]] = [{} for _ in running]
     for name, per_gpu in rule.per_gpu:
@@ -238,15 +238,15 @@ def share(rest: Fraction, weights: list[Fraction], unit: Fraction) -> list[Fract
     return [part * unit for part in parts]
 
 
-def _running(pod: Pod) -> Iterator[Container]:
+def running_containers(pod: Pod) -> Iterator[Container]:
     """What runs as long as the pod does: its containers and its sidecars."""
     yield from (container for container in pod.init_containers if container.restartable)
     yield from pod.containers
 
 
 def _with_running(pod: Pod, running: list[Container]) -> Pod:
-    """The pod with `_running`'s containers replaced; the very same pod when they are the same."""
-    if all(new is old for new, old in zip(running, _running(pod), strict=True)):
+    """The pod with its `running_containers` replaced; the very same pod when they are the same."""
+    if all(new is old for new, old in zip(running, running_containers(pod), strict=True)):
         return pod
     rest = iter(running)
     init = tuple(next(rest) if container.restartable else container for container in pod.init_containers)

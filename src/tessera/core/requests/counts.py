@@ -5,10 +5,23 @@ from typing import Final
 
 from tessera.core.kubernetes.pod import Container, Pod
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu
-from tessera.core.mig.profile import MIG_PREFIX
+from tessera.core.mig.profile import MIG_PREFIX, MigProfile
 from tessera.core.text import escaped, quoted
 
 MOST_GPUS: Final = 999_999  # of one resource in one container: no node has a million devices
+
+
+def asked_profiles(pod: Pod) -> dict[str, MigProfile]:
+    """The MIG resources that a pod asks for, not zero of them, in container order."""
+    found: dict[str, MigProfile] = {}
+    for container in (*pod.init_containers, *pod.containers):
+        for section in (container.requests, container.limits):
+            for resource in section:
+                if resource.startswith(MIG_PREFIX) and resource not in found:
+                    profile = MigProfile.of_resource(resource)
+                    if profile is not None and container.asked(resource):
+                        found[resource] = profile
+    return found
 
 
 def complete_limits(pod: Pod, gpu_resources: frozenset[str]) -> Pod:

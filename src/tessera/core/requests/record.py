@@ -224,6 +224,11 @@ def _asking(container: Container, gpus: Mapping[str, int]) -> Container:
 # Replacing
 
 
+def apply(pod: Pod, by: Mapping[str, str], annotations: Mapping[str, str] | None = None) -> Pod:
+    """The pod with its resources replaced; `annotations` take the place of its own, where they are given."""
+    return pod.map_containers(lambda one: renamed(one, by), annotations)
+
+
 def renamed(container: Container, by: Mapping[str, str]) -> Container:
     """A container with its resources replaced, in requests and in limits; a key that is there already is added to."""
     if not by:

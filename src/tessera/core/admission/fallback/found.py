@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tessera.core.admission.fallback.candidates import Step
+from tessera.core.admission.fallback.candidates import Step, Usable
 from tessera.core.kubernetes.resources import short
 from tessera.core.values import value
 
@@ -82,6 +82,17 @@ def _why_not(own: Trial) -> str:
     if own.reason == NO_ROOM:
         return "for which no node that this pod can use has room, with what is injected"
     return f"of which no node that this pod can use has enough ({own.reason.removeprefix(NOT_ENOUGH)})"
+
+
+def offered_in_words(usable: Usable, resource: str) -> str:
+    """How many of a resource the usable nodes offer, and through what."""
+    most = usable.most.get(resource, 0)
+    if most == UNLIMITED:
+        return "offered (autoscaler)"
+    through = ""
+    if usable.from_dra(resource):
+        through = ", through a device plugin or DRA" if usable.from_plugin(resource) else ", through DRA"
+    return f"offered, up to {most} a node{through}"
 
 
 def listed(counts: Sequence[tuple[str, int]]) -> str:

@@ -6,11 +6,12 @@ the pod, and what is chosen for all of them must fit together on one node. With 
 containers.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
-from tessera.core.admission.constraints import DRA_ANNOTATION, Constraints, Dra
+from tessera.core.admission.constraints import Constraints, counts_dra
 from tessera.core.admission.fallback.candidates import Candidate, Step, Usable, candidates
 from tessera.core.admission.fallback.found import (
     NO_ROOM,
@@ -23,6 +24,7 @@ from tessera.core.admission.fallback.found import (
     Replace,
     Trial,
     Unmatched,
+    offered_in_words,
 )
 from tessera.core.admission.limits import BeyondLimits, Work
 from tessera.core.admission.policy import FallbackPolicy
@@ -32,28 +34,16 @@ from tessera.core.kubernetes.pod import Pod, moments, needs
 from tessera.core.kubernetes.quantity import Number
 from tessera.core.kubernetes.quota import Allowance
 from tessera.core.kubernetes.resources import WHOLE_GPU
-from tessera.core.mig.profile import MIG_PREFIX, MigProfile
-from tessera.core.requests.record import renamed
+from tessera.core.mig.profile import MigProfile
+from tessera.core.requests.counts import asked_profiles
 
 # A pod with more different profiles than any card has would make the search for a common node explode.
 MOST_PROFILES: Final = 8
 _MOST_LOOKS: Final = 10_000  # combinations looked at for one pod: some ten milliseconds
 
-# Whether a node has room for all that the pod would need then: the replacements, and the offers they fit on
-Accepts = Callable[[Mapping[str, str], Sequence[Offer]], bool]
-
-
-def asked_profiles(pod: Pod) -> dict[str, MigProfile]:
-    """The MIG resources that a pod asks for, not zero of them, in container order."""
-    found: dict[str, MigProfile] = {}
-    for container in (*pod.init_containers, *pod.containers):
-        for section in (container.requests, container.limits):
-            for resource in section:
-                if resource.startswith(MIG_PREFIX) and resource not in found:
-                    profile = MigProfile.of_resource(resource)
-                    if profile is not None and container.asked(resource):
-                        found[resource] = profile
-    return found
+# What a pod needs of a node after injection, by the choices that injection goes by: (what is asked, what it becomes).
+# A choice with which injection adds nothing has no needs here.
+NeedsByChoice = Mapping[frozenset[tuple[str, str]], Needs]
 
 
 class FallbackSearch:
@@ -62,37 +52,40 @@ class FallbackSearch:
     def __init__(
         self,
         pod: Pod,
-        offers: ClusterView,
+        view: ClusterView,
         policy: FallbackPolicy,
         constraints: Constraints,
-        wanted: Needs | None = None,
-        accepts: Accepts | None = None,
         *,
         asked: Mapping[str, MigProfile] | None = None,
+        wanted: Needs | None = None,
+        usable: Usable | None = None,
+        injected: NeedsByChoice | None = None,
         work: Work | None = None,
         allowance: Allowance | None = None,
     ) -> None:
-        """Ask about a pod; `wanted` is what a node must have for it besides GPUs, by default all that it needs."""
+        """Ask about a pod; `wanted` is what a node must have for it besides GPUs, by default all that it needs.
+
+        `usable` is what it can use with that need; `injected` what it needs instead once a choice was made.
+        """
         self._allowance = allowance
         self.asked = asked_profiles(pod) if asked is None else asked
         self._moments = moments(pod)
         self._wanted = needs(pod, is_other, self._moments) if wanted is None else wanted
-        self._pod, self._offers, self._policy, self._constraints = pod, offers, policy, constraints
-        self._accepts = accepts
+        self._pod, self._view, self._policy, self._constraints = pod, view, policy, constraints
+        self._injected = injected or {}
+        self._injects = frozenset[tuple[str, str]]().union(*self._injected)  # those that matter to it
+        self._holding: dict[frozenset[tuple[str, str]], set[Offer]] = {}  # where each of them fits
         self._needs: dict[tuple[str, ...], Number] = {}
         self.looks = 0
         self._work = work or Work()
-        self.usable = Usable(usable_offers(pod, offers, policy, self._wanted, self._work))
+        self.usable = usable or Usable(self._usable_with(self._wanted))
         # the whole GPUs that the pod asks for besides must be there, whatever is chosen
         self._with_beside = self._with_room(self.usable.offers, WHOLE_GPU, ())
-        self._lists: list[list[Candidate]] | None = None
 
-    @property
+    @cached_property
     def lists(self) -> list[list[Candidate]]:
         """The candidates of each profile, best first."""
-        if self._lists is None:
-            self._lists = [list(self._candidates(resource)) for resource in self.asked]
-        return self._lists
+        return [list(self._candidates(resource)) for resource in self.asked]
 
     def _candidates(self, resource: str) -> Iterator[Candidate]:
         return candidates(
@@ -138,7 +131,7 @@ class FallbackSearch:
                 if not reason and passed_over:  # it is there, and something else keeps the pod from it
                     reason = NO_ROOM if alone else NOT_TOGETHER
                 offered = reason in ("", NOT_TOGETHER)
-                words = reason or self._offer(one.resource)
+                words = reason or offered_in_words(self.usable, one.resource)
                 yield Trial(resource, one.resource, one.kind, offered, words, chosen=taken)
 
     def need(self, sources: tuple[str, ...]) -> Number:
@@ -150,17 +143,6 @@ class FallbackSearch:
                 found = max(found, sum([moment.get(source, 0) for source in sources]))
             self._needs[sources] = found
         return found
-
-    def _offer(self, resource: str) -> str:
-        most = self.usable.most.get(resource, 0)
-        if most == UNLIMITED:
-            return "offered (autoscaler)"
-        through = ""
-        if self.usable.from_dra(resource):
-            through = (
-                ", through a device plugin or DRA" if self.usable.from_plugin(resource) else ", through DRA"
-            )
-        return f"offered, up to {most} a node{through}"
 
     def _lack(self, resource: str, to: str) -> str:
         """Why one replacement alone is not there; empty when it is."""
@@ -181,7 +163,7 @@ class FallbackSearch:
             asked=tuple(asked),
             trials=() if too_many else tuple(self.trials(None)),
             usable=tuple(sorted(self.usable.most.items())),
-            anywhere=tuple(sorted(self._offers.anywhere().items())),
+            anywhere=tuple(sorted(self._view.anywhere().items())),
             too_small=tuple(self._too_small()),
             never=self._constraints.never,
             too_many=too_many,
@@ -200,7 +182,7 @@ class FallbackSearch:
             return
 
     def _usable_with(self, wanted: Needs) -> list[Offer]:
-        return usable_offers(self._pod, self._offers, self._policy, wanted, self._work)
+        return usable_offers(self._pod, self._view, self._policy, wanted, self._work)
 
     # The search for candidates that fit together on one node
 
@@ -208,7 +190,7 @@ class FallbackSearch:
         fitting = self._with_beside
         for resource in self.asked:
             fitting = self._with_room(fitting, resource, (resource,))
-        return bool(fitting) and (self._accepts is None or self._accepts({}, fitting))
+        return bool(fitting) and self._has_room_injected({}, fitting)
 
     def _best(self) -> dict[str, str] | None:
         """The first combination that fits, the mildest first."""
@@ -221,14 +203,26 @@ class FallbackSearch:
         lists = [[one for one in found if not one.obstacle] for found in self.lists]
         for worst in list(Step)[1:]:
             for changes in range(1, len(self.asked) + 1):
-                for chosen in self._combinations(lists, worst, changes, (), Step.AS_ASKED, self._with_beside):
-                    return dict(zip(self.asked, (one.resource for one in chosen), strict=True))
+                for by in self._combinations(lists, worst, changes, (), Step.AS_ASKED, self._with_beside):
+                    return by
         return None
 
     def _fits(self, asked: str, one: Candidate) -> bool:
         fitting = self._with_room(self._with_beside, one.resource, (asked,))
-        by = {} if one.resource == asked else {asked: one.resource}
-        return bool(fitting) and (self._accepts is None or self._accepts(by, fitting))
+        return bool(fitting) and self._has_room_injected({asked: one.resource}, fitting)
+
+    def _has_room_injected(self, by: Mapping[str, str], fitting: Sequence[Offer]) -> bool:
+        """Whether one of the nodes that a choice fits on also has what the pod needs after injection."""
+        if not self._injected:
+            return True
+        choice = self._injects.intersection((asked, by.get(asked, asked)) for asked in self.asked)
+        needs_then = self._injected.get(choice)
+        if not needs_then:
+            return True
+        holding = self._holding.get(choice)
+        if holding is None:
+            holding = self._holding[choice] = set(self._usable_with(needs_then))
+        return any(one in holding for one in fitting)
 
     def _combinations(
         self,
@@ -238,14 +232,15 @@ class FallbackSearch:
         chosen: tuple[Candidate, ...],
         used: Step,
         fitting: Sequence[Offer],
-    ) -> Iterator[tuple[Candidate, ...]]:
+    ) -> Iterator[dict[str, str]]:
         """Combinations whose worst step and number of changes are exactly these, in the candidates' order.
 
         `fitting` are the offers with room for what was chosen so far: each choice only narrows them down.
         """
         if len(chosen) == len(self.asked):
-            if used == worst and not changes and self._is_accepted(chosen, fitting):
-                yield chosen
+            by = dict(zip(self.asked, (one.resource for one in chosen), strict=True))
+            if used == worst and not changes and self._has_room_injected(by, fitting):
+                yield by
             return
         for candidate in lists[len(chosen)]:
             changed = candidate.order is not Step.AS_ASKED
@@ -258,12 +253,6 @@ class FallbackSearch:
                 yield from self._combinations(
                     lists, worst, changes - changed, more, max(used, candidate.order), left
                 )
-
-    def _is_accepted(self, chosen: Sequence[Candidate], fitting: Sequence[Offer]) -> bool:
-        if self._accepts is None:
-            return True
-        named = zip(self.asked, (one.resource for one in chosen), strict=True)
-        return self._accepts({old: new for old, new in named if old != new}, fitting)
 
     def _narrowed(self, chosen: Sequence[Candidate], fitting: Sequence[Offer]) -> Sequence[Offer]:
         """The offers that still have room now that the last one was chosen too."""
@@ -292,32 +281,16 @@ class FallbackSearch:
 
 
 def usable_offers(
-    pod: Pod, offers: ClusterView, policy: FallbackPolicy, wanted: Needs, work: Work | None = None
+    pod: Pod, view: ClusterView, policy: FallbackPolicy, wanted: Needs, work: Work | None = None
 ) -> list[Offer]:
     """What the nodes offer that the pod could be placed on, now or once the autoscaler brings them."""
-    usable = offers.for_pod(pod, wanted, policy.transient_taints, work)
-    if any(one.dra for one in usable) and not _counts_dra(pod, offers, policy):
+    usable = view.for_pod(pod, wanted, policy.transient_taints, work)
+    if any(one.dra for one in usable) and not counts_dra(view.namespaces.get(pod.namespace), policy.dra):
         usable = [one.without_dra() for one in usable]
     if policy.autoscaled and not pod.bound_to:
         # a node that could come has any number of what the autoscaler can bring
         usable.append(Offer(tuple((resource, UNLIMITED) for resource in sorted(policy.autoscaled))))
     return usable
-
-
-def _counts_dra(pod: Pod, offers: ClusterView, policy: FallbackPolicy) -> bool:
-    """Whether what DRA offers counts in the pod's namespace; an annotation without a meaning is complained of elsewhere."""
-    namespace = offers.namespaces.get(pod.namespace)
-    said = namespace.annotations.get(DRA_ANNOTATION) if namespace is not None else None
-    return (said or policy.dra.value) != Dra.OFF.value
-
-
-def apply(pod: Pod, by: Mapping[str, str], annotations: Mapping[str, str] | None = None) -> Pod:
-    """The pod with its resources replaced.
-
-    `annotations` take the place of its own, where they are given.
-    """
-
-    return pod.map_containers(lambda one: renamed(one, by), annotations)
 
 
 def _whole(amount: Number) -> int:

@@ -1,0 +1,106 @@
+"""What injection adds is computed before the search, choice by choice: against injecting into the pod of every choice anew."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tessera.core.admission import injection
+from tessera.core.admission.constraints import NO_CONSTRAINTS
+from tessera.core.admission.fallback.asking import ask
+from tessera.core.admission.fallback.found import Replace
+from tessera.core.admission.fallback.search import FallbackSearch, usable_offers
+from tessera.core.admission.injection import GPU_TYPE_ANNOTATION, InjectionPolicy, InjectionRule
+from tessera.core.admission.policy import FallbackPolicy, Policy
+from tessera.core.kubernetes.node import is_other
+from tessera.core.kubernetes.pod import Container, needs
+from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.requests.counts import asked_profiles
+from tessera.core.requests.record import apply
+from tests.build import amounts, node, offers, pod, resource
+from tests.examples import examples
+
+PROFILES = ["1g.10gb", "2g.20gb", "3g.30gb", "7g.80gb"]
+GPUS = [*PROFILES, "gpu"]
+EXTRA = "example.com/nic"
+
+
+class InjectingSearch(FallbackSearch):
+    """Injects into the pod of each choice when it comes to it."""
+
+    def __init__(self, pod, view, policy):
+        self.written = policy.injection.resources(pod.namespace, "V100")
+        self.given = pod, view, policy
+        super().__init__(pod, view, policy.fallback, NO_CONSTRAINTS, wanted=self.wanted_by(pod))
+
+    def wanted_by(self, one):
+        _, view, _ = self.given
+        every = needs(one, is_other).items()
+        return {name: n for name, n in every if name not in self.written or view.has_anywhere(name)}
+
+    def _has_room_injected(self, by, fitting):
+        pod, view, policy = self.given
+        changes = {old: new for old, new in by.items() if old != new}
+        outcome = injection.inject(apply(pod, changes), policy.injection)
+        if not isinstance(outcome, injection.Injected):
+            return True
+        holding = set(usable_offers(pod, view, policy.fallback, self.wanted_by(outcome.pod)))
+        return any(one in holding for one in fitting)
+
+
+def _container(gpus, cpu, extra, restartable):
+    has = amounts({**gpus, **({"cpu": cpu} if cpu else {})})
+    has |= {EXTRA: Quantity.parse(str(extra))} if extra else {}
+    return Container("c", has, has, bool(restartable))
+
+
+def _containers(restartable):
+    gpus = st.dictionaries(st.sampled_from(GPUS), st.integers(0, 2), max_size=2)
+    return st.builds(_container, gpus, st.sampled_from([0, 0, 1, 3]), st.sampled_from([0, 0, 1]), restartable)
+
+
+rules = st.dictionaries(
+    st.sampled_from(GPUS).map(resource),
+    st.builds(
+        lambda cpu, extra: InjectionRule(
+            tuple((name, Quantity.parse(text)) for name, text in (("cpu", cpu), (EXTRA, extra)) if text)
+        ),
+        st.sampled_from(["", "1", "3", "3", "6"]),
+        st.sampled_from(["", "", "1", "500m"]),
+    ),
+    max_size=4,
+)
+clusters = st.lists(
+    st.tuples(
+        st.dictionaries(st.sampled_from(GPUS), st.integers(1, 4), max_size=3),
+        st.sampled_from([2, 4, 8, 32]),
+        st.sampled_from([0, 0, 2]),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def _node(number, gpus, cpu, extra):
+    return node(f"n{number}", cpu=cpu, **gpus, **({EXTRA: extra} if extra else {}))
+
+
+@settings(max_examples=examples(400))
+@given(
+    st.lists(_containers(st.none()), min_size=1, max_size=3),
+    st.lists(_containers(st.booleans()), max_size=2),
+    rules,
+    clusters,
+    st.frozensets(st.sampled_from(PROFILES).map(resource), max_size=1),
+)
+def test_a_choice_has_room_for_what_is_injected_with_it(regular, init, ruled, cluster, autoscaled):
+    """Whatever runs in a pod and whatever the rules are: the same choice, trials and alternatives as by injecting each time."""
+    asker = pod(*regular, init=tuple(init), annotations={GPU_TYPE_ANNOTATION: "V100"})
+    policy = Policy(FallbackPolicy(autoscaled=autoscaled), InjectionPolicy({"V100": ruled}))
+    view = offers(*(_node(number, *one) for number, one in enumerate(cluster)))
+    asked = asked_profiles(asker)
+    search, each_time = ask(asker, asked, view, policy), InjectingSearch(asker, view, policy)
+    chosen = search.choose()
+    assert chosen == each_time.choose()
+    by = chosen.by if isinstance(chosen, Replace) else {}
+    assert list(search.trials(by)) == list(each_time.trials(by))
+    for profile in asked:
+        assert search.alternatives(profile) == each_time.alternatives(profile)
