@@ -220,8 +220,8 @@ def test_bridged_pods_and_templates_are_accepted(
         for number in range(PODS):
             document = random_pod(dice, f"p{number}")
             ours = admit(defaulted(as_sent(document)), offers, policy, namespace)
-            (judgement,) = ours.judgements.values()
-            decision = judgement.would
+            (reviewed,) = ours.reviewed.values()
+            decision = reviewed.would
             if isinstance(decision, Denied):
                 ways["rejected"] += 1
                 with pytest.raises(ApiError) as refused:
@@ -235,8 +235,8 @@ def test_bridged_pods_and_templates_are_accepted(
             assert claims_of(answer) == claims_of(ours.after), document
             assert amounts(answer) == amounts(ours.after), document
             assert answer["metadata"].get("annotations") == ours.after["metadata"].get("annotations")
-            ways[decision.way] += 1
-            if decision.way == "claim":
+            ways[decision.conversion] += 1
+            if decision.conversion == "claim":
                 texts.add(answer["metadata"]["annotations"][ALTERNATIVES_ANNOTATION])
                 twice = sent(cluster, namespace, again(answer))
                 assert (claims_of(twice), amounts(twice)) == (claims_of(answer), amounts(answer)), document

@@ -169,8 +169,8 @@ def check(
 ) -> None:
     """One pod: what the API server says to it is what the pure decision says."""
     ours = admit(defaulted(as_sent(document)), offers, policy, namespace)
-    (judgement,) = ours.judgements.values()
-    decision = judgement.decision
+    (reviewed,) = ours.reviewed.values()
+    decision = reviewed.decision
     if isinstance(decision, Denied):
         with pytest.raises(ApiError) as refused:
             cluster.api.create(pods_path(namespace), document, dryRun="All")

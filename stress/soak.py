@@ -33,7 +33,7 @@ from tessera.webhook.certificates.served import server_context
 from tessera.webhook.endpoint import Admission
 from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import Limits, Response, Route
-from tessera.webhook.judgement import judge
+from tessera.webhook.reviewed import review_pod
 
 CONNECTIONS: Final = 16
 NODES: Final = 200
@@ -56,7 +56,7 @@ class Checked:
     def __call__(self, body: bytes) -> Response:
         answer = self.admission.answer(body)
         request = review.decode(body)
-        fresh = judge(request, self.offers, self.policy)
+        fresh = review_pod(request, self.offers, self.policy)
         if answer != review.response(request.uid, fresh.decision, fresh.operations):
             raise AssertionError(f"remembered and fresh answers differ for {body!r}")
         self.answered += 1

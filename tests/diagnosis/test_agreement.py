@@ -251,9 +251,9 @@ def agree(objects: Cluster) -> None:
 def _agrees_with_admit(store: Store, name: str, seen: Evidence, found: Diagnosis) -> None:
     cluster = seen.cluster
     document = {"apiVersion": "v1", "kind": "Pod", **store.get(kinds.PODS, name, "team").document}
-    (judged,) = admit_again(document, cluster.offers, Policy()).judgements.values()
+    (reviewed,) = admit_again(document, cluster.offers, Policy()).reviewed.values()
     words = found.admission[-1].removeprefix("created now it ").removeprefix("enforced, it ")
-    match judged.would:
+    match reviewed.would:
         case Denied(message=message):
             assert words == f"would be rejected: {message}"
         case Patched(reason=reason):

@@ -197,9 +197,9 @@ async def test_a_record_is_undone_as_by_admit(notes: Any, asks: Any, first: str)
     again = admit_again(
         {"apiVersion": "v1", "kind": "Pod", **one}, offers(core_node("a", **{"1g.10gb": 1})), policy("")
     )
-    (judged,) = again.judgements.values()
-    assert isinstance(judged.would, Denied)
-    assert found.admission[-1] == f"created now it would be rejected: {judged.would.message}"
+    (reviewed,) = again.reviewed.values()
+    assert isinstance(reviewed.would, Denied)
+    assert found.admission[-1] == f"created now it would be rejected: {reviewed.would.message}"
 
 
 async def test_mended_goes_before_the_end_of_a_pod():

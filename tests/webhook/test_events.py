@@ -13,7 +13,7 @@ from tessera.protocol.kubernetes.metadata import OwnerReference
 from tessera.serving.logs import Log, Record
 from tessera.webhook.endpoint import Admission, CachedResponse, Endpoint
 from tessera.webhook.events import OwnerEvents
-from tessera.webhook.metrics import Metrics, Outcome
+from tessera.webhook.metrics import Metrics, OutcomeLabel
 from tests.build import node, review
 
 REPLICA_SET = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u-1", "controller": True}
@@ -85,7 +85,9 @@ def test_nothing_is_told(one: bytes):
 def test_nothing_is_made_for_a_full_recorder():
     """While too many events wait, pods are answered without one."""
     recorder: Any = Told()
-    verdict = CachedResponse(b"", Outcome.PATCHED, "info", Record(reason="why"), (("2g.20gb", "1g.10gb"),))
+    verdict = CachedResponse(
+        b"", OutcomeLabel.PATCHED, "info", Record(reason="why"), (("2g.20gb", "1g.10gb"),)
+    )
     recorder.full = True
     OwnerEvents(recorder).tell(decode(body()), verdict)
     assert recorder == []
@@ -114,7 +116,7 @@ def test_observe_mode_is_told_as_would():
     ):
         record = Record(decision=decision, reason="why")
         verdict = CachedResponse(
-            b"", Outcome.UNCHANGED, "info", record, replaced, rejected=rejected, observed=True
+            b"", OutcomeLabel.UNCHANGED, "info", record, replaced, rejected=rejected, observed=True
         )
         OwnerEvents(recorder).tell(request, verdict)
     assert [(one.reason, one.message) for one in recorder] == [

@@ -2,7 +2,7 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tessera.webhook.metrics import Metrics, Outcome
+from tessera.webhook.metrics import Metrics, OutcomeLabel
 
 
 def scrape(metrics: Metrics) -> dict[tuple[object, ...], float]:
@@ -18,10 +18,10 @@ def test_admissions():
     """Outcomes are counted and durations fall into the buckets they belong to."""
     metrics = Metrics("1.2.3")
     for outcome, nanoseconds in [
-        (Outcome.PATCHED, 30_000),
-        (Outcome.PATCHED, 50_000),
-        (Outcome.UNCHANGED, 50_001),
-        (Outcome.REJECTED, 2_000_000_000),
+        (OutcomeLabel.PATCHED, 30_000),
+        (OutcomeLabel.PATCHED, 50_000),
+        (OutcomeLabel.UNCHANGED, 50_001),
+        (OutcomeLabel.REJECTED, 2_000_000_000),
     ]:
         metrics.count(outcome, nanoseconds, metrics.enforced)
     metrics.enforced.fallbacks.add("2g.20gb", "1g.10gb")

@@ -139,7 +139,7 @@ def test_decisions_are_kept_while_quotas_stay(monkeypatch):
     cluster = offers(SMALL)
     admission = Admission(cluster, Policy())
     made: list[str] = []
-    monkeypatch.setattr("tessera.webhook.endpoint.judge", _counting(made))
+    monkeypatch.setattr("tessera.webhook.endpoint.review_pod", _counting(made))
 
     def ask(namespace):
         admission.verdict(reviews.decode(review(asks("3g.30gb"), namespace=namespace)))
@@ -158,11 +158,11 @@ def test_decisions_are_kept_while_quotas_stay(monkeypatch):
 
 
 def _counting(made):
-    from tessera.webhook.judgement import judge
+    from tessera.webhook.reviewed import review_pod
 
     def counted(request, *rest):
         made.append(request.namespace)
-        return judge(request, *rest)
+        return review_pod(request, *rest)
 
     return counted
 

@@ -10,8 +10,8 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quota import Quota
 from tessera.protocol.admission.created import as_created
 from tessera.protocol.kubernetes.workloads import TEMPLATES, template_of
-from tessera.webhook.judgement import KnownJudgements
 from tessera.webhook.offline import admit, admit_again
+from tessera.webhook.reviewed import KnownReviews
 from tests.build import MIG, node, offers, pod_document, policy
 
 SMALL = offers(node("small", **{"1g.10gb": 4}))
@@ -59,10 +59,10 @@ def test_rejected():
 
 
 def test_other_kinds_pass():
-    """An object without a pod is not judged."""
+    """An object without a pod is not reviewed."""
     service = {"kind": "Service", "metadata": {"name": "s"}}
     found = admit(service, SMALL, policy(), "default")
-    assert (found.after, found.judgements, found.title, found.rejected) == (service, {}, "Service s", False)
+    assert (found.after, found.reviewed, found.title, found.rejected) == (service, {}, "Service s", False)
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,11 @@ def test_what_is_no_object(document, complaint):
 def test_observe_mode():
     """The object stays as it came and is not rejected; what would be done can be looked at."""
     found = admit(workload("Job"), SMALL, policy("mode: observe"), "default")
-    (judgement,) = found.judgements.values()
+    (reviewed,) = found.reviewed.values()
     assert (found.after, found.operations, found.rejected) == (workload("Job"), [], False)
-    assert isinstance(judgement.would, Patched)
-    assert judgement.would.replaced == (("2g.20gb", "1g.10gb"),)
-    assert judgement.withheld
+    assert isinstance(reviewed.would, Patched)
+    assert reviewed.would.replaced == (("2g.20gb", "1g.10gb"),)
+    assert reviewed.withheld
     refused = admit(workload("Job"), offers(node("none")), policy("mode: observe"), "default")
     assert (refused.rejected, refused.after) == (False, workload("Job"))
 
@@ -124,7 +124,7 @@ def test_a_pods_own_use_is_not_held_against_it():
     full = Quota("team", "gpus", {MIG + "1g.10gb": 1}, {MIG + "1g.10gb": 1})
     cluster.put_quota(full)
     again = admit_again(running("2g.20gb->1g.10gb"), cluster, policy())
-    would = again.judgements[()].would
+    would = again.reviewed[()].would
     assert isinstance(would, Patched)
     assert would.replaced == (("2g.20gb", "1g.10gb"),)
     assert admit(as_created(running("2g.20gb->1g.10gb")), cluster, policy(), "").rejected
@@ -142,7 +142,7 @@ def test_pods_of_one_template_are_decided_once(monkeypatch):
         return search(*args, **more)
 
     monkeypatch.setattr(cluster, "for_pod", counted)
-    known = KnownJudgements()
+    known = KnownReviews()
     admit_again(running("2g.20gb->1g.10gb"), cluster, policy(), known)
     first = len(searches)
     for number in range(50):
@@ -168,6 +168,6 @@ def test_known_judgements_respect_a_pods_own_use():
     fell_back = running("2g.20gb->1g.10gb")
     as_asked = running(resources={"limits": {MIG + "2g.20gb": "1"}})
     for pods in ([fell_back, as_asked], [as_asked, fell_back]):
-        known = KnownJudgements()
+        known = KnownReviews()
         found = {id(pod): admit_again(pod, cluster, policy(), known).rejected for pod in pods}
         assert (found[id(fell_back)], found[id(as_asked)]) == (False, True)

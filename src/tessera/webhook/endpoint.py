@@ -16,7 +16,7 @@ import msgspec
 
 from tessera.core.admission.constraints import Mode, mode_in
 from tessera.core.admission.limits import BeyondLimits
-from tessera.core.admission.outcome import Allowed, Denied, Observed, Patched, Ruling
+from tessera.core.admission.outcome import Allowed, Decision, Denied, Observed, Patched
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
@@ -28,8 +28,8 @@ from tessera.protocol.admission.review import Request
 from tessera.protocol.configuration.webhook import Configuration, OnError
 from tessera.serving.logs import Log, Record
 from tessera.webhook.http.messages import TEXT, Response, Route
-from tessera.webhook.judgement import judge
-from tessera.webhook.metrics import Metrics, Outcome
+from tessera.webhook.metrics import Metrics, OutcomeLabel
+from tessera.webhook.reviewed import review_pod
 from tessera.webhook.workloads import decide_workload
 
 _MOST_REMEMBERED: Final = (
@@ -45,7 +45,7 @@ class CachedResponse(msgspec.Struct, frozen=True, gc=False):
     """What is answered to all pods that ask the same, and what counters and the log say about it: worked out once."""
 
     tail: bytes  # of the answer; only its uid is each pod's own
-    outcome: Outcome
+    outcome: OutcomeLabel
     level: str
     record: Record
     replaced: tuple[
@@ -55,7 +55,7 @@ class CachedResponse(msgspec.Struct, frozen=True, gc=False):
     rejected: str | None = None  # why, as the counter names it
     observed: bool = False  # all of this would be, and is not
     quotas: tuple[Quota, ...] | None = None  # of the namespace, by which it was decided
-    way: str = ""  # what became of a request that could be a claim
+    conversion: str = ""  # what became of a request that could be a claim
 
     @property
     def size(self) -> int:
@@ -65,18 +65,18 @@ class CachedResponse(msgspec.Struct, frozen=True, gc=False):
     @classmethod
     def of(
         cls,
-        ruling: Ruling,
+        given: Decision | Observed,
         operations: Sequence[Operation] = (),
         quotas: tuple[Quota, ...] | None = None,
         workload: str | None = None,
     ) -> "CachedResponse":
         """The verdict that a decision is; `workload` is whose templates it is about, if not a pod."""
-        tail = review.tail(ruling, operations)
-        is_observed = isinstance(ruling, Observed)
-        decision = ruling.would if isinstance(ruling, Observed) else ruling
-        outcome = Outcome.of(decision)
+        tail = review.tail(given, operations)
+        is_observed = isinstance(given, Observed)
+        decision = given.would if isinstance(given, Observed) else given
+        outcome = OutcomeLabel.of(decision)
         word = outcome.name.lower()
-        if is_observed and outcome is not Outcome.UNCHANGED:
+        if is_observed and outcome is not OutcomeLabel.UNCHANGED:
             word = f"would be {word}"
         mode = Mode.OBSERVE.value if is_observed else None
         if isinstance(decision, Denied):
@@ -85,8 +85,15 @@ class CachedResponse(msgspec.Struct, frozen=True, gc=False):
             return cls(tail, outcome, "warning", record, rejected=code, observed=is_observed, quotas=quotas)
         if not isinstance(decision, Patched):
             record = Record(decision=word, workload=workload, mode=mode, reason=decision.reason)
-            way = decision.way
-            return cls(tail, outcome, "info", record, observed=is_observed, quotas=quotas, way=way)
+            return cls(
+                tail,
+                outcome,
+                "info",
+                record,
+                observed=is_observed,
+                quotas=quotas,
+                conversion=decision.conversion,
+            )
         replaced, gpu_type = decision.replaced, decision.gpu_type
         asked, chosen = map(",".join, zip(*replaced, strict=True)) if replaced else (None, None)
         record = Record(
@@ -100,7 +107,9 @@ class CachedResponse(msgspec.Struct, frozen=True, gc=False):
         )
         counted = tuple((old if is_known(old) else "other", new) for old, new in replaced)
         injected = gpu_type is not None
-        return cls(tail, outcome, "info", record, counted, injected, None, is_observed, quotas, decision.way)
+        return cls(
+            tail, outcome, "info", record, counted, injected, None, is_observed, quotas, decision.conversion
+        )
 
 
 class Memory:
@@ -174,8 +183,8 @@ class Admission:
         known = self.memory.get(key)
         quotas = self.view.quotas.get(request.namespace)
         if known is None or known.quotas is not quotas:
-            judgement = judge(request, self.view, self._policy)
-            known = CachedResponse.of(judgement.decision, judgement.operations, quotas)
+            reviewed = review_pod(request, self.view, self._policy)
+            known = CachedResponse.of(reviewed.decision, reviewed.operations, quotas)
             self.memory.keep(key, known)
         return known
 
@@ -185,7 +194,7 @@ class Admission:
         return (
             _ALLOWED
             if found is None
-            else CachedResponse.of(found.ruling, found.operations, workload=found.title)
+            else CachedResponse.of(found.decision, found.operations, workload=found.title)
         )
 
 
@@ -227,7 +236,7 @@ class Endpoint:
             request = review.decode(body)
             verdict = self._verdict(request)
         except InvalidInput as error:
-            self._metrics.count(Outcome.INVALID, time.perf_counter_ns() - begun, self._metrics.enforced)
+            self._metrics.count(OutcomeLabel.INVALID, time.perf_counter_ns() - begun, self._metrics.enforced)
             self._log.warning("not a review", error=str(error))
             return Response(400, f"{error}\n".encode(), TEXT)
         self._record(request, verdict, time.perf_counter_ns() - begun)
@@ -260,7 +269,7 @@ class Endpoint:
         else:
             tail = review.refusal(f"GPU requests could not be looked at: {why}", code, reason)
         record = Record(decision=f"{on_error} (on error)", reason=why)
-        return CachedResponse(tail, Outcome.ERROR, "error", record)
+        return CachedResponse(tail, OutcomeLabel.ERROR, "error", record)
 
     def _record(self, request: Request, verdict: CachedResponse, spent: int) -> None:
         """Count and log; `spent` in nanoseconds."""
@@ -270,8 +279,8 @@ class Endpoint:
         for asked, given in verdict.replaced:
             tally.fallbacks.add(asked, given)
         tally.injected += verdict.injected
-        if verdict.way:
-            tally.ways.add(verdict.way)
+        if verdict.conversion:
+            tally.conversions.add(verdict.conversion)
         if verdict.rejected is not None:
             tally.rejections.add(verdict.rejected)
         if self._tell is not None and (verdict.replaced or verdict.rejected is not None):

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from tessera.core.admission.bridge.skipping import WAYS
+from tessera.core.admission.bridge.skipping import CONVERSIONS
 from tessera.core.admission.outcome import REJECTIONS, Decision, Denied, Patched
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.view.files import FileView
@@ -37,7 +37,7 @@ _TEXT_SECONDS: Final = (
 _BOUNDS_NS: Final = [round(bound * 1e9) for bound in _BOUNDS]
 
 
-class Outcome(enum.IntEnum):
+class OutcomeLabel(enum.IntEnum):
     """How one admission ended."""
 
     UNCHANGED = 0
@@ -47,7 +47,7 @@ class Outcome(enum.IntEnum):
     ERROR = 4  # an exception in the decision, or no complete view: the configured verdict
 
     @classmethod
-    def of(cls, decision: Decision) -> "Outcome":
+    def of(cls, decision: Decision) -> "OutcomeLabel":
         """How an admission ends with a decision."""
         if isinstance(decision, Denied):
             return cls.REJECTED
@@ -58,11 +58,11 @@ class Tally:
     """What became of pods; or, in observe mode, what would have become of them."""
 
     def __init__(self) -> None:
-        self.outcomes = [0] * len(Outcome)
+        self.outcomes = [0] * len(OutcomeLabel)
         self.fallbacks = Counts("from", "to")
         self.rejections = Counts("reason", known=((code,) for code in REJECTIONS))
         self.injected = 0
-        self.ways = Counts("way", known=((way,) for way in WAYS))
+        self.conversions = Counts("way", known=((one,) for one in CONVERSIONS))
 
 
 class Metrics:
@@ -86,7 +86,7 @@ class Metrics:
         """Have this called for its metrics at every scrape."""
         self._sources.append(source)
 
-    def count(self, outcome: Outcome, nanoseconds: int, tally: Tally) -> None:
+    def count(self, outcome: OutcomeLabel, nanoseconds: int, tally: Tally) -> None:
         """One admission, and how long it took. The hot path."""
         tally.outcomes[outcome] += 1
         self._buckets[bisect_left(_BOUNDS_NS, nanoseconds)] += 1
@@ -110,7 +110,7 @@ class Metrics:
         yield self._family(
             "gpu_webhook_requests_total",
             "Admission reviews by outcome; in observe mode, by what it would be.",
-            lambda tally: [({"outcome": one.name.lower()}, tally.outcomes[one]) for one in Outcome],
+            lambda tally: [({"outcome": one.name.lower()}, tally.outcomes[one]) for one in OutcomeLabel],
         )
         yield Family(
             "gpu_webhook_request_duration_seconds",
@@ -131,7 +131,7 @@ class Metrics:
         yield self._family(
             "gpu_webhook_bridge_total",
             "Pods whose GPU request could be a claim (fallback.dra: first-available): it is one, or why it is not.",
-            lambda tally: tally.ways.samples(),
+            lambda tally: tally.conversions.samples(),
         )
         yield self._family(
             "gpu_webhook_injected_pods_total",

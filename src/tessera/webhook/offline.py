@@ -1,6 +1,6 @@
 """The webhook's decision about an object that no API server sent: `tessera admit`, and the page's form.
 
-A workload's pod templates take the very same path as the API server's pods (`judgement`). So does a pod that is in a cluster
+A workload's pod templates take the very same path as the API server's pods (`reviewed`). So does a pod that is in a cluster
 already, as if it were created now.
 """
 
@@ -20,15 +20,15 @@ from tessera.protocol.admission.created import as_created
 from tessera.protocol.admission.patch import Operation
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.protocol.kubernetes.workloads import Place, title_of, written
-from tessera.webhook.judgement import Judgement, KnownJudgements, judge_templates
+from tessera.webhook.reviewed import KnownReviews, Reviewed, review_templates
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """One object, and what became of it: a judgement for each of its pod templates, by place."""
+    """One object, and what became of it: a reviewed for each of its pod templates, by place."""
 
     before: dict[str, Any]
-    judgements: Mapping[Place, Judgement]
+    reviewed: Mapping[Place, Reviewed]
 
     @property
     def after(self) -> dict[str, Any]:
@@ -39,28 +39,28 @@ class Admitted:
     @property
     def title(self) -> str:
         """The object as messages name it: `Pod default/train`."""
-        namespace = next((one.pod.namespace for one in self.judgements.values()), "")
+        namespace = next((one.pod.namespace for one in self.reviewed.values()), "")
         return title_of(self.before, namespace=namespace)
 
     def title_at(self, place: Place) -> str:
         """The same, with the place of a template where there are several."""
-        return f"{self.title}, {written(place)}" if len(self.judgements) > 1 else self.title
+        return f"{self.title}, {written(place)}" if len(self.reviewed) > 1 else self.title
 
     @property
     def rejected(self) -> bool:
         """Whether some pod of it was rejected."""
-        return any(isinstance(one.decision, Denied) for one in self.judgements.values())
+        return any(isinstance(one.decision, Denied) for one in self.reviewed.values())
 
     @property
     def claims(self) -> bool:
         """Whether a request of some pod of it becomes a claim, or would."""
-        every = (one.would for one in self.judgements.values())
-        return any(isinstance(would, Patched) and would.way == "claim" for would in every)
+        every = (one.would for one in self.reviewed.values())
+        return any(isinstance(would, Patched) and would.conversion == "claim" for would in every)
 
     @property
     def operations(self) -> list[Operation]:
         """The patch of the whole object."""
-        return [operation for one in self.judgements.values() for operation in one.operations]
+        return [operation for one in self.reviewed.values() for operation in one.operations]
 
 
 def admit(
@@ -68,7 +68,7 @@ def admit(
     view: ClusterView,
     policy: Policy,
     namespace: str,
-    known: KnownJudgements | None = None,
+    known: KnownReviews | None = None,
 ) -> Admitted:
     """Admit one object as the webhook would; `namespace` is that of objects that name none.
 
@@ -80,13 +80,13 @@ def admit(
             f"kind: {'missing' if kind is None else 'not a text'}; expected a Kubernetes object"
         )
     try:
-        return Admitted(one, judge_templates(one, view, policy, namespace, known=known))
+        return Admitted(one, review_templates(one, view, policy, namespace, known=known))
     except BeyondLimits as error:
         raise InvalidInput(f"{title_of(one)}: the webhook would decide nothing: {error}") from error
 
 
 def admit_again(
-    pod: dict[str, Any], view: ClusterView, policy: Policy, known: KnownJudgements | None = None
+    pod: dict[str, Any], view: ClusterView, policy: Policy, known: KnownReviews | None = None
 ) -> Admitted:
     """Admit a pod of a cluster as if it were created now. Its own use does not count against its quotas."""
     try:

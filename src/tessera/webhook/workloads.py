@@ -9,7 +9,7 @@ from typing import Any
 
 from tessera.core.admission.decision import decide_template
 from tessera.core.admission.limits import MOST_CONTAINERS, MOST_TEMPLATES, at_most
-from tessera.core.admission.outcome import Allowed, Decision, Denied, Observed, Patched, Ruling, observed
+from tessera.core.admission.outcome import Allowed, Decision, Denied, Observed, Patched, observed
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
@@ -18,7 +18,7 @@ from tessera.core.values import value
 from tessera.protocol.admission.patch import Operation
 from tessera.protocol.admission.review import Request
 from tessera.protocol.kubernetes.workloads import Place, templates_of, title_of, written
-from tessera.webhook.judgement import judge_templates
+from tessera.webhook.reviewed import review_templates
 
 
 @value
@@ -26,7 +26,7 @@ class DecidedWorkload:
     """What is decided about all templates of a workload."""
 
     title: str
-    ruling: Ruling
+    decision: Decision | Observed
     operations: tuple[Operation, ...]
 
 
@@ -40,7 +40,7 @@ def decide_workload(request: Request, view: ClusterView, policy: Policy) -> Deci
         templates = templates_of(document)
         at_most(len(templates), MOST_TEMPLATES, "pod templates", "the workload")
         at_most(sum(_containers(one) for _, one in templates), MOST_CONTAINERS, "containers", "the workload")
-        found = judge_templates(document, view, policy, request.namespace, decide_template)
+        found = review_templates(document, view, policy, request.namespace, decide_template)
     except InvalidInput:  # the API server's, or its own controller's, to complain about
         return None
     if not found:

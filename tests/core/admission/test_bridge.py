@@ -53,7 +53,7 @@ def cluster(*nodes, quotas=(), namespaces=(), general=True):
 def alternatives_of(decision):
     """The text that the pod would carry."""
     assert isinstance(decision, Patched), decision
-    assert decision.way == "claim"
+    assert decision.conversion == "claim"
     return next(one.value for one in decision.edits if isinstance(one, SetAnnotation))
 
 
@@ -72,7 +72,7 @@ def test_a_request_becomes_a_claim():
         reason="2g.20gb becomes a claim for 2g.20gb, else 1g.10gb",
         warnings=("GPU request 2g.20gb is a claim: 2g.20gb, else 1g.10gb, the first that is free",),
         audit={"claim": text},
-        way="claim",
+        conversion="claim",
     )
 
 
@@ -189,13 +189,15 @@ def test_several_profiles_and_whole_gpus():
 def test_who_stays_an_extended_resource(way, more, words):
     """Each for a reason, which is told."""
     decision = decide(pod(container(**{"2g.20gb": 1}), **more), cluster(), policy(FIRST))
-    assert decision == Allowed(f"what it asks for is offered; no claim: {words}", way=way)
+    assert decision == Allowed(
+        f"what it asks for is offered; no claim: {words}", conversion=decision.conversion
+    )
 
 
 @pytest.mark.parametrize("more", [{"priority": 0}, {"priority": -5}, {"scheduler": "default-scheduler"}])
 def test_who_is_bridged_all_the_same(more):
     """A priority of zero and less, and the scheduler that Kubernetes has."""
-    assert decide(pod(container(**{"2g.20gb": 1}), **more), cluster(), policy(FIRST)).way == "claim"
+    assert decide(pod(container(**{"2g.20gb": 1}), **more), cluster(), policy(FIRST)).conversion == "claim"
 
 
 def test_containers_that_keep_a_pod_from_it():
@@ -205,7 +207,7 @@ def test_containers_that_keep_a_pod_from_it():
     def way(*containers, init=()):
         decision = decide(pod(*containers, init=init), big, policy(FIRST))
         assert not isinstance(decision, Denied)
-        return decision.way
+        return decision.conversion
 
     assert way(container(gpu=1), container(**{"2g.20gb": 1})) == "whole_gpus"
     one, two = container(**{"2g.20gb": 1}), container(**{"2g.20gb": 2})
@@ -224,7 +226,7 @@ def test_limits_that_are_not_the_request(requests, limits, way):
     both = [{} if n is None else {name: Quantity.parse(n)} for n in (requests, limits)]
     offers = cluster(dra_node(**{"2g.20gb": 3, "1g.10gb": 3}))
     other = container("other", **{"2g.20gb": 1})
-    assert decide(pod(Container("main", both[0], both[1]), other), offers, policy(FIRST)).way == way
+    assert decide(pod(Container("main", both[0], both[1]), other), offers, policy(FIRST)).conversion == way
 
 
 def test_too_many_devices():
@@ -232,7 +234,7 @@ def test_too_many_devices():
     offers = cluster(dra_node(**{"2g.20gb": 40, "1g.10gb": 40}))
     asker = pod(*[container(f"c{n}", **{"2g.20gb": 1}) for n in range(33)])
     admit = policy("fallback: {dra: first-available, unmatched: admit}")
-    assert decide(asker, offers, admit).way == "too_many_devices"
+    assert decide(asker, offers, admit).conversion == "too_many_devices"
 
 
 def test_mixed_clusters():
@@ -242,14 +244,16 @@ def test_mixed_clusters():
     asker = pod(container(**{"2g.20gb": 1}))
     decision = decide(asker, cluster(plugin, dra), policy(FIRST))
     words = "1g.10gb can come without DRA, from a device plugin or an autoscaler"
-    assert decision == Allowed(f"what it asks for is offered; no claim: {words}", way="not_dra")
+    assert decision == Allowed(f"what it asks for is offered; no claim: {words}", conversion="not_dra")
     selecting = replace(asker, node_selector={"kind": "dra"})
-    assert decide(selecting, cluster(plugin, dra), policy(FIRST)).way == "claim"
+    assert decide(selecting, cluster(plugin, dra), policy(FIRST)).conversion == "claim"
     other = node("p", **{"3g.30gb": 2})
     larger = policy("fallback: {dra: first-available, upgrades: false}")
-    assert decide(asker, cluster(other, dra), larger).way == "claim", "what may not be chosen does not matter"
+    assert decide(asker, cluster(other, dra), larger).conversion == "claim", (
+        "what may not be chosen does not matter"
+    )
     autoscaled = policy("fallback: {dra: first-available, autoscaled: [1g.10gb]}")
-    assert decide(asker, cluster(dra), autoscaled).way == "not_dra"
+    assert decide(asker, cluster(dra), autoscaled).conversion == "not_dra"
 
 
 def test_fallback_goes_on_where_there_is_no_bridge():
@@ -257,7 +261,7 @@ def test_fallback_goes_on_where_there_is_no_bridge():
     plugin = node("p", **{"1g.10gb": 2})
     decision = decide(pod(container(**{"2g.20gb": 1})), cluster(plugin), policy(FIRST))
     assert isinstance(decision, Patched)
-    assert (decision.replaced, decision.way) == ((("2g.20gb", "1g.10gb"),), "not_dra")
+    assert (decision.replaced, decision.conversion) == ((("2g.20gb", "1g.10gb"),), "not_dra")
     nothing = decide(pod(container(**{"2g.20gb": 1})), cluster(node("n")), policy(FIRST))
     assert isinstance(nothing, Denied)
 
@@ -266,7 +270,7 @@ def test_without_a_controller():
     """While its Lease is not fresh, requests stay what they are."""
     offers = cluster()
     offers.controller = False
-    assert decide(pod(container(**{"2g.20gb": 1})), offers, policy(FIRST)).way == "controller_away"
+    assert decide(pod(container(**{"2g.20gb": 1})), offers, policy(FIRST)).conversion == "controller_away"
 
 
 @pytest.mark.parametrize(
@@ -285,7 +289,7 @@ def test_the_namespaces_own_choice(configured, annotation, way):
     said = {} if annotation is None else {"gpu-webhook.k8s.io/dra": annotation}
     offers = cluster(namespaces=(Namespace("default", annotations=said),))
     rules = policy(f"fallback: {{dra: {configured}, unmatched: admit}}")
-    assert decide(pod(container(**{"2g.20gb": 1})), offers, rules).way == way
+    assert decide(pod(container(**{"2g.20gb": 1})), offers, rules).conversion == way
 
 
 def test_off():
@@ -343,7 +347,7 @@ def test_a_class_for_each_type_where_a_quota_counts_gpus(hard, text):
 def test_quotas_limit_the_alternatives(hard, asker, way):
     """A claim is charged for each alternative in full: those without room are left out."""
     decision = decide(pod(container(**asker)), cluster(quotas=[quota(**hard)]), policy(FIRST))
-    assert decision.way == way
+    assert decision.conversion == way
 
 
 def test_quotas_and_several_containers():
@@ -351,9 +355,9 @@ def test_quotas_and_several_containers():
     asker = pod(container("a", **{"2g.20gb": 1}), container("b", **{"2g.20gb": 1}))
     nodes = dra_node(**{"2g.20gb": 2, "1g.10gb": 2})
     enough = quota(**{"2g.20gb": (0, 2), "1g.10gb": (0, 2)})
-    assert decide(asker, cluster(nodes, quotas=[enough]), policy(FIRST)).way == "claim"
+    assert decide(asker, cluster(nodes, quotas=[enough]), policy(FIRST)).conversion == "claim"
     short = quota(**{"2g.20gb": (0, 2), "1g.10gb": (1, 2)})
-    assert decide(asker, cluster(nodes, quotas=[short]), policy(FIRST)).way == "no_alternative"
+    assert decide(asker, cluster(nodes, quotas=[short]), policy(FIRST)).conversion == "no_alternative"
 
 
 @pytest.mark.parametrize(
@@ -372,7 +376,7 @@ def test_quotas_with_scopes(scope, more, way):
         quota(**{"2g.20gb": (0, 9), "1g.10gb": (0, 9)}), scopes=(Requirement(scope, "Exists", ()),)
     )
     asker = pod(container(**{"2g.20gb": 1}), **more)
-    assert decide(asker, cluster(quotas=[scoped]), policy(FIRST)).way == way
+    assert decide(asker, cluster(quotas=[scoped]), policy(FIRST)).conversion == way
 
 
 def test_a_text_that_the_controller_would_not_take():
@@ -383,7 +387,7 @@ def test_a_text_that_the_controller_would_not_take():
     def way(containers):
         return decide(
             pod(*(container(f"c{n}", **{"2g.20gb": 1}) for n in range(containers))), offers, policy(FIRST)
-        ).way
+        ).conversion
 
     assert (way(15), way(16)) == ("claim", "too_many_devices")
 
@@ -392,9 +396,9 @@ def test_too_many_profiles():
     """More than can be placed together: neither is all that could stand for each of them looked for."""
     many = {f"1g.{n}gb": 1 for n in range(1, 10)}
     offers = cluster(dra_node(**many))
-    assert decide(pod(container(**many)), offers, policy(FIRST)).way == "too_many_devices"
+    assert decide(pod(container(**many)), offers, policy(FIRST)).conversion == "too_many_devices"
     del many["1g.9gb"]
-    assert decide(pod(container(**many)), offers, policy(FIRST)).way == "claim"
+    assert decide(pod(container(**many)), offers, policy(FIRST)).conversion == "claim"
 
 
 @pytest.mark.parametrize("foreign", [True, False])
@@ -415,7 +419,7 @@ def test_a_type_without_a_class():
     """An alternative whose class is not there would keep the pod waiting for ever."""
     offers = cluster()
     offers.classes = {}
-    assert decide(pod(container(**{"2g.20gb": 1})), offers, policy(FIRST)).way == "not_dra"
+    assert decide(pod(container(**{"2g.20gb": 1})), offers, policy(FIRST)).conversion == "not_dra"
 
 
 def test_injection_goes_by_what_was_asked():
@@ -428,7 +432,7 @@ def test_injection_goes_by_what_was_asked():
     )
     asker = pod(container(**{"2g.20gb": 1}), annotations={"task.bkbcs.tencent.com/gpu-type": "V100"})
     decision = decide(asker, cluster(), rules)
-    assert decision.way == "claim"
+    assert decision.conversion == "claim"
     assert decision.gpu_type == "V100"
     assert any(getattr(one, "resource", "") == "cpu" for one in decision.edits)
 
@@ -441,7 +445,7 @@ def test_templates_keep_their_request():
         (SetAnnotation("gpu-webhook.k8s.io/decided", "template"),), "what it asks for is offered"
     )
     made = replace(template, annotations={"gpu-webhook.k8s.io/decided": "template"})
-    assert decide(made, cluster(), policy(FIRST)).way == "never"
+    assert decide(made, cluster(), policy(FIRST)).conversion == "never"
 
 
 def test_the_bridges_own_work_passes():
@@ -450,4 +454,4 @@ def test_the_bridges_own_work_passes():
     again = pod(container(cpu=1), annotations={ALTERNATIVES_ANNOTATION: text}, claims=(template_name(text),))
     assert decide(again, cluster(), policy(FIRST)) == Allowed("its request is a claim already")
     more = replace(again, containers=(container(**{"1g.10gb": 1}),))
-    assert decide(more, cluster(), policy(FIRST)).way == "own_claims"
+    assert decide(more, cluster(), policy(FIRST)).conversion == "own_claims"

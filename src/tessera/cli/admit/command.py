@@ -30,8 +30,8 @@ from tessera.kube.object_files import (
 )
 from tessera.protocol import yaml
 from tessera.protocol.configuration import webhook as config
-from tessera.webhook.judgement import KnownJudgements
 from tessera.webhook.offline import Admitted, admit
+from tessera.webhook.reviewed import KnownReviews
 
 if TYPE_CHECKING:
     from tessera.core.dra.slices import DeviceClass
@@ -258,7 +258,7 @@ def _put_from(given: _Given, offers: Offers, namespace: str) -> None:
 
 
 def _admitted(given: _Given, offers: Offers, policy: Policy, namespace: str) -> Iterator[Admitted]:
-    known = KnownJudgements()
+    known = KnownReviews()
     for file, found in given:
         with naming(called(file)):
             yield from [admit(one, offers, policy, namespace, known) for one in found]
@@ -274,7 +274,7 @@ def _objects(file: str) -> list[dict[str, Any]]:
 def _print(results: list[Admitted], output: Output) -> None:
     if output.form == "patch":
         for one in results:
-            if one.judgements:
+            if one.reviewed:
                 click.echo(json.dumps(one.operations))
         return
     after = [one.after for one in results]
@@ -290,8 +290,8 @@ def _print(results: list[Admitted], output: Output) -> None:
 def _report(results: list[Admitted]) -> None:
     """Warnings and rejections, as kubectl would print them."""
     for one in results:
-        for place, judgement in one.judgements.items():
-            decision = judgement.decision
+        for place, reviewed in one.reviewed.items():
+            decision = reviewed.decision
             if isinstance(decision, Denied):
                 click.echo(f"{one.title_at(place)}: rejected: {decision.message}", err=True)
                 continue

@@ -29,14 +29,14 @@ _MOST_NAMES = 3
 
 def explain(one: Admitted, offers: Offers, policy: Policy, style: Style) -> str:
     """What was asked, which nodes counted, what was tried, what came of it, and the change."""
-    if not one.judgements:
+    if not one.reviewed:
         return f"{style.bold(one.title)}: no pod template in it; passes as it is"
-    return "\n\n".join(_explained(one, place, offers, policy, style) for place in one.judgements)
+    return "\n\n".join(_explained(one, place, offers, policy, style) for place in one.reviewed)
 
 
 def _explained(one: Admitted, place: Place, offers: Offers, policy: Policy, style: Style) -> str:
-    judgement = one.judgements[place]
-    pod, decision, observes = judgement.pod, judgement.would, isinstance(judgement.decision, Observed)
+    reviewed = one.reviewed[place]
+    pod, decision, observes = reviewed.pod, reviewed.would, isinstance(reviewed.decision, Observed)
     lines = [style.bold(one.title_at(place))]
     asked = core.asked(pod)
     lines += _block(
@@ -107,7 +107,7 @@ def _nodes(verdicts: list[core.NodeVerdict], style: Style) -> list[str]:
 
 
 def _diff(one: Admitted, place: Place, style: Style) -> list[str]:
-    changed = patch.apply(one.before, one.judgements[place].operations or one.judgements[place].withheld)
+    changed = patch.apply(one.before, one.reviewed[place].operations or one.reviewed[place].withheld)
     before, after = yaml.dump(one.before).splitlines(), yaml.dump(changed).splitlines()
     lines = list(difflib.unified_diff(before, after, lineterm="", n=3))[2:]
     return [

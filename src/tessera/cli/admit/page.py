@@ -17,7 +17,7 @@ def explainer(offers: Offers, policy: Policy) -> Explain:
     def answer(text: str) -> str:
         given = items(yaml.load_all(text, "YAML"))
         results = [admit(one, offers, policy, "default") for one in given]
-        explained = [explain(one, offers, policy, Style(enabled=False)) for one in results if one.judgements]
+        explained = [explain(one, offers, policy, Style(enabled=False)) for one in results if one.reviewed]
         if not explained:
             raise InvalidInput("there is no pod in this, and nothing that makes pods")
         if any(one.claims for one in results):

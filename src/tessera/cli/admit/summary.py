@@ -13,8 +13,8 @@ from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.resources import short
 from tessera.core.requests.counts import asked_profiles
 from tessera.core.text import first_of, number_of
-from tessera.webhook.judgement import KnownJudgements
 from tessera.webhook.offline import Admitted, admit, admit_again
+from tessera.webhook.reviewed import KnownReviews
 
 _ENDED: Final = ("Succeeded", "Failed")  # phases: such pods hold nothing, and clusters keep thousands of them
 _MOST_NAMES: Final = 3
@@ -26,7 +26,7 @@ class Summary:
 
     def __init__(self, offers: Offers, policy: Policy, namespace: str) -> None:
         self._offers, self._policy, self._namespace = offers, policy, namespace
-        self._known = KnownJudgements()
+        self._known = KnownReviews()
         self._pods = 0  # of whatever kind
         self._with_gpus: Counter[str] = Counter()  # by namespace, as all that follow
         self._changed: Counter[str] = Counter()
@@ -48,17 +48,17 @@ class Summary:
 
     def _count(self, one: Admitted) -> None:
         self.claims |= one.claims
-        for place, judgement in one.judgements.items():
+        for place, reviewed in one.reviewed.items():
             self._pods += 1
-            space, would = judgement.pod.namespace, judgement.would
-            if asked(judgement.pod):
+            space, would = reviewed.pod.namespace, reviewed.would
+            if asked(reviewed.pod):
                 self._with_gpus[space] += 1
             if isinstance(would, Denied):
                 self._rejected[space] += 1
                 self._messages.append(f"{one.title_at(place)}: {would.message}")
             elif isinstance(would, Patched):
                 self._changed[space] += 1
-            for way in _ways(judgement.pod, would):
+            for way in _ways(reviewed.pod, would):
                 self._ways.setdefault(way, Counter())[space] += 1
 
     def text(self, style: Style) -> str:

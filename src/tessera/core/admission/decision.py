@@ -57,9 +57,9 @@ class _Stage:
     bridge: Converted | NotConverted | None = None  # what became of its request where it could be a claim
 
 
-def decide(pod: Pod, offers: ClusterView, policy: Policy, *, may_claim: bool = True) -> Decision:
+def decide(pod: Pod, view: ClusterView, policy: Policy, *, may_claim: bool = True) -> Decision:
     """Decide about one pod that is about to be created; `may_claim`: its request can become a claim."""
-    exempt = why_exempt(pod, offers)
+    exempt = why_exempt(pod, view)
     if exempt is not None:
         return Allowed(exempt)
     if _is_converted(pod):
@@ -70,26 +70,26 @@ def decide(pod: Pod, offers: ClusterView, policy: Policy, *, may_claim: bool = T
         spared = _spared(Denied("bad_quantity", bad), pod)
         return spared if isinstance(spared, Denied) else _decided(pod, (spared,))
     complete = _complete(pod, policy)
-    fallen = _spared(_fall_back(complete.pod, offers, policy, may_claim=may_claim), complete.pod)
+    fallen = _spared(_fall_back(complete.pod, view, policy, may_claim=may_claim), complete.pod)
     if isinstance(fallen, Denied):
         return fallen
-    injected = _spared(_inject(fallen.pod, offers, policy), fallen.pod)
+    injected = _spared(_inject(fallen.pod, view, policy), fallen.pod)
     if isinstance(injected, Denied):
         return injected
     return _decided(pod, (fallen, complete, _claim(injected, fallen.bridge)))
 
 
-def decide_template(template: Pod, offers: ClusterView, policy: Policy) -> Decision:
+def decide_template(template: Pod, view: ClusterView, policy: Policy) -> Decision:
     """Decide about a workload's pod template for all the pods that will be made from it: they keep the decision.
 
     Its request stays what it is: who reads templates, such as Kueue, counts extended resources and no alternatives.
     """
-    decision = decide(template, offers, policy, may_claim=False)
+    decision = decide(template, view, policy, may_claim=False)
     if (
         isinstance(decision, Denied)
         or DECIDED_ANNOTATION in template.annotations
         or not asked_profiles(template)
-        or why_exempt(template, offers) is not None
+        or why_exempt(template, view) is not None
     ):
         return decision
     marker = SetAnnotation(DECIDED_ANNOTATION, "template")
@@ -98,11 +98,11 @@ def decide_template(template: Pod, offers: ClusterView, policy: Policy) -> Decis
     return replace(decision, edits=(*decision.edits, marker))
 
 
-def why_exempt(pod: Pod, offers: ClusterView) -> str | None:
+def why_exempt(pod: Pod, view: ClusterView) -> str | None:
     """Why nothing is decided about a pod; None when it is looked at."""
     if MIRROR_ANNOTATION in pod.annotations:
         return "a mirror pod: its kubelet runs it already"
-    namespace = offers.namespaces.get(pod.namespace)
+    namespace = view.namespaces.get(pod.namespace)
     if namespace is not None and namespace.labels.get(EXEMPT_LABEL[0]) == EXEMPT_LABEL[1]:
         return f"namespace {pod.namespace} is exempt ({'='.join(EXEMPT_LABEL)})"
     return None
@@ -130,16 +130,16 @@ def _decided(pod: Pod, stages: Sequence[_Stage]) -> Decision:
     told = tuple(map(fitting, (*(words for one in stages for words in one.warnings), *misspelt(pod))))
     audit = _audit(replaced, last.gpu_type)
     edits = tuple(difference(pod, last.pod))
-    way = ""
+    conversion = ""
     match next((one.bridge for one in stages if one.bridge is not None), None):
         case Converted() as bridged:
-            edits, way = (*edits, *bridged.edits()), "claim"
+            edits, conversion = (*edits, *bridged.edits()), "claim"
             audit["claim"] = str(bridged.alternatives)
         case NotConverted() as kept:
-            way = kept.skip_reason
+            conversion = kept.skip_reason
     if not edits:
-        return Allowed(reason, told, audit, way)
-    return Patched(edits, reason, replaced, last.gpu_type, told, audit, way)
+        return Allowed(reason, told, audit, conversion)
+    return Patched(edits, reason, replaced, last.gpu_type, told, audit, conversion)
 
 
 # Missing limits
@@ -153,15 +153,15 @@ def _complete(pod: Pod, policy: Policy) -> _Stage:
 # Fallback
 
 
-def _fall_back(pod: Pod, offers: ClusterView, policy: Policy, *, may_claim: bool) -> _Stage | Denied:
+def _fall_back(pod: Pod, view: ClusterView, policy: Policy, *, may_claim: bool) -> _Stage | Denied:
     asked = asked_profiles(pod)
     if not policy.fallback.enabled:
         return _Stage(pod, "fallback is switched off" if asked else "")
     if not asked:
-        return _Stage(pod, warnings=tuple(_too_many_whole_gpus(pod, offers, policy)))
+        return _Stage(pod, warnings=tuple(_too_many_whole_gpus(pod, view, policy)))
     try:
-        search = ask(pod, asked, offers, policy)
-        crossing = _bridge(pod, search, offers, policy) if may_claim else None
+        search = ask(pod, asked, view, policy)
+        crossing = _bridge(pod, search, view, policy) if may_claim else None
     except InvalidInput as error:
         return Denied("bad_annotation", str(error))
     if isinstance(crossing, Converted):
@@ -191,15 +191,15 @@ def _chosen(pod: Pod, outcome: Found, policy: Policy) -> _Stage | Denied:
 
 
 def _bridge(
-    pod: Pod, search: FallbackSearch, offers: ClusterView, policy: Policy
+    pod: Pod, search: FallbackSearch, view: ClusterView, policy: Policy
 ) -> Converted | NotConverted | None:
     """What the bridge says about a pod; None where there is none."""
-    dra = dra_in(offers.namespaces.get(pod.namespace), policy.fallback.dra)
+    dra = dra_in(view.namespaces.get(pod.namespace), policy.fallback.dra)
     if dra is not Dra.FIRST_AVAILABLE:
         return None
     if any(new in search.asked for _, new in recorded(pod.annotations.get(RECORD_ANNOTATION, ""))):
         return NotConverted("replaced", "what it asks for was chosen at an earlier admission")
-    return conversion.bridge(pod, search, offers, policy.fallback)
+    return conversion.bridge(pod, search, view, policy.fallback)
 
 
 def _bridged(pod: Pod, crossing: Converted) -> _Stage:
@@ -235,12 +235,12 @@ def _unmatched(pod: Pod, outcome: Unmatched, policy: FallbackPolicy) -> _Stage |
     return _Stage(pod, f"{message}; {why}", (warning,))
 
 
-def _too_many_whole_gpus(pod: Pod, offers: ClusterView, policy: Policy) -> Iterator[str]:
+def _too_many_whole_gpus(pod: Pod, view: ClusterView, policy: Policy) -> Iterator[str]:
     """A word about whole GPUs that no node has so many of: fallback leaves them alone, and the pod would wait for ever."""
     if not any(one.asked(WHOLE_GPU) for one in pod.all_containers()):
         return
     need = needs(pod, WHOLE_GPU.__eq__).get(WHOLE_GPU, 0)
-    usable = usable_offers(pod, offers, policy.fallback, {})
+    usable = usable_offers(pod, view, policy.fallback, {})
     most = max((one.count(WHOLE_GPU) for one in usable), default=0)
     if most < need:
         has = f"more than {most}" if most else "any"
@@ -250,7 +250,7 @@ def _too_many_whole_gpus(pod: Pod, offers: ClusterView, policy: Policy) -> Itera
 # Injection
 
 
-def _inject(pod: Pod, offers: ClusterView, policy: Policy) -> _Stage | Denied:
+def _inject(pod: Pod, view: ClusterView, policy: Policy) -> _Stage | Denied:
     outcome = injection.inject(pod, policy.injection)
     if isinstance(outcome, injection.Refused):
         return Denied(outcome.reason, outcome.message)
@@ -260,16 +260,16 @@ def _inject(pod: Pod, offers: ClusterView, policy: Policy) -> _Stage | Denied:
     return _Stage(
         outcome.pod,
         reason,
-        (*outcome.warnings, *_nowhere(pod, outcome.pod, offers)),
+        (*outcome.warnings, *_nowhere(pod, outcome.pod, view)),
         gpu_type=outcome.gpu_type,
     )
 
 
-def _nowhere(before: Pod, after: Pod, offers: ClusterView) -> Iterator[str]:
+def _nowhere(before: Pod, after: Pod, view: ClusterView) -> Iterator[str]:
     """A word about injected resources that no node has: the pod would wait for ever, or until one comes."""
     had = needs(before, is_other)
     for resource in needs(after, is_other):
-        if resource not in had and not offers.has_anywhere(resource):
+        if resource not in had and not view.has_anywhere(resource):
             yield f"injected {resource}: no node has it now"
 
 

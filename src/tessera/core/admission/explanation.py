@@ -45,13 +45,13 @@ def nodes(pod: Pod, every: Iterable[Node], policy: Policy) -> list[NodeVerdict]:
     ]
 
 
-def trials(pod: Pod, offers: ClusterView, policy: Policy) -> list[Trial]:
+def trials(pod: Pod, view: ClusterView, policy: Policy) -> list[Trial]:
     """Every candidate in the order in which it is considered; none where fallback does not look at the pod."""
-    if not policy.fallback.enabled or why_exempt(pod, offers) is not None:
+    if not policy.fallback.enabled or why_exempt(pod, view) is not None:
         return []
     try:
         complete = complete_limits(pod, policy.gpu_resources)
-        search = ask(complete, asked_profiles(complete), offers, policy)
+        search = ask(complete, asked_profiles(complete), view, policy)
     except InvalidInput:
         return []
     outcome = search.choose()
@@ -60,7 +60,7 @@ def trials(pod: Pod, offers: ClusterView, policy: Policy) -> list[Trial]:
     return list(search.trials(outcome.by if isinstance(outcome, Replace) else {}))
 
 
-def rules(pod: Pod, offers: ClusterView, policy: Policy) -> Iterator[str]:
+def rules(pod: Pod, view: ClusterView, policy: Policy) -> Iterator[str]:
     """What holds for this pod beyond the usual, each with the setting or the annotation that says so."""
     given = policy.fallback
     if not given.enabled:
@@ -75,8 +75,8 @@ def rules(pod: Pod, offers: ClusterView, policy: Policy) -> Iterator[str]:
     if given.whole_gpu and given.max_whole_gpus != FallbackPolicy().max_whole_gpus:
         yield f"at most {given.max_whole_gpus} whole GPUs (fallback.maxWholeGPUs)"
     try:
-        constraints = constraints_of(pod, offers.namespaces.get(pod.namespace))
-        dra_in(offers.namespaces.get(pod.namespace), given.dra)
+        constraints = constraints_of(pod, view.namespaces.get(pod.namespace))
+        dra_in(view.namespaces.get(pod.namespace), given.dra)
     except InvalidInput:
         return
     yield from (said for said in (constraints.never, constraints.no_smaller, constraints.no_larger) if said)
@@ -85,8 +85,8 @@ def rules(pod: Pod, offers: ClusterView, policy: Policy) -> Iterator[str]:
             constraints = constraints.at_least(minimum)
     if constraints.minimum is not None:
         yield f"at least {constraints.minimum}"
-    yield from _quotas(pod, offers, given)
-    yield from _claims(pod, offers, given)
+    yield from _quotas(pod, view, given)
+    yield from _claims(pod, view, given)
     for resource in asked_profiles(pod):
         if resource in given.chains:
             names = ", ".join(map(short, given.chains[resource])) or "nothing"
@@ -99,8 +99,8 @@ def rules(pod: Pod, offers: ClusterView, policy: Policy) -> Iterator[str]:
         yield f"bound to node {pod.bound_to}: never rejected"
 
 
-def _claims(pod: Pod, offers: ClusterView, policy: FallbackPolicy) -> Iterator[str]:
-    namespace = offers.namespaces.get(pod.namespace)
+def _claims(pod: Pod, view: ClusterView, policy: FallbackPolicy) -> Iterator[str]:
+    namespace = view.namespaces.get(pod.namespace)
     dra = dra_in(namespace, policy.dra)
     own = namespace is not None and DRA_ANNOTATION in namespace.annotations
     who = f"namespace {pod.namespace}'s dra {dra.value}" if own else f"fallback.dra: {dra.value}"
@@ -110,8 +110,8 @@ def _claims(pod: Pod, offers: ClusterView, policy: FallbackPolicy) -> Iterator[s
         yield f"what DRA offers does not count ({who})"
 
 
-def _quotas(pod: Pod, offers: ClusterView, policy: FallbackPolicy) -> Iterator[str]:
-    quotas = offers.quotas.get(pod.namespace, ())
+def _quotas(pod: Pod, view: ClusterView, policy: FallbackPolicy) -> Iterator[str]:
+    quotas = view.quotas.get(pod.namespace, ())
     if policy.respects_quota:
         yield from (f"replacements within the quota {one}" for one in quotas)
     elif quotas:

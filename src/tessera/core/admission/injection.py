@@ -110,10 +110,7 @@ class Refused:
     message: str
 
 
-Outcome = Untouched | Injected | Refused
-
-
-def inject(pod: Pod, policy: InjectionPolicy) -> Outcome:
+def inject(pod: Pod, policy: InjectionPolicy) -> Untouched | Injected | Refused:
     """Give a pod's GPU containers what their GPUs need. GPU counts are whole numbers, not negative."""
     gpu_type = pod.annotations.get(GPU_TYPE_ANNOTATION)
     if not gpu_type or pod.namespace in policy.skipped_namespaces:

@@ -22,7 +22,7 @@ class Allowed:
     reason: str
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
-    way: str = ""  # why its request did not become a claim, where it could have
+    conversion: str = ""  # why its request did not become a claim, where it could have
 
 
 @value
@@ -35,7 +35,7 @@ class Patched:
     gpu_type: str | None = None  # of the injection rule, when one was followed
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
-    way: str = ""  # `claim`: its request became one; or why not, where it could have
+    conversion: str = ""  # `claim`: its request became one; or why not, where it could have
 
 
 Code = Literal["not_offered", "too_many_profiles", "bad_annotation", "bad_quantity", Refusal]
@@ -63,9 +63,6 @@ class Observed:
     reason: str
     warnings: tuple[str, ...]
     audit: Mapping[str, str]
-
-
-Ruling = Decision | Observed
 
 
 def observed(would: Decision) -> Observed:

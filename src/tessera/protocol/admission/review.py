@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from tessera.core.admission.limits import MOST_AMOUNTS, MOST_CONTAINERS, BeyondLimits, at_most
-from tessera.core.admission.outcome import Allowed, Denied, Ruling
+from tessera.core.admission.outcome import Allowed, Decision, Denied, Observed
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.text import quoted
@@ -215,7 +215,7 @@ def _json(**fields: msgspec.Raw) -> dict[str, Any]:
     return {name: _decode_any(raw) for name, raw in fields.items() if raw is not ABSENT}
 
 
-def response(uid: str, decision: Ruling, operations: Sequence[Operation]) -> bytes:
+def response(uid: str, decision: Decision | Observed, operations: Sequence[Operation]) -> bytes:
     """The whole answer to a review."""
     return wrap(uid, tail(decision, operations))
 
@@ -228,7 +228,7 @@ def wrap(uid: str, answer_tail: bytes) -> bytes:
 _HEAD: Final = f'{{"apiVersion":"{API_VERSION}","kind":"{KIND}","response":{{"uid":'.encode()
 
 
-def tail(decision: Ruling, operations: Sequence[Operation]) -> bytes:
+def tail(decision: Decision | Observed, operations: Sequence[Operation]) -> bytes:
     """The part of an answer that is the same for every review with the same key."""
     if isinstance(decision, Denied):
         return refusal(decision.message, 403, "Forbidden")

@@ -12,7 +12,7 @@ from tessera.core.values import value
 
 _OWN_SCHEDULERS: Final = ("", "default-scheduler")  # which run Kubernetes' plugin for claims
 
-Way = Literal[
+Conversion = Literal[
     "claim",
     "replaced",
     "controller_away",
@@ -30,14 +30,14 @@ Way = Literal[
     "too_many_devices",
     "invalid",
 ]
-WAYS: Final[tuple[str, ...]] = get_args(Way)
+CONVERSIONS: Final[tuple[str, ...]] = get_args(Conversion)
 
 
 @value
 class NotConverted:
     """The request stays an extended resource."""
 
-    skip_reason: Way
+    skip_reason: Conversion
     why: str
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from tessera.core.admission.constraints import Mode, mode_in
 from tessera.core.admission.decision import decide
-from tessera.core.admission.outcome import Decision, Observed, Patched, Ruling, observed
+from tessera.core.admission.outcome import Decision, Observed, Patched, observed
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
@@ -24,15 +24,15 @@ from tessera.protocol.kubernetes.workloads import Place, templates_of, title_of
 
 Decide = Callable[[Pod, ClusterView, Policy], Decision]
 
-_MOST_KNOWN: Final = 4096  # judgements: more than most clusters have templates, some 16 MiB
+_MOST_KNOWN: Final = 4096  # pods: more than most clusters have templates, some 16 MiB
 
 
 @value
-class Judgement:
-    """A decision and what carries it out."""
+class Reviewed:
+    """A pod, the decision about it, and the patch that carries it out."""
 
     pod: Pod
-    decision: Ruling
+    decision: Decision | Observed
     operations: tuple[Operation, ...] = ()
     withheld: tuple[Operation, ...] = ()  # what observe mode does not do
 
@@ -42,28 +42,28 @@ class Judgement:
         return self.decision.would if isinstance(self.decision, Observed) else self.decision
 
 
-class KnownJudgements:
-    """Judgements by all that they depend on, while nodes, namespaces and policy stay the same: those of one template are made once.
+class KnownReviews:
+    """Reviewed pods by all that their decisions depend on, while nodes, namespaces and policy stay the same.
 
-    The pod of a judgement is the first that asked the same; it has the same namespace, and may have another name.
+    The pods of one template are decided once. The pod that is kept is the first that asked the same; it has the same namespace, and may have another name.
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], Judgement] = {}
+        self._known: dict[tuple[object, ...], Reviewed] = {}
 
-    def judge(self, request: Request, view: ClusterView, policy: Policy, decide: Decide) -> Judgement:
-        """As `judge`."""
+    def review_pod(self, request: Request, view: ClusterView, policy: Policy, decide: Decide) -> Reviewed:
+        """As the function `review_pod`."""
         used = (tuple(one.used.items()) for one in view.quotas.get(request.namespace, ()))
         key = (request.key(policy.annotations), *used)
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            found = self._known[key] = judge(request, view, policy, decide)
+            found = self._known[key] = review_pod(request, view, policy, decide)
         return found
 
 
-def judge(request: Request, view: ClusterView, policy: Policy, decide: Decide = decide) -> Judgement:
+def review_pod(request: Request, view: ClusterView, policy: Policy, decide: Decide = decide) -> Reviewed:
     """Decide about a request's pod, and prove that the patch applies to it."""
     pod = request.read()
     decision = decide(pod, view, policy)
@@ -73,19 +73,19 @@ def judge(request: Request, view: ClusterView, policy: Policy, decide: Decide = 
         operations = tuple(patch.build(decision.edits, document))
         patch.carry_out(document, operations)
     if mode_in(view.namespaces.get(pod.namespace), policy.mode) is Mode.OBSERVE:
-        return Judgement(pod, observed(decision), withheld=operations)
-    return Judgement(pod, decision, operations)
+        return Reviewed(pod, observed(decision), withheld=operations)
+    return Reviewed(pod, decision, operations)
 
 
-def judge_templates(
+def review_templates(
     one: dict[str, Any],
     view: ClusterView,
     policy: Policy,
     namespace: str,
     decide: Decide = decide,
-    known: KnownJudgements | None = None,
-) -> dict[Place, Judgement]:
-    """A judgement on each pod template of an object, by its place; none on an object that makes no pods."""
+    known: KnownReviews | None = None,
+) -> dict[Place, Reviewed]:
+    """Review each pod template of an object, by its place; an object that makes no pods has none."""
     templates = templates_of(one)
     if not templates:
         return {}
@@ -93,10 +93,10 @@ def judge_templates(
     if not isinstance(metadata, dict):
         raise InvalidInput(f"{one.get('kind')}: metadata: expected an object")
     space = metadata.get("namespace") or namespace
-    judged = judge if known is None else known.judge
+    review_one = review_pod if known is None else known.review_pod
     try:
         return {
-            place: _below(place, judged(_request(pod, space), view, policy, decide))
+            place: _below(place, review_one(_request(pod, space), view, policy, decide))
             for place, pod in templates
         }
     except InvalidInput as error:
@@ -117,8 +117,8 @@ def _request(pod: dict[str, Any], namespace: str) -> Request:
     )
 
 
-def _below(place: Place, judged: Judgement) -> Judgement:
-    """A judgement on a pod, with operations on the object that the pod is a template of."""
+def _below(place: Place, reviewed: Reviewed) -> Reviewed:
+    """A reviewed pod, with operations on the object that the pod is a template of."""
     root = "".join(f"/{patch.escape(str(step))}" for step in place)
 
     def moved(operations: Iterable[Operation]) -> tuple[Operation, ...]:
@@ -127,4 +127,4 @@ def _below(place: Place, judged: Judgement) -> Judgement:
             operation["path"] = root + operation["path"]
         return copies
 
-    return replace(judged, operations=moved(judged.operations), withheld=moved(judged.withheld))
+    return replace(reviewed, operations=moved(reviewed.operations), withheld=moved(reviewed.withheld))
