@@ -79,9 +79,7 @@ def test_the_scheduler_falls_back(
     With `never` one runs and three wait; with at least 20Gi likewise. Two containers with two profiles have one each.
     """
     cluster, namespace = cluster_with_node, node_namespace
-    resource = f"{MIG}2g.20gb"
-    if cluster.api.get(f"/api/v1/nodes/{cluster.node_name}")["status"]["capacity"].get(resource, "0") != "0":
-        cluster.restart_kubelet()  # it remembers a device plugin of an earlier test
+    cluster.forget_devices()
     config = dra.simulated(tmp_path, 'layout: "2g.20gb=1,1g.10gb=2"')
     with dra.driver(cluster, namespace, tmp_path, config), bridge(cluster, namespace, tmp_path) as work:
         names = [f"p{n}" for n in range(4)]

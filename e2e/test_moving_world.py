@@ -104,6 +104,34 @@ def test_fault_29_restarts(cluster_with_node: ClusterWithNode, node_namespace: s
             webhook.until(falls_back, what="2g.20gb becoming 1g.10gb", timeout=60.0)  # not two minutes
 
 
+def test_fault_62_the_webhook_starts_in_an_outage(
+    cluster_with_node: ClusterWithNode, node_namespace: str, tmp_path: Path
+) -> None:
+    """The plugin is gone, the kubelet has restarted, and then the webhook starts: what the node's labels count is kept."""
+    cluster = cluster_with_node
+    cluster.forget_devices()
+    with contextlib.ExitStack() as stack:
+        stack.callback(cluster.forget_devices)
+        stack.callback(annotate, cluster, None)
+        annotate(cluster, runai("[2g.20gb, 2g.20gb, 3g.30gb]"))
+        with plugin(cluster, tmp_path, EXAMPLES / "simulated-h200.yaml"):
+            wait_allocatable(cluster, {TWO: "8"})
+            cluster.wait_for_node(
+                cluster.node_name, lambda node: node["metadata"]["labels"].get(TWO + ".count") == "8"
+            )
+        cluster.restart_kubelet()
+        cluster.wait_for_node(
+            cluster.node_name,
+            lambda node: all(node["status"][of].get(TWO, "0") == "0" for of in ("capacity", "allocatable")),
+        )
+        webhook = stack.enter_context(Webhook(cluster, tmp_path / "webhook"))
+        stack.enter_context(registered(cluster, webhook, failurePolicy="Fail"))
+        container = {"name": "c", "image": "x", "resources": {"limits": {TWO: 1}}}
+        pod = {"metadata": {"name": "p"}, "spec": {"containers": [container]}}
+        made = cluster.api.create(pods_path(node_namespace), pod, dryRun="All")
+        assert made["spec"]["containers"][0]["resources"]["limits"] == {TWO: "1"}
+
+
 @pytest.fixture
 def webhook(own_control_plane: Client, tmp_path: Path) -> Iterator[Webhook]:
     """The webhook on a control plane, with types that an autoscaler could bring."""
