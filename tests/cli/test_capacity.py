@@ -28,7 +28,7 @@ from tessera.kube.watch.resource import Key
 from tessera.protocol import yaml
 from tessera.simulation.control_plane.kinds import KINDS, ResourceType
 from tessera.simulation.control_plane.store import StatusError
-from tests.build import MIG
+from tests.build import MIG, bridged
 from tests.cli.test_mig import sessions
 from tests.inventory.objects import OBJECTS, pod
 from tests.kube.apiserver import status
@@ -567,6 +567,31 @@ def test_dra(command):
         "capacity", "--from", "saved.json", "--resource", "deviceclass.resource.kubernetes.io/two"
     )
     assert "deviceclass.resource.kubernetes.io/two  DRA   2            1          1" in out
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["allocated", "a device of no slice"])
+def test_what_a_claim_holds(command, known):
+    """A pod counts with the device that its claim has, whatever its annotation calls it; by that only where it is not known."""
+    text = "1*1g.10gb=1g.10gb/two"  # says 1g, and its class has only 2g
+    pod = bridged({"metadata": {"namespace": "ml", "name": "sly"}, "spec": {"nodeName": "dra"}}, text)
+    pod["spec"]["containers"] = [{"name": "c", "resources": {"requests": {"cpu": 1}}}]
+    result = {"driver": "gpu.example.com", "pool": "dra", "device": "b" if known else "gone", "request": "x"}
+    claim = {
+        "kind": "ResourceClaim",
+        "metadata": {"namespace": "ml", "name": "sly-tessera-gpu-x"},
+        "status": {
+            "allocation": {"devices": {"results": [result]}},
+            "reservedFor": [{"resource": "pods", "name": "sly", "uid": "u"}],
+        },
+    }
+    items = [*_with_dra(), {"kind": "Pod", **pod}, claim]
+    (command.folder / "saved.json").write_text(json.dumps({"kind": "List", "items": items}))
+    holds = {MIG + "2g.20gb": 1 + known} | ({} if known else {MIG + "1g.10gb": 1})
+    _, out, _ = command("capacity", "--from", "saved.json", "--by", "namespace", "-o", "json")
+    found = json.loads(out)["namespaces"]["ml"]
+    assert {name: int(one["holds"]) for name, one in found.items()} == holds
+    _, out, _ = command("capacity", "--from", "saved.json", "--pods", "-o", "csv", "--no-headers")
+    assert f"ml,sly,dra,{MIG}{'2g.20gb' if known else '1g.10gb'},1,holds" in out.splitlines()
 
 
 def test_dra_of_a_cluster(served, command):

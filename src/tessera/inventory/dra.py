@@ -90,6 +90,18 @@ class DraInventory:
                 found.setdefault(pools.node_of(pool), {})[device] = held
         return found
 
+    def held_by_pods(self) -> dict[Key, dict[str, int]]:
+        """Pod → extended resource → devices that its claims hold, by what these devices are."""
+        found: dict[Key, dict[str, int]] = {}
+        pools = self._objects.pools
+        for claim in self._claims.values():
+            kinds = [pools.kind_of(pool, device) for pool, device in claim.holds]
+            for resource in (name for kind in kinds if kind is not None for name in pools.resources_of(kind)):
+                for pod in claim.pods:
+                    has = found.setdefault(Key(claim.namespace, pod), {})
+                    has[resource] = has.get(resource, 0) + 1
+        return found
+
     def is_cut_on_demand(self, node: Node) -> bool:
         """Whether a node's cards are cut as claims ask for it."""
         return self._objects.pools.is_cut_on_demand(node)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Final, TypeVar
 
 from tessera.core.devices.capacity import NodeUse, PodUse, Usages, in_order, total
@@ -10,7 +11,9 @@ from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.quantity import ZERO, Format, Quantity
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.fragmentation import CardUse, Room, packed, rooms
+from tessera.core.requests.record import recorded
 from tessera.inventory.inventory import Inventory
+from tessera.kube.watch.resource import Key
 from tessera.protocol.mig.nodes import present_layout
 
 T = TypeVar("T")
@@ -112,8 +115,9 @@ def _some(resources: Mapping[str, T], shown: Callable[[str], bool]) -> dict[str,
 
 def _pods(inventory: Inventory, shown: Callable[[str], bool]) -> list[PodUse]:
     """Who holds something on the nodes that were looked at, and who waits."""
+    by_claims = inventory.dra.held_by_pods() if any(use.claim and use.node for use in inventory.pods) else {}
     found = (
-        replace(use, amounts=_some(use.amounts, shown))
+        replace(use, amounts=_some(_held(use, by_claims.get(Key(use.namespace, use.name))), shown))
         for use in inventory.pods
         if not use.node or use.node in inventory.capacity
     )
@@ -121,6 +125,15 @@ def _pods(inventory: Inventory, shown: Callable[[str], bool]) -> list[PodUse]:
         (use for use in found if use.amounts),
         key=lambda use: (use.node, use.namespace, use.name),
     )
+
+
+def _held(use: PodUse, devices: Mapping[str, int] | None) -> Mapping[str, Quantity]:
+    """What a pod takes. Of a converted pod with a node: the devices that its claim holds, whatever the pod's annotations call them."""
+    if use.alternatives is None or not use.node or not devices:
+        return use.amounts
+    said = use.alternatives.devices(dict(recorded(use.record)))
+    amounts = {resource: amount for resource, amount in use.amounts.items() if resource not in said}
+    return {**amounts, **{resource: Quantity(Fraction(number)) for resource, number in devices.items()}}
 
 
 def _cards(inventory: Inventory) -> Iterator[CardUse]:
