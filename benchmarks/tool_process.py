@@ -25,6 +25,7 @@ from tessera.controller.claims.plan import plan
 from tessera.controller.claims.reconciler import ClaimReconciler
 from tessera.controller.claims.state import ClaimState
 from tessera.controller.metrics import ControllerMetrics
+from tessera.controller.ticket_keeper import TicketKeeper
 from tessera.core.admission.policy import Policy
 from tessera.dashboard.board import Board
 from tessera.dashboard.server import serve_dashboard
@@ -151,7 +152,8 @@ def controller(places: Places) -> None:
 async def _reconcile(places: Places) -> None:
     async with ClusterChoice(kubeconfig=places["kubeconfig"]).connected() as client:
         recorder = Recorder(client, "bench")
-        reconciler = ClaimReconciler(client, recorder, ControllerMetrics())
+        keeper = TicketKeeper(client, "gpu-webhook")
+        reconciler = ClaimReconciler(client, recorder, ControllerMetrics(), keeper)
         following = asyncio.ensure_future(reconciler.follower.run())
         await reconciler.follower.synced()
         while await reconciler.reconcile(lambda: None):

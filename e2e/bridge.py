@@ -21,6 +21,7 @@ DRA = "gpu-webhook.k8s.io/dra"
 FIRST_AVAILABLE = "fallback: {dra: first-available}"
 NAMESPACE = "default"  # of the Lease, and of the controller's account
 RIGHTS = {
+    "Secret": "secrets",
     "ServiceAccount": "serviceaccounts",
     "ClusterRole": "clusterroles",
     "ClusterRoleBinding": "clusterrolebindings",
@@ -55,7 +56,7 @@ def start_controller(cluster: Client, folder: Path) -> Running:
 
 @contextmanager
 def rights(cluster: Client, folder: Path) -> Iterator[None]:
-    """The chart's account for the controller, with its roles and the policy that keeps it to one annotation."""
+    """The chart's account for the controller, with its roles, its policies, and the Secret for the key of tickets."""
     values = {"webhook": {"enabled": False}, "controller": {"enabled": True}}
     made = []
     try:

@@ -27,6 +27,8 @@ from e2e.cluster import ApiError, Client, ClusterWithNode, pods_path
 from e2e.cluster.api import Object
 from e2e.cluster.client import condition_of
 from e2e.command import tessera
+from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, CLAIM, template_name
+from tessera.core.requests.tickets import TICKET_ANNOTATION
 
 
 def one_of(cluster: ClusterWithNode, namespace: str, manifests: list[Object]) -> list[str]:
@@ -278,3 +280,54 @@ def test_faults(control_plane: Client, namespace: str, tmp_path: Path) -> None:
         cluster.api.delete(f"{pods_path(namespace)}/after", gracePeriodSeconds="0")
         cluster.wait_for_pod_bound("waiting", namespace=namespace)
         assert given(cluster, namespace)["waiting"] == ["1g-10gb"]
+
+
+def test_forged_by_hand(control_plane: Client, namespace: str, tmp_path: Path) -> None:
+    """A user who may create pods, and no claims, writes the alternatives by hand: the pod gets no template, and an Event.
+
+    Nor with the ticket of another pod: from another namespace, or for other alternatives. A pod of the webhook's gets its own.
+    """
+    cluster = control_plane
+    templates = f"{dra.RESOURCES}/namespaces/{namespace}/resourceclaimtemplates"
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {f"requests.{MIG}2g.20gb": "0"}}}
+    with (
+        dra_node(cluster, "guarded", **{"2g.20gb": 1, "1g.10gb": 1}),
+        bridge(cluster, namespace, tmp_path) as work,
+        cluster.namespace("elsewhere") as elsewhere,
+    ):
+        cluster.wait(lambda: is_bridged(admitted(cluster, elsewhere)) or None, what="bridged elsewhere, too")
+        cluster.api.create(pods_path(elsewhere), asks("right", "2g.20gb"))
+        cluster.wait_for_pod_bound("right", namespace=elsewhere)
+        right = cluster.api.get(f"{pods_path(elsewhere)}/right")["metadata"]["annotations"]
+        cluster.api.create(f"/api/v1/namespaces/{namespace}/resourcequotas", quota)
+        texts = {
+            "by-hand": ("1*1g.10gb=2g.20gb/tessera-any", {}),
+            "admins-only": ("1*1g.10gb=1g.10gb/admins-only", {}),
+            "copied": (right[ALTERNATIVES_ANNOTATION], {TICKET_ANNOTATION: right[TICKET_ANNOTATION]}),
+            "other-text": ("1*2g.20gb=2g.20gb/tessera-any", {TICKET_ANNOTATION: right[TICKET_ANNOTATION]}),
+        }
+        for name, (text, ticket) in texts.items():
+            cluster.api.create(pods_path(namespace), forged(name, text, ticket))
+
+        def told() -> set[str]:
+            events = cluster.api.get(f"/api/v1/namespaces/{namespace}/events")["items"]
+            return {
+                event["involvedObject"]["name"]
+                for event in events
+                if event["reason"] == "GPUClaimTemplate"
+                and "makes no ResourceClaimTemplate" in event["message"]
+            }
+
+        cluster.wait(lambda: told() == set(texts) or None, what="an Event for each forged pod")
+        assert cluster.api.get(templates)["items"] == [], work.controller.log.read_text()
+        assert bound(cluster, namespace) == []
+
+
+def forged(name: str, text: str, annotations: Object) -> Object:
+    """A pod as the webhook would leave it, written by hand."""
+    body: Object = json.loads(dra.pod(name))
+    first = body["spec"]["containers"][0]
+    first["resources"] = {"claims": [{"name": CLAIM, "request": "gpu-0"}]}
+    body["spec"]["resourceClaims"] = [{"name": CLAIM, "resourceClaimTemplateName": template_name(text)}]
+    body["metadata"]["annotations"] = {ALTERNATIVES_ANNOTATION: text, **annotations}
+    return body

@@ -19,6 +19,7 @@ from e2e.webhook import Webhook, registered
 from tessera.core.admission.outcome import Denied
 from tessera.core.admission.view.offers import Offers
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, own_expression, parse, template_name
+from tessera.core.requests.tickets import TICKET_ANNOTATION
 from tessera.kube.view.dra import put_served
 from tessera.protocol.configuration import webhook as config
 from tessera.protocol.dra.objects import read_class
@@ -234,7 +235,9 @@ def test_bridged_pods_and_templates_are_accepted(
                 answer = sent(cluster, namespace, document)
             assert claims_of(answer) == claims_of(ours.after), document
             assert amounts(answer) == amounts(ours.after), document
-            assert answer["metadata"].get("annotations") == ours.after["metadata"].get("annotations")
+            annotations = dict(answer["metadata"].get("annotations") or {})
+            assert (annotations.pop(TICKET_ANNOTATION, None) is not None) == (decision.conversion == "claim")
+            assert annotations == (ours.after["metadata"].get("annotations") or {})
             ways[decision.conversion] += 1
             if decision.conversion == "claim":
                 texts.add(answer["metadata"]["annotations"][ALTERNATIVES_ANNOTATION])

@@ -24,6 +24,7 @@ from tessera.core.requests.alternatives import (
     own_expression,
     template_name,
 )
+from tessera.core.requests.tickets import TICKET_ANNOTATION, TicketKey, TicketMaker
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.mapping import MAPPING, encode_mapping, mapping_of
 
@@ -36,6 +37,7 @@ _CLASSES: Final = 60  # of devices, that claims ask for
 _QUEUES: Final = 120  # kinds of pods that wait
 _INSTALLED: Final = "gpu-webhook"
 _RECORD: Final = "gpu-webhook.k8s.io/fallback"
+_TICKETS: Final = TicketMaker(TicketKey(b"0" * 32), 498_536)
 _CUTS: Final = {  # product → ways to cut a card
     "H200": (
         ("7g.141gb",),
@@ -331,7 +333,8 @@ def _claiming_pod(number: int, place: int) -> Document:
         node_name(number),
     )
     text = _text(number, place)
-    found["metadata"]["annotations"] = {ALTERNATIVES_ANNOTATION: text}
+    ticket = _TICKETS.ticket(found["metadata"]["namespace"], text)
+    found["metadata"]["annotations"] = {ALTERNATIVES_ANNOTATION: text, TICKET_ANNOTATION: ticket}
     found["spec"]["resourceClaims"] = [
         {"name": "tessera-gpu", "resourceClaimTemplateName": template_name(text)}
     ]

@@ -1,15 +1,18 @@
 """The controller as a whole, against a stand-in API server."""
 
 import asyncio
+import time
+from datetime import UTC, datetime
 
 import pytest
 
 from tessera.controller.leader import Timing
 from tessera.controller.process import Controller
 from tessera.kube.rest.client import Client
+from tessera.kube.view.ticket_keys import TicketSecret
 from tessera.serving.metrics import exposition
-from tessera.simulation.control_plane.kinds import LEASES, PODS, RESOURCE_CLAIM_TEMPLATES
-from tessera.simulation.control_plane.store import StatusError
+from tessera.simulation.control_plane.kinds import LEASES, PODS, RESOURCE_CLAIM_TEMPLATES, SECRETS
+from tessera.simulation.control_plane.store import StatusError, Store
 from tests.controller.claims import objects
 from tests.kube.apiserver import MisbehavingApiServer, status
 from tests.kube.clock import FakeClock
@@ -23,8 +26,12 @@ def test_one_of_two_works():
             await asyncio.sleep(0.01)
 
     async def main():
-        async with MisbehavingApiServer() as server, asyncio.timeout(30):
+        store = Store(lambda: datetime.fromtimestamp(objects.CREATED, UTC))
+        async with MisbehavingApiServer(store=store) as server, asyncio.timeout(30):
             await server.start()
+            keys = objects.KEYS
+            secret = TicketSecret("", None, keys.current, keys.following, rotated=time.time())
+            server.store.create(SECRETS, secret.document(), "gpu-webhook")
             async with Client(server.cluster) as client:
                 both = [
                     Controller(client, "gpu-webhook", name, timing=Timing(retry=0.02))

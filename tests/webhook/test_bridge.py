@@ -7,6 +7,8 @@ import os
 import pytest
 
 from tessera.core.requests.alternatives import template_name
+from tessera.core.requests.tickets import TICKET_ANNOTATION, TicketKey, TicketMaker
+from tessera.protocol.admission.patch import apply
 from tessera.protocol.configuration import webhook as config
 from tessera.serving.logs import Log
 from tessera.webhook.endpoint import Admission, Endpoint
@@ -78,6 +80,40 @@ def test_the_controllers_lease():
     for at_work in (True, False, False, True):
         offers.put_controller(at_work=at_work)
         assert is_claim(admission, pod_document(ASKS)) is at_work
+
+
+def test_decisions_end_with_their_hour_and_key():
+    """A decision that is kept is made anew when the hour or the key is another: its ticket would be too old."""
+    offers = cluster()
+    admission = Admission(offers, policy(FIRST))
+
+    def ticket():
+        response = json.loads(admission.answer(review(pod_document(ASKS), namespace="team")))["response"]
+        operations = json.loads(base64.b64decode(response["patch"]))
+        return next(one["value"] for one in operations if one["path"].endswith("gpu-webhook.k8s.io~1ticket"))
+
+    keys = [TicketKey(b"1" * 32), TicketKey(b"2" * 32)]
+    for maker in (TicketMaker(keys[0], 7), TicketMaker(keys[0], 8), TicketMaker(keys[1], 8)):
+        offers.put_ticket_maker(maker)
+        assert ticket() == ticket() == maker.ticket("team", TEXT)
+    offers.put_ticket_maker(None)
+    assert not is_claim(admission, pod_document(ASKS))
+
+
+def test_a_ticket_that_is_there_already():
+    """A pod that came with its right ticket leaves no gap in what is remembered for pods without one."""
+    offers = cluster()
+    maker = TicketMaker(TicketKey(b"1" * 32), 7)
+    offers.put_ticket_maker(maker)
+    admission = Admission(offers, policy(FIRST))
+    carrying = pod_document(ASKS)
+    carrying["metadata"]["annotations"] = {TICKET_ANNOTATION: maker.ticket("default", TEXT), "x": "y"}
+    plain = pod_document(ASKS)
+    plain["metadata"]["annotations"] = {"x": "y"}
+    for document in (carrying, plain, carrying):
+        response = json.loads(admission.answer(review(document)))["response"]
+        after = apply(document, json.loads(base64.b64decode(response["patch"])))
+        assert after["metadata"]["annotations"][TICKET_ANNOTATION] == maker.ticket("default", TEXT)
 
 
 def test_classes_that_change():

@@ -44,7 +44,7 @@ class ControllerMetrics:
         yield gauge(f"{_PREFIX}_bridged_pods", "Pods whose request is a claim of ours.", self.bridged())
         yield gauge(
             f"{_PREFIX}_refused_pods",
-            "Pods that name a template which what they carry does not stand for.",
+            "Pods that the controller makes no template for: their annotations or their ticket are not the webhook's.",
             self.refused(),
         )
         yield gauge(f"{_PREFIX}_templates", "ResourceClaimTemplates that there are.", self.templates())

@@ -7,6 +7,7 @@ from typing import Final
 from tessera.controller.claims.reconciler import ClaimReconciler
 from tessera.controller.leader import Leader, Timing
 from tessera.controller.metrics import ControllerMetrics
+from tessera.controller.ticket_keeper import TicketKeeper
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
@@ -34,7 +35,8 @@ class Controller:
         self._recorder = Recorder(
             client, COMPONENT, instance=socket.gethostname(), counts_up=False, clock=clock
         )
-        self._claims = ClaimReconciler(client, self._recorder, self.metrics, clock=clock)
+        keeper = TicketKeeper(client, namespace, clock=clock)
+        self._claims = ClaimReconciler(client, self._recorder, self.metrics, keeper, clock=clock)
         self._leader = Leader(client, namespace, CONTROLLER, identity, timing=timing, clock=clock)
         self.metrics.leads = lambda: self._leader.leads
         self.metrics.events = lambda: self._recorder.counts

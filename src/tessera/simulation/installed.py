@@ -18,6 +18,7 @@ from tessera.core.requests.alternatives import GENERAL_CLASS, own_expression
 from tessera.kube.rest.client import Client
 from tessera.kube.view.lease import CONTROLLER, LeaseFollower
 from tessera.kube.view.live import LiveView
+from tessera.kube.view.ticket_keys import TicketFollower
 from tessera.node.assembly import Settings
 from tessera.node.deviceplugin.process import NodePlugin
 from tessera.node.dra.process import NodeDriver
@@ -125,8 +126,9 @@ async def webhook(
     cluster.services[_NAMESPACE, _SERVICE] = ("127.0.0.1", address.port)
     view.offers.put_controller(at_work=False)
     lease = LeaseFollower(client, _NAMESPACE, CONTROLLER, view.offers.put_controller)
+    tickets = TicketFollower(client, _NAMESPACE, view.offers)
     async with asyncio.TaskGroup() as tasks:
-        work = [tasks.create_task(one.run()) for one in (view, manager, lease)]
+        work = [tasks.create_task(one.run()) for one in (view, manager, lease, tickets)]
         try:
             await view.synced()
             yield

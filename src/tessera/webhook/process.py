@@ -23,6 +23,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.view.files import FileView
 from tessera.kube.view.lease import CONTROLLER, LeaseFollower
 from tessera.kube.view.live import LiveView
+from tessera.kube.view.ticket_keys import TicketFollower
 from tessera.protocol.admission.review import Request
 from tessera.protocol.configuration import webhook as config
 from tessera.serving.address import Address
@@ -158,11 +159,12 @@ class Webhook:
         return LiveView(client)
 
     def _follow_controller(self, client: Client | None, offers: Offers) -> None:
-        """Requests become claims only while there is a process that makes the claims' templates."""
+        """Requests become claims only while there is a process that makes the claims' templates, and a key for their tickets."""
         offers.put_controller(at_work=False)
         if client is not None:
             namespace = self._settings.namespace or own_namespace(client.cluster)
             self._start(LeaseFollower(client, namespace, CONTROLLER, offers.put_controller).run())
+            self._start(TicketFollower(client, namespace, offers).run())
 
     def _events(self, client: Client | None) -> Callable[[Request, CachedResponse], None] | None:
         """Who writes Events on the owners of pods: nobody where anyone may call, or an invented owner would get one."""

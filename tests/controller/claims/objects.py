@@ -3,10 +3,13 @@
 from typing import Any
 
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, template_name
+from tessera.core.requests.tickets import TICKET_ANNOTATION, TicketKey, TicketKeys, TicketMaker, hour_of
 
 TEXT = "1*2g.20gb=2g.20gb/tessera-any,1g.10gb/tessera-any"
 TEMPLATE = template_name(TEXT)
 RECORD = "gpu-webhook.k8s.io/fallback"
+KEYS = TicketKeys(TicketKey(b"c" * 32), TicketKey(b"n" * 32), TicketKey(b"p" * 32))
+CREATED, CREATED_AT = 1_800_000_000.0, "2027-01-15T08:00:00Z"
 
 
 def pod(
@@ -17,9 +20,14 @@ def pod(
     namespace: str = "a",
     node: str = "",
     uid: str = "",
+    ticket: str | None = None,
     **annotations: str,
 ) -> dict[str, Any]:
-    """A pod as the webhook leaves it."""
+    """A pod as the webhook leaves it: with a ticket, if `ticket` says nothing else (empty: none)."""
+    maker = TicketMaker(KEYS.current, hour_of(CREATED))
+    signed = maker.ticket(namespace, text) if ticket is None else ticket
+    if signed:
+        annotations[TICKET_ANNOTATION] = signed
     spec: dict[str, Any] = {
         "containers": [
             {"name": "main", "resources": {"claims": [{"name": "tessera-gpu", "request": "gpu-0"}]}}
@@ -34,6 +42,7 @@ def pod(
         "name": name,
         "namespace": namespace,
         "uid": uid or f"uid-{name}",
+        "creationTimestamp": CREATED_AT,
         "annotations": {ALTERNATIVES_ANNOTATION: text, **annotations},
     }
     return {"metadata": metadata, "spec": spec}

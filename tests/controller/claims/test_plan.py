@@ -35,6 +35,7 @@ def claims(*documents):
 
 def state_of(some, templates=(), allocated=()):
     state = ClaimState()
+    state.use_keys(objects.KEYS)
     for pod in some.values():
         state.put_pod(pod)
     for template in templates:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -12,32 +13,47 @@ from tessera.controller.claims.reconciler import ClaimReconciler
 from tessera.controller.claims.retries import Retries
 from tessera.controller.leader import LeadershipLost
 from tessera.controller.metrics import ControllerMetrics
+from tessera.controller.ticket_keeper import TicketKeeper
 from tessera.core.requests.alternatives import parse, template_name
+from tessera.core.requests.tickets import TicketKey, TicketMaker, hour_of
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
+from tessera.kube.view.ticket_keys import TicketSecret
 from tessera.kube.watch.resource import Key
 from tessera.protocol.dra.templates import template_spec
 from tessera.serving.http.messages import HangUp, Response
 from tessera.serving.metrics import exposition
-from tessera.simulation.control_plane.kinds import EVENTS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from tessera.simulation.control_plane.kinds import (
+    EVENTS,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    SECRETS,
+)
 from tessera.simulation.control_plane.store import StatusError, Store
 from tests.controller.claims import objects
-from tests.controller.claims.objects import RECORD, TEMPLATE, TEXT
+from tests.controller.claims.objects import CREATED, KEYS, RECORD, TEMPLATE, TEXT
 from tests.kube.apiserver import MisbehavingApiServer, status
 from tests.kube.clock import FakeClock
 
 
 @asynccontextmanager
-async def world(*documents, clock=None, **server_options):
+async def world(*documents, clock=None, store=None, **server_options):
     """A reconciler at work; `changed` waits until the store is as wanted."""
-    async with MisbehavingApiServer(**server_options) as server, asyncio.timeout(20):
+    store = store or Store(lambda: datetime.fromtimestamp(CREATED, UTC))
+    async with MisbehavingApiServer(store=store, **server_options) as server, asyncio.timeout(20):
         await server.start()
         for document in documents:
             server.store.create(PODS, document, document["metadata"]["namespace"])
         clock = clock or FakeClock(auto=True)
         async with Client(server.cluster) as client:
             metrics, recorder = ControllerMetrics(), Recorder(client, "test", clock=clock)
-            reconciler = ClaimReconciler(client, recorder, metrics, clock=clock)
+            secret = TicketSecret(
+                "", KEYS.previous, KEYS.current, KEYS.following, rotated=time.time()
+            ).document()
+            server.store.create(SECRETS, secret, "own")
+            keeper = TicketKeeper(client, "own")
+            reconciler = ClaimReconciler(client, recorder, metrics, keeper, clock=clock)
             fences: list[None] = []
 
             async def until(condition):
@@ -129,6 +145,96 @@ def test_a_hash_that_does_not_match():
             assert len(one.store.list(RESOURCE_CLAIM_TEMPLATES)) == 1
             assert "tessera_controller_refused_pods 1" in one.metrics()
             assert "tessera_controller_bridged_pods 2" in one.metrics()
+
+    asyncio.run(main())
+
+
+def right_ticket(namespace="a", text=TEXT, key=KEYS.current, hour=0):
+    return TicketMaker(key, hour_of(CREATED) + hour).ticket(namespace, text)
+
+
+def test_forged_pods():
+    """Alternatives written by hand, for a type that a quota forbids or a class of the administrators: no template, one Event.
+
+    Nor with a ticket of another namespace, of other alternatives, of hours ago or of a key from elsewhere. A right one gets its own.
+    """
+    forged = {
+        "by-hand": objects.pod("by-hand", "1*1g.18gb=2g.35gb/tessera-any", ticket=""),
+        "admins": objects.pod("admins", "1*1g.18gb=1g.18gb/admins-only", ticket=""),
+        "copied": objects.pod("copied", ticket=right_ticket("b")),
+        "text": objects.pod("text", "1*2g.20gb=3g.30gb/tessera-any", ticket=right_ticket()),
+        "old": objects.pod("old", ticket=right_ticket(hour=-2)),
+        "early": objects.pod("early", ticket=right_ticket(hour=2)),
+        "key": objects.pod("key", ticket=right_ticket(key=TicketKey(b"x" * 32))),
+    }
+
+    async def main():
+        async with world(*forged.values(), objects.pod(namespace="b")) as one:
+            await one.until(lambda: template_of(one.store, "b"))
+            await one.until(lambda: len(one.store.list(EVENTS, "a")) == len(forged))
+            assert "tessera_controller_refused_pods 7" in one.metrics()
+            # each once, however often the pods change
+            for name in forged:
+                stored = one.store.get(PODS, name, "a").document
+                one.store.update(PODS, name, {**stored, "status": {"phase": "Pending"}}, "a")
+            one.store.create(PODS, objects.pod("last", "1*1g.18gb=7g.141gb/tessera-any", ticket=""), "a")
+            await one.until(lambda: len(one.store.list(EVENTS, "a")) > len(forged))
+            assert [stored.key for stored in one.store.list(RESOURCE_CLAIM_TEMPLATES)] == [("b", TEMPLATE)]
+            return [stored.document for stored in one.store.list(EVENTS, "a")]
+
+    events = asyncio.run(main())
+    assert {event["involvedObject"]["name"] for event in events} == {*forged, "last"}
+    assert {(event["reason"], event["type"]) for event in events} == {("GPUClaimTemplate", "Warning")}
+    [words] = [event["message"] for event in events if event["involvedObject"]["name"] == "by-hand"]
+    assert words.startswith(
+        "the controller makes no ResourceClaimTemplate for this pod: it has no ticket of the webhook. Delete the pod"
+    )
+
+
+@pytest.mark.parametrize("key", [KEYS.previous, KEYS.current, KEYS.following])
+def test_tickets_of_a_rotation(key):
+    """What a webhook signs a moment before or after a rotation is right."""
+
+    async def main():
+        async with world(objects.pod(ticket=right_ticket(key=key))) as one:
+            await one.until(lambda: template_of(one.store))
+
+    asyncio.run(main())
+
+
+def test_no_key_yet():
+    """While the keys cannot be read, nothing is made and nothing refused; then all is."""
+    blocked = [True]
+
+    def intercept(request):
+        if blocked[0] and "/secrets" in request.path:
+            return status(StatusError(403, "Forbidden", "no right"))
+        return None
+
+    async def main():
+        async with world() as one:
+            one.server.intercept = intercept
+            one.store.create(PODS, objects.pod(), "a")
+            one.store.create(PODS, objects.pod("q", "1*1g.18gb=2g.35gb/tessera-any", ticket=""), "a")
+            await one.until(lambda: len(one.reconciler.state.pods) == 2)
+            assert (template_of(one.store), one.store.list(EVENTS, "a")) == (None, [])
+            blocked[0] = False
+            one.reconciler._keeper._due = 0.0
+            one.reconciler._changed.set()
+            await one.until(lambda: template_of(one.store) and one.store.list(EVENTS, "a"))
+
+    asyncio.run(main())
+
+
+def test_a_template_that_is_there():
+    """A pod whose ticket is no longer right, and that has its template, is not refused: it waits for a device."""
+
+    async def main():
+        async with world(objects.pod()) as one:
+            await one.until(lambda: template_of(one.store))
+            one.store.create(PODS, objects.pod("old", ticket=right_ticket(hour=-2)), "a")
+            await one.until(lambda: Key("a", "old") in one.reconciler.state.refused)
+            assert "tessera_controller_refused_pods 0" in one.metrics()
 
     asyncio.run(main())
 
@@ -408,7 +514,8 @@ def test_the_fence():
             await server.start()
             server.store.create(PODS, objects.pod(), "a")
             async with Client(server.cluster) as client:
-                reconciler = ClaimReconciler(client, Recorder(client, "test"), ControllerMetrics())
+                keeper = TicketKeeper(client, "own")
+                reconciler = ClaimReconciler(client, Recorder(client, "test"), ControllerMetrics(), keeper)
                 following = asyncio.ensure_future(reconciler.follower.run())
 
                 def fence():

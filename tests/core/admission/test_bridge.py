@@ -17,6 +17,7 @@ from tessera.core.kubernetes.quota import Quota
 from tessera.core.kubernetes.resources import short
 from tessera.core.kubernetes.scheduling import Requirement
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, own_expression, parse, template_name
+from tessera.core.requests.tickets import TICKET_ANNOTATION, TicketKey, TicketMaker
 from tests.build import MIG, container, node, pod, policy, resource
 
 FIRST = "fallback: {dra: first-available}"
@@ -54,7 +55,8 @@ def alternatives_of(decision):
     """The text that the pod would carry."""
     assert isinstance(decision, Patched), decision
     assert decision.conversion == "claim"
-    return next(one.value for one in decision.edits if isinstance(one, SetAnnotation))
+    edits = (one for one in decision.edits if isinstance(one, SetAnnotation))
+    return next(one.value for one in edits if one.key == ALTERNATIVES_ANNOTATION)
 
 
 def test_a_request_becomes_a_claim():
@@ -264,6 +266,27 @@ def test_fallback_goes_on_where_there_is_no_bridge():
     assert (decision.replaced, decision.conversion) == ((("2g.20gb", "1g.10gb"),), "not_dra")
     nothing = decide(pod(container(**{"2g.20gb": 1})), cluster(node("n")), policy(FIRST))
     assert isinstance(nothing, Denied)
+
+
+def test_the_ticket():
+    """The controller knows the pod by it: made with the view's key, for the pod's namespace, whatever ticket the pod came with."""
+    offers = cluster()
+    maker = TicketMaker(TicketKey(b"c" * 32), 500_000)
+    offers.put_ticket_maker(maker)
+    for annotations in ({}, {TICKET_ANNOTATION: "forged"}):
+        one = pod(container(**{"2g.20gb": 1}), namespace="team", annotations=annotations)
+        decision = decide(one, offers, policy(FIRST))
+        ticket = maker.ticket("team", alternatives_of(decision))
+        assert SetAnnotation(TICKET_ANNOTATION, ticket) in decision.edits
+        assert ticket not in str(decision.audit) + decision.reason
+
+
+def test_without_a_key():
+    """No key, no ticket: the controller would make no template, so requests stay what they are."""
+    offers = cluster()
+    offers.put_ticket_maker(None)
+    decision = decide(pod(container(**{"2g.20gb": 1})), offers, policy(FIRST))
+    assert (decision.conversion, "no key for tickets" in decision.reason) == ("controller_away", True)
 
 
 def test_without_a_controller():

@@ -149,7 +149,13 @@ def command(
     else:
         _print([one for one in results if not one.rejected], output)
         _report(results)
-    _tell_assumed(assumed, claims=any(one.claims for one in results))
+    claims = any(one.claims for one in results)
+    _tell_assumed(assumed, claims=claims)
+    if claims:
+        click.echo(
+            "the pods are shown without a ticket, which only the webhook can add: create them as you wrote them",
+            err=True,
+        )
     return EXIT_REJECTED if any(one.rejected for one in results) else 0
 
 

@@ -11,6 +11,7 @@ from tessera.core.requests.alternatives import (
     read,
 )
 from tessera.core.requests.record import RECORD_ANNOTATION, record_with
+from tessera.core.requests.tickets import TICKET_ANNOTATION, kept
 from tessera.kube.watch.resource import Key
 from tessera.protocol.kubernetes.dra import decode_claim
 from tessera.protocol.kubernetes.lean_pod import annotations_of
@@ -38,6 +39,8 @@ class ConvertedPod:
     text: str | None  # of its alternatives; None: what it carries is not what its template is named by
     waits: bool  # no node has it yet, and it is not being deleted
     record: str = ""  # of the fallback, as much of it as is read
+    ticket: str = ""  # of the webhook, as it stands in the pod
+    created: float = 0.0  # Unix time
 
     @property
     def alternatives(self) -> Alternatives | None:
@@ -94,8 +97,8 @@ def read_pod(raw: bytes) -> PodReading:
         annotations.get(ALTERNATIVES_ANNOTATION),
         record_with(annotations.get(RECORD_ANNOTATION, ""), ()),
     )
+    created = seconds(metadata.creation_timestamp) or 0.0
     if text is None or not template:
-        created = seconds(metadata.creation_timestamp) or 0.0
         return PodReading(key, None, ReplacedPod(metadata.uid, record, created) if record else None)
     found = ConvertedPod(
         key,
@@ -104,6 +107,8 @@ def read_pod(raw: bytes) -> PodReading:
         None if carried(annotations, [template]) is None else text,
         not one.spec.node_name and metadata.deletion_timestamp is None,
         record,
+        kept(annotations.get(TICKET_ANNOTATION, "")),
+        created,
     )
     return PodReading(key, found)
 

@@ -59,8 +59,10 @@ def plan(state: ClaimState, now: float) -> tuple[Iterator[Action], ...]:
 def _missing(state: ClaimState) -> Iterator[Make]:
     """Templates that pods wait for, of each namespace in turns: thousands in one keep no other waiting.
 
-    Those that are there are right: the API server lets nobody change them.
+    Those that are there are right: the API server lets nobody change them. Nothing is made while tickets cannot be checked.
     """
+    if state.keys is None:
+        return
     found: list[tuple[int, Make]] = []
     turns: Counter[str] = Counter()
     for key, pods in state.waiting.items():

@@ -23,6 +23,7 @@ from tessera.controller.claims.retries import Retries
 from tessera.controller.claims.state import ClaimState, Record
 from tessera.controller.claims.writes import Writes
 from tessera.controller.metrics import ControllerMetrics
+from tessera.controller.ticket_keeper import TicketKeeper
 from tessera.core.dra.slices import API_VERSION
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError
@@ -52,7 +53,6 @@ _TEMPLATES: Final = Resource(
 _CLAIMS: Final = Resource("resourceclaims", path_of(API_VERSION, "resourceclaims"), optional=True)
 _AT_ONCE: Final = 100  # writes of each kind before the next plan: what is new since then does not wait longer
 _UNAVAILABLE: Final = (429, 503)  # the API server itself, and not one object
-_RESYNC: Final = 60.0  # seconds without a change until the next plan: templates become old
 _RECENT: Final = 300.0  # seconds: a pod that was made before is not reported any more
 _POLL_ABSENT: Final = 5.0  # seconds; the follower asks for the collections again every minute
 
@@ -61,9 +61,17 @@ class ClaimReconciler:
     """Makes and removes the templates of pods whose requests were converted to claims, and records what the claims got."""
 
     def __init__(
-        self, client: Client, recorder: Recorder, metrics: ControllerMetrics, *, clock: Clock = SYSTEM_CLOCK
+        self,
+        client: Client,
+        recorder: Recorder,
+        metrics: ControllerMetrics,
+        keeper: TicketKeeper,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.state = ClaimState()
+        self._keeper = keeper
+        self._told: dict[Key, str] = {}  # the UIDs of refused pods that have an Event
         self._writes = Writes(client, recorder, metrics)
         self._metrics = metrics
         self._clock = clock
@@ -92,7 +100,10 @@ class ClaimReconciler:
             clock=clock,
         )
         metrics.bridged = lambda: len(self.state.pods)
-        metrics.refused = lambda: sum(one.text is None for one in self.state.pods.values())
+        metrics.refused = lambda: (
+            sum(one.text is None for one in self.state.pods.values())
+            + sum(1 for _ in self.state.without_template())
+        )
         metrics.templates = lambda: len(self.state.templates)
 
     async def able(self) -> None:
@@ -114,6 +125,11 @@ class ClaimReconciler:
         await self.follower.synced()
         while True:
             self._changed.clear()
+            fence()
+            self._report()
+            await self._keeper.look(fence)
+            if self._keeper.keys is not None:
+                self.state.use_keys(self._keeper.keys)
             try:
                 more = await self.reconcile(fence)
             except KubeError as error:  # not of one object
@@ -127,7 +143,7 @@ class ClaimReconciler:
     async def reconcile(self, fence: Callable[[], None]) -> bool:
         """Make a plan and carry out some of each kind; whether there is more. Raises when the API server is unavailable."""
         fence()
-        self._report()
+        self._refuse()
         groups = plan(self.state, self._clock.wall())
         due = [
             list(islice((one for one in group if self._retries.is_due(_subject(one))), _AT_ONCE))
@@ -164,6 +180,13 @@ class ClaimReconciler:
                 self._writes.report(key, pod)
         self.state.unreported.clear()
 
+    def _refuse(self) -> None:
+        """Tell the pods that wait with no right ticket, each once."""
+        for one in self.state.without_template():
+            if self._told.get(one.pod.key) != one.pod.uid:
+                self._told[one.pod.key] = one.pod.uid
+                self._writes.refuse(one.pod, one.why)
+
     def _note(self, action: Action) -> None:
         """A record is written once, however slow the watch is; everything else is as the watch says."""
         if isinstance(action, Record):
@@ -172,16 +195,15 @@ class ClaimReconciler:
                 self.state.put_pod(replace(known, record=action.text))
 
     async def _wait(self) -> None:
-        """Wait until something has changed, what failed is due again, or for a minute."""
-        wait = self._retries.next()
-        if wait is None:
+        """Wait until something has changed, what failed is due again, or for the keeper's next look."""
+        retry, look = self._retries.next(), self._keeper.wait
+        if retry is None:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_RESYNC):
+                async with asyncio.timeout(look):
                     await self._changed.wait()
             return
         either = [
-            asyncio.ensure_future(one)
-            for one in (self._clock.sleep(min(wait, _RESYNC)), self._changed.wait())
+            asyncio.ensure_future(one) for one in (self._clock.sleep(min(retry, look)), self._changed.wait())
         ]
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -213,11 +235,13 @@ class ClaimReconciler:
 
     def _remove_pod(self, key: Key) -> bool:
         self.state.put_replaced(key, None, since=0.0)
+        self._told.pop(key, None)
         return self.state.remove_pod(key)
 
     def _put_pod(self, one: PodReading) -> bool:
         new = self.state.put_replaced(one.key, one.replaced, since=self._clock.wall() - _RECENT)
         if one.pod is None:
+            self._told.pop(one.key, None)
             return self.state.remove_pod(one.key) or new
         if one.pod.text is None and one.key not in self.state.pods:
             log.warning(

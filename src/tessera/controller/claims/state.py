@@ -1,15 +1,16 @@
 """Pods, templates and claims as the cluster has them, indexed: a plan costs what is to be done, not what is there."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from tessera.controller.claims.objects import ConvertedPod, PodsClaim, ReplacedPod, Template
 from tessera.core.kubernetes.resources import short
 from tessera.core.requests.alternatives import read
 from tessera.core.requests.record import record_with, written
+from tessera.core.requests.tickets import TicketKeys
 from tessera.kube.watch.resource import Key
 
 _MOST_UNREPORTED: Final = 1000  # as many events as wait to be written
@@ -29,6 +30,13 @@ class Record:
         return self.pod.key
 
 
+class Refused(NamedTuple):
+    """A pod that waits for a template, and that the controller makes none for."""
+
+    pod: ConvertedPod
+    why: str
+
+
 class ClaimState:
     """What the reconciler knows. Every change of an object updates the indexes; nothing else does."""
 
@@ -39,7 +47,9 @@ class ClaimState:
         self.users: Counter[Key] = Counter()  # by template: how many pods name it
         self.waiting: dict[
             Key, dict[Key, ConvertedPod]
-        ] = {}  # by template: pods that cannot start without it
+        ] = {}  # by template: pods that cannot start without it, and may have it
+        self.keys: TicketKeys | None = None  # of tickets; None while they are not known
+        self.refused: dict[Key, Refused] = {}  # pods that wait with no right ticket
         self.replaced: dict[Key, str] = {}  # the UIDs of pods whose request the webhook has replaced
         self.unreported: dict[Key, ReplacedPod] = {}  # of these, those that have no Event yet
         self.records: dict[Key, Record] = {}  # by claim: what its pod's annotation does not say yet
@@ -54,7 +64,11 @@ class ClaimState:
         self.pods[pod.key] = pod
         self.users[template] += 1
         if pod.waits and pod.text is not None:
-            self.waiting.setdefault(template, {})[pod.key] = pod
+            why = self._why_refused(pod, pod.text)
+            if why is None:
+                self.waiting.setdefault(template, {})[pod.key] = pod
+            else:
+                self.refused[pod.key] = Refused(pod, why)
         owner = Key(pod.key.namespace, pod.uid)
         self._pod_of[owner] = pod.key
         self._compare(owner)
@@ -68,6 +82,7 @@ class ClaimState:
         self.users[template] -= 1
         if not self.users[template]:
             del self.users[template]
+        self.refused.pop(key, None)
         waiting = self.waiting.get(template, {})
         if waiting.pop(key, None) is not None and not waiting:
             del self.waiting[template]
@@ -76,6 +91,26 @@ class ClaimState:
             del self._pod_of[owner]
         self._compare(owner)
         return True
+
+    def use_keys(self, keys: TicketKeys) -> bool:
+        """Check tickets with these keys; whether they are new."""
+        if self.keys == keys:
+            return False
+        self.keys = keys
+        for pod in list(self.pods.values()):
+            self.put_pod(pod)
+        return True
+
+    def without_template(self) -> Iterator[Refused]:
+        """The pods that wait with no right ticket, and for whom no template is there."""
+        for one in self.refused.values():
+            if Key(one.pod.key.namespace, one.pod.template) not in self.templates:
+                yield one
+
+    def _why_refused(self, pod: ConvertedPod, text: str) -> str | None:
+        if self.keys is None:
+            return None
+        return self.keys.why_wrong(pod.ticket, pod.key.namespace, text, pod.created)
 
     def known_pods(self) -> Iterable[Key]:
         """The pods whose requests were converted or replaced."""

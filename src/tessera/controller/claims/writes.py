@@ -63,6 +63,15 @@ class Writes:
         if isinstance(action, Make) and _TERMINATING not in error.causes:
             self._warn(action.pod, f"ResourceClaimTemplate {action.key.name} cannot be made: {error.message}")
 
+    def refuse(self, pod: ConvertedPod, why: str) -> None:
+        """Say on a pod, and in the log, that the controller makes no template for it."""
+        log.warning("pod %s/%s: %s, so the controller makes no template for it", *pod.key, why)
+        self._warn(
+            pod,
+            f"the controller makes no ResourceClaimTemplate for this pod: {why}. Delete the pod: its workload creates it again, "
+            "and the webhook decides again. Create a pod without a workload again yourself, as you first wrote it.",
+        )
+
     def report(self, key: Key, pod: ReplacedPod) -> None:
         """Say on a pod what the webhook gave it in place of its request."""
         gets = ", ".join(

@@ -11,6 +11,7 @@ from tessera.core.kubernetes.quantity import Format, Quantity
 from tessera.core.mig.profile import MigProfile
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
 from tessera.core.requests.record import ASKED_ANNOTATION, DECIDED_ANNOTATION, RECORD_ANNOTATION
+from tessera.core.requests.tickets import TICKET_ANNOTATION
 
 GIB: Final = 2**30
 GRACE: Final = 120.0  # a plugin restarts within seconds, a whole operator within a minute
@@ -23,6 +24,7 @@ OWN_ANNOTATIONS: Final = (
     RECORD_ANNOTATION,
     ASKED_ANNOTATION,
     ALTERNATIVES_ANNOTATION,
+    TICKET_ANNOTATION,
     MIRROR_ANNOTATION,
 )
 

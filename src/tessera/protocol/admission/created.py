@@ -14,6 +14,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.requests import alternatives, record
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, DeviceRequest
 from tessera.core.requests.record import ASKED_ANNOTATION, DECIDED_ANNOTATION, RECORD_ANNOTATION
+from tessera.core.requests.tickets import TICKET_ANNOTATION
 from tessera.protocol.admission import patch
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 
@@ -29,6 +30,7 @@ def as_created(pod: dict[str, Any]) -> dict[str, Any]:
     if DECIDED_ANNOTATION in annotations:
         return {**pod, "spec": spec}
     converted = annotations.pop(ALTERNATIVES_ANNOTATION, None)
+    annotations.pop(TICKET_ANNOTATION, None)
     if converted is not None:
         _undo_claim(spec, converted)
     replaced = [name for name in (RECORD_ANNOTATION, ASKED_ANNOTATION) if name in annotations]

@@ -6,6 +6,7 @@ here; the alternatives themselves are the fallback's candidates (`FallbackSearch
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from tessera.core.admission.bridge.skipping import NotConverted, why_not, why_not_dra
 from tessera.core.admission.edits import ClaimRequest, ContainerList, Edit, SetClaims, SetPodClaims
@@ -29,6 +30,7 @@ from tessera.core.requests.alternatives import (
     own_expression,
     request_name,
 )
+from tessera.core.requests.tickets import TICKET_ANNOTATION
 from tessera.core.values import value
 
 
@@ -39,6 +41,7 @@ class Converted:
     alternatives: Alternatives
     uses: tuple[tuple[ContainerList, int, tuple[ClaimRequest, ...]], ...]  # which container has which request
     cut: tuple[tuple[str, tuple[str, ...]], ...] = ()  # what was asked, and the alternatives beyond the limit
+    ticket: str = ""  # by which the controller knows the pod; empty in a view that makes none
 
     def edits(self) -> Iterator[Edit]:
         """What is written beside the amounts that go."""
@@ -78,11 +81,13 @@ def bridge(
     bridged = _bridged(lists, uses, _classes(lists, offers, per_type=bool(quotas)))
     if not is_writable(bridged.alternatives):  # some class has a very long name
         return NotConverted("too_many_devices", "what it asks for is too long a text for an annotation")
-    return bridged
+    if offers.ticket_maker is None:
+        return bridged
+    return replace(bridged, ticket=offers.ticket_maker.ticket(pod.namespace, str(bridged.alternatives)))
 
 
 def without_amounts(pod: Pod, bridged: Converted) -> Pod:
-    """The pod without the amounts that its claim has instead, and with the annotation that says what the claim is."""
+    """The pod without the amounts that its claim has instead, and with the annotations for the controller."""
     asked = {one.asked for one in bridged.alternatives.requests}
 
     def section(amounts: Amounts) -> Amounts:
@@ -94,6 +99,8 @@ def without_amounts(pod: Pod, bridged: Converted) -> Pod:
         return Container(one.name, section(one.requests), section(one.limits), one.restartable)
 
     annotations = {**pod.annotations, ALTERNATIVES_ANNOTATION: str(bridged.alternatives)}
+    if bridged.ticket:
+        annotations[TICKET_ANNOTATION] = bridged.ticket
     return pod.map_containers(container, annotations)
 
 

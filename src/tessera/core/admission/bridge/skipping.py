@@ -47,6 +47,11 @@ def why_not(pod: Pod, search: FallbackSearch, offers: ClusterView) -> NotConvert
         return NotConverted(
             "controller_away", "the Lease of tessera controller, which makes templates, is not fresh"
         )
+    if offers.ticket_maker is None:
+        return NotConverted(
+            "controller_away",
+            "the webhook has no key for tickets, and tessera controller makes no template without one",
+        )
     if pod.queued:
         return NotConverted("kueue", "Kueue counts it before its admission, and cannot count alternatives")
     if pod.priority is None and pod.priority_class:

@@ -19,6 +19,7 @@ from tessera.core.kubernetes.node import Namespace, Node, Offer, why_excluded, w
 from tessera.core.kubernetes.pod import Pod, named_nodes
 from tessera.core.kubernetes.quota import Quota
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Taint, label_keys, untolerated
+from tessera.core.requests.tickets import NO_TICKETS, TicketMaker
 
 # Sets of label keys that are kept: clusters use a few, and each costs one walk over the nodes to make.
 _MOST_TABLES: Final = 64
@@ -37,6 +38,8 @@ class Offers:
         # Whether tessera controller is at work, which makes the templates of claims; a view without a clock takes that for
         # granted.
         self.controller = True
+        # What makes the tickets of pods, by which the controller knows them; a view that only shows decisions makes none.
+        self.ticket_maker: TicketMaker | None = NO_TICKETS
         # The DeviceClass that serves an extended resource, as the scheduler chooses it; and the names of all classes.
         self.classes: Mapping[str, DeviceClass] = {}
         self.class_names: frozenset[str] = frozenset()
@@ -120,6 +123,12 @@ class Offers:
         """Whether the controller is at work."""
         if self.controller != at_work:
             self.controller = at_work
+            self.version += 1
+
+    def put_ticket_maker(self, maker: TicketMaker | None) -> None:
+        """Make tickets with this key in this hour. None: there is no key, and no request becomes a claim."""
+        if self.ticket_maker != maker:
+            self.ticket_maker = maker
             self.version += 1
 
     def put_quota(self, quota: Quota) -> None:

@@ -9,6 +9,7 @@ from tessera.core.kubernetes.node import Namespace, Node, Offer
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quantity import Number
 from tessera.core.kubernetes.quota import Quota
+from tessera.core.requests.tickets import TicketMaker
 
 Needs = Mapping[str, Number]  # of resources that fallback does not look at
 NOTHING_ELSE: Final[Needs] = {}
@@ -45,6 +46,10 @@ class ClusterView(Protocol):
         """Whether tessera controller is at work, which makes the templates of claims; a view without a clock takes that for granted."""
 
     @property
+    def ticket_maker(self) -> TicketMaker | None:
+        """What makes the tickets of pods; None: the webhook has no key, so the controller would make no template."""
+
+    @property
     def classes(self) -> Mapping[str, DeviceClass]:
         """The DeviceClass that serves an extended resource, as the scheduler chooses it."""
 
@@ -72,5 +77,6 @@ class WithQuotas:
         self.quotas: Mapping[str, tuple[Quota, ...]] = {
             namespace: quotas
         }  # decisions are made in one namespace
-        self.controller, self.classes, self.class_names = view.controller, view.classes, view.class_names
+        self.controller, self.ticket_maker = view.controller, view.ticket_maker
+        self.classes, self.class_names = view.classes, view.class_names
         self.anywhere, self.has_anywhere, self.for_pod = view.anywhere, view.has_anywhere, view.for_pod

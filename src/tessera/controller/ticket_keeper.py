@@ -1,0 +1,89 @@
+"""The leader's care for the keys of tickets: it makes them, publishes the next one, and rotates them."""
+
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from tessera.core.errors import InvalidInput
+from tessera.core.requests.tickets import KEY_BYTES, TicketKeys
+from tessera.kube.clock import SYSTEM_CLOCK, Clock
+from tessera.kube.errors import ApiError, KubeError
+from tessera.kube.rest.client import Client
+from tessera.kube.rest.paths import path_of
+from tessera.kube.view.ticket_keys import SECRET, TicketSecret, secret_path
+
+log = logging.getLogger(__name__)
+
+_LOOK: Final = 30.0  # seconds between two reads: someone may have removed the Secret
+_RETRY: Final = 2.0  # seconds, while there is no key or the last read or write failed
+
+
+class TicketKeeper:
+    """Keeps the Secret with the keys right, and the keys at hand."""
+
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        make: Callable[[], bytes] = lambda: secrets.token_bytes(KEY_BYTES),
+    ) -> None:
+        self.keys: TicketKeys | None = None  # those of the last good look
+        self._client = client
+        self._namespace = namespace
+        self._clock = clock
+        self._make = make
+        self._last: TicketSecret | None = None  # as it was written or read
+        self._due = 0.0
+        self._told = ""
+
+    @property
+    def wait(self) -> float:
+        """Seconds until the next look."""
+        return max(self._due - self._clock.now(), 0.0)
+
+    async def look(self, fence: Callable[[], None]) -> None:
+        """Read the Secret if it is time, and write what is missing or due; `fence` raises when another process leads."""
+        if self.wait:
+            return
+        why = ""
+        try:
+            await self._keep(fence)
+        except (KubeError, InvalidInput) as error:
+            why = str(error)
+            if why != self._told:
+                log.warning(
+                    "Secret %s/%s, the key of tickets, cannot be kept (will try again; without it the webhook converts no "
+                    "requests to claims): %s",
+                    self._namespace,
+                    SECRET,
+                    why,
+                )
+        self._told = why
+        self._due = self._clock.now() + (_RETRY if why else _LOOK)
+
+    async def _keep(self, fence: Callable[[], None]) -> None:
+        found = await self._read()
+        # one that was removed comes back with its keys
+        before = found or replace(self._last or TicketSecret(), version="")
+        wanted = before.kept_up(self._clock.wall(), self._make)
+        if found is None:
+            fence()
+            await self._client.create(path_of("v1", "secrets", namespace=self._namespace), wanted.document())
+        elif wanted != found:
+            fence()
+            await self._client.patch(secret_path(self._namespace), wanted.document())
+        if wanted != found:
+            log.info("Secret %s/%s written: keys of tickets", self._namespace, SECRET)
+        self._last, self.keys = wanted, wanted.keys
+
+    async def _read(self) -> TicketSecret | None:
+        try:
+            return TicketSecret.read(await self._client.get(secret_path(self._namespace)))
+        except ApiError as error:
+            if error.is_not_found:
+                return None
+            raise
