@@ -97,7 +97,7 @@ class Embedded:
         return self.cluster.nodes[node].spec.annotations.get(RUNAI_CONFIG)
 
     async def settled(self) -> None:
-        """Return when the webhook knows everything as the API server does, and that the controller is at work."""
+        """Return when the webhook knows everything as the API server does, and can convert requests: the controller is at work, and there is a key for tickets."""
         async with asyncio.timeout(_CATCH_UP_SECONDS):
             while not self._caught_up():
                 await asyncio.sleep(0.005)
@@ -109,9 +109,9 @@ class Embedded:
             for one in self.view.reflectors
             if one.resource.name in _KINDS
         ]
-        return self.view.offers.controller and all(
-            version.isdigit() and int(version) >= newest for version, newest in versions
-        )
+        offers = self.view.offers
+        converts = offers.controller and offers.ticket_maker is not None
+        return converts and all(version.isdigit() and int(version) >= newest for version, newest in versions)
 
     async def seen(self, namespace: str, pod: str) -> dict[str, list[str]]:
         """What each container of a pod sees."""

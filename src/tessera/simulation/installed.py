@@ -126,7 +126,7 @@ async def webhook(
     cluster.services[_NAMESPACE, _SERVICE] = ("127.0.0.1", address.port)
     view.offers.put_controller(at_work=False)
     lease = LeaseFollower(client, _NAMESPACE, CONTROLLER, view.offers.put_controller)
-    tickets = TicketFollower(client, _NAMESPACE, view.offers)
+    tickets = TicketFollower(client, _NAMESPACE, view.offers, look=_LEASE.retry)
     async with asyncio.TaskGroup() as tasks:
         work = [tasks.create_task(one.run()) for one in (view, manager, lease, tickets)]
         try:

@@ -24,9 +24,10 @@ _log: Final = logging.getLogger("tessera.kube")
 
 SECRET: Final = "tessera-ticket-key"  # in the controller's namespace # noqa: S105 # a name
 PERIOD: Final = 7 * 24 * 3600.0  # seconds for which a key is in use; for as long again it is accepted
-_LOOK: Final = 1.0  # seconds between two looks at the clock
+LOOK: Final = (
+    1.0  # seconds between two looks at the clock; while there is no key, every second look reads the Secret
+)
 _POLL: Final = (15.0, 30.0)  # seconds between two reads, at random: replicas do not ask at the same time
-_POLL_ABSENT: Final = 2.0  # seconds, while there is no key
 _FORBIDDEN: Final = 403
 
 _decode: Final = decoder(Secret)
@@ -104,6 +105,7 @@ class TicketFollower:
         namespace: str,
         offers: Offers,
         *,
+        look: float = LOOK,
         clock: Clock = SYSTEM_CLOCK,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
@@ -112,6 +114,7 @@ class TicketFollower:
         self._offers = offers
         self._clock = clock
         self._uniform = uniform
+        self._look = look
         self._key: TicketKey | None = None
         self._due = 0.0  # when the Secret is read again
         self._told = ""
@@ -124,7 +127,7 @@ class TicketFollower:
                 await self._read()
             maker = None if self._key is None else TicketMaker(self._key, hour_of(self._clock.wall()))
             self._offers.put_ticket_maker(maker)
-            await self._clock.sleep(_LOOK)
+            await self._clock.sleep(self._look)
 
     async def _read(self) -> None:
         """Read the key in use; where the API server does not answer, the key from before stays."""
@@ -142,7 +145,7 @@ class TicketFollower:
         if why and why != self._told:
             _log.warning("Secret %s/%s, the key of tickets: %s", self._namespace, SECRET, why)
         self._told = why
-        self._due = self._clock.now() + (_POLL_ABSENT if self._key is None else self._uniform(*_POLL))
+        self._due = self._clock.now() + (2 * self._look if self._key is None else self._uniform(*_POLL))
 
 
 def _key(data: Mapping[str, bytes], name: str) -> TicketKey | None:
