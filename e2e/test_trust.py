@@ -145,9 +145,9 @@ def test_a_pod_cannot_allow_itself_what_its_namespace_forbids(
         done = own_control_plane.try_kubectl(
             "create", "-n", namespace, "--dry-run=server", "-f", "-", stdin=json.dumps(document)
         )
-        return "the pod stays as it is and waits" in done.stderr
+        return "the pod waits as it is" in done.stderr
 
     own_control_plane.wait(waits, what="the webhook knowing the namespace's policy")
     printed = apply(own_control_plane, namespace, document)
-    assert f"waits (namespace {namespace}'s fall" in printed
+    assert f"waits as it is (namespace {namespace}'s fall" in printed
     assert asked(stored(own_control_plane, namespace, "p")) == {MIG + "2g.20gb": "1"}

@@ -274,7 +274,9 @@ def test_every_number_has_an_answer(document):
         assert response["allowed"] is bound
         told = response["warnings"][0] if bound else response["status"]["message"]
         assert (
-            "left as it is, since it is bound" if bound else "GPUs are asked for in whole numbers"
+            "the webhook leaves it as it is, because it is bound"
+            if bound
+            else "GPUs are asked for in whole numbers"
         ) in told
         assert "patch" not in response
 

@@ -61,7 +61,7 @@ def test_rejected(tessera):
     Path("none.yaml").write_text("kind: Node\nmetadata: {name: cpu-1}\n")
     code, out, err = tessera("admit", "-f", PODS / "2g.yaml", "--nodes", "none.yaml")
     assert (code, out) == (3, "")
-    assert err.startswith("Pod default/infer: rejected: asked for nvidia.com/mig-2g.20gb: 1, which no node")
+    assert err.startswith("Pod default/infer: rejected: asked for nvidia.com/mig-2g.20gb: 1, and no node")
 
 
 def test_a_rejection_is_told_once(tessera):
@@ -69,7 +69,7 @@ def test_a_rejection_is_told_once(tessera):
     Path("none.yaml").write_text("kind: Node\nmetadata: {name: cpu-1}\n")
     code, out, err = tessera("admit", "-f", PODS / "2g.yaml", "--nodes", "none.yaml", "-o", "explain")
     assert (code, err) == (3, "")
-    assert "decision    rejected: asked for nvidia.com/mig-2g.20gb: 1, which no node" in out
+    assert "decision    rejected: asked for nvidia.com/mig-2g.20gb: 1, and no node" in out
 
 
 def test_objects_without_pods(tessera):
@@ -283,14 +283,14 @@ Pod default/infer
             """\
   asks for    nvidia.com/mig-2g.20gb: 1  (container main)
   rules       fallback.downgrades: false
-              the pod's fallback-policy smaller
+              the pod's fallback-policy is `smaller`
               at least 15Gi (fallback.minMemory)
   nodes       3 of 3 count for this pod, GPUs are on 3
               ✓ small-1, small-2  1g.10gb ×28
               ✓ three             3g.30gb ×1
   candidates  2g.20gb  as asked     not offered
               1g.10gb  smaller      forbidden by fallback.downgrades: false
-              3g.30gb  larger       forbidden by the pod's fallback-policy smaller
+              3g.30gb  larger       forbidden by the pod's fallback-policy is `smaller`
               gpu      a whole GPU  not offered
   decision    rejected: asked for""",
         ),
@@ -299,14 +299,14 @@ Pod default/infer
             {"gpu-webhook.k8s.io/fallback-policy": "never"},
             """\
   asks for    nvidia.com/mig-2g.20gb: 1  (container main)
-  rules       the pod's fallback-policy never
+  rules       the pod's fallback-policy is `never`
   nodes       3 of 3 count for this pod, GPUs are on 3
               ✓ small-1, small-2  1g.10gb ×28
               ✓ three             3g.30gb ×1
   candidates  2g.20gb  as asked     not offered
-              1g.10gb  smaller      forbidden by the pod's fallback-policy never
-              3g.30gb  larger       forbidden by the pod's fallback-policy never
-              gpu      a whole GPU  forbidden by the pod's fallback-policy never
+              1g.10gb  smaller      forbidden by the pod's fallback-policy is `never`
+              3g.30gb  larger       forbidden by the pod's fallback-policy is `never`
+              gpu      a whole GPU  forbidden by the pod's fallback-policy is `never`
   decision    admitted as it is: asked for""",
         ),
         (
@@ -318,7 +318,7 @@ Pod default/infer
   nodes       3 of 3 count for this pod, GPUs are on 3
               ✓ small-1, small-2  1g.10gb ×28
               ✓ three             3g.30gb ×1
-  decision    admitted as it is: fallback is switched off
+  decision    admitted as it is: fallback is disabled
 """,
         ),
         (
@@ -329,7 +329,7 @@ Pod default/infer
   rules       at least 5Gi (the pod's min-memory)
               2g.20gb becomes gpu, 1g.10gb (fallback.chains)
               7g.80gb can come (fallback.autoscaled)
-              unmatched pods are let through (fallback.unmatched: admit)
+              the webhook admits unmatched pods (fallback.unmatched: admit)
   nodes       3 of 3 count for this pod, GPUs are on 3
               ✓ small-1, small-2  1g.10gb ×28
               ✓ three             3g.30gb ×1
@@ -653,7 +653,7 @@ def test_summary(tessera):
         assert (code, err) == (0, "")
         told, _, rejected = out.rpartition("\n\n")
         assert told + "\n" == SUMMARY
-        assert rejected.startswith("Pod ml/floor: asked for nvidia.com/mig-2g.20gb: 1, which no node")
+        assert rejected.startswith("Pod ml/floor: asked for nvidia.com/mig-2g.20gb: 1, and no node")
 
 
 def test_the_cluster_is_asked(served, command, tmp_path):

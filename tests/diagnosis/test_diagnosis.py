@@ -343,7 +343,7 @@ def quota(used: int, hard: int = 2) -> dict[str, Any]:
     ("used", "now"),
     [
         (1, "created now it would be changed: 2g.20gb is not offered, 1g.10gb is the first that is"),
-        (2, 'created now it would be rejected: asked for nvidia.com/mig-2g.20gb: 1, which no node that this pod can use offers; tried 1g.10gb (over the quota "gpus": 2 used and 1 needed of 2)'),
+        (2, 'created now it would be rejected: asked for nvidia.com/mig-2g.20gb: 1, and no node that this pod can use offers it; tried 1g.10gb (over the quota "gpus": 2 used and 1 needed of 2)'),
     ],
 )  # fmt: skip
 async def test_quotas_are_decided_with(used: int, now: str):

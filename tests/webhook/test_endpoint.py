@@ -61,7 +61,7 @@ def test_rejection():
     response = respond(review(pod_document(ASKS)), offers())
     assert response["allowed"] is False
     assert response["status"]["code"] == 403
-    assert response["status"]["message"].startswith("asked for nvidia.com/mig-2g.20gb: 1, which no node")
+    assert response["status"]["message"].startswith("asked for nvidia.com/mig-2g.20gb: 1, and no node")
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_fault_43_limits(most, what, spec):
     """A pod at a limit is decided about; with one more of it, one sentence says so."""
     assert at(most, spec) == ""
     assert at(most + 1, spec) == (
-        f"GPU requests were not looked at: the pod has {most + 1:,} {what}, and at most {most:,} are looked at"
+        f"GPU requests were not looked at: the pod has {most + 1:,} {what}, and the webhook looks at no more than {most:,}"
     )
 
 
@@ -146,7 +146,7 @@ def test_fault_43_the_operator_chooses_the_verdict(cluster):
     assert response["status"] == {
         "code": 403,
         "reason": "Forbidden",
-        "message": "GPU requests could not be looked at: the pod has 4,000 containers, and at most 200 are looked at",
+        "message": "GPU requests could not be looked at: the pod has 4,000 containers, and the webhook looks at no more than 200",
     }
     assert b"gpu_webhook_beyond_limits_total 2\n" in handler._metrics.text()
 

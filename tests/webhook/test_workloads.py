@@ -189,7 +189,10 @@ def test_nothing_is_decided_before_the_view_is_complete():
 @pytest.mark.parametrize(
     ("document", "why"),
     [
-        (job_set(*["2g.20gb"] * 11), "the workload has 11 pod templates, and at most 10 are looked at"),
+        (
+            job_set(*["2g.20gb"] * 11),
+            "the workload has 11 pod templates, and the webhook looks at no more than 10",
+        ),
         (job() | {"data": "x" * 2**18}, "the workload has 262,"),
     ],
     ids=["templates", "bytes"],

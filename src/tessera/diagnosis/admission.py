@@ -75,8 +75,7 @@ def why_never(seen: Evidence, pod: Pod) -> str:
     if DECIDED_ANNOTATION in pod.annotations:
         return "this was decided when its workload was created"
     rules = explanation.rules(pod, seen.offers, seen.policy)
-    rule = next((rule for rule in rules if "fallback-policy never" in rule), "")
-    return rule.replace("fallback-policy never", "fallback-policy is `never`")
+    return next((rule for rule in rules if "fallback-policy is `never`" in rule), "")
 
 
 # A policy that is in the way

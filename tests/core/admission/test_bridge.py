@@ -120,7 +120,7 @@ def test_eight_alternatives_at_most():
     [request] = parse(alternatives_of(decision)).requests
     assert [one.name for one in request.alternatives] == [f"{n}g-{n}0gb" for n in range(10, 2, -1)]
     assert decision.warnings[1] == (
-        "GPU request 10g.100gb: a claim takes 8 alternatives, so not 2g.20gb, 1g.10gb"
+        "GPU request 10g.100gb: a claim has at most 8 alternatives, which leaves out 2g.20gb, 1g.10gb"
     )
 
 
@@ -174,7 +174,7 @@ def test_several_profiles_and_whole_gpus():
         (
             "never",
             {"annotations": {"gpu-webhook.k8s.io/fallback-policy": "never"}},
-            "the pod's fallback-policy never",
+            "the pod's fallback-policy is `never`",
         ),
         (
             "replaced",

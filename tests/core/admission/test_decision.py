@@ -51,10 +51,12 @@ def test_replaced():
 def test_nothing_to_do():
     """What is offered as asked is admitted without a change and without a record."""
     assert decided(pod(container(**{"1g.10gb": 1})), SMALL) == Allowed("what it asks for is offered")
-    assert decided(pod(container(cpu=1)), SMALL) == Allowed("asks for nothing that is configured here")
+    assert decided(pod(container(cpu=1)), SMALL) == Allowed(
+        "asks for nothing that fallback or injection looks at"
+    )
     whole = pod(container(gpu=1))
     assert decided(whole, node("n", gpu=1)) == Allowed(
-        "asks for whole GPUs, which nothing takes the place of"
+        "asks for whole GPUs, and fallback replaces only MIG profiles"
     )
 
 
@@ -213,32 +215,32 @@ def test_injection_sees_fallback():
     [
         (
             {"2g.20gb": 1}, [], "", {},
-            ("asked for nvidia.com/mig-2g.20gb: 1, which no node that this pod can use offers; tried gpu (not offered); "
+            ("asked for nvidia.com/mig-2g.20gb: 1, and no node that this pod can use offers it; tried gpu (not offered); "
             "the nodes that this pod can use offer no GPU at all, the whole cluster 1g.10gb (up to 28 a node)"),
         ),
         (
             {"2g.20gb": 30}, [node("n", **{"1g.10gb": 28, "2g.20gb": 1, "gpu": 8})], "", {},
-            ("asked for nvidia.com/mig-2g.20gb: 30, of which no node that this pod can use has enough (at most 1 a node, "
+            ("asked for nvidia.com/mig-2g.20gb: 30, and no node that this pod can use has enough of it (at most 1 a node, "
             "30 needed); tried 1g.10gb (not enough: at most 28 a node, 30 needed), gpu (forbidden by fallback.maxWholeGPUs: 1); "
             "the nodes that this pod can use offer gpu (up to 8 a node), 1g.10gb (up to 28 a node), 2g.20gb (up to 1 a node)"),
         ),
         (
             {"2g.20gb": 1}, [node("n", **{"1g.10gb": 2, "3g.30gb": 1, "gpu": 8})],
             "fallback: {downgrades: false, wholeGPU: false}", {POLICY: "smaller"},
-            ("asked for nvidia.com/mig-2g.20gb: 1, which no node that this pod can use offers; tried 1g.10gb (forbidden by "
-            "fallback.downgrades: false), 3g.30gb (forbidden by the pod's fallback-policy smaller), gpu (forbidden by "
+            ("asked for nvidia.com/mig-2g.20gb: 1, and no node that this pod can use offers it; tried 1g.10gb (forbidden by "
+            "fallback.downgrades: false), 3g.30gb (forbidden by the pod's fallback-policy is `smaller`), gpu (forbidden by "
             "fallback.wholeGPU: false); the nodes that this pod can use offer gpu (up to 8 a node), 1g.10gb (up to 2 a node), "
             "3g.30gb (up to 1 a node), the whole cluster gpu (up to 8 a node), 1g.10gb (up to 28 a node), 3g.30gb (up to 1 a node)"),
         ),
         (
             {"2g.20gb": 1}, [node("n", **{"1g.10gb": 2})], "", {MIN_MEMORY: "15Gi"},
-            ("asked for nvidia.com/mig-2g.20gb: 1, which no node that this pod can use offers; tried 1g.10gb (below the minimum of 15Gi "
+            ("asked for nvidia.com/mig-2g.20gb: 1, and no node that this pod can use offers it; tried 1g.10gb (below the minimum of 15Gi "
             "(the pod's min-memory)), gpu (not offered); the nodes that this pod can use offer 1g.10gb (up to 2 a node), "
             "the whole cluster 1g.10gb (up to 28 a node)"),
         ),
         (
             {"2g.20gb": 1, "gpu": 2}, [node("n", **{"2g.20gb": 2}), node("m", gpu=2)], "", {},
-            ("asked for nvidia.com/mig-2g.20gb: 1, nvidia.com/gpu: 2, which no node that this pod can use has together; tried "
+            ("asked for nvidia.com/mig-2g.20gb: 1, nvidia.com/gpu: 2, and no node that this pod can use has all of it; tried "
             "gpu (not together with the rest); the nodes that this pod can use offer gpu (up to 2 a node), "
             "2g.20gb (up to 2 a node), the whole cluster gpu (up to 2 a node), 1g.10gb (up to 28 a node), 2g.20gb (up to 2 a node)"),
         ),
@@ -257,7 +259,7 @@ def test_rejected_for_want_of_a_node_that_is_large_enough():
     decision = decided(asker, node("n", cpu=16, memory="64Gi", **{"1g.10gb": 7}))
     assert decision == Denied(
         "not_offered",
-        "asked for nvidia.com/mig-1g.10gb: 1, which no node that this pod can use offers; tried gpu (not offered); "
+        "asked for nvidia.com/mig-1g.10gb: 1, and no node that this pod can use offers it; tried gpu (not offered); "
         "the nodes that this pod can use offer no GPU at all, the whole cluster 1g.10gb (up to 7 a node); "
         "nodes that could never hold its cpu, rdma/hca do not count",
     )
@@ -269,7 +271,7 @@ def test_rejected_for_want_of_a_common_node():
     decision = decided(asker, node("a", **{"2g.20gb": 2}), node("b", **{"1g.10gb": 2}))
     assert isinstance(decision, Denied)
     assert decision.message.startswith(
-        "asked for nvidia.com/mig-2g.20gb: 2, nvidia.com/mig-1g.10gb: 2, which no node that this pod can use has together; "
+        "asked for nvidia.com/mig-2g.20gb: 2, nvidia.com/mig-1g.10gb: 2, and no node that this pod can use has all of it; "
         "tried 1g.10gb (not together with the rest), gpu (forbidden by fallback.maxWholeGPUs: 1), 2g.20gb (not together with the rest); "
     )
 
@@ -277,7 +279,7 @@ def test_rejected_for_want_of_a_common_node():
 def test_let_through():
     """The operator can let unmatched pods in, with a warning; a pod can ask to wait."""
     decision = decided(pod(container(**{"2g.20gb": 1})), rules="fallback: {unmatched: admit}")
-    warning = "nvidia.com/mig-2g.20gb: 1: no node offers it now; the pod stays as it is and waits (unmatched pods are let through)"
+    warning = "nvidia.com/mig-2g.20gb: 1: no node offers it now; the pod waits as it is (the webhook admits unmatched pods)"
     assert isinstance(decision, Allowed)
     assert decision.warnings == (warning,)
     assert len(warning) <= 120
@@ -285,7 +287,7 @@ def test_let_through():
     decision = decided(pod(container(**{"2g.20gb": 1}), annotations=never), SMALL)
     assert isinstance(decision, Allowed)
     assert decision.warnings[0].startswith(
-        "nvidia.com/mig-2g.20gb: 1: no node offers it now; the pod stays as it is and waits"
+        "nvidia.com/mig-2g.20gb: 1: no node offers it now; the pod waits as it is"
     )
 
 
@@ -343,8 +345,12 @@ def test_bound_pods_are_never_rejected(bound, asks, annotations, rules, words):
     assert isinstance(free, Denied)
     decision = decided(pod(container(**asks), annotations=annotations, **bound), *nodes, rules=rules)
     assert isinstance(decision, Allowed)
-    assert decision.warnings[0].startswith(f'left as it is, since it is bound to node "small": {words}')
-    assert decision.reason.endswith(f'left as it is, since it is bound to node "small": {free.message}')
+    assert decision.warnings[0].startswith(
+        f'the webhook leaves it as it is, because it is bound to node "small": {words}'
+    )
+    assert decision.reason.endswith(
+        f'the webhook leaves it as it is, because it is bound to node "small": {free.message}'
+    )
 
 
 def test_bound_pods_get_their_limits():
@@ -367,8 +373,8 @@ def test_switched_off():
         SetAmount("containers", 0, "limits", MIG + "2g.20gb", ONE),
         SetAmount("containers", 0, "limits", "cpu", four),
     )
-    assert decision.reason.startswith("fallback is switched off; limits added")
-    assert decided(pod(container(**{"2g.20gb": 1})), rules=off) == Allowed("fallback is switched off")
+    assert decision.reason.startswith("fallback is disabled; limits added")
+    assert decided(pod(container(**{"2g.20gb": 1})), rules=off) == Allowed("fallback is disabled")
 
 
 @pytest.mark.parametrize(
@@ -399,7 +405,7 @@ def test_names_with_a_plus():
     plus = amounts({MIG + "1g.10gb+me": 1})
     decision = decided(pod(Container("main", plus, {})), node("n", **{"1g.10gb.me": 1, "1g.10gb": 1}))
     warning = f'"{MIG}1g.10gb+me" is no resource name, did you mean {MIG}1g.10gb.me? Nothing is done about it'
-    assert decision == Allowed("asks for nothing that is configured here", (warning,))
+    assert decision == Allowed("asks for nothing that fallback or injection looks at", (warning,))
     assert len(warning) <= 120
 
 
@@ -443,7 +449,7 @@ def test_room_for_what_is_injected():
     decision = decided(asker, node("n", cpu=4, **both), rules=INJECTS)
     assert isinstance(decision, Denied)
     assert decision.message.startswith(
-        "asked for nvidia.com/mig-2g.20gb: 1, for which no node that this pod can use has room, with what is injected; "
+        "asked for nvidia.com/mig-2g.20gb: 1, and no node that this pod can use has room for it and for what is injected; "
         "tried 1g.10gb (no room for what is injected with it), gpu (not offered); "
     )
 

@@ -58,7 +58,7 @@ def test_two_gpus():
 
 
 def test_side_container():
-    """What containers without a GPU request is taken off: 7 CPUs and 14Gi are left. They are not written."""
+    """What containers without a GPU ask for is taken off: 7 CPUs and 14Gi are left. They are not written."""
     side = container("side", limits={}, cpu="1000m", memory="2Gi")
     outcome = injected(pod(container(gpu=2, cpu=1), side, annotations=V100))
     assert written(outcome) == {"cpu": "7", "memory": "14Gi", "nvidia.com/shm": "2Gi"}
@@ -128,15 +128,15 @@ def test_untouched(asker):
         (
             pod(container(gpu=1), container(memory="9Gi"), annotations=V100),
             (
-                "GPU type V100: the containers without a GPU request 9Gi memory, more than the 8Gi that 1 GPU × 8Gi allow; "
+                "GPU type V100: the containers that have no GPU ask for 9Gi memory, more than the 8Gi that 1 GPU × 8Gi allow; "
                 "lower their requests"
             ),
         ),
         (
             pod(container(gpu=0), annotations=V100),
             (
-                "GPU type V100: the pod asks for 0 of nvidia.com/gpu; ask for at least 1, or take the annotation "
-                "task.bkbcs.tencent.com/gpu-type away"
+                "GPU type V100: the pod asks for 0 of nvidia.com/gpu; ask for at least 1, or remove the annotation "
+                "task.bkbcs.tencent.com/gpu-type"
             ),
         ),
         (
@@ -160,7 +160,7 @@ def test_refused(asker, message):
             "V100",
             pod(container(gpu=1), container("side", cpu=4), annotations=V100),
             (
-                "GPU type V100: the containers without a GPU request 4 of the 4 cpu that 1 GPU × 4 allow, and leave 0 for "
+                "GPU type V100: the containers that have no GPU ask for 4 of the 4 cpu that 1 GPU × 4 allow, and leave 0 for "
                 "container main, too little to run with; lower their requests"
             ),
         ),
@@ -168,7 +168,7 @@ def test_refused(asker, message):
             "V100",
             pod(container(gpu=1), container("side", memory="8589934590"), annotations=V100),
             (
-                "GPU type V100: the containers without a GPU request 8589934590 of the 8Gi memory that 1 GPU × 8Gi allow, and "
+                "GPU type V100: the containers that have no GPU ask for 8589934590 of the 8Gi memory that 1 GPU × 8Gi allow, and "
                 "leave 2 for container main, too little to run with; lower their requests"
             ),
         ),
@@ -270,7 +270,7 @@ IN_ALL = (
 )
 EACH = "GPU type V100: container main would have a limit of {}, more than the {} of spec.resources.limits; "
 DEFAULT = IN_ALL.removesuffix("; ") + " (set by the API server where there are only limits); "
-MEND = "raise that, or take spec.resources away"
+MEND = "raise that, or remove spec.resources"
 
 
 @pytest.mark.parametrize(

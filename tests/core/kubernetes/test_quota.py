@@ -70,7 +70,7 @@ def test_the_reason_names_the_quota():
     """A tenant with a quota for 1g never ends up on anything else; the message says by which quota."""
     full = quota(**{"1g.10gb": 2}, used={"1g.10gb": 2})
     assert replaced(THREE, full) == (
-        "asked for nvidia.com/mig-3g.30gb: 1, which no node that this pod can use offers; tried "
+        "asked for nvidia.com/mig-3g.30gb: 1, and no node that this pod can use offers it; tried "
         '2g.20gb (over the quota: "gpus" does not name 2g.20gb), 1g.20gb (over the quota: "gpus" does not name 1g.20gb), '
         '1g.10gb (over the quota "gpus": 2 used and 1 needed of 2), gpu (over the quota: "gpus" does not name gpu); '
         "the nodes that this pod can use offer gpu (up to 8 a node), 1g.10gb (up to 8 a node), 1g.20gb (up to 8 a node), "
@@ -216,7 +216,7 @@ def test_namespace_never_pod_any():
     asker = pod(container(**{"3g.30gb": 1}), annotations={key: "any"})
     found = decide(asker, cluster(quota(**{"1g.10gb": 2}), namespaces=(team,)), policy())
     assert isinstance(found, Allowed)
-    assert found.reason.endswith("; namespace default's fallback-policy never")
+    assert found.reason.endswith("; namespace default's fallback-policy is `never`")
 
 
 names = st.sampled_from(["1g.10gb", "1g.20gb", "2g.20gb", "gpu"])

@@ -73,7 +73,7 @@ class Constraints:
 
     def also(self, permission: Permission, said_by: str) -> "Constraints":
         """These, and what one more says about directions."""
-        said = f"{said_by} fallback-policy {permission.value}"
+        said = f"{said_by} fallback-policy is `{permission.value}`"
         return Constraints(
             self.never or (said if permission is Permission.NEVER else ""),
             self.no_smaller or (said if permission is Permission.LARGER else ""),

@@ -117,7 +117,7 @@ def _is_converted(pod: Pod) -> bool:
 def _spared(stage: _Stage | Denied, before: Pod) -> _Stage | Denied:
     """A pod that is bound to one node goes on as it was; any other is rejected."""
     if isinstance(stage, Denied) and before.bound_to:
-        warning = f"left as it is, since it is bound to node {quoted(before.bound_to)}: {stage.message}"
+        warning = f"the webhook leaves it as it is, because it is bound to node {quoted(before.bound_to)}: {stage.message}"
         return _Stage(before, warning, (warning,))
     return stage
 
@@ -156,7 +156,7 @@ def _complete(pod: Pod, policy: Policy) -> _Stage:
 def _fall_back(pod: Pod, view: ClusterView, policy: Policy, *, may_claim: bool) -> _Stage | Denied:
     asked = asked_profiles(pod)
     if not policy.fallback.enabled:
-        return _Stage(pod, "fallback is switched off" if asked else "")
+        return _Stage(pod, "fallback is disabled" if asked else "")
     if not asked:
         return _Stage(pod, warnings=tuple(_too_many_whole_gpus(pod, view, policy)))
     try:
@@ -209,7 +209,7 @@ def _bridged(pod: Pod, crossing: Converted) -> _Stage:
         f"GPU request {asked} is a claim: {few}, the first that is free" for asked, few in words.items()
     ]
     warnings += [
-        f"GPU request {short(asked)}: a claim takes {MOST_ALTERNATIVES} alternatives, so not {', '.join(map(short, beyond))}"
+        f"GPU request {short(asked)}: a claim has at most {MOST_ALTERNATIVES} alternatives, which leaves out {', '.join(map(short, beyond))}"
         for asked, beyond in crossing.cut
     ]
     reason = "; ".join(f"{asked} becomes a claim for {few}" for asked, few in words.items())
@@ -228,10 +228,10 @@ def _unmatched(pod: Pod, outcome: Unmatched, policy: FallbackPolicy) -> _Stage |
     if outcome.never:
         why = f"{outcome.never}"
     elif not policy.reject_unmatched:
-        why = "unmatched pods are let through"
+        why = "the webhook admits unmatched pods"
     else:
         return Denied("too_many_profiles" if outcome.too_many else "not_offered", message)
-    warning = f"{outcome.wanted}: no node offers it now; the pod stays as it is and waits ({why})"
+    warning = f"{outcome.wanted}: no node offers it now; the pod waits as it is ({why})"
     return _Stage(pod, f"{message}; {why}", (warning,))
 
 

@@ -94,7 +94,7 @@ def rules(pod: Pod, view: ClusterView, policy: Policy) -> Iterator[str]:
     if given.autoscaled and not pod.bound_to:
         yield f"{', '.join(sorted(map(short, given.autoscaled)))} can come (fallback.autoscaled)"
     if not given.reject_unmatched:
-        yield "unmatched pods are let through (fallback.unmatched: admit)"
+        yield "the webhook admits unmatched pods (fallback.unmatched: admit)"
     if pod.bound_to:
         yield f"bound to node {pod.bound_to}: never rejected"
 

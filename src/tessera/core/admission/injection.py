@@ -1,7 +1,7 @@
 """Injection: the CPU, memory and extras that a pod's GPUs need, in exact arithmetic.
 
 The rules are gpuinjector's: so much per GPU for a GPU type. CPU, memory and ephemeral storage are counted for the
-pod, less what its containers without a GPU request, and the rest is shared out by GPU count; extended resources go
+pod, less what its containers without a GPU ask for, and the rest is shared out by GPU count; extended resources go
 to each container by its own GPUs.
 """
 
@@ -132,8 +132,8 @@ def inject(pod: Pod, policy: InjectionPolicy) -> Untouched | Injected | Refused:
     if not asked:
         return Refused(
             "no_gpus",
-            f"GPU type {gpu_type}: the pod asks for 0 of {named[0]}; ask for at least 1, or take the annotation "
-            f"{GPU_TYPE_ANNOTATION} away",
+            f"GPU type {gpu_type}: the pod asks for 0 of {named[0]}; ask for at least 1, or remove the annotation "
+            f"{GPU_TYPE_ANNOTATION}",
         )
     outcome = _follow(pod, gpu_type, asked[0], rules[asked[0]])
     return outcome if isinstance(outcome, Refused) else replace(outcome, warnings=warnings + outcome.warnings)
@@ -187,7 +187,7 @@ def _shares(
     if taken > total.value:
         return Refused(
             "others_ask_too_much",
-            f"the containers without a GPU request {total.with_value(taken)} {name}, more "
+            f"the containers that have no GPU ask for {total.with_value(taken)} {name}, more "
             f"than the {total} that {_count(number)} × {per_gpu} allow; lower their requests",
         )
     parts = share(total.value - taken, gpus, SHARED[name])
@@ -196,7 +196,7 @@ def _shares(
             left = f"{total.with_value(part)} for container {container.name}, too little to run with"
             return Refused(
                 "share_of_nothing",
-                f"the containers without a GPU request {total.with_value(taken)} of the {total} {name} that "
+                f"the containers that have no GPU ask for {total.with_value(taken)} of the {total} {name} that "
                 f"{_count(number)} × {per_gpu} allow, and leave {left}; lower their requests"
                 if taken
                 else f"{_count(number)} × {per_gpu} {name} is {left}; raise the coefficient",

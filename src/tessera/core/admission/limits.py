@@ -60,7 +60,7 @@ def _check_terms(pod: Pod, terms: tuple[NodeSelectorTerm, ...]) -> None:
 def at_most(count: int, most: int, what: str, whose: str = "the pod") -> None:
     """Refuse what is more than can be looked at."""
     if count > most:
-        raise BeyondLimits(f"{whose} has {count:,} {what}, and at most {most:,} are looked at")
+        raise BeyondLimits(f"{whose} has {count:,} {what}, and the webhook looks at no more than {most:,}")
 
 
 class Work:

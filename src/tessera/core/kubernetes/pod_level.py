@@ -18,7 +18,7 @@ def why_broken(before: Pod, after: Pod, names: Iterable[str]) -> str | None:
 
     It compares limits container by container (not those of init containers), and requests as a sum.
     """
-    mend = "raise that, or take spec.resources away"
+    mend = "raise that, or remove spec.resources"
     for name in names:
         most, whole, needs = before.pod_limits.get(name), _pod_request(before, name), _sum(after, name)
         for container in after.containers:

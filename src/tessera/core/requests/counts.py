@@ -85,5 +85,5 @@ def misspelt(pod: Pod) -> Iterator[str]:
 def why_untouched(pod: Pod) -> str:
     """Why there was nothing to do."""
     if any(one.asked(WHOLE_GPU) for one in pod.all_containers()):
-        return "asks for whole GPUs, which nothing takes the place of"
-    return "asks for nothing that is configured here"
+        return "asks for whole GPUs, and fallback replaces only MIG profiles"
+    return "asks for nothing that fallback or injection looks at"

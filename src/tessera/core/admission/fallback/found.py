@@ -58,7 +58,7 @@ class Unmatched:
             return f"asked for {self.wanted}: too many different profiles to place together; ask for fewer"
         own = [one for one in self.trials if one.kind is Step.AS_ASKED]
         if all(one.offered for one in own):
-            why = "which no node that this pod can use has together"
+            why = "and no node that this pod can use has all of it"
         elif len(own) == 1:
             why = _why_not(own[0])
         else:
@@ -78,10 +78,10 @@ class Unmatched:
 
 def _why_not(own: Trial) -> str:
     if own.reason == NOT_OFFERED:
-        return "which no node that this pod can use offers"
+        return "and no node that this pod can use offers it"
     if own.reason == NO_ROOM:
-        return "for which no node that this pod can use has room, with what is injected"
-    return f"of which no node that this pod can use has enough ({own.reason.removeprefix(NOT_ENOUGH)})"
+        return "and no node that this pod can use has room for it and for what is injected"
+    return f"and no node that this pod can use has enough of it ({own.reason.removeprefix(NOT_ENOUGH)})"
 
 
 def offered_in_words(usable: Usable, resource: str) -> str:
