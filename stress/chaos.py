@@ -1,6 +1,6 @@
 """Ten bad minutes for a real node: seeded random faults while pods and layouts come and go, and invariants checked throughout.
 
-    make chaos                                            the device plugin, then the DRA driver, ten minutes each
+    make chaos                                            the device plugin, then the DRA driver with the bridge, ten minutes each
     python -m stress.chaos plugin --minutes 2 --seed 7    one of them, shorter, as seed 7 has it
 
 A seed fixes which faults come, in which order, and what each one hits. When exactly a process is hit depends on the machine.
@@ -22,12 +22,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from e2e import dra
+from e2e.bridge import bridge
 from e2e.cluster import ApiError, ClusterWithNode, Object, pods_path
 from e2e.cluster.errors import ClusterError
 from e2e.cluster.programs import install_debian_packages
@@ -111,6 +112,8 @@ class Chaos:
             "a new layout": self._layout,
             "a wrong clock": self._wrong_clock,
         }
+        if kind == "dra":
+            self.faults["kill the controller"] = self._kill_controller
 
     # The program and its folders
 
@@ -118,12 +121,14 @@ class Chaos:
     def prepared(self) -> Iterator[None]:
         """The folders, mounted so that they can be spoilt, and the program."""
         self.locks.mkdir()
-        with _mounted(self.cdi, "--bind", self.cluster.cdi_dir):
+        with ExitStack() as stack:
+            stack.enter_context(_mounted(self.cdi, "--bind", self.cluster.cdi_dir))
             self.program = self._start()
-            try:
-                yield
-            finally:
-                self.program.stop()
+            stack.callback(lambda: self.program.stop())  # noqa: PLW0108 # the one that runs then
+            if self.kind == "dra":
+                self.program.wait_for_log("registered with the kubelet")
+                self.bridge = stack.enter_context(bridge(self.cluster, NAMESPACE, self._folder))
+            yield
 
     def _start(self, **environment: str) -> Running:
         return Running(*self._options, log=self.log, environment={**os.environ, **environment})
@@ -134,6 +139,11 @@ class Chaos:
         self.program.kill()
         self._rest(0.0, 3.0)
         self.program = self._start()
+
+    def _kill_controller(self) -> None:
+        self.bridge.controller.kill()
+        self._rest(0.0, 3.0)
+        self.bridge.restart_controller()
 
     def _pause(self) -> None:
         self.program.process.send_signal(signal.SIGSTOP)
@@ -230,12 +240,10 @@ class Chaos:
 
     def pod(self, name: str, profile: str) -> Object:
         """A pod that notices another one on its device."""
-        if self.kind == "plugin":
-            body: Object = json.loads(
-                dra.pod(name, script=SCRIPT, limits={f"nvidia.com/mig-{profile}": 1}, grace=1)
-            )
-        else:
-            body = json.loads(dra.pod(name, script=SCRIPT, template="any"))
+        grace = 1 if self.kind == "plugin" else 0
+        body: Object = json.loads(
+            dra.pod(name, script=SCRIPT, limits={f"nvidia.com/mig-{profile}": 1}, grace=grace)
+        )
         body["spec"]["volumes"] = [{"name": "locks", "hostPath": {"path": str(self.locks)}}]
         body["spec"]["containers"][0]["volumeMounts"] = [{"name": "locks", "mountPath": "/locks"}]
         return body
@@ -276,13 +284,15 @@ class Chaos:
         dra.remove_pods(self.cluster, NAMESPACE)
         body = {"metadata": {"annotations": {"run.ai/mig.config": LAYOUTS[0]}}}
         self.cluster.api.patch(f"/api/v1/nodes/{self.cluster.node_name}", body)
-        wanted = ["2g.20gb"] * 4 + ["3g.30gb"] * 2
-        if self.kind == "plugin":
-            names = [(f"last-{number}", profile) for number, profile in enumerate(wanted)]
-        else:
-            names = [(f"last-{number}", "any") for number in range(len(wanted))]
-        for name, profile in names:
-            self.cluster.api.create(pods_path(NAMESPACE), self.pod(name, profile))
+
+        def in_place(node: Object) -> bool:
+            labels = node["metadata"]["labels"]
+            found = (labels.get(f"nvidia.com/{name}") for name in ("mig.config.state", "mig-2g.20gb.count"))
+            return tuple(found) == ("success", "4")
+
+        self.cluster.wait_for_node(self.cluster.node_name, in_place, timeout=SETTLED)
+        for number, profile in enumerate(["2g.20gb"] * 4 + ["3g.30gb"] * 2):
+            self.cluster.api.create(pods_path(NAMESPACE), self.pod(f"last-{number}", profile))
         deadline, waiting = time.monotonic() + SETTLED, list[str]()
         while time.monotonic() < deadline:
             pods = self.cluster.api.get(pods_path(NAMESPACE))["items"]
@@ -317,8 +327,6 @@ def run(kind: str, minutes: float, seed: int) -> int:
 def _run_in(chaos: Chaos, minutes: float) -> int:
     cluster = chaos.cluster
     cluster.api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    if chaos.kind == "dra":
-        dra.template(cluster, NAMESPACE, "any", "3g.30gb", "2g.20gb", "1g.10gb")
     start = time.monotonic()
     with chaos.prepared(), ThreadPoolExecutor(CHURN + 1) as threads:
         work = [threads.submit(chaos.churn, number) for number in range(CHURN)]
