@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
+from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
+from tessera.core.requests.tickets import TICKET_ANNOTATION
 from tessera.doctor.evidence import Names
 from tessera.doctor.examination import examine
 from tessera.doctor.gather import Gatherer
@@ -161,6 +163,18 @@ async def test_extended_resources_that_dra_serves():
             return list(node.cdi_folder.glob("*.json"))
 
         assert await stage.until(files, lambda found: not found) == []
+
+
+async def test_the_first_request_of_a_story_becomes_a_claim():
+    """A settled webhook has what conversion needs: a controller at work, and the key for tickets. The controller takes the ticket."""
+    async with running("h200-dra") as (one, stage):
+        offers = one.view.offers
+        assert (offers.controller, offers.ticket_maker is not None) == (True, True)
+        await stage.annotate_namespace("gpu-webhook.k8s.io/dra", "first-available")
+        await one.settled()
+        await stage.create(asks("first", TWO))
+        found = await in_phase(stage, "first", "Running")
+        assert set(found["metadata"]["annotations"]) >= {ALTERNATIVES_ANNOTATION, TICKET_ANNOTATION}
 
 
 async def test_cards_that_are_cut_on_demand():
