@@ -103,7 +103,9 @@ def test_pods_of_a_decided_template_keep_the_decision(has):
     )
     assert answer["allowed"]
     assert "patch" not in answer
-    waits = any("waits as it is (decided when its workload was cr" in one for one in answer.get("warnings", ()))
+    waits = any(
+        "waits as it is (decided when its workload was cr" in one for one in answer.get("warnings", ())
+    )
     assert waits is ("1g.10gb" not in has)
 
 
