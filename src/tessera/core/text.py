@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 MOST_SHOWN: Final = 60  # characters: enough to recognize a value by, and a message of one line stays one
+WARNING_LENGTH: Final = 120  # characters: kubectl and the API server cut longer warnings
 
 
 def escaped(text: str, most: int = MOST_SHOWN) -> str:
@@ -26,3 +27,8 @@ def first_of(names: Sequence[str], most: int) -> str:
     """The first of some names, and how many more there are: `a, b and 3 more`."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def cut_warning(warning: str) -> str:
+    """A warning, cut to what kubectl and the API server let through."""
+    return warning if len(warning) <= WARNING_LENGTH else warning[: WARNING_LENGTH - 1] + "…"

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from tessera.core.admission import decision as decisions
-from tessera.core.admission.edits import ClaimRequest, DropAmount, SetAnnotation, SetClaims, SetPodClaims
 from tessera.core.admission.outcome import Allowed, Denied, Patched
 from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.slices import DeviceClass
+from tessera.core.kubernetes.edits import ClaimRequest, DropAmount, SetAnnotation, SetClaims, SetPodClaims
 from tessera.core.kubernetes.node import Namespace, Node
 from tessera.core.kubernetes.pod import Container
 from tessera.core.kubernetes.quantity import Quantity

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from tessera.core.admission.decision import decide
-from tessera.core.admission.edits import DropAmount, SetAmount, SetAnnotation
 from tessera.core.admission.outcome import Allowed, Denied, Patched
+from tessera.core.kubernetes.edits import DropAmount, SetAmount, SetAnnotation
 from tessera.core.kubernetes.node import Namespace
 from tessera.core.kubernetes.pod import Container
 from tessera.core.kubernetes.quantity import Quantity

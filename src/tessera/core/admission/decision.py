@@ -17,14 +17,14 @@ from tessera.core.admission.constraints import (
     Dra,
     dra_in,
 )
-from tessera.core.admission.edits import SetAnnotation, difference
 from tessera.core.admission.fallback.asking import ask
 from tessera.core.admission.fallback.found import AsAsked, Found, Unmatched
 from tessera.core.admission.fallback.search import FallbackSearch, usable_offers
-from tessera.core.admission.outcome import Allowed, Decision, Denied, Patched, fitting
+from tessera.core.admission.outcome import Allowed, Decision, Denied, Patched
 from tessera.core.admission.policy import MIRROR_ANNOTATION, FallbackPolicy, Policy
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.edits import SetAnnotation, difference
 from tessera.core.kubernetes.node import is_other
 from tessera.core.kubernetes.pod import Pod, needs
 from tessera.core.kubernetes.resources import WHOLE_GPU, short
@@ -39,7 +39,7 @@ from tessera.core.requests.record import (
     with_record,
     written,
 )
-from tessera.core.text import quoted
+from tessera.core.text import cut_warning, quoted
 from tessera.core.values import value
 
 EXEMPT_LABEL: Final = ("gpu-webhook", "disabled")
@@ -127,7 +127,7 @@ def _decided(pod: Pod, stages: Sequence[_Stage]) -> Decision:
     *_, last = stages
     replaced = tuple(pair for one in stages for pair in one.replaced)
     reason = "; ".join(one.reason for one in stages if one.reason) or why_untouched(pod)
-    told = tuple(map(fitting, (*(words for one in stages for words in one.warnings), *misspelt(pod))))
+    told = tuple(map(cut_warning, (*(words for one in stages for words in one.warnings), *misspelt(pod))))
     audit = _audit(replaced, last.gpu_type)
     edits = tuple(difference(pod, last.pod))
     conversion = ""

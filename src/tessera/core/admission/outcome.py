@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
-from tessera.core.admission.edits import Edit
 from tessera.core.admission.injection import Refusal
+from tessera.core.kubernetes.edits import Edit
+from tessera.core.text import cut_warning
 from tessera.core.values import value
 
 OBSERVE_MODE: Final = "observe mode:"  # how its warnings begin; the doctor knows the webhook by it
-WARNING_LENGTH: Final = 120  # kubectl and the API server cut longer ones
 
 
 @value
@@ -69,10 +69,10 @@ def observed(would: Decision) -> Observed:
     """A decision that is told and not carried out."""
     if isinstance(would, Denied):
         audit = {"mode": "observe", "would-reject": would.message}
-        warning = fitting(f"{OBSERVE_MODE} would be rejected: {would.message}")
+        warning = cut_warning(f"{OBSERVE_MODE} would be rejected: {would.message}")
         return Observed(would, would.message, (warning,), audit)
     audit = {"mode": "observe", **{f"would-{what}": text for what, text in would.audit.items()}}
-    return Observed(would, would.reason, tuple(map(fitting, _warnings(would))), audit)
+    return Observed(would, would.reason, tuple(map(cut_warning, _warnings(would))), audit)
 
 
 def _warnings(would: Allowed | Patched) -> Iterator[str]:
@@ -85,8 +85,3 @@ def _warnings(would: Allowed | Patched) -> Iterator[str]:
         yield f"{OBSERVE_MODE} would be changed: {would.reason}"
     # the first warnings of a rewrite are about what was replaced, one for each
     yield from (f"{OBSERVE_MODE} {warning}" for warning in would.warnings[len(would.replaced) :])
-
-
-def fitting(warning: str) -> str:
-    """A warning, cut to what kubectl and the API server let through."""
-    return warning if len(warning) <= WARNING_LENGTH else warning[: WARNING_LENGTH - 1] + "…"

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from tessera.core.admission.edits import difference
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.edits import difference
 from tessera.core.requests import alternatives, record
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, DeviceRequest
 from tessera.core.requests.record import ASKED_ANNOTATION, DECIDED_ANNOTATION, RECORD_ANNOTATION

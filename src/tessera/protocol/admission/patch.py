@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final, NotRequired, TypedDict
 
-from tessera.core.admission.edits import (
+from tessera.core.errors import TesseraError
+from tessera.core.kubernetes.edits import (
     ContainerList,
     Edit,
     Section,
@@ -17,7 +18,6 @@ from tessera.core.admission.edits import (
     SetClaims,
     SetPodClaims,
 )
-from tessera.core.errors import TesseraError
 
 
 class Operation(TypedDict):

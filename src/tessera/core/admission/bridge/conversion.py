@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tessera.core.admission.bridge.skipping import NotConverted, why_not, why_not_dra
-from tessera.core.admission.edits import ClaimRequest, ContainerList, Edit, SetClaims, SetPodClaims
 from tessera.core.admission.fallback.candidates import Candidate, Step
 from tessera.core.admission.fallback.search import MOST_PROFILES, FallbackSearch
 from tessera.core.admission.policy import FallbackPolicy
 from tessera.core.admission.view.view import ClusterView
+from tessera.core.kubernetes.edits import ClaimRequest, ContainerList, Edit, SetClaims, SetPodClaims
 from tessera.core.kubernetes.pod import Amounts, Container, Pod
 from tessera.core.kubernetes.quota import Allowance
 from tessera.core.requests.alternatives import (
