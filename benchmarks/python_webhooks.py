@@ -33,7 +33,7 @@ def _response(tail: bytes) -> dict[str, Any]:
 def answer(body: bytes) -> dict[str, Any]:
     """Answer a review."""
     document = json.loads(body)
-    response = _response(_admission.verdict(review.decode(body)).tail)
+    response = _response(_admission.response(review.decode(body)).tail)
     return {
         "apiVersion": document["apiVersion"],
         "kind": document["kind"],

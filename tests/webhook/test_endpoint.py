@@ -210,7 +210,7 @@ def test_annotations_that_nobody_reads_cost_nothing():
     """Pods of one template with an annotation of their own each are one question, and it is answered once."""
     admission = Admission(offers(SMALL), Policy())
     bodies = [review(pod_document(ASKS, annotations={"example.com/run": run})) for run in "12"]
-    one, other = (admission.verdict(decode(body)) for body in bodies)
+    one, other = (admission.response(decode(body)) for body in bodies)
     assert other is one, "the very same verdict, remembered"
 
 

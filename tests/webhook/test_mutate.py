@@ -23,10 +23,10 @@ from tests.webhook.test_metrics import scrape
 class Broken(Admission):
     """A decision with a bug."""
 
-    def verdict(self, request: Request) -> CachedResponse:
+    def response(self, request: Request) -> CachedResponse:
         if "unlucky" in request.name:
             raise ZeroDivisionError("division by zero")
-        return super().verdict(request)
+        return super().response(request)
 
 
 class Webhook:

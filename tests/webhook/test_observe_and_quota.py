@@ -142,7 +142,7 @@ def test_decisions_are_kept_while_quotas_stay(monkeypatch):
     monkeypatch.setattr("tessera.webhook.endpoint.review_pod", _counting(made))
 
     def ask(namespace):
-        admission.verdict(reviews.decode(review(asks("3g.30gb"), namespace=namespace)))
+        admission.response(reviews.decode(review(asks("3g.30gb"), namespace=namespace)))
 
     for _ in range(2):
         ask("default")

@@ -2,7 +2,7 @@
 
     bytes → Request → decide → operations, tried on the object → bytes
 
-A cluster's pods come from templates, so the same question comes again and again: verdicts are kept by everything
+A cluster's pods come from templates, so the same question comes again and again: responses are kept by everything
 they depend on (`Request.key`) for as long as the cluster's offers, the namespace's quotas and the configuration stay
 the same.
 """
@@ -34,8 +34,8 @@ from tessera.webhook.workloads import decide_workload
 
 _MOST_REMEMBERED: Final = (
     16 * 2**20
-)  # bytes of verdicts kept at a time: some 4,000 templates of the usual size
-_LARGEST: Final = 64 * 1024  # bytes of one of them; larger pods are decided anew each time
+)  # bytes of responses kept at a time: some 4,000 templates of the usual size
+_LARGEST: Final = 64 * 1024  # bytes of one of them; larger pods are decided each time
 _OVERHEAD: Final = 600  # bytes of one, beside its texts (tracemalloc)
 _INCOMPLETE: Final = "the view of the cluster is not complete yet"
 _FAILED: Final = "the decision failed unexpectedly; the webhook's log says why"
@@ -70,7 +70,7 @@ class CachedResponse(msgspec.Struct, frozen=True, gc=False):
         quotas: tuple[Quota, ...] | None = None,
         workload: str | None = None,
     ) -> "CachedResponse":
-        """The verdict that a decision is; `workload` is whose templates it is about, if not a pod."""
+        """The response that carries a decision; `workload` is whose templates it is about, if not a pod."""
         tail = review.tail(given, operations)
         is_observed = isinstance(given, Observed)
         decision = given.would if isinstance(given, Observed) else given
@@ -113,49 +113,49 @@ class CachedResponse(msgspec.Struct, frozen=True, gc=False):
 
 
 class Memory:
-    """Verdicts by what they depend on, bounded in bytes; the oldest go first."""
+    """Responses by what they depend on, bounded in bytes; the oldest go first."""
 
-    __slots__ = ("_sizes", "_verdicts", "bytes", "get")
+    __slots__ = ("_responses", "_sizes", "bytes", "get")
 
     def __init__(self) -> None:
-        self._verdicts: dict[tuple[object, ...], CachedResponse] = {}
+        self._responses: dict[tuple[object, ...], CachedResponse] = {}
         self._sizes: dict[tuple[object, ...], int] = {}
         self.bytes = 0
-        self.get = self._verdicts.get
+        self.get = self._responses.get
 
     def __len__(self) -> int:
-        return len(self._verdicts)
+        return len(self._responses)
 
-    def keep(self, key: tuple[object, ...], verdict: CachedResponse) -> None:
+    def keep(self, key: tuple[object, ...], response: CachedResponse) -> None:
         """Remember one, unless it is too large."""
-        size = _OVERHEAD + verdict.size + sum([getsizeof(part) for part in key if part])
-        if key in self._sizes:  # decided anew
-            del self._verdicts[key]
+        size = _OVERHEAD + response.size + sum([getsizeof(part) for part in key if part])
+        if key in self._sizes:  # decided again
+            del self._responses[key]
             self.bytes -= self._sizes.pop(key)
         if size > _LARGEST:
             return
         self.bytes += size
         while self.bytes > _MOST_REMEMBERED:
-            oldest = next(iter(self._verdicts))
-            del self._verdicts[oldest]
+            oldest = next(iter(self._responses))
+            del self._responses[oldest]
             self.bytes -= self._sizes.pop(oldest)
-        self._verdicts[key], self._sizes[key] = verdict, size
+        self._responses[key], self._sizes[key] = response, size
 
     def forget(self) -> None:
         """Forget all of them."""
-        self._verdicts.clear()
+        self._responses.clear()
         self._sizes.clear()
         self.bytes = 0
 
 
 class Admission:
-    """Verdicts on reviews: pure but for the memory of them."""
+    """Responses on reviews: pure but for the memory of them."""
 
     def __init__(self, view: ClusterView, policy: Policy) -> None:
         self.view = view
         self._policy = policy
         self.memory = Memory()
-        self._verdicts_for = view.version
+        self._responses_for = view.version
 
     @property
     def policy(self) -> Policy:
@@ -170,15 +170,15 @@ class Admission:
     def answer(self, body: bytes) -> bytes:
         """Answer a review; raises `InvalidReview` (HTTP 400) for what is none."""
         request = review.decode(body)
-        return review.wrap(request.uid, self.verdict(request).tail)
+        return review.wrap(request.uid, self.response(request).tail)
 
-    def verdict(self, request: Request) -> CachedResponse:
-        """The verdict on a request; raises `BeyondLimits` for a pod that nothing is decided about."""
+    def response(self, request: Request) -> CachedResponse:
+        """The response to a request; raises `BeyondLimits` for a pod that nothing is decided about."""
         if request.pod is None:
             return _ALLOWED if request.workload is None else self._workload(request)
-        if self._verdicts_for != self.view.version:
+        if self._responses_for != self.view.version:
             self.memory.forget()
-            self._verdicts_for = self.view.version
+            self._responses_for = self.view.version
         key = request.key(self._policy.annotations)
         known = self.memory.get(key)
         quotas = self.view.quotas.get(request.namespace)
@@ -189,7 +189,7 @@ class Admission:
         return known
 
     def _workload(self, request: Request) -> CachedResponse:
-        """The verdict on an object that makes pods; few are created, so it is worked out each time."""
+        """The response to an object that makes pods; few are created, so it is worked out each time."""
         found = decide_workload(request, self.view, self._policy)
         return (
             _ALLOWED
@@ -202,7 +202,7 @@ _ALLOWED: Final = CachedResponse.of(review.ALLOWED)
 
 
 class Endpoint:
-    """The handler around the pure one: verdicts where that one has none, counters, log lines."""
+    """The handler around the pure one: responses where that one has none, counters, log lines."""
 
     def __init__(
         self,
@@ -234,21 +234,21 @@ class Endpoint:
         begun = time.perf_counter_ns()
         try:
             request = review.decode(body)
-            verdict = self._verdict(request)
+            response = self._response(request)
         except InvalidInput as error:
             self._metrics.count(OutcomeLabel.INVALID, time.perf_counter_ns() - begun, self._metrics.enforced)
             self._log.warning("not a review", error=str(error))
             return Response(400, f"{error}\n".encode(), TEXT)
-        self._record(request, verdict, time.perf_counter_ns() - begun)
-        return Response(200, review.wrap(request.uid, verdict.tail))
+        self._record(request, response, time.perf_counter_ns() - begun)
+        return Response(200, review.wrap(request.uid, response.tail))
 
-    def _verdict(self, request: Request) -> CachedResponse:
+    def _response(self, request: Request) -> CachedResponse:
         if self._missing is not None and (request.pod is not None or request.workload is not None):
             if self._missing() is not None:
                 return self._undecided(request, _INCOMPLETE, 503, "ServiceUnavailable")
             self._missing = None  # once the view is complete, it stays so and is not asked again
         try:
-            return self._admission.verdict(request)
+            return self._admission.response(request)
         except InvalidInput:
             raise
         except BeyondLimits as error:
@@ -271,21 +271,21 @@ class Endpoint:
         record = Record(decision=f"{on_error} (on error)", reason=why)
         return CachedResponse(tail, OutcomeLabel.ERROR, "error", record)
 
-    def _record(self, request: Request, verdict: CachedResponse, spent: int) -> None:
+    def _record(self, request: Request, response: CachedResponse, spent: int) -> None:
         """Count and log; `spent` in nanoseconds."""
         metrics = self._metrics
-        tally = metrics.observed if verdict.observed else metrics.enforced
-        metrics.count(verdict.outcome, spent, tally)
-        for asked, given in verdict.replaced:
+        tally = metrics.observed if response.observed else metrics.enforced
+        metrics.count(response.outcome, spent, tally)
+        for asked, given in response.replaced:
             tally.fallbacks.add(asked, given)
-        tally.injected += verdict.injected
-        if verdict.conversion:
-            tally.conversions.add(verdict.conversion)
-        if verdict.rejected is not None:
-            tally.rejections.add(verdict.rejected)
-        if self._tell is not None and (verdict.replaced or verdict.rejected is not None):
-            self._tell(request, verdict)
+        tally.injected += response.injected
+        if response.conversion:
+            tally.conversions.add(response.conversion)
+        if response.rejected is not None:
+            tally.rejections.add(response.rejected)
+        if self._tell is not None and (response.replaced or response.rejected is not None):
+            self._tell(request, response)
         if request.pod is not None or request.workload is not None:
             self._log.admission(
-                verdict.level, request.uid, request.namespace, request.name, spent // 1000, verdict.record
+                response.level, request.uid, request.namespace, request.name, spent // 1000, response.record
             )

@@ -14,12 +14,12 @@ COMPONENT: Final = "gpu-webhook"
 
 
 class OwnerEvents:
-    """Tells of verdicts; nothing of a dry run, of which nothing may remain."""
+    """Tells of responses; nothing of a dry run, of which nothing may remain."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
 
-    def tell(self, request: Request, verdict: CachedResponse) -> None:
+    def tell(self, request: Request, response: CachedResponse) -> None:
         """An event for a fallback or a rejection, for a pod that has an owner."""
         if request.dry_run or self._recorder.is_full():
             return
@@ -27,13 +27,13 @@ class OwnerEvents:
         if owner is None or not owner.uid:
             return
         about = About(owner.api_version, owner.kind, owner.name, request.namespace, owner.uid)
-        would = verdict.observed  # told, and not done
-        reason = verdict.record["reason"]
-        if verdict.rejected is not None:
+        would = response.observed  # told, and not done
+        reason = response.record["reason"]
+        if response.rejected is not None:
             word, text = ("GPUWouldReject", "would be rejected") if would else ("GPURejected", "is rejected")
             event = Event(about, word, f"a pod {text}: {reason}", "Warning")
         else:
-            gets = ", ".join(f"{new} in place of {old}" for old, new in verdict.replaced)
+            gets = ", ".join(f"{new} in place of {old}" for old, new in response.replaced)
             word, text = ("GPUWouldFallBack", "would get") if would else ("GPUFallback", "gets")
             event = Event(about, word, f"a pod {text} {gets}: {reason}")
         self._recorder.record(event)

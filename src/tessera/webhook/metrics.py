@@ -54,7 +54,7 @@ class OutcomeLabel(enum.IntEnum):
         return cls.PATCHED if isinstance(decision, Patched) else cls.UNCHANGED
 
 
-class Tally:
+class DecisionCounters:
     """What became of pods; or, in observe mode, what would have become of them."""
 
     def __init__(self) -> None:
@@ -72,8 +72,8 @@ class Metrics:
     """
 
     def __init__(self, version: str) -> None:
-        self.enforced = Tally()
-        self.observed = Tally()
+        self.enforced = DecisionCounters()
+        self.observed = DecisionCounters()
         self.beyond_limits = 0
         self._version = version
         self._buckets = [0] * (len(_BOUNDS) + 1)
@@ -86,7 +86,7 @@ class Metrics:
         """Have this called for its metrics at every scrape."""
         self._sources.append(source)
 
-    def count(self, outcome: OutcomeLabel, nanoseconds: int, tally: Tally) -> None:
+    def count(self, outcome: OutcomeLabel, nanoseconds: int, tally: DecisionCounters) -> None:
         """One admission, and how long it took. The hot path."""
         tally.outcomes[outcome] += 1
         self._buckets[bisect_left(_BOUNDS_NS, nanoseconds)] += 1
@@ -151,7 +151,7 @@ class Metrics:
         )
 
     def _family(
-        self, name: str, text: str, samples: Callable[[Tally], Iterable[tuple[Labels, Number]]]
+        self, name: str, text: str, samples: Callable[[DecisionCounters], Iterable[tuple[Labels, Number]]]
     ) -> Family:
         """A counter of what was done and of what would have been."""
         done = (("", labels, value) for labels, value in samples(self.enforced))
