@@ -14,6 +14,11 @@ from tessera.webhook.endpoint import Admission
 RUN: Final = "growth"
 NODES: Final = (100, 1_000, 10_000)
 CONTAINERS: Final = (1, 4, 16)
+DIFFERENT: Final = (
+    (1_000, False),
+    (5_000, False),
+    (5_000, True),
+)  # nodes, and whether DRA serves their devices
 MEMORY: Final = "MiB"
 _CALM: Final = 1.5
 
@@ -23,8 +28,16 @@ def case(nodes: int, containers: int) -> str:
     return f"{nodes:,} nodes, {containers} container{'s' * (containers > 1)}"
 
 
+def different(nodes: int, *, dra: bool) -> str:
+    """How a case is called in which no two nodes are alike."""
+    return f"{nodes:,} nodes, all different{', of DRA' * dra}"
+
+
 def run(stage: Stage, results: Results) -> None:
     """Decisions in process; memory of whole webhooks."""
+    for nodes, dra in DIFFERENT:
+        unlike = corpus.offers(nodes, dra=dra, different=True)
+        _decide(stage, results, different(nodes, dra=dra), 1, Admission(unlike, Policy()))
     for nodes in NODES:
         offers = corpus.offers(nodes)
         for containers in CONTAINERS:

@@ -8,9 +8,11 @@ The corpus is what the tests, the fuzzer (`make fuzz`) and the soak (`make soak`
 import gc
 import json
 import os
+import random
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -133,6 +135,7 @@ def _together(several: list[str]) -> Document:
 
 
 _FIT: Final = ["1g.5gb", "1g.10gb", "1g.20gb", "2g.10gb", "2g.20gb", "3g.20gb", "3g.40gb", "4g.40gb"]
+_NEAR: Final = ["1g.6gb", "1g.12gb", "1g.24gb", "2g.12gb", "2g.24gb", "3g.24gb", "3g.48gb", "4g.48gb"]
 # Workloads: at most ten times as much work as one pod.
 WORKLOADS: Final[Mapping[str, Callable[[], bytes]]] = {
     "10 templates of 8 profiles that exist": lambda: workload(*[_together(_FIT)] * 10, annotations=V100),
@@ -188,9 +191,15 @@ CORPUS: Final[Mapping[str, Callable[[], bytes]]] = {
     "60 profiles in one container, injected": lambda: body(
         {"containers": [container(0, dict.fromkeys((MIG + one for one in profiles(60)), "1"))]}, V100
     ),
-    "8 profiles that exist": lambda: body(
-        _together(["1g.5gb", "1g.10gb", "1g.20gb", "2g.10gb", "2g.20gb", "3g.20gb", "3g.40gb", "4g.40gb"]),
-        V100,
+    "8 profiles that exist": lambda: body(_together(_FIT), V100),
+    "8 profiles that do not exist": lambda: body(_together(_NEAR)),
+    "8 profiles that nearly fit together": lambda: body(
+        {
+            "containers": [
+                container(n, {MIG + one: str(count)})
+                for n, (one, count) in enumerate(zip(_NEAR, (8, 20, 3, 12, 5, 2, 3, 1), strict=True))
+            ]
+        }
     ),
     "10,000 terms, In": lambda: body(_scattered(10_000, "In", 1)),
     "10,000 terms, NotIn": lambda: body(_scattered(10_000, "NotIn", 1)),
@@ -218,6 +227,22 @@ CORPUS: Final[Mapping[str, Callable[[], bytes]]] = {
                     _term("matchExpressions", expression("zone", "In", "a"), expression(HOST, "In", f"x{n}"))
                     for n in range(450)
                 )
+            ),
+        }
+    ),
+    "400 excluded nodes": lambda: body(
+        {
+            "containers": asks(),
+            "affinity": required(
+                _term("matchExpressions", expression(HOST, "NotIn", *(f"n{n}" for n in range(400))))
+            ),
+        }
+    ),
+    "500 terms, Gt": lambda: body(
+        {
+            "containers": asks(),
+            "affinity": required(
+                *(_term("matchExpressions", expression("number", "Gt", f"{9000 + n}")) for n in range(500))
             ),
         }
     ),
@@ -386,6 +411,48 @@ def cluster(nodes: int, *, dra: bool = False) -> Offers:
     return offers
 
 
+def different(nodes: int, *, dra: bool = False) -> Offers:
+    """Nodes of which nearly every one differs: in what it offers, in cpu, memory and disk, in a label that is a number."""
+    chance = random.Random(7)
+    offered = (*_FIT, "7g.80gb", "1g.10gb.me")
+
+    def one(number: int) -> Node:
+        gpus = {MIG + name: chance.randint(1, 28) for name in chance.sample(offered, chance.randint(2, 5))}
+        if chance.random() < 0.3:
+            gpus["nvidia.com/gpu"] = chance.randint(1, 8)
+        labels = {
+            "zone": "abcd"[number % 4],
+            "number": str(number),
+            HOST: f"n{number}",
+            "nvidia.com/gpu.product": f"P{number % 5}",
+            "nvidia.com/gpu.memory": chance.choice(("16384", "40960", "81920")),
+        }
+        taints = (Taint("dedicated", f"team{number % 3}"),) if number % 6 == 0 else ()
+        rest = {
+            "cpu": Quantity.parse(f"{chance.randint(16_000, 128_000)}m"),
+            "memory": Quantity.parse(f"{chance.randint(2**26, 2**30)}Ki"),
+            "ephemeral-storage": Quantity.parse(f"{chance.randint(10**8, 10**9)}Ki"),
+        }
+        if dra:
+            return Node(f"n{number}", labels, taints, rest, dra=gpus)
+        amounts = {name: Quantity.parse(str(count)) for name, count in gpus.items()}
+        return Node(f"n{number}", labels, taints, rest | amounts)
+
+    offers = Offers(map(one, range(nodes)))
+    if dra:
+        types = [MIG + profile for profile in offered] + ["nvidia.com/gpu"]
+        offers.put_classes({name: DeviceClass("c", (own_expression(name),)) for name in types}, ())
+    return offers
+
+
+CLUSTERS: Final[Mapping[str, Callable[[], Offers]]] = {
+    "1,000 nodes": partial(cluster, 1000),
+    "1,000 nodes, all different": partial(different, 1000),
+    "5,000 nodes, all different": partial(different, 5000),
+    "5,000 nodes, all different, of DRA": partial(different, 5000, dra=True),
+}
+
+
 def endpoint(admission: Admission, metrics: Metrics | None = None) -> Endpoint:
     """The handler that the server calls."""
     log = Log(fd=os.open(os.devnull, os.O_WRONLY))
@@ -403,7 +470,7 @@ def parsing(octets: bytes) -> float:
     return time.thread_time() - begun
 
 
-def measured(nodes: int) -> Iterator[tuple[str, int, float, float, int, int]]:
+def measured(make_cluster: Callable[[], Offers]) -> Iterator[tuple[str, int, float, float, int, int]]:
     """For each pod: its size, seconds of reading and of the rest, bytes at the peak and bytes left behind."""
     policy = config.parse(CONFIG).policy
     for name, make in CORPUS.items():
@@ -411,13 +478,13 @@ def measured(nodes: int) -> Iterator[tuple[str, int, float, float, int, int]]:
         read = min(parsing(octets) for _ in range(TIMES))
         spent = []
         for _ in range(TIMES):
-            handler = endpoint(Admission(cluster(nodes), policy))  # which remembers nothing
+            handler = endpoint(Admission(make_cluster(), policy))  # which remembers nothing
             gc.collect()
             gc.freeze()  # as the webhook does
             begun = time.thread_time()
             handler.handle(octets)
             spent.append(time.thread_time() - begun)
-        handler = endpoint(Admission(cluster(nodes), policy))
+        handler = endpoint(Admission(make_cluster(), policy))
         gc.collect()
         tracemalloc.start()
         handler.handle(octets)
@@ -427,17 +494,18 @@ def measured(nodes: int) -> Iterator[tuple[str, int, float, float, int, int]]:
         yield name, len(octets), read, max(0.0, min(spent) - read), peak, left
 
 
-def main(nodes: int = 1000) -> None:
-    """Print what each attack costs."""
-    print(
-        f"{'attack, at ' + str(nodes) + ' nodes':55} {'KiB':>7} {'reading':>9} {'the rest':>9} {'peak MiB':>9} {'left KiB':>9}"
-    )
+def main() -> None:
+    """Print what each attack costs in each cluster."""
     longest = ("", 0.0)
-    for name, size, read, rest, peak, left in measured(nodes):
-        longest = max(longest, (name, rest * 1e3), key=lambda one: one[1])
+    for where, make in CLUSTERS.items():
         print(
-            f"{name:55} {size / 1024:7.0f} {read * 1e3:6.1f} ms {rest * 1e3:6.1f} ms {peak / 2**20:9.1f} {left / 1024:9.1f}"
+            f"{'attack, at ' + where:55} {'KiB':>7} {'reading':>9} {'the rest':>9} {'peak MiB':>9} {'left KiB':>9}"
         )
+        for name, size, read, rest, peak, left in measured(make):
+            longest = max(longest, (f"{name}, at {where}", rest * 1e3), key=lambda one: one[1])
+            print(
+                f"{name:55} {size / 1024:7.0f} {read * 1e3:6.1f} ms {rest * 1e3:6.1f} ms {peak / 2**20:9.1f} {left / 1024:9.1f}"
+            )
     print(
         f"the longest: {longest[1]:.1f} ms of the processor, by {longest[0]}; load of the machine: {os.getloadavg()[0]:.1f}"
     )

@@ -11,6 +11,7 @@ from benchmarks.corpus.templates import TEMPLATES
 from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import Node
+from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.requests.alternatives import GENERAL_CLASS, own_expression
 from tessera.kube.view.live import read_node
@@ -23,6 +24,7 @@ _PRODUCTS: Final = (  # product, memory of a card in MiB, share of a hundred nod
     ("NVIDIA-H100-80GB-HBM3", "81559", 10, {"nvidia.com/mig-1g.10gb": "28", "nvidia.com/gpu": "4"}),
     ("Tesla-V100-SXM2-32GB", "32768", 10, {"nvidia.com/gpu": "8"}),
 )
+_TYPES: Final = tuple(f"nvidia.com/mig-{name}" for name in ("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb"))
 _CPU_FEATURES: Final = (
     "ADX",
     "AESNI",
@@ -163,13 +165,15 @@ def namespaces() -> Iterator[bytes]:
         })  # fmt: skip
 
 
-def offers(count: int = NODES, *, dra: bool = False) -> Offers:
-    """The nodes as decisions see them; `dra`: the same devices, but DRA serves them all."""
+def offers(count: int = NODES, *, dra: bool = False, different: bool = False) -> Offers:
+    """The nodes as decisions see them; `dra`: the same devices, but DRA serves them all; `different`: no two nodes are alike."""
     found = (read_node(one, is_any_gpu) for one in nodes(count))
+    if different:
+        found = (_different(number, one) for number, one in enumerate(found))
     if not dra:
         return Offers(found)
     served = Offers(map(_served, found))
-    resources = {resource for *_, has in _PRODUCTS for resource in has}
+    resources = {resource for *_, has in _PRODUCTS for resource in has} | {*_TYPES}
     classes = {
         one: DeviceClass(f"class-{number}", (own_expression(one),), one)
         for number, one in enumerate(sorted(resources))
@@ -183,3 +187,18 @@ def _served(node: Node) -> Node:
     gpus = {name: int(amount.value) for name, amount in node.allocatable.items() if is_any_gpu(name)}
     rest = {name: amount for name, amount in node.allocatable.items() if name not in gpus}
     return replace(node, allocatable=rest, dra=gpus)
+
+
+def _different(number: int, node: Node) -> Node:
+    """A node with GPUs, whatever it had, that offers something else than all others, and is of another size."""
+    counts = {  # as digits of its number
+        resource: str(1 + number // 16**place % 16) for place, resource in enumerate(_TYPES)
+    }
+    size = {"cpu": f"{95_500 + number}m", "memory": f"{1028 * 2**20 - number}Ki"}
+    has = {name: Quantity.parse(amount) for name, amount in (counts | size).items()}
+    labels = {
+        **node.labels,
+        "nvidia.com/gpu.product": f"product-{number % 4}",
+        "nvidia.com/gpu.memory": "81920",
+    }
+    return replace(node, labels=labels, allocatable={**node.allocatable, **has})

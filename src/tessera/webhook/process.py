@@ -121,7 +121,7 @@ class Webhook:
             https = self._listeners(endpoint.route(), parts)
             self._metrics.add_source(
                 lambda: memory_metrics(
-                    admission.memory.bytes, view.offers.table_bytes, https.header_cache.size
+                    admission.memory.bytes, view.offers.label_bytes, https.header_cache.size
                 )
             )
             if await self._before_stopping(self._served.wait()):

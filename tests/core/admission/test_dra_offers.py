@@ -6,10 +6,10 @@ import pytest
 
 from tessera.core.admission import explanation
 from tessera.core.admission.decision import decide
-from tessera.core.admission.fallback.candidates import Usable
 from tessera.core.admission.outcome import Allowed, Denied, Patched
 from tessera.core.admission.policy import Policy
-from tessera.core.kubernetes.node import MOST_OF_A_CLAIM, Offer
+from tessera.core.admission.view.usable import Usable
+from tessera.core.kubernetes.node import MOST_OF_A_CLAIM
 from tests.build import container, node, offers, pod, resource
 
 
@@ -42,7 +42,8 @@ def test_what_a_node_offers(allocatable, served, counts, dra):
 def test_where_a_candidate_comes_from():
     """Of each resource it can be told whether a plugin, DRA or both serve it on the nodes that the pod can use."""
     two, one = resource("2g.20gb"), resource("1g.10gb")
-    usable = Usable([Offer(((one, 7), (two, 3)), dra=frozenset({one, two})), Offer(((two, 1),))])
+    cluster = offers(dra_node("a", **{"1g.10gb": 7, "2g.20gb": 3}), node("b", **{"2g.20gb": 1}))
+    usable = Usable(cluster.columns, cluster.for_pod(pod()))
     assert (usable.from_plugin(one), usable.from_dra(one)) == (False, True)
     assert (usable.from_plugin(two), usable.from_dra(two)) == (True, True)
     assert (usable.from_plugin("nvidia.com/gpu"), usable.from_dra("nvidia.com/gpu")) == (False, False)

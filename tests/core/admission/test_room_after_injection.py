@@ -7,9 +7,10 @@ from tessera.core.admission import injection
 from tessera.core.admission.constraints import NO_CONSTRAINTS
 from tessera.core.admission.fallback.asking import ask
 from tessera.core.admission.fallback.found import Replace
-from tessera.core.admission.fallback.search import FallbackSearch, usable_offers
+from tessera.core.admission.fallback.search import FallbackSearch
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION, InjectionPolicy, InjectionRule
 from tessera.core.admission.policy import FallbackPolicy, Policy
+from tessera.core.admission.view.usable import COMING
 from tessera.core.kubernetes.node import is_other
 from tessera.core.kubernetes.pod import Container, needs
 from tessera.core.kubernetes.quantity import Quantity
@@ -42,8 +43,8 @@ class InjectingSearch(FallbackSearch):
         outcome = injection.inject(apply(pod, changes), policy.injection)
         if not isinstance(outcome, injection.Injected):
             return True
-        holding = set(usable_offers(pod, view, policy.fallback, self.wanted_by(outcome.pod)))
-        return any(one in holding for one in fitting)
+        holding = view.for_pod(pod, self.wanted_by(outcome.pod), policy.fallback.transient_taints)
+        return bool(fitting & (holding | COMING)) or view.columns.share(fitting, holding)
 
 
 def _container(gpus, cpu, extra, restartable):

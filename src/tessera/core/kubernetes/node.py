@@ -83,7 +83,7 @@ class Node:
             counts.update(served)
             dra = frozenset(served)
         if not counts:
-            return _NO_OFFER
+            return NO_OFFER
         memory = self.labels.get(GPU_MEMORY_LABEL, "")
         return Offer(
             tuple(sorted(counts.items())),
@@ -116,7 +116,7 @@ class Node:
         return quantity.number
 
 
-_NO_OFFER: Final = Offer(())
+NO_OFFER: Final = Offer(())
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 
 

@@ -176,6 +176,14 @@ def is_transient(key: str, further: tuple[str, ...] = ()) -> bool:
     )
 
 
+def label_number(text: str) -> int | None:
+    """The number that Gt and Lt read in the value of a label; None where they read none."""
+    if not text.isdigit() or not _LABEL_NUMBER.fullmatch(text):  # most values are words
+        return None
+    number = int(text)
+    return number if number <= _MAX_INT64 else None
+
+
 def _compares(operator: str, left: str, right: str, number: re.Pattern[str]) -> bool:
     if not (number.fullmatch(left) and number.fullmatch(right)):
         return False

@@ -1,16 +1,17 @@
 """How a pod becomes a fallback search: what holds for it, what it can use, and what it needs after injection with each choice."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import combinations
 from typing import Final
 
 from tessera.core.admission import injection
 from tessera.core.admission.constraints import constraints_of
-from tessera.core.admission.fallback.candidates import Usable
 from tessera.core.admission.fallback.search import MOST_PROFILES, FallbackSearch, usable_offers
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
 from tessera.core.admission.limits import Work
 from tessera.core.admission.policy import Policy
+from tessera.core.admission.view.usable import Usable
 from tessera.core.admission.view.view import NOTHING_ELSE, ClusterView, Needs
 from tessera.core.kubernetes.node import is_other
 from tessera.core.kubernetes.pod import Pod, needs
@@ -41,13 +42,16 @@ def ask(pod: Pod, asked: Mapping[str, MigProfile], view: ClusterView, policy: Po
         return {name: n for name, n in every if name not in written or view.has_anywhere(name)}
 
     before = wanted(pod)
-    usable = Usable(usable_offers(pod, view, policy.fallback, before, work))
-    injected: dict[frozenset[tuple[str, str]], Needs] = {}
-    for choice in _choices(pod, asked, usable, policy.injection.rules(pod.namespace, gpu_type)):
+    usable = usable_offers(pod, view, policy.fallback, before, work)
+
+    def wanted_with(choice: frozenset[tuple[str, str]]) -> Needs:
         work.spend(_INJECTION_STEPS * (len(pod.containers) + len(pod.init_containers)))
         by = dict.fromkeys(asked, _ANOTHER) | dict(choice)
         outcome = injection.inject(apply(pod, by), policy.injection)
-        injected[choice] = wanted(outcome.pod) if isinstance(outcome, injection.Injected) else NOTHING_ELSE
+        return wanted(outcome.pod) if isinstance(outcome, injection.Injected) else NOTHING_ELSE
+
+    choices = _choices(pod, asked, usable, policy.injection.rules(pod.namespace, gpu_type))
+    injected = {choice: partial(wanted_with, choice) for choice in choices}
     return FallbackSearch(
         pod,
         view,

@@ -6,14 +6,12 @@ annotation forbids stays in the list with the reason, so that messages can name 
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
-from functools import lru_cache
 
 from tessera.core.admission.constraints import Constraints
 from tessera.core.admission.policy import GIB, FallbackPolicy
-from tessera.core.admission.view.offers import most_of
-from tessera.core.kubernetes.node import Offer
+from tessera.core.admission.view.usable import Usable
 from tessera.core.kubernetes.quantity import Number
 from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.geometry import is_whole_card
@@ -41,40 +39,6 @@ class Candidate:
         Step  # which of several to prefer; a chain is tried in its own order, and all of it is one step away
     )
     obstacle: str = ""  # why it may not be chosen
-
-
-class Usable:
-    """What the nodes offer that a pod could be placed on."""
-
-    __slots__ = ("card_memory_gb", "most", "offers", "whole")
-
-    def __init__(self, offers: Sequence[Offer]) -> None:
-        self.offers = offers
-        self.most = most_of(offers)
-        self.whole = True  # wherever nvidia.com/gpu is offered: the scheduler does not know the difference
-        self.card_memory_gb: int | None = None  # the smallest of those cards
-        if WHOLE_GPU in self.most:
-            having = [one for one in offers if one.count(WHOLE_GPU)]
-            self.whole = all(one.whole for one in having)
-            told = [one.card_memory_gb for one in having if one.card_memory_gb is not None]
-            self.card_memory_gb = min(told, default=None)
-
-    @property
-    def profiles(self) -> list[MigProfile]:
-        """The profiles among them, smallest first."""
-        return _profiles(tuple(self.most))
-
-    def from_plugin(self, resource: str) -> bool:
-        """Whether some node has it allocatable: a device plugin serves it there, or the autoscaler can bring it."""
-        return any(resource not in one.dra for one in self.offers if one.count(resource))
-
-    def from_dra(self, resource: str) -> bool:
-        """Whether some node serves it through DRA."""
-        return any(resource in one.dra for one in self.offers)
-
-    def has_cards_below(self, amount: Number) -> bool:
-        """Whether some whole GPU is known to have less memory."""
-        return self.card_memory_gb is not None and self.card_memory_gb * GIB < amount
 
 
 def candidates(
@@ -188,12 +152,6 @@ class _Ladder:
         else:
             return f"a share has no memory of its own, and the minimum is {minimum}"
         return "" if enough else f"below the minimum of {minimum}"
-
-
-@lru_cache(maxsize=512)  # what nodes offer together is said again with every decision
-def _profiles(resources: tuple[str, ...]) -> list[MigProfile]:
-    found = [p for p in map(MigProfile.of_resource, resources) if p is not None]
-    return sorted(found, key=_rank)
 
 
 def _rank(profile: MigProfile) -> tuple[int, int, int, str]:

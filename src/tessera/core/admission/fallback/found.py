@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tessera.core.admission.fallback.candidates import Step, Usable
+from tessera.core.admission.fallback.candidates import Step
+from tessera.core.admission.view.usable import UNLIMITED, Usable
 from tessera.core.kubernetes.resources import short
 from tessera.core.values import value
 
-UNLIMITED: Final = 2**63 - 1
 _MOST_NAMED: Final = 12  # candidates in a message; a person reads no more
 
 

@@ -6,19 +6,18 @@ the pod, and what is chosen for all of them must fit together on one node. With 
 containers.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
 from tessera.core.admission.constraints import Constraints, counts_dra
-from tessera.core.admission.fallback.candidates import Candidate, Step, Usable, candidates
+from tessera.core.admission.fallback.candidates import Candidate, Step, candidates
 from tessera.core.admission.fallback.found import (
     NO_ROOM,
     NOT_ENOUGH,
     NOT_OFFERED,
     NOT_TOGETHER,
-    UNLIMITED,
     AsAsked,
     Found,
     Replace,
@@ -26,10 +25,12 @@ from tessera.core.admission.fallback.found import (
     Unmatched,
     offered_in_words,
 )
+from tessera.core.admission.fallback.together import MOST_LOOKS, Together
 from tessera.core.admission.limits import BeyondLimits, Work
 from tessera.core.admission.policy import FallbackPolicy
+from tessera.core.admission.view.usable import COMING, Usable
 from tessera.core.admission.view.view import ClusterView, Needs
-from tessera.core.kubernetes.node import Offer, is_other
+from tessera.core.kubernetes.node import is_other
 from tessera.core.kubernetes.pod import Pod, moments, needs
 from tessera.core.kubernetes.quantity import Number
 from tessera.core.kubernetes.quota import Allowance
@@ -39,11 +40,10 @@ from tessera.core.requests.counts import asked_profiles
 
 # A pod with more different profiles than any card has would make the search for a common node explode.
 MOST_PROFILES: Final = 8
-_MOST_LOOKS: Final = 10_000  # combinations looked at for one pod: some ten milliseconds
 
 # What a pod needs of a node after injection, by the choices that injection goes by: (what is asked, what it becomes).
-# A choice with which injection adds nothing has no needs here.
-NeedsByChoice = Mapping[frozenset[tuple[str, str]], Needs]
+# They are computed for the choices that the search comes to: eight profiles have hundreds. Injection adds nothing to others.
+NeedsByChoice = Mapping[frozenset[tuple[str, str]], Callable[[], Needs]]
 
 
 class FallbackSearch:
@@ -74,13 +74,13 @@ class FallbackSearch:
         self._pod, self._view, self._policy, self._constraints = pod, view, policy, constraints
         self._injected = injected or {}
         self._injects = frozenset[tuple[str, str]]().union(*self._injected)  # those that matter to it
-        self._holding: dict[frozenset[tuple[str, str]], set[Offer]] = {}  # where each of them fits
+        self._holding: dict[frozenset[tuple[str, str]], int] = {}  # where each of them fits
         self._needs: dict[tuple[str, ...], Number] = {}
-        self.looks = 0
+        self._together: Together | None = None
         self._work = work or Work()
-        self.usable = usable or Usable(self._usable_with(self._wanted))
+        self.usable = usable or usable_offers(pod, view, policy, self._wanted, self._work)
         # the whole GPUs that the pod asks for besides must be there, whatever is chosen
-        self._with_beside = self._with_room(self.usable.offers, WHOLE_GPU, ())
+        self._with_beside = self._with_room(self.usable.nodes, WHOLE_GPU, ())
 
     @cached_property
     def lists(self) -> list[list[Candidate]]:
@@ -97,6 +97,11 @@ class FallbackSearch:
             self._constraints,
             None if self._allowance is None else lambda to: self._over_quota(to, (resource,)),
         )
+
+    @property
+    def looks(self) -> int:
+        """How many combinations were looked at."""
+        return self._together.looks if self._together is not None else 0
 
     def choose(self) -> Found:
         """What each of the pod's profiles becomes."""
@@ -158,7 +163,7 @@ class FallbackSearch:
         asked = [(resource, _whole(self.need((resource,)))) for resource in self.asked]
         if beside := self.need((WHOLE_GPU,)):
             asked.append((WHOLE_GPU, _whole(beside)))
-        too_many = len(self.asked) > MOST_PROFILES or self.looks > _MOST_LOOKS
+        too_many = len(self.asked) > MOST_PROFILES or self.looks > MOST_LOOKS
         return Unmatched(
             asked=tuple(asked),
             trials=() if too_many else tuple(self.trials(None)),
@@ -172,17 +177,21 @@ class FallbackSearch:
     def _too_small(self) -> Iterator[str]:
         """The needs without any one of which more would be offered; as far as there is time to find out."""
         try:
-            every = len(self._usable_with({}))
-            if every == len(self.usable.offers):
+            every = self._nodes_with({})
+            if not self._loses(every, self._wanted):
                 return
             for resource, need in self._wanted.items():
-                if len(self._usable_with({resource: need})) < every:
+                if self._loses(every, {resource: need}):
                     yield resource
         except BeyondLimits:
             return
 
-    def _usable_with(self, wanted: Needs) -> list[Offer]:
-        return usable_offers(self._pod, self._view, self._policy, wanted, self._work)
+    def _loses(self, every: int, wanted: Needs) -> bool:
+        self._work.spend(1 + len(self._view.columns.alike) // 2)
+        return self._view.columns.lost(every, self._nodes_with(wanted))
+
+    def _nodes_with(self, wanted: Needs) -> int:
+        return self._view.for_pod(self._pod, wanted, self._policy.transient_taints, self._work)
 
     # The search for candidates that fit together on one node
 
@@ -200,74 +209,50 @@ class FallbackSearch:
                 if one.kind is not Step.AS_ASKED and not one.obstacle and self._fits(asked, one):
                     return {asked: one.resource}
             return None
-        lists = [[one for one in found if not one.obstacle] for found in self.lists]
-        for worst in list(Step)[1:]:
-            for changes in range(1, len(self.asked) + 1):
-                for by in self._combinations(lists, worst, changes, (), Step.AS_ASKED, self._with_beside):
-                    return by
-        return None
+        lists = {
+            asked: [one for one in found if not one.obstacle]
+            for asked, found in zip(self.asked, self.lists, strict=True)
+        }
+        self._together = Together(lists, self._room, self._has_room_injected, self._work)
+        return self._together.best(self._with_beside)
 
     def _fits(self, asked: str, one: Candidate) -> bool:
         fitting = self._with_room(self._with_beside, one.resource, (asked,))
         return bool(fitting) and self._has_room_injected({asked: one.resource}, fitting)
 
-    def _has_room_injected(self, by: Mapping[str, str], fitting: Sequence[Offer]) -> bool:
+    def _has_room_injected(self, by: Mapping[str, str], fitting: int) -> bool:
         """Whether one of the nodes that a choice fits on also has what the pod needs after injection."""
         if not self._injected:
             return True
         choice = self._injects.intersection((asked, by.get(asked, asked)) for asked in self.asked)
-        needs_then = self._injected.get(choice)
-        if not needs_then:
+        if choice not in self._injected:
             return True
         holding = self._holding.get(choice)
         if holding is None:
-            holding = self._holding[choice] = set(self._usable_with(needs_then))
-        return any(one in holding for one in fitting)
+            needs_then = self._injected[choice]()
+            holding = self._holding[choice] = self._nodes_with(needs_then) if needs_then else ~0
+        if fitting & (holding | COMING):
+            return True
+        opened = holding & ~self.usable.nodes  # where injection writes less than the pod asked for
+        if not opened:
+            return False
+        self._work.spend(1 + len(self._view.columns.alike) // 2)
+        return self._view.columns.share(fitting, opened)
 
-    def _combinations(
-        self,
-        lists: Sequence[Sequence[Candidate]],
-        worst: Step,
-        changes: int,
-        chosen: tuple[Candidate, ...],
-        used: Step,
-        fitting: Sequence[Offer],
-    ) -> Iterator[dict[str, str]]:
-        """Combinations whose worst step and number of changes are exactly these, in the candidates' order.
-
-        `fitting` are the offers with room for what was chosen so far: each choice only narrows them down.
-        """
-        if len(chosen) == len(self.asked):
-            by = dict(zip(self.asked, (one.resource for one in chosen), strict=True))
-            if used == worst and not changes and self._has_room_injected(by, fitting):
-                yield by
-            return
-        for candidate in lists[len(chosen)]:
-            changed = candidate.order is not Step.AS_ASKED
-            if candidate.order > worst or changed > changes or self.looks > _MOST_LOOKS:
-                continue
-            self.looks += 1
-            self._work.spend(1 + len(fitting) // 4)
-            more = (*chosen, candidate)
-            if left := self._narrowed(more, fitting):
-                yield from self._combinations(
-                    lists, worst, changes - changed, more, max(used, candidate.order), left
-                )
-
-    def _narrowed(self, chosen: Sequence[Candidate], fitting: Sequence[Offer]) -> Sequence[Offer]:
-        """The offers that still have room now that the last one was chosen too."""
-        to = chosen[-1].resource
-        pairs = [
-            (resource, one) for resource, one in zip(self.asked, chosen, strict=False) if one.resource == to
-        ]
+    def _room(self, to: str, sources: tuple[str, ...]) -> int:
+        """The nodes that have room for what takes the place of all these; none when there may not be so much of it."""
         if to == WHOLE_GPU:
-            lesser = tuple(resource for resource, one in pairs if one.kind is Step.WHOLE_GPU)
+            lesser = tuple(one for one in sources if self._is_lesser(one))
             if lesser and self.need(lesser) > self._policy.max_whole_gpus:
-                return ()
-        sources = tuple(resource for resource, _ in pairs)
+                return 0
         if sources != (to,) and self._over_quota(to, sources):
-            return ()
-        return self._with_room(fitting, to, sources)
+            return 0
+        return self._with_room(self._with_beside, to, sources)
+
+    def _is_lesser(self, asked: str) -> bool:
+        """Whether a whole GPU would be more than was asked for."""
+        place = list(self.asked).index(asked)
+        return any(one.resource == WHOLE_GPU and one.kind is Step.WHOLE_GPU for one in self.lists[place])
 
     def _over_quota(self, to: str, sources: tuple[str, ...]) -> str:
         """Why a quota has no room for what takes the place of all these; what the pod has of it besides counts."""
@@ -275,22 +260,18 @@ class FallbackSearch:
             return ""
         return self._allowance.obstacle(to, self.need(sources if to in self.asked else (*sources, to)))
 
-    def _with_room(self, offers: Sequence[Offer], to: str, sources: tuple[str, ...]) -> Sequence[Offer]:
+    def _with_room(self, nodes: int, to: str, sources: tuple[str, ...]) -> int:
         need = self.need((*sources, WHOLE_GPU) if to == WHOLE_GPU else sources)
-        return [one for one in offers if one.count(to) >= need] if need else offers
+        return self.usable.with_room(nodes, to, need) if need else nodes
 
 
 def usable_offers(
     pod: Pod, view: ClusterView, policy: FallbackPolicy, wanted: Needs, work: Work | None = None
-) -> list[Offer]:
+) -> Usable:
     """What the nodes offer that the pod could be placed on, now or once the autoscaler brings them."""
-    usable = view.for_pod(pod, wanted, policy.transient_taints, work)
-    if any(one.dra for one in usable) and not counts_dra(view.namespaces.get(pod.namespace), policy.dra):
-        usable = [one.without_dra() for one in usable]
-    if policy.autoscaled and not pod.bound_to:
-        # a node that could come has any number of what the autoscaler can bring
-        usable.append(Offer(tuple((resource, UNLIMITED) for resource in sorted(policy.autoscaled))))
-    return usable
+    nodes = view.for_pod(pod, wanted, policy.transient_taints, work)
+    dra = not view.columns.dra or counts_dra(view.namespaces.get(pod.namespace), policy.dra)
+    return Usable(view.columns, nodes, dra=dra, coming=frozenset() if pod.bound_to else policy.autoscaled)
 
 
 def _whole(amount: Number) -> int:

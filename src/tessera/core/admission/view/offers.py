@@ -1,29 +1,37 @@
 """Which GPU resources can this pod get? Answered without walking all nodes.
 
-Nodes with the same offer, the same taints and the same values of the labels that a pod looks at are one to a
-decision. `Offers` groups them so, once for each set of label keys that pods use, and keeps the groups right as nodes
-come, change and go: a pod that selects by product meets a handful of groups where the cluster has thousands of
-nodes. Whether a node could hold the pod at all (cpu, memory, other resources) is mostly answered by the smallest and
-the largest node of a group; only in between are its nodes looked at one by one. Updates and decisions take turns on
-one thread, so a decision sees one consistent state.
+Each node with GPUs is one bit of a number. Columns say which nodes have a label's value, a taint, so much of a
+resource; a pod's selector, affinity, tolerations and needs are then a few operations on such numbers, however different the nodes
+are. A node that comes, changes or goes touches its own rows of those columns. Updates and decisions take turns on one thread, so a
+decision sees one consistent state.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from tessera.core.admission.limits import Work, weight
-from tessera.core.admission.view.groups import Group, Table, Terms
+from tessera.core.admission.view.labels import LabelColumn, Labels
+from tessera.core.admission.view.usable import COMING, Column, OfferColumns, flip
 from tessera.core.admission.view.view import NOTHING_ELSE, Needs
 from tessera.core.dra.slices import DeviceClass
-from tessera.core.kubernetes.node import Namespace, Node, Offer, why_excluded, why_too_small
-from tessera.core.kubernetes.pod import Pod, named_nodes
+from tessera.core.kubernetes.node import (
+    NO_OFFER,
+    STATED_BY_EVERY_NODE,
+    Namespace,
+    Node,
+    Offer,
+    is_other,
+    others,
+)
+from tessera.core.kubernetes.pod import Pod
+from tessera.core.kubernetes.quantity import Number
 from tessera.core.kubernetes.quota import Quota
-from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Taint, label_keys, untolerated
+from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Taint, untolerated
 from tessera.core.requests.tickets import NO_TICKETS, TicketMaker
 
-# Sets of label keys that are kept: clusters use a few, and each costs one walk over the nodes to make.
-_MOST_TABLES: Final = 64
-_MOST_TABLE_BYTES: Final = 16 * 2**20  # of all of them; six of the largest at 5,000 nodes
+_NOTHING: Final[Mapping[str, str]] = {}
+_NO_NUMBERS: Final = Column()
 
 
 class Offers:
@@ -44,9 +52,15 @@ class Offers:
         self.classes: Mapping[str, DeviceClass] = {}
         self.class_names: frozenset[str] = frozenset()
         self._nodes: dict[str, Node] = {}
-        self._groups: dict[str, Group] = {}  # of the nodes that offer anything
-        self._kinds: dict[tuple[tuple[Taint, ...], Offer], Group] = {}
-        self._tables: dict[tuple[str, ...], Table] = {(): Table(())}
+        # Of the nodes that offer anything: their bits, and the columns.
+        self.columns = OfferColumns()
+        self._bits: dict[str, int] = {}
+        self._offered: dict[str, Offer] = {}
+        self._every = 0  # all bits together
+        self._free: list[int] = []  # bits of nodes that are gone
+        self._labels = Labels()
+        self._taints: dict[Taint, int] = {}  # of those that can keep a pod away
+        self._others: dict[str, Column] = {}  # resources that fallback does not look at
         for node in nodes:
             self.put(node)
 
@@ -60,20 +74,11 @@ class Offers:
 
     def put(self, node: Node) -> bool:
         """Add a node or take its new state; False when nothing that matters here changed."""
-        if self._nodes.get(node.name) == node:
+        before = self._nodes.get(node.name)
+        if before == node:
             return False
-        self.remove(node.name)
         self._nodes[node.name] = node
-        offer = node.offer
-        if offer.counts:
-            kind = tuple(taint for taint in node.taints if taint.may_exclude), offer
-            group = self._kinds.get(kind)
-            if group is None:
-                group = self._kinds[kind] = Group(*kind, node)
-            else:
-                group.add(node)
-            self._groups[node.name] = group
-            self._count(node, group, 1)
+        self._move(node.name, before, node)
         return True
 
     def remove(self, name: str) -> bool:
@@ -81,12 +86,7 @@ class Offers:
         node = self._nodes.pop(name, None)
         if node is None:
             return False
-        group = self._groups.pop(name, None)
-        if group is not None:
-            del group.names[name]
-            if not group.names:
-                del self._kinds[group.taints, group.offer]
-            self._count(node, group, -1)
+        self._move(name, node, None)
         return True
 
     def replace(self, nodes: Iterable[Node]) -> None:
@@ -152,11 +152,12 @@ class Offers:
 
     def anywhere(self) -> dict[str, int]:
         """Every GPU resource of the cluster, with the most that one node has."""
-        return most_of(group.offer for group in self._kinds.values())
+        return self.columns.most(self._every)
 
     def has_anywhere(self, resource: str) -> bool:
-        """Whether some node with GPUs has, or had, any of a resource, or does not state it."""
-        return any(resource in one.most or resource in one.unstated for one in self._kinds.values())
+        """Whether some node with GPUs states a resource, or should and does not."""
+        stated = self._others.get(resource, _NO_NUMBERS).all
+        return bool(stated) or (resource in STATED_BY_EVERY_NODE and stated != self._every)
 
     def for_pod(
         self,
@@ -164,134 +165,136 @@ class Offers:
         needs: Needs = NOTHING_ELSE,
         transient: tuple[str, ...] = (),
         work: Work | None = None,
-    ) -> list[Offer]:
-        """The distinct offers of the nodes that the pod could ever be placed on, in a fixed order.
+    ) -> int:
+        """The nodes with GPUs that the pod could ever be placed on, each one bit.
 
         `needs` are the pod's, beside GPUs: nodes that could not hold it even if they were empty do not count.
         `transient` are taints that exclude no pod, beside those of Kubernetes, autoscalers and GPU vendors. `work` is what may still be done for
         this pod: `BeyondLimits` when it is not enough.
         """
-        find = self._named if _names_nodes(pod) else self._selected
-        found = list(find(pod, needs, transient, work or Work()))
-        if len(found) < 2:
+        work = work or Work()
+        found = self._selected(pod, work)
+        for taint, nodes in self._taints.items():
+            if nodes & found:
+                work.spend(1 + len(pod.tolerations))
+                if untolerated((taint,), pod.tolerations, placed=bool(pod.node_name), transient=transient):
+                    found &= ~nodes
+        for resource, need in needs.items():
+            if found and need > 0:
+                found &= self._holding(resource, need)
+        return found
+
+    def _holding(self, resource: str, need: Number) -> int:
+        """The nodes that have so much, or may: one that does not state cpu or memory was not measured yet."""
+        column = self._others.get(resource, _NO_NUMBERS)
+        found = column.at_least(_nanos(need))
+        return found | self._every & ~column.all if resource in STATED_BY_EVERY_NODE else found
+
+    def _selected(self, pod: Pod, work: Work) -> int:
+        """The nodes that a pod's own selectors let it go to."""
+        found = self._bits.get(pod.node_name, 0) if pod.node_name else self._every
+        for key, value in pod.node_selector.items():
+            found &= self._label(key).rows.get(value, 0)
+        if pod.required_terms is None or not found:
             return found
-        return sorted(set(found), key=_in_order)
+        wanted = 0
+        for term in pod.required_terms:
+            work.spend(weight(term))
+            if term.expressions or term.fields:  # else it is satisfied by no node
+                wanted |= self._satisfying(term, found)
+                if wanted == found:
+                    break
+        return wanted
 
-    def _named(self, pod: Pod, needs: Needs, transient: tuple[str, ...], work: Work) -> Iterator[Offer]:
-        """For pods that name nodes, as a DaemonSet's do: those nodes are looked at one by one."""
-        names = {pod.node_name} if pod.node_name else named_nodes(pod.required_terms)
-        steps = _steps(pod, needs)
-        for name in names or self._groups:
-            group = self._groups.get(name)
-            if group is not None:
-                work.spend(steps)
-                if _could_hold(pod, self._nodes[name], needs, transient):
-                    yield group.offer
+    def _satisfying(self, term: NodeSelectorTerm, among: int) -> int:
+        for one in term.expressions:
+            among &= self._label(one.key).matching(one, self._every)
+            if not among:
+                return 0
+        for one in term.fields:
+            among &= self._named(one)
+        return among
 
-    def _selected(self, pod: Pod, needs: Needs, transient: tuple[str, ...], work: Work) -> Iterator[Offer]:
-        terms = pod.required_terms
-        table = self._table(tuple(sorted(set(label_keys(pod.node_selector, terms)))))
-        seen: set[int] = set()  # many rows are of a few groups, which are one object each
-        for row in self._rows(table, pod.node_selector, terms, work):
-            for group in row:
-                if id(group) not in seen:
-                    seen.add(id(group))
-                    if self._holds(group, pod, needs, transient, work):
-                        yield group.offer
+    def _named(self, one: Requirement) -> int:
+        """The nodes whose name satisfies an expression; `metadata.name` is the only field that Kubernetes knows."""
+        if one.key != "metadata.name":
+            return 0
+        found = 0
+        for name in one.values:
+            found |= self._bits.get(name, 0)
+        match one.operator:
+            case "In":
+                return found
+            case "NotIn":
+                return self._every & ~found
+            case "Exists":
+                return self._every
+        return 0
 
-    def _holds(self, group: Group, pod: Pod, needs: Needs, transient: tuple[str, ...], work: Work) -> bool:
-        """Whether a group that the pod selects is open to it, and some node of it is large enough."""
-        if group.taints:
-            work.spend(1 + len(group.taints) * len(pod.tolerations))
-            if untolerated(group.taints, pod.tolerations, placed=False, transient=transient) is not None:
-                return False
-        if not needs or group.all_hold(needs):
-            return True
-        if group.none_holds(needs):
-            return False
-        steps = _steps(pod, needs)
-        for name in group.names:
-            work.spend(steps)
-            if _could_hold(pod, self._nodes[name], needs, transient):
-                return True
-        return False
+    def _label(self, key: str) -> LabelColumn:
+        return self._labels.column(key, self._labelled())
 
-    def _rows(
-        self,
-        table: Table,
-        selector: Mapping[str, str],
-        terms: tuple[NodeSelectorTerm, ...] | None,
-        work: Work,
-    ) -> Iterator[dict[Group, int]]:
-        """The rows of a table whose labels a selector and an affinity want."""
-        if terms is None:  # equality alone is one look-up
-            row = table.rows.get(tuple(selector[key] for key in table.keys))
-            if row is not None:
-                yield row
-            return
-        wanted = Terms(table.keys, terms, work)
-        selected = [(place, selector[key]) for place, key in enumerate(table.keys) if key in selector]
-        work.spend(len(table.rows) * (1 + len(selected)))
-        for values, row in table.rows.items():
-            if all(values[place] == value for place, value in selected) and wanted.match(values):
-                yield row
-
-    def _table(self, keys: tuple[str, ...]) -> Table:
-        table = self._tables.pop(keys, None)
-        if table is None:
-            table = Table(keys)
-            for name, group in self._groups.items():
-                table.add(self._nodes[name].labels, group, 1)
-            self._tables[keys] = table
-            self._shed_tables()
-        else:
-            self._tables[keys] = table
-        return table
-
-    def _shed_tables(self) -> None:
-        """Forget the least recently used while there are too many; the one without keys always stays."""
-        size = self.table_bytes
-        while len(self._tables) > _MOST_TABLES or size > _MOST_TABLE_BYTES:
-            oldest = next((keys for keys in self._tables if keys), None)
-            if oldest is None:
-                return
-            size -= self._tables.pop(oldest).bytes
+    def _labelled(self) -> Iterator[tuple[Mapping[str, str], int]]:
+        return ((self._nodes[name].labels, bit) for name, bit in self._bits.items())
 
     @property
-    def table_bytes(self) -> int:
-        """About how much memory the tables take."""
-        return sum(table.bytes for table in self._tables.values())
+    def label_bytes(self) -> int:
+        """About how much memory the columns of labels take."""
+        return self._labels.bytes
 
-    def _count(self, node: Node, group: Group, by: int) -> None:
-        self.version += 1  # nodes that offer nothing are not counted: they come and go unnoticed by decisions
-        for table in self._tables.values():
-            table.add(node.labels, group, by)
-        self._shed_tables()  # they grow with the cluster
+    def _move(self, name: str, before: Node | None, after: Node | None) -> None:
+        """Bring the columns from what a node was to what it is; nodes that offer nothing are in no column."""
+        offer = after.offer if after is not None else NO_OFFER
+        bit = self._bits.get(name, 0)
+        if not bit and not offer.counts:
+            return  # they come and go unnoticed by decisions
+        self.version += 1
+        old = before if bit else None
+        new = after if offer.counts else None
+        if not bit:
+            bit = self._bits[name] = self._free.pop() if self._free else COMING << 1 + len(self._bits)
+            self._every |= bit
+        self.columns.move(self._offered.get(name, NO_OFFER), offer, bit)
+        self._labels.move(_labels(old), _labels(new), bit)
+        for taint in _taints(old) ^ _taints(new):
+            flip(self._taints, taint, bit)
+        self._move_others(_others(old), _others(new), bit)
+        if new is not None:
+            self._offered[name] = offer
+        else:
+            del self._offered[name], self._bits[name]
+            self._every ^= bit
+            self._free.append(bit)
+
+    def _move_others(self, before: Mapping[str, int], after: Mapping[str, int], bit: int) -> None:
+        for resource, amount in before.items():
+            if after.get(resource) != amount:
+                column = self._others[resource]
+                column.remove(amount, bit)
+                if not column.all:
+                    del self._others[resource]
+        for resource, amount in after.items():
+            if before.get(resource) != amount:
+                self._others.setdefault(resource, Column()).add(amount, bit)
 
 
-def _in_order(offer: Offer) -> tuple[object, ...]:
-    return offer.counts, offer.card_memory_gb or 0, offer.whole, sorted(offer.dra)
+def _labels(node: Node | None) -> Mapping[str, str]:
+    return _NOTHING if node is None else node.labels
 
 
-def most_of(offers: Iterable[Offer]) -> dict[str, int]:
-    """Every resource of some offers, with the most that one of them has."""
-    most: dict[str, int] = {}
-    for offer in offers:
-        for resource, count in offer.counts:
-            if count > most.get(resource, 0):
-                most[resource] = count
-    return most
+def _taints(node: Node | None) -> AbstractSet[Taint]:
+    return frozenset() if node is None else {one for one in node.taints if one.may_exclude}
 
 
-def _could_hold(pod: Pod, node: Node, needs: Needs, transient: tuple[str, ...]) -> bool:
-    return why_excluded(pod, node, transient) is None and why_too_small(needs, node) is None
+def _others(node: Node | None) -> Mapping[str, int]:
+    """What a node states of resources that fallback does not look at, in billionths."""
+    if node is None:
+        return {}
+    if not node.away and not node.dra:
+        return {name: _nanos(has.number) for name, has in node.allocatable.items() if is_other(name)}
+    return {resource: _nanos(node.amount(resource) or 0) for resource, _ in others(node)}
 
 
-def _steps(pod: Pod, needs: Needs) -> int:
-    """How much work it is to look at one node by itself."""
-    terms = sum(map(weight, pod.required_terms or ()))
-    return 3 + len(needs) + len(pod.node_selector) + len(pod.tolerations) + terms
-
-
-def _names_nodes(pod: Pod) -> bool:
-    return bool(pod.node_name) or any(term.fields for term in pod.required_terms or ())
+def _nanos(amount: Number) -> int:
+    """Billionths, rounded up; Kubernetes knows nothing finer, and whole numbers compare ten times faster than fractions."""
+    return -(-amount.numerator * 10**9 // amount.denominator)

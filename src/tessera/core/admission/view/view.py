@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from tessera.core.admission.limits import Work
+from tessera.core.admission.view.usable import OfferColumns
 from tessera.core.dra.slices import DeviceClass
-from tessera.core.kubernetes.node import Namespace, Node, Offer
+from tessera.core.kubernetes.node import Namespace, Node
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quantity import Number
 from tessera.core.kubernetes.quota import Quota
@@ -57,16 +58,20 @@ class ClusterView(Protocol):
     def class_names(self) -> frozenset[str]:
         """The names of all classes."""
 
+    @property
+    def columns(self) -> OfferColumns:
+        """What the nodes offer, by resource."""
+
     def anywhere(self) -> dict[str, int]:
         """Every GPU resource of the cluster, with the most that one node has."""
 
     def has_anywhere(self, resource: str) -> bool:
-        """Whether some node with GPUs has, or had, any of a resource, or does not state it."""
+        """Whether some node with GPUs states a resource, or should and does not."""
 
     def for_pod(
         self, pod: Pod, needs: Needs = NOTHING_ELSE, transient: tuple[str, ...] = (), work: Work | None = None
-    ) -> list[Offer]:
-        """The distinct offers of the nodes that the pod could ever be placed on, in a fixed order."""
+    ) -> int:
+        """The nodes with GPUs that the pod could ever be placed on, each one bit."""
 
 
 class WithQuotas:
@@ -79,4 +84,5 @@ class WithQuotas:
         }  # decisions are made in one namespace
         self.controller, self.ticket_maker = view.controller, view.ticket_maker
         self.classes, self.class_names = view.classes, view.class_names
+        self.columns = view.columns
         self.anywhere, self.has_anywhere, self.for_pod = view.anywhere, view.has_anywhere, view.for_pod

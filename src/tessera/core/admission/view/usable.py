@@ -1,0 +1,227 @@
+"""What nodes offer, by resource, and what of it a pod can use.
+
+Sets of nodes are numbers: each node is one bit, so one operation on two numbers compares thousands of nodes. A column says which nodes
+have how much of one thing. A node that comes, changes or goes touches its own rows alone.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from functools import lru_cache, reduce
+from math import ceil
+from operator import or_
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from tessera.core.admission.policy import GIB
+from tessera.core.kubernetes.node import Offer
+from tessera.core.kubernetes.quantity import Number
+from tessera.core.kubernetes.resources import WHOLE_GPU
+from tessera.core.mig.profile import MigProfile
+
+UNLIMITED: Final = 2**63 - 1  # what a node has of a type that the autoscaler can bring
+COMING: Final = 1  # the bit of a node that the autoscaler can bring; no node that is there has it
+_BLOCK: Final = 64  # rows that are put together one by one
+Key = TypeVar("Key")
+
+
+class Column:
+    """Amount → the nodes that have just so much, in order."""
+
+    __slots__ = ("_above", "_amounts", "_rows", "all")
+
+    def __init__(self, rows: Mapping[int, int] = MappingProxyType({})) -> None:
+        self._amounts = sorted(rows)
+        self._rows = [rows[amount] for amount in self._amounts]  # the nodes of each
+        self.all = reduce(or_, self._rows, 0)  # the nodes that state an amount
+        self._above: list[int] = []  # of every block the nodes from its first amount on; made when asked for
+
+    def __len__(self) -> int:
+        return len(self._amounts)
+
+    def add(self, amount: int, node: int) -> None:
+        """A node, or several, have so much."""
+        at = bisect_left(self._amounts, amount)
+        if at < len(self._amounts) and self._amounts[at] == amount:
+            self._rows[at] |= node
+        else:
+            self._amounts.insert(at, amount)
+            self._rows.insert(
+                at, node
+            )  # the very number that other columns have: rows of one node take no room
+        self.all |= node
+        self._above = []
+
+    def remove(self, amount: int, node: int) -> None:
+        """A node has it no more."""
+        at = bisect_left(self._amounts, amount)
+        self._rows[at] ^= node
+        if not self._rows[at]:
+            del self._rows[at], self._amounts[at]
+        self.all ^= node
+        self._above = []
+
+    def at_least(self, amount: int) -> int:
+        """The nodes that have so much or more."""
+        at = bisect_left(self._amounts, amount)
+        if not at:
+            return self.all
+        if at <= _BLOCK:
+            return self.all & ~reduce(or_, self._rows[:at])
+        above = self._above or self._put_together()
+        block = -(-at // _BLOCK)
+        return reduce(or_, self._rows[at : block * _BLOCK], above[block])
+
+    def most(self, among: int) -> int:
+        """The most that one of these nodes has; 0 when they have none."""
+        rows = self._rows
+        for at in range(len(rows) - 1, -1, -1):
+            if rows[at] & among:
+                return self._amounts[at]
+        return 0
+
+    def least(self, among: int) -> int | None:
+        """The least that one of these nodes has; None when they have none."""
+        return next((self._amounts[at] for at, row in enumerate(self._rows) if row & among), None)
+
+    def _put_together(self) -> list[int]:
+        above = [0]
+        for begin in range((len(self._rows) - 1) // _BLOCK * _BLOCK, -1, -_BLOCK):
+            above.append(reduce(or_, self._rows[begin : begin + _BLOCK], above[-1]))
+        above.reverse()
+        self._above = above
+        return above
+
+
+_NOTHING: Final = Column()
+
+
+class OfferColumns:
+    """The GPU resources of the nodes: counts, where they come from, and what is known of the cards."""
+
+    __slots__ = ("alike", "cards", "counts", "dra", "shared")
+
+    def __init__(self) -> None:
+        self.counts: dict[str, Column] = {}
+        self.dra: dict[str, int] = {}  # resource → the nodes where DRA serves it
+        self.shared = 0  # the nodes whose nvidia.com/gpu is no whole card
+        self.cards = Column()  # GB of a card
+        self.alike: dict[Offer, int] = {}  # the nodes with the same offer
+
+    def move(self, before: Offer, after: Offer, node: int) -> None:
+        """A node offers something else than before."""
+        if before == after:
+            return
+        old, new = set(before.counts), set(after.counts)
+        for resource, count in old - new:
+            column = self.counts[resource]
+            column.remove(count, node)
+            if not column.all:
+                del self.counts[resource]
+        for resource, count in new - old:
+            self.counts.setdefault(resource, Column()).add(count, node)
+        for resource in before.dra ^ after.dra:
+            flip(self.dra, resource, node)
+        if before.whole != after.whole:
+            self.shared ^= node
+        if before.card_memory_gb is not None:
+            self.cards.remove(before.card_memory_gb, node)
+        if after.card_memory_gb is not None:
+            self.cards.add(after.card_memory_gb, node)
+        for one in (before, after):
+            if one.counts:
+                flip(self.alike, one, node)
+
+    def most(self, nodes: int, *, dra: bool = True) -> dict[str, int]:
+        """Every resource of some nodes, with the most that one of them has; `dra`: with what DRA serves."""
+        found = {}
+        for resource, column in self.counts.items():
+            among = nodes if dra or resource not in self.dra else nodes & ~self.dra[resource]
+            if most := column.most(among):
+                found[resource] = most
+        return found
+
+    def lost(self, nodes: int, left: int) -> bool:
+        """Whether some offer of these nodes is not among those that are left of them."""
+        if not left or not nodes & ~left:
+            return nodes != left
+        return any(alike & nodes and not alike & left for alike in self.alike.values())
+
+    def share(self, some: int, others: int) -> bool:
+        """Whether some node has the same offer as one of the others."""
+        return any(alike & some and alike & others for alike in self.alike.values())
+
+
+class Usable:
+    """What the nodes offer that a pod could be placed on; `nodes` are those nodes, each one bit."""
+
+    __slots__ = ("_coming", "_dra", "_room", "card_memory_gb", "columns", "most", "nodes", "whole")
+
+    def __init__(
+        self, columns: OfferColumns, nodes: int, *, dra: bool = True, coming: AbstractSet[str] = frozenset()
+    ) -> None:
+        """`dra`: what DRA serves counts; `coming`: what the autoscaler can bring, any number on one node."""
+        self.columns = columns
+        self._dra, self._coming = dra, coming
+        self.nodes = nodes | COMING if coming else nodes
+        self._room: dict[
+            tuple[str, Number], int
+        ] = {}  # the nodes that have so many: searches ask again and again
+        self.most = columns.most(nodes, dra=dra)
+        self.whole = True  # wherever nvidia.com/gpu is offered: the scheduler does not know the difference
+        self.card_memory_gb: int | None = None  # the smallest of those cards
+        if WHOLE_GPU in self.most:
+            having = self._having(WHOLE_GPU)
+            self.whole = not columns.shared & having
+            self.card_memory_gb = columns.cards.least(having)
+        for resource in coming:
+            self.most[resource] = UNLIMITED
+
+    @property
+    def profiles(self) -> list[MigProfile]:
+        """The profiles among them, smallest first."""
+        return _profiles(tuple(self.most))
+
+    def from_plugin(self, resource: str) -> bool:
+        """Whether some node has it allocatable: a device plugin serves it there, or the autoscaler can bring it."""
+        served = self.columns.dra.get(resource, 0)
+        return resource in self._coming or bool(self._having(resource) & ~served)
+
+    def from_dra(self, resource: str) -> bool:
+        """Whether some node serves it through DRA."""
+        return self._dra and bool(self.columns.dra.get(resource, 0) & self.nodes)
+
+    def has_cards_below(self, amount: Number) -> bool:
+        """Whether some whole GPU is known to have less memory."""
+        return self.card_memory_gb is not None and self.card_memory_gb * GIB < amount
+
+    def with_room(self, among: int, resource: str, need: Number) -> int:
+        """Those of some nodes that have at least so many."""
+        room = self._room.get((resource, need))
+        if room is None:
+            room = self.columns.counts.get(resource, _NOTHING).at_least(ceil(need))
+            if not self._dra:
+                room &= ~self.columns.dra.get(resource, 0)
+            if resource in self._coming and need <= UNLIMITED:
+                room |= COMING
+            self._room[resource, need] = room
+        return among & room
+
+    def _having(self, resource: str) -> int:
+        found = self.nodes & self.columns.counts.get(resource, _NOTHING).all
+        return found if self._dra else found & ~self.columns.dra.get(resource, 0)
+
+
+@lru_cache(maxsize=512)  # what nodes offer together is said again with every decision
+def _profiles(resources: tuple[str, ...]) -> list[MigProfile]:
+    found = [p for p in map(MigProfile.of_resource, resources) if p is not None]
+    return sorted(found, key=lambda one: one.rank)
+
+
+def flip(rows: dict[Key, int], key: Key, node: int) -> None:
+    """Add a node to a row, or take it from there; rows without nodes are none."""
+    row = rows.get(key, 0) ^ node
+    if row:
+        rows[key] = row
+    else:
+        del rows[key]
