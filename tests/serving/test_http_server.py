@@ -321,3 +321,12 @@ def test_unknown_status():
     from tessera.serving.http.messages import head
 
     assert head(Response(status=299).status, "x/y", ()).startswith(b"HTTP/1.1 299 Unknown\r\n")
+
+
+def test_headers_beyond_latin():
+    """A header may hold any text, as a cut warning's `…`: it goes out in UTF-8."""
+    from tessera.serving.http.messages import head
+
+    assert 'Warning: 299 - "a long one…"\r\n'.encode() in head(
+        201, "x/y", [("Warning", '299 - "a long one…"')]
+    )

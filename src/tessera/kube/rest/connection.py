@@ -53,7 +53,7 @@ class Connection:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._complete:
-            key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+            key, text = name.decode("latin-1").lower(), value.decode(errors="replace")
             # an API server sends a line for each warning; of any other header the last one counts
             self._headers[key] = (
                 f"{self._headers[key]}, {text}" if key == "warning" and key in self._headers else text

@@ -70,4 +70,4 @@ def head(status: int, content_type: str, headers: Iterable[tuple[str, str]]) -> 
     phrase = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Unknown"
     lines = [f"HTTP/1.1 {status} {phrase}", f"Content-Type: {content_type}"]
     lines += [f"{name}: {value}" for name, value in headers]
-    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+    return "\r\n".join([*lines, "", ""]).encode()  # UTF-8, as Go writes warnings
