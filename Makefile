@@ -73,6 +73,7 @@ soak: $(READY) ## 200,000 reviews over TLS while nodes change, every answer chec
 	@$(BIN)/python -m stress.hostile
 	@$(BIN)/python -m stress.attack
 	@$(BIN)/python -m stress.attack --memory 256
+	@$(BIN)/python -m stress.tenants
 
 chaos: $(READY) ## Twenty minutes of random faults on a real node while pods and layouts come and go (the device plugin, then DRA)
 	@$(BIN)/python -m stress.chaos

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,14 @@ import pytest
 from tessera.cli.app import run
 from tessera.kube.rest.client import Client as KubeClient
 from tessera.simulation.control_plane.apiserver import ApiServer
-from tessera.simulation.control_plane.kinds import DEPLOYMENTS, MUTATING_WEBHOOKS, NAMESPACES, NODES, SECRETS
+from tessera.simulation.control_plane.kinds import (
+    DEPLOYMENTS,
+    EVENTS,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    NODES,
+    SECRETS,
+)
 from tests.webhook.support import PAIR, Client, LoopThread, Pair, make_pair
 from tests.webhook.test_mutate import review
 
@@ -283,6 +290,41 @@ def test_in_a_cluster(stage, capsys, tmp_path, monkeypatch):
         webhook.process.wait()
 
 
+def test_fault_46_anyone_may_ask_and_nothing_is_written(stage, tmp_path):
+    """A pod with an invented owner is answered. Without `--client-ca` there is nothing that could write an Event on that owner."""
+    webhook = Process("--kubeconfig", str(stage.kubeconfig))
+    try:
+        webhook.until_ready()
+        bundle = tmp_path / "bundle.pem"
+        assert certs(stage, "export", "-o", str(bundle)) == 0
+        owner = {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "name": "coredns",
+            "uid": "u",
+            "controller": True,
+        }
+        answer = _ask(webhook.port, bundle, owners=[owner])["response"]
+        assert answer["patchType"] == "JSONPatch"
+        assert "gpu_webhook_events_total" not in webhook.get("/metrics")[1]
+        assert webhook.stop() == 0
+        assert stage.thread.run(_listed(stage.server)) == []
+    finally:
+        webhook.process.kill()
+        webhook.process.wait()
+
+
+def _owned(owners: Sequence[object]) -> bytes:
+    """A review of a pod with these owners."""
+    document = json.loads(review())
+    document["request"]["object"]["metadata"]["ownerReferences"] = [*owners]
+    return json.dumps(document).encode()
+
+
+async def _listed(server: ApiServer) -> list[object]:
+    return [*server.store.list(EVENTS)]
+
+
 def test_certificates_kept_by_a_process_of_its_own(stage, capsys, tmp_path):
     """`tessera certs run` makes and publishes the authority; a webhook that only reads is ready with it, and goes on alone."""
     reader = ("--kubeconfig", str(stage.kubeconfig), "--read-only-certificates")
@@ -365,7 +407,7 @@ def test_fault_32_certs_show_a_given_certificate(stage, capsys):
     assert (code, line.split()[4:]) == (1, ["no"])
 
 
-def _ask(port: int, bundle: Path) -> dict[str, dict[str, object]]:
+def _ask(port: int, bundle: Path, owners: Sequence[object] = ()) -> dict[str, dict[str, object]]:
     """Call as the API server does: by the Service's name, trusting the bundle alone."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(bundle)
@@ -375,7 +417,7 @@ def _ask(port: int, bundle: Path) -> dict[str, dict[str, object]]:
     ):
         client = Client.__new__(Client)
         client.socket, client._read = secure, b""
-        document: dict[str, dict[str, object]] = json.loads(client.post(review()).body)
+        document: dict[str, dict[str, object]] = json.loads(client.post(_owned(owners)).body)
         return document
 
 

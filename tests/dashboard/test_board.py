@@ -351,7 +351,7 @@ def test_dra():
     assert "resources" not in changed["node/a"]
 
 
-def test_invented_resources_fill_nothing():
+def test_fault_48_invented_resources_fill_nothing():
     """A tenant's pods with thousands of resources that no node has: metrics, history and the tables stay small."""
     one = board()
     one.set_error("")

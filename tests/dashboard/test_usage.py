@@ -115,7 +115,7 @@ def test_the_sum_is_what_adding_up_second_by_second_gives(steps: list[tuple[int,
     assert counted(usage).get(("team", "1g.10gb", "got"), 0) == expected
 
 
-def test_series_are_bounded_and_go():
+def test_fault_48_series_are_bounded_and_go():
     """What nobody uses any more is gone an hour later; too many series are counted together, whatever their names are."""
     usage, clock = started()
     usage.put("p", use("a"), runs=True)

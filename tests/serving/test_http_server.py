@@ -213,7 +213,7 @@ async def test_an_idle_client_makes_room():
             writer.close()
 
 
-async def test_half_sent_requests_keep_no_probe_out():
+async def test_fault_47_half_sent_requests_keep_no_probe_out():
     """Ninety clients that send half a request leave room for a whole one, again and again."""
     async with serving() as (server, _):
         crowd = []

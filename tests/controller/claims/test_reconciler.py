@@ -153,7 +153,7 @@ def right_ticket(namespace="a", text=TEXT, key=KEYS.current, hour=0):
     return TicketMaker(key, hour_of(CREATED) + hour).ticket(namespace, text)
 
 
-def test_forged_pods():
+def test_fault_45_forged_pods():
     """Alternatives written by hand, for a type that a quota forbids or a class of the administrators: no template, one Event.
 
     Nor with a ticket of another namespace, of other alternatives, of hours ago or of a key from elsewhere. A right one gets its own.

@@ -25,7 +25,8 @@ from tessera.serving.http.messages import (
 )
 from tessera.serving.http.parser import READ, Parser
 
-_BATCH: Final = 128  # connections accepted in a row
+# connections accepted in a row: few of the places, so that a crowd does not end a client before its request was read
+_BATCH: Final = 4
 _RETRY_SECONDS: Final = 1.0  # without file descriptors: how long until accepting is tried again
 _LINGER_SECONDS: Final = 1.0  # for a refused client to read why: closing at once would reset the connection
 
