@@ -26,12 +26,7 @@ class LabelColumn:
             row = self.rows.get(value)
             self.rows[value] = node if row is None else row | node
         self.all = reduce(or_, self.rows.values(), 0)  # the nodes that have the label
-        numbers: dict[int, int] = {}  # of the values that are numbers
-        for value, row in self.rows.items():
-            if (number := label_number(value)) is not None:
-                known = numbers.get(number)  # 7 and 07 are one number
-                numbers[number] = row if known is None else known | row
-        self._numbers = Column(numbers)
+        self._numbers: Column | None = None  # of the values that are numbers, once a pod compares with one
 
     @property
     def bytes(self) -> int:
@@ -39,7 +34,8 @@ class LabelColumn:
         rows = len(self.rows)
         shared = min(rows, self.all.bit_count() - rows)  # rows of several nodes, at most
         size = getsizeof(self.all)
-        return rows * _ROW_BYTES + len(self._numbers) * _NUMBER_BYTES + size + shared * size * 3 // 4
+        numbers = 0 if self._numbers is None else len(self._numbers)
+        return rows * _ROW_BYTES + numbers * _NUMBER_BYTES + size + shared * size * 3 // 4
 
     def move(self, before: str | None, after: str | None, node: int) -> None:
         """A node has another value than before; None: it does not have the label."""
@@ -49,13 +45,13 @@ class LabelColumn:
                 self.rows[before] = row
             else:
                 del self.rows[before]
-            if (number := label_number(before)) is not None:
+            if self._numbers is not None and (number := label_number(before)) is not None:
                 self._numbers.remove(number, node)
             self.all ^= node
         if after is not None:
             other = self.rows.get(after)
             self.rows[after] = node if other is None else other | node
-            if (number := label_number(after)) is not None:
+            if self._numbers is not None and (number := label_number(after)) is not None:
                 self._numbers.add(number, node)
             self.all |= node
 
@@ -86,9 +82,19 @@ class LabelColumn:
         number = label_number(text)
         if number is None:
             return 0
+        if self._numbers is None:
+            self._numbers = self._made_of_numbers()
         if operator == "Gt":
             return self._numbers.at_least(number + 1)
         return self._numbers.all & ~self._numbers.at_least(number)
+
+    def _made_of_numbers(self) -> Column:
+        numbers: dict[int, int] = {}
+        for value, row in self.rows.items():
+            if (number := label_number(value)) is not None:
+                known = numbers.get(number)  # 7 and 07 are one number
+                numbers[number] = row if known is None else known | row
+        return Column(numbers)
 
 
 _UNKNOWN: Final = LabelColumn()  # of a label that no node has: pods may name any
