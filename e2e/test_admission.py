@@ -285,7 +285,7 @@ def test_injection_of_a_namespace(own_control_plane: Client, nodes: Nodes) -> No
         (pod("p", limits(GPU), limits("amd.com/gpu"), **V100), "asks for nvidia.com/gpu and amd.com/gpu"),
         (
             pod("p", limits(GPU), {"requests": {"cpu": "5"}}, **V100),
-            "request 5 cpu, more than the 4 that 1 GPU × 4 allow",
+            "ask for 5 cpu, more than the 4 that 1 GPU × 4 allow",
         ),
         (pod("p", limits(GPU, 0), **V100), "asks for 0 of nvidia.com/gpu"),
     ],
