@@ -190,11 +190,22 @@ class Chaos:
         filler.unlink()
 
     def _read_only(self, path: Path) -> None:
+        held = (
+            self.kind == "dra" and path == self.state
+        )  # it keeps a file open there, which forbids a remount
+        if held:
+            self.program.kill()
         _run("mount", "-o", "remount,ro" + (",bind" if path == self.cdi else ""), path)
+        if held:
+            self.program = self._start()
         if self.random.random() < 0.5:
             self._layout()
         self._rest(1.0, 6.0)
+        if held:
+            self.program.kill()
         _run("mount", "-o", "remount,rw" + (",bind" if path == self.cdi else ""), path)
+        if held:
+            self.program = self._start()
 
     def _wrong_clock(self) -> None:
         """The program starts again with a clock that is an hour off, and later with the right one."""

@@ -129,3 +129,26 @@ def test_what_is_no_pod(document, message):
     with pytest.raises(InvalidObject) as error:
         decode_pod(json.dumps(document).encode())
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"metadata": {"name": "p"}, "spec": None, "status": None},
+        {
+            "metadata": {"name": "p", "uid": None},
+            "spec": {"nodeName": None},
+            "status": {"phase": None, "reason": None},
+        },
+    ],
+)
+def test_null_is_absent(document):
+    """A field that is null, as people write it in files, counts as one that is not there."""
+    one = decode_pod(json.dumps(document).encode())
+    assert (one.metadata.name, one.metadata.uid, one.spec.node_name, one.status.phase) == ("p", "", "", "")
+
+
+def test_other_types_stay_errors():
+    """What is wrong beside a null is still said."""
+    with pytest.raises(InvalidObject, match=r"spec.nodeName: expected str, got int"):
+        decode_pod(b'{"metadata": {"name": "p"}, "spec": {"nodeName": 1}, "status": null}')

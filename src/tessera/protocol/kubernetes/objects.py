@@ -125,16 +125,34 @@ class QuotaIn(Part):
 
 
 def decoder(type_: type[_T]) -> Callable[[bytes | msgspec.Raw], _T]:
-    """A decoder whose errors are `InvalidObject`s."""
+    """A decoder whose errors are `InvalidObject`s. A field that is null counts as absent, as it does for the API server."""
     decode = msgspec.json.Decoder(type_).decode
 
     def checked(data: bytes | msgspec.Raw) -> _T:
         try:
             return decode(data)
         except _UNREADABLE as error:
+            if not isinstance(error, msgspec.ValidationError) or "got `null`" not in str(error):
+                raise InvalidObject(_why_unreadable(error)) from error
+        try:  # no API server writes it, people do
+            return decode(msgspec.json.encode(_without_nulls(msgspec.json.decode(data))))
+        except _UNREADABLE as error:
             raise InvalidObject(_why_unreadable(error)) from error
 
     return checked
+
+
+def _without_nulls(value: object, depth: int = 8) -> object:
+    """A document without its fields that are null, as deep as structs read; every object has metadata."""
+    if isinstance(value, dict) and depth:
+        return {
+            key: _without_nulls(one, depth - 1)
+            for key, one in value.items()
+            if one is not None or key == "metadata"
+        }
+    if isinstance(value, list) and depth:
+        return [_without_nulls(one, depth - 1) for one in value]
+    return value
 
 
 def reader(type_: type[_T], default: _T) -> Callable[[msgspec.Raw, str], _T]:
