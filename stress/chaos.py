@@ -158,7 +158,8 @@ class Chaos:
         self.cluster.stop_apiserver()
         self._rest(0.0, 4.0)
         self.cluster.start_apiserver()
-        self.cluster.settle()
+        with contextlib.suppress(ClusterError):  # it waits for pods that may be gone by now
+            self.cluster.settle()
 
     def _slow_apiserver(self) -> None:
         for _ in range(4):
