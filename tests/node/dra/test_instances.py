@@ -3,6 +3,9 @@
 import os
 from pathlib import Path
 
+import pytest
+
+from tessera.core.errors import TesseraError
 from tessera.node.dra.instances import Instance
 
 
@@ -29,3 +32,13 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
         assert old.leads()
         assert [path.name.endswith(old.token) for path in tmp_path.iterdir()] == [True]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    """A full or read-only disk is one sentence, not a traceback."""
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(TesseraError, match="the DRA driver cannot write there, so it does not start"),
+        Instance(tmp_path / "file"),
+    ):
+        pass

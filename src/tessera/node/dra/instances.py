@@ -7,10 +7,12 @@ that has ended.
 import fcntl
 import secrets
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Self
 
+from tessera.core.errors import TesseraError
 from tessera.node.files import SHARED_LEFTOVERS_AGE, remove_leftovers
 
 _HIDDEN: Final = ".new"  # a file that is not locked yet
@@ -26,12 +28,17 @@ class Instance:
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(self._folder, SHARED_LEFTOVERS_AGE, f".*{_HIDDEN}")
         hidden = self._folder / f".{self._path.name}{_HIDDEN}"
-        self._file = hidden.open("wb")
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-        hidden.rename(self._path)  # seen by others only now that it is locked
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(self._folder, SHARED_LEFTOVERS_AGE, f".*{_HIDDEN}")
+            self._file = hidden.open("wb")
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            hidden.rename(self._path)  # seen by others only now that it is locked
+        except OSError as error:
+            raise TesseraError(
+                f"{self._folder}: the DRA driver cannot write there, so it does not start: {error.strerror or error}"
+            ) from error
         return self
 
     def __exit__(
@@ -52,7 +59,8 @@ def _lives(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # on a disk that became read-only it stays
+                path.unlink(missing_ok=True)
     except BlockingIOError:
         return True
     except FileNotFoundError:
