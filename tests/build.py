@@ -104,3 +104,12 @@ def bridged(document: dict[str, Any], text: str) -> dict[str, Any]:
         "metadata": {**document["metadata"], "annotations": annotations},
         "spec": {**document["spec"], "resourceClaims": claims},
     }
+
+
+def running_pod(record=None, resources=None, **spec):
+    """A pod as a cluster has it."""
+    annotations = {"other": "x", **({"gpu-webhook.k8s.io/fallback": record} if record else {})}
+    document = pod_document(resources or {"limits": {MIG + "1g.10gb": "1"}}, annotations=annotations)
+    document["metadata"].update(namespace="team", uid="u")
+    document["spec"].update(nodeName="small", **spec)
+    return {**document, "status": {"phase": "Running"}}

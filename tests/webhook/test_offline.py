@@ -12,7 +12,7 @@ from tessera.protocol.admission.created import as_created
 from tessera.protocol.kubernetes.workloads import TEMPLATES, template_of
 from tessera.webhook.offline import admit, admit_again
 from tessera.webhook.reviewed import KnownReviews
-from tests.build import MIG, node, offers, pod_document, policy
+from tests.build import MIG, node, offers, pod_document, policy, running_pod
 
 SMALL = offers(node("small", **{"1g.10gb": 4}))
 ASKS = {"limits": {MIG + "2g.20gb": "1"}}
@@ -93,15 +93,6 @@ def test_observe_mode():
     assert (refused.rejected, refused.after) == (False, workload("Job"))
 
 
-def running(record=None, resources=None, **spec):
-    """A pod as a cluster has it."""
-    annotations = {"other": "x", **({"gpu-webhook.k8s.io/fallback": record} if record else {})}
-    document = pod_document(resources or {"limits": {MIG + "1g.10gb": "1"}}, annotations=annotations)
-    document["metadata"].update(namespace="team", uid="u")
-    document["spec"].update(nodeName="small", **spec)
-    return {**document, "status": {"phase": "Running"}}
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -115,7 +106,7 @@ def running(record=None, resources=None, **spec):
 def test_a_file_that_is_no_pod(change, words):
     """What cannot be read as a pod is named in one sentence."""
     with pytest.raises(InvalidInput, match=re.escape(words)):
-        admit_again({**running("2g.20gb->1g.10gb"), **change}, offers(), policy())
+        admit_again({**running_pod("2g.20gb->1g.10gb"), **change}, offers(), policy())
 
 
 def test_a_pods_own_use_is_not_held_against_it():
@@ -123,11 +114,11 @@ def test_a_pods_own_use_is_not_held_against_it():
     cluster = offers(node("small", **{"1g.10gb": 4}))
     full = Quota("team", "gpus", {MIG + "1g.10gb": 1}, {MIG + "1g.10gb": 1})
     cluster.put_quota(full)
-    again = admit_again(running("2g.20gb->1g.10gb"), cluster, policy())
+    again = admit_again(running_pod("2g.20gb->1g.10gb"), cluster, policy())
     would = again.reviewed[()].would
     assert isinstance(would, Patched)
     assert would.replaced == (("2g.20gb", "1g.10gb"),)
-    assert admit(as_created(running("2g.20gb->1g.10gb")), cluster, policy(), "").rejected
+    assert admit(as_created(running_pod("2g.20gb->1g.10gb")), cluster, policy(), "").rejected
     assert cluster.quotas == {"team": (full,)}
 
 
@@ -143,16 +134,20 @@ def test_pods_of_one_template_are_decided_once(monkeypatch):
 
     monkeypatch.setattr(cluster, "for_pod", counted)
     known = KnownReviews()
-    admit_again(running("2g.20gb->1g.10gb"), cluster, policy(), known)
+    admit_again(running_pod("2g.20gb->1g.10gb"), cluster, policy(), known)
     first = len(searches)
     for number in range(50):
-        again = running("2g.20gb->1g.10gb")
+        again = running_pod("2g.20gb->1g.10gb")
         again["spec"]["nodeName"] = f"node-{number}"
         again["metadata"].update(name=f"pod-{number}", uid=f"u{number}")
         found = admit_again(again, cluster, policy(), known)
         assert found.title == f"Pod team/pod-{number}"
     assert len(searches) == first
-    others = [running("3g.30gb->1g.10gb"), running("2g.20gb->1g.10gb"), running("2g.20gb->1g.10gb")]
+    others = [
+        running_pod("3g.30gb->1g.10gb"),
+        running_pod("2g.20gb->1g.10gb"),
+        running_pod("2g.20gb->1g.10gb"),
+    ]
     others[1]["metadata"]["namespace"] = "other"
     others[2]["metadata"]["annotations"]["gpu-webhook.k8s.io/min-memory"] = "20Gi"
     for other in others:
@@ -165,8 +160,8 @@ def test_known_judgements_respect_a_pods_own_use():
     """Two pods that asked the same, of which one counts in a full quota: it may be created again, the other may not."""
     cluster = offers(node("small", **{"1g.10gb": 4}))
     cluster.put_quota(Quota("team", "gpus", {MIG + "1g.10gb": 1}, {MIG + "1g.10gb": 1}))
-    fell_back = running("2g.20gb->1g.10gb")
-    as_asked = running(resources={"limits": {MIG + "2g.20gb": "1"}})
+    fell_back = running_pod("2g.20gb->1g.10gb")
+    as_asked = running_pod(resources={"limits": {MIG + "2g.20gb": "1"}})
     for pods in ([fell_back, as_asked], [as_asked, fell_back]):
         known = KnownReviews()
         found = {id(pod): admit_again(pod, cluster, policy(), known).rejected for pod in pods}

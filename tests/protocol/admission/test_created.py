@@ -5,16 +5,7 @@ import copy
 import pytest
 
 from tessera.protocol.admission.created import as_created
-from tests.build import MIG, pod_document
-
-
-def running(record=None, resources=None, **spec):
-    """A pod as a cluster has it."""
-    annotations = {"other": "x", **({"gpu-webhook.k8s.io/fallback": record} if record else {})}
-    document = pod_document(resources or {"limits": {MIG + "1g.10gb": "1"}}, annotations=annotations)
-    document["metadata"].update(namespace="team", uid="u")
-    document["spec"].update(nodeName="small", **spec)
-    return {**document, "status": {"phase": "Running"}}
+from tests.build import MIG, running_pod
 
 
 @pytest.mark.parametrize(
@@ -32,7 +23,7 @@ def running(record=None, resources=None, **spec):
 )
 def test_a_pod_as_it_was_created(record, asked):
     """Without the scheduler's node, with its recorded fallback undone; all else stays, and the pod that came as it was."""
-    given = running(
+    given = running_pod(
         record, {"requests": {MIG + "1g.10gb": "1"}, "limits": {MIG + "1g.10gb": "1", "cpu": "1"}}
     )
     before = copy.deepcopy(given)
@@ -48,7 +39,7 @@ def test_a_pod_as_it_was_created(record, asked):
 
 def test_a_pod_of_a_decided_template():
     """Its controller sent it as it is, with the record of what was done to the template."""
-    given = running("2g.20gb->1g.10gb", {"limits": {MIG + "1g.10gb": "1"}})
+    given = running_pod("2g.20gb->1g.10gb", {"limits": {MIG + "1g.10gb": "1"}})
     given["metadata"]["annotations"]["gpu-webhook.k8s.io/decided"] = "template"
     found = as_created(given)
     assert "nodeName" not in found["spec"]
@@ -59,7 +50,7 @@ def test_a_pod_of_a_decided_template():
 def test_a_bridged_pod_as_it_was_created():
     """Its request is back in place of the claim, and what the scheduler chose is forgotten; another claim stays."""
     text = "2*2g.20gb=2g.20gb/c,1g.10gb/c"
-    given = running("2g.20gb->1g.10gb", {"requests": {"cpu": "1"}, "claims": [
+    given = running_pod("2g.20gb->1g.10gb", {"requests": {"cpu": "1"}, "claims": [
         {"name": "tessera-gpu", "request": "gpu-0"}, {"name": "own"},
     ]})  # fmt: skip
     given["metadata"]["annotations"]["gpu-webhook.k8s.io/alternatives"] = text
@@ -80,6 +71,6 @@ def test_a_bridged_pod_as_it_was_created():
 @pytest.mark.parametrize("claims", [5, "x", ["x"], [{"name": 1, "request": []}], {"name": "tessera-gpu"}])
 def test_claims_that_are_none(claims):
     """What a container has in place of claims is the API server's to refuse."""
-    given = running("", {"claims": claims})
+    given = running_pod("", {"claims": claims})
     given["metadata"]["annotations"]["gpu-webhook.k8s.io/alternatives"] = "1*2g.20gb=2g.20gb/c,1g.10gb/c"
     assert as_created(given)["spec"]["containers"] == given["spec"]["containers"]
