@@ -16,16 +16,13 @@ from tessera.kube.access.choice import find_cluster
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.protocol.configuration import webhook as config
-from tessera.simulation.control_plane.kinds import EVENTS, NAMESPACES, RESOURCE_SLICES
+from tessera.simulation.control_plane.kinds import EVENTS, NAMESPACES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tessera.simulation.embedded import embedded
 from tessera.simulation.node import drivers, machine
 from tessera.simulation.node.descriptions import known_nodes, parse
 from tessera.simulation.node.kubelet import Kubelet
 from tessera.simulation.stories.stage import Stage
 from tessera.simulation.stories.table import MOCK, ONE, THREE, TWO, asks, container, pod
-
-CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
-
 
 CUT_ON_DEMAND = """
 cut:
@@ -57,6 +54,10 @@ async def in_phase(stage, name, phase):
     return found
 
 
+async def mock_devices(stage):
+    return (await stage.inventory([MOCK])).capacity.usage("mock")[MOCK]
+
+
 async def test_every_container_has_its_own():
     """Containers share no device; what an init container had goes on to those after it."""
     async with running("mock") as (one, stage):
@@ -74,7 +75,7 @@ async def test_every_container_has_its_own():
         a, b, c = found["status"]["containerStatuses"]
         assert [len(each["allocatedResourcesStatus"][0]["resources"]) for each in (a, b)] == [2, 3]
         assert "allocatedResourcesStatus" not in c
-        assert (await stage.uses(["mock"], [MOCK]))["mock"][MOCK].available == 3
+        assert (await mock_devices(stage)).available.value == 3
 
 
 async def test_a_kubelet_that_cannot():
@@ -89,7 +90,7 @@ async def test_a_kubelet_that_cannot():
         assert found["status"]["reason"] == "UnexpectedAdmissionError"
         events = [stored.document for stored in one.cluster.store.list(EVENTS)]
         assert any(event["reason"] == "UnexpectedAdmissionError" for event in events)
-        assert (await stage.uses(["mock"], [MOCK]))["mock"][MOCK].allocated == 8
+        assert (await mock_devices(stage)).allocated.value == 8
 
 
 async def test_another_pod_of_the_same_name():
@@ -156,8 +157,11 @@ async def test_extended_resources_that_dra_serves():
         await stage.delete("p")
         await in_phase(stage, "q", "Running")
         await stage.delete("q")
-        await stage.until(lambda: stage._items(CLAIMS), lambda found: not found)
-        assert await stage._items(CLAIMS) == []
+
+        async def claims():
+            return one.cluster.store.list(RESOURCE_CLAIMS)
+
+        assert await stage.until(claims, lambda found: not found) == []
 
         async def files():
             return list(node.cdi_folder.glob("*.json"))

@@ -4,13 +4,10 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-import msgspec
-
 from tessera.cli.common.terminal import Style, table
 from tessera.cli.mig.tiles import draw_cards
 from tessera.core.kubernetes.resources import is_whole_or_mig, short
-from tessera.protocol.kubernetes.objects import decode_node
-from tessera.protocol.mig.nodes import gpu_node, present_layout
+from tessera.protocol.mig.nodes import GpuNode, present_layout
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.stories.scenes import (
     LayoutChanged,
@@ -63,11 +60,11 @@ def _pod(scene: PodEnded, style: Style) -> Iterator[_Line]:
 
 def _many(scene: ManyEnded, style: Style) -> Iterator[_Line]:
     first, last = (_name(scene.ended[at].asked) for at in (0, -1))
-    yield "asked", f"{len(scene.ended)} pods, {first} to {last}, each: {asked(scene.asked)}", None
+    yield "asked", f"{len(scene.ended)} pods, {first} to {last}, each: {asked(scene.ended[0].asked)}", None
     yield "decided", _decision(scene.ended[0]), style.good
-    for at, one in enumerate(scene.running):
+    for at, one in enumerate(one for one in scene.ended if one.node):
         yield "" if at else "landed", f"{_name(one.asked)} on {one.node}, running", None
-    for at, one in enumerate(scene.waiting):
+    for at, one in enumerate(one for one in scene.ended if not one.node):
         yield "" if at else "waits", f"{_name(one.asked)}: {one.waiting}", style.note
 
 
@@ -96,21 +93,20 @@ def _measured(scene: Measured, style: Style) -> Iterator[_Line]:
         ] or [(name, "no GPU", "", "", "")]
     for at, line in enumerate(table(rows)):
         yield "" if at else "capacity", line, None if at else style.bold
-    for name, node in scene.nodes.items():
-        if drawn := list(_mosaic(node, scene.held, style)):
+    for name, gpus in scene.gpus.items():
+        if drawn := list(_mosaic(gpus, scene.held, style)):
             yield "cards", f"of {name}:", None
             yield from (("", line, _as_it_is) for line in drawn)
 
 
-def _mosaic(node: Document, held: frozenset[str], style: Style) -> Iterator[str]:
+def _mosaic(gpus: GpuNode, held: frozenset[str], style: Style) -> Iterator[str]:
     """A node's cards, as tiles."""
-    one = gpu_node(decode_node(msgspec.json.encode(node)))
-    layout = present_layout(one)
+    layout = present_layout(gpus)
     if layout is None:
         return
-    slots = (slot for slots in layout.slots(one.strategy).values() for slot in slots)
+    slots = (slot for slots in layout.slots(gpus.strategy).values() for slot in slots)
     yield from draw_cards(
-        layout.cards, style, frozenset(slot for slot in slots if slot.uuid(one.name) in held)
+        layout.cards, style, frozenset(slot for slot in slots if slot.uuid(gpus.name) in held)
     )
 
 

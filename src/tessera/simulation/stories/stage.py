@@ -6,28 +6,23 @@ The embedded cluster has one, a real cluster that stories are to be played on ne
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from tessera.core.admission.view.offers import Offers
-from tessera.core.devices.capacity import Capacity
 from tessera.core.dra.slices import API_VERSION
-from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, CLAIM
+from tessera.inventory.inventory import Inventory
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
-from tessera.kube.view.dra import put_served
-from tessera.protocol.dra.objects import read_class
-from tessera.protocol.kubernetes import objects
+from tessera.kube.watch.listing import list_all
 from tessera.protocol.kubernetes.dra import decode_claim
-from tessera.protocol.kubernetes.pod_use import decode_pod_use
 from tessera.simulation.control_plane.store import Document
-from tessera.simulation.stories.scenes import annotations_of, claimed_counts
-from tessera.simulation.stories.story import Counts, Use
+from tessera.simulation.stories.pods import annotations_of, claimed_counts
+from tessera.simulation.stories.story import Counts
 
 T = TypeVar("T")
 
@@ -101,7 +96,8 @@ class Stage:
 
     async def pod(self, name: str) -> Document:
         """A pod as it is now."""
-        return _decoded(await self._client.get(path_of("v1", "pods", namespace=self.namespace, name=name)))
+        body = await self._client.get(path_of("v1", "pods", namespace=self.namespace, name=name))
+        return msgspec.json.decode(body, type=Document)
 
     async def delete(self, name: str) -> None:
         """Delete a pod, and wait until it is gone."""
@@ -109,18 +105,13 @@ class Stage:
 
         async def gone() -> bool:
             try:
-                await self._client.get(path)
+                await self._client.delete(path, {"gracePeriodSeconds": 0})
             except ApiError as error:
                 if error.is_not_found:
                     return True
                 raise
             return False
 
-        try:
-            await self._client.delete(path, {"gracePeriodSeconds": 0})
-        except ApiError as error:
-            if not error.is_not_found:
-                raise
         await self.until(gone, bool)
         self.made.pop(name, None)
 
@@ -142,50 +133,23 @@ class Stage:
         if ALTERNATIVES_ANNOTATION not in annotations_of(pod):
             return {}
         path = path_of(API_VERSION, "resourceclaims", namespace=self.namespace)
-        claims = [decode_claim(msgspec.json.encode(one)) for one in await self._items(path)]
+        claims = await list_all(self._client, path, {}, decode_claim)
         own = [one for one in claims if one.pod_uid == pod["metadata"]["uid"] and one.pod_claim == CLAIM]
         return claimed_counts(pod, own[0].results) if own and own[0].results else {}
 
     # nodes
 
-    async def offers(self, nodes: Iterable[str], others: Iterable[str] = ()) -> dict[str, dict[str, int]]:
-        """What nodes have of GPUs, from device plugins (zeros too) and from DRA, and of other resources that matter."""
-        every = {node["metadata"]["name"]: node for node in await self._list("nodes")}
-        served = await self._served(every.values())
+    async def inventory(self, others: Iterable[str] = ()) -> Inventory:
+        """The cluster as it is now: its GPUs, and other resources that matter."""
         matter = set(others)
-        return {
-            name: {
-                resource: int(Quantity.parse(amount).value)
-                for resource, amount in every[name]["status"].get("allocatable", {}).items()
-                if is_whole_or_mig(resource) or resource in matter
-            }
-            | served.get(name, {})
-            for name in nodes
-            if name in every
-        }
+        found = Inventory(lambda resource: is_whole_or_mig(resource) or resource in matter, with_devices=True)
+        await found.read_cluster(self._client)
+        return found
 
-    async def _served(self, nodes: Iterable[Document]) -> dict[str, dict[str, int]]:
-        """What DRA serves on these nodes, of what has a name of its own as an extended resource."""
-        classes = await self._items(path_of(API_VERSION, "deviceclasses"))
-        if not classes:
-            return {}
-        slices = await self._items(path_of(API_VERSION, "resourceslices"))
-        offers = Offers()
-        for node in nodes:
-            offers.put(objects.node_of(objects.decode_node(msgspec.json.encode(node))))
-        put_served(
-            offers,
-            [read_class(msgspec.json.encode(one)) for one in classes],
-            map(msgspec.json.encode, slices),
-        )
-        return {
-            name: {resource: count for resource, count in node.dra.items() if is_whole_or_mig(resource)}
-            for name, node in offers.nodes.items()
-        }
-
-    async def node(self, name: str) -> Document:
-        """A node as it is now."""
-        return _decoded(await self._client.get(path_of("v1", "nodes", name=name)))
+    async def offers(self, nodes: Iterable[str], others: Iterable[str] = ()) -> dict[str, dict[str, int]]:
+        """What nodes have of GPUs, and of other resources that matter."""
+        capacity = (await self.inventory(others)).capacity
+        return {name: offered(capacity[name]) for name in nodes if name in capacity}
 
     async def annotate(self, node: str, key: str, value: str) -> None:
         """Write an annotation of a node."""
@@ -193,36 +157,10 @@ class Stage:
             path_of("v1", "nodes", name=node), {"metadata": {"annotations": {key: value}}}
         )
 
-    async def uses(self, nodes: Iterable[str], resources: Iterable[str]) -> dict[str, dict[str, Use]]:
-        """Allocatable and allocated, by node and resource."""
-        wanted = set(resources)
-        capacity = Capacity()
-        for node in await self._list("nodes"):
-            decoded = objects.decode_node(msgspec.json.encode(node))
-            capacity.put_node(objects.node_of(decoded, wanted.__contains__))
-        for pod in await self._list("pods"):
-            capacity.add(decode_pod_use(msgspec.json.encode(pod), wanted.__contains__))
-        return {
-            node: {
-                resource: Use(int(usage.allocatable.value), int(usage.allocated.value))
-                for resource, usage in capacity.usage(node).items()
-                if usage
-            }
-            for node in nodes
-        }
 
-    async def _list(self, plural: str) -> list[Document]:
-        return await self._items(path_of("v1", plural))
-
-    async def _items(self, path: str) -> list[Document]:
-        return list(_decoded(await self._client.get(path))["items"])
-
-
-def _decoded(body: bytes) -> dict[str, Any]:
-    document = msgspec.json.decode(body)
-    if not isinstance(document, dict):
-        raise InvalidInput("the API server sent no object")
-    return document
+def offered(node: Node) -> dict[str, int]:
+    """What a node has from device plugins (zeros too) and from DRA."""
+    return {name: int(amount.value) for name, amount in node.allocatable.items()} | dict(node.dra)
 
 
 def _unquoted(warning: str) -> str:

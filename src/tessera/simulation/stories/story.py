@@ -1,8 +1,9 @@
-"""What a story is: nodes, pods, and how it must end. Data alone; `table` has them all, `playing` plays one."""
+"""What a story is: nodes, pods, and how it must end. Only data; `table` has the stories, `playing` plays one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tessera.core.devices.capacity import Usages
 from tessera.simulation.control_plane.store import Document
 
 Counts = Mapping[str, int]  # resource → how many
@@ -10,7 +11,7 @@ Counts = Mapping[str, int]  # resource → how many
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """The pod runs. What is not said is not compared, but for the record, which is there or not."""
+    """The pod runs. What is left out is not compared, except for the record: without one, the pod must have none."""
 
     on: str
     fallback: str = ""  # the record of the fallback; empty: as asked
@@ -21,7 +22,7 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The pod is admitted and Pending, for this reason of the scheduler's."""
+    """The pod is admitted and Pending, and the scheduler gives this reason."""
 
     because: str
     fallback: str = ""
@@ -62,12 +63,9 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class SubmitMany:
-    """A user creates pods that are all alike; so many run, and the others wait."""
+    """A user creates pods that are all alike, one after the other."""
 
-    pods: tuple[Document, ...]
-    fallback: str
-    running: int
-    because: str  # why the scheduler keeps the others waiting
+    submits: tuple[Submit, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,33 +81,20 @@ class Relayout:
     """The operator changes a node's layout (or a pod ends that kept one from changing), and what becomes of it."""
 
     node: str
-    layout: str | None  # None: it stays as it was written before, and goes on
+    layout: str | None  # None: the operator changes nothing, and the layout that was pending goes on
     state: str
     offers: Counts
     reason: str = ""  # words in the reason that the node gives
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """What a node has of a resource, and what of that is taken."""
+class Measure:
+    """What the nodes have, and how much of it is taken."""
 
-    allocatable: int
-    allocated: int
-
-    @property
-    def available(self) -> int:
-        """What is left."""
-        return self.allocatable - self.allocated
+    uses: Mapping[str, Usages]
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """What the cluster has, and how much of it is taken."""
-
-    uses: Mapping[str, Mapping[str, Use]]  # node → resource
-
-
-Step = Nodes | Annotate | Submit | SubmitMany | Delete | Relayout | Capacity
+Step = Nodes | Annotate | Submit | SubmitMany | Delete | Relayout | Measure
 
 
 @dataclass(frozen=True, slots=True)

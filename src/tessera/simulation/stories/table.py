@@ -1,17 +1,20 @@
 """The stories, in one table. The same are played on the embedded cluster and on a real one, with the same endings."""
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any, Final
 
 from tessera.core.admission.constraints import DRA_ANNOTATION, POLICY_ANNOTATION, Dra
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
+from tessera.core.devices.capacity import Usage
+from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.stories.story import (
     Annotate,
-    Capacity,
     Delete,
+    Measure,
     Nodes,
     Refused,
     Relayout,
@@ -19,7 +22,6 @@ from tessera.simulation.stories.story import (
     Story,
     Submit,
     SubmitMany,
-    Use,
     Waits,
 )
 
@@ -58,6 +60,10 @@ def _claims_one(resource: str, fallback: str = "") -> Runs:
     return Runs(
         "h200-dra", fallback, {"main": {resource: 1}}, annotations={ALTERNATIVES_ANNOTATION: alternatives}
     )
+
+
+def _use(allocatable: int, allocated: int) -> Usage:
+    return Usage(Quantity(Fraction(allocatable)), Quantity(Fraction(allocated)))
 
 
 _TRAIN: Final = asks("train", THREE)
@@ -170,10 +176,15 @@ STORIES: Final = (
         (
             Nodes({"h200-small": {ONE: 28}, "cpu": {}}),
             SubmitMany(
-                tuple(asks(f"batch-{number}", TWO, 7) for number in range(1, 7)),
-                "2g.20gb->1g.10gb",
-                running=4,
-                because=f"0/2 nodes are available: 2 Insufficient {ONE}.",
+                tuple(
+                    Submit(
+                        asks(f"batch-{number}", TWO, 7),
+                        Runs("h200-small", "2g.20gb->1g.10gb", {"main": {ONE: 7}})
+                        if number <= 4
+                        else Waits(f"0/2 nodes are available: 2 Insufficient {ONE}.", "2g.20gb->1g.10gb"),
+                    )
+                    for number in range(1, 7)
+                )
             ),
         ),
     ),
@@ -201,10 +212,10 @@ STORIES: Final = (
             Submit(_TRAIN, Runs("h200-medium", "", {"main": {THREE: 1}})),
             Submit(asks("pair", TWO, 2), Runs("h200-medium", "", {"main": {TWO: 2}})),
             Submit(asks("whole", WHOLE_GPU, 3), Runs("v100", "", {"main": {WHOLE_GPU: 3}})),
-            Capacity(
+            Measure(
                 {
-                    "h200-medium": {TWO: Use(8, 2), THREE: Use(4, 1)},
-                    "v100": {WHOLE_GPU: Use(8, 3)},
+                    "h200-medium": {TWO: _use(8, 2), THREE: _use(4, 1)},
+                    "v100": {WHOLE_GPU: _use(8, 3)},
                     "cpu": {},
                 }
             ),
