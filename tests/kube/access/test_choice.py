@@ -10,8 +10,8 @@ import pytest
 from tessera.core.errors import InvalidInput
 from tessera.kube import files
 from tessera.kube.access.choice import find_cluster, in_cluster, known_contexts
-from tessera.kube.access.cluster import Credential, Proxy, ServerAddress
-from tessera.kube.access.proxy import proxy_from_environment
+from tessera.kube.access.cluster import Proxy, ServerAddress, proxy_from_environment
+from tessera.kube.access.credentials import Credential
 from tessera.kube.errors import CredentialsFailed, InvalidKubeconfig
 from tessera.kube.rest.client import Client
 from tests.kube.clock import FakeClock
@@ -222,6 +222,8 @@ async def test_impersonation(tmp_path):
 async def test_token_file_wins_over_token(tmp_path):
     """A token's file wins over a token beside it, which serves until the file can be read."""
     cluster = found(tmp_path, config(users=user_entry(token="given", tokenFile="token")))
+    assert await cluster.credentials.current() == Credential("given")
+    (tmp_path / "token").write_text("")  # being written
     assert await cluster.credentials.current() == Credential("given")
     (tmp_path / "token").write_text("from-file")
     assert await cluster.credentials.current() == Credential("from-file")

@@ -6,7 +6,8 @@ import contextlib
 import msgspec
 import pytest
 
-from tessera.kube.access.cluster import Cluster, Credential, ServerAddress
+from tessera.kube.access.cluster import Cluster, ServerAddress
+from tessera.kube.access.credentials import Credential
 from tessera.kube.errors import ApiError, BadResponse, Unreachable, error_of
 from tessera.kube.rest.client import Client, PatchType, Timeouts
 from tessera.kube.rest.paths import path_of
@@ -204,7 +205,8 @@ async def test_bad_answers(answer, error, message):
     """Whatever answers in place of an API server, the error is one sentence."""
     async with raw_server(answer) as cluster, Client(cluster) as client:
         with pytest.raises(error, match=message):
-            await client.request("GET", "/", most=1000)
+            async with client.stream("GET", "/") as response:
+                await response.read_all(1000)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tessera.kube.access.cluster import Cluster, ServerAddress, Tls, is_host, is_there
+from tessera.kube.access.cluster import Cluster, ServerAddress, Tls, is_host, proxy_from_environment
 from tessera.kube.access.credentials import StoredCredentials
-from tessera.kube.access.proxy import proxy_from_environment
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import InvalidKubeconfig
 
@@ -30,25 +29,18 @@ def find_cluster(
 ) -> Cluster:
     """The cluster to talk to; `InvalidKubeconfig` says what is wrong with what was found."""
     environ = os.environ if environ is None else environ
-    if not kubeconfig and not context and not environ.get("KUBECONFIG") and _is_pod(environ):
-        default = _default_file(environ)
-        if default is None or not is_there(default):
-            return in_cluster(environ, service_account)  # without reading YAML, for small processes
-    from tessera.kube.access.context import cluster_of
-    from tessera.kube.access.kubeconfig import Kubeconfig, existing
+    files = [Path(kubeconfig)] if kubeconfig else _existing(environ)
+    if files:
+        from tessera.kube.access.kubeconfig import Kubeconfig, cluster_of  # YAML: small processes go without
 
-    if kubeconfig:
-        found = Kubeconfig.read([Path(kubeconfig)])
-        if found.is_empty:
+        found = Kubeconfig.read(files)
+        if not found.is_empty:
+            return cluster_of(found, context, environ)
+        if kubeconfig:
             raise InvalidKubeconfig(f"{kubeconfig}: it is empty")
-        return cluster_of(found, context, environ)
-    files = _files(environ)
-    found = Kubeconfig.read(existing(files))
-    if not found.is_empty:
-        return cluster_of(found, context, environ)
-    if _is_pod(environ) and not context:
+    if environ.get("KUBERNETES_SERVICE_HOST") and environ.get("KUBERNETES_SERVICE_PORT") and not context:
         return in_cluster(environ, service_account)
-    looked = ", ".join(map(str, files)) or "~/.kube/config"
+    looked = ", ".join(map(str, _files(environ))) or "~/.kube/config"
     raise InvalidKubeconfig(
         f"no cluster: no kubeconfig at {looked}, and this is not a pod; use --kubeconfig FILE"
     )
@@ -61,9 +53,9 @@ def own_namespace(cluster: Cluster) -> str:
 
 def known_contexts(kubeconfig: str | Path | None = None) -> list[str]:
     """The contexts that there are to choose from."""
-    from tessera.kube.access.kubeconfig import Kubeconfig, existing
+    from tessera.kube.access.kubeconfig import Kubeconfig
 
-    return list(Kubeconfig.read([Path(kubeconfig)] if kubeconfig else existing(_files(os.environ))).contexts)
+    return list(Kubeconfig.read([Path(kubeconfig)] if kubeconfig else _existing(os.environ)).contexts)
 
 
 def in_cluster(
@@ -77,37 +69,39 @@ def in_cluster(
         )
     token, ca = service_account / "token", service_account / "ca.crt"
     for file in (token, ca):
-        if not is_there(file):
+        if not _is_there(file):
             raise InvalidKubeconfig(f"{file} is missing: is automountServiceAccountToken switched off?")
+    try:
+        namespace = (service_account / "namespace").read_text(encoding="utf-8").strip()
+    except OSError:
+        namespace = ""
     endpoint = ServerAddress("https", host, int(port))
     return Cluster(
         endpoint,
         Tls(ca=ca),
         StoredCredentials(token_file=token, where="service account", clock=clock),
         proxy_from_environment(endpoint, environ),
-        namespace=_namespace(service_account),
+        namespace=namespace or "default",
         source=_IN_CLUSTER,
     )
-
-
-def _is_pod(environ: Mapping[str, str]) -> bool:
-    return bool(environ.get("KUBERNETES_SERVICE_HOST") and environ.get("KUBERNETES_SERVICE_PORT"))
 
 
 def _files(environ: Mapping[str, str]) -> list[Path]:
     """The files that are read where none is named."""
     listed = [Path(name) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]
-    default = _default_file(environ)
-    return listed or ([default] if default is not None else [])
-
-
-def _default_file(environ: Mapping[str, str]) -> Path | None:
     home = environ.get("HOME")
-    return Path(home) / ".kube" / "config" if home else None
+    return listed or ([Path(home) / ".kube" / "config"] if home else [])
 
 
-def _namespace(service_account: Path) -> str:
+def _existing(environ: Mapping[str, str]) -> list[Path]:
+    """Those of them that are there, each once: of several files kubectl leaves out the missing ones."""
+    return [file for file in dict.fromkeys(_files(environ)) if _is_there(file)]
+
+
+def _is_there(file: Path) -> bool:
+    """Whether there is a file; one in a folder that we may not look into is not there for us."""
     try:
-        return (service_account / "namespace").read_text(encoding="utf-8").strip() or "default"
+        file.stat()
     except OSError:
-        return "default"
+        return False
+    return True

@@ -1,12 +1,13 @@
 """Where a cluster is and how to get in: the values that configuration ends in and the client begins with."""
 
+import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final, Protocol
-from urllib.parse import quote, unquote, urlsplit
+from typing import Final
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
+from tessera.kube.access.credentials import Credentials, Material, StoredCredentials
 from tessera.kube.errors import InvalidKubeconfig
 
 _PORTS: Final = {"http": 80, "https": 443}  # of servers and of proxies, where a URL names none
@@ -16,25 +17,10 @@ _HOST: Final = re.compile(r"(?!\.)(?!.*\.\.)[\w.:%-]{1,253}")
 
 _NO_EXTRA: Final[Mapping[str, Sequence[str]]] = {}
 
-Material = bytes | Path  # PEM given inline, or a file that may be renewed while we run
-
 
 def is_host(text: str) -> bool:
     """Whether a text can be the name or the address of a machine."""
     return _HOST.fullmatch(text) is not None
-
-
-def is_there(file: Path) -> bool:
-    """Whether there is a file; one in a folder that we may not look into is not there for us."""
-    try:
-        file.stat()
-    except OSError:
-        return False
-    return True
-
-
-def _authority(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +35,11 @@ class ServerAddress:
     @classmethod
     def parse(cls, text: str, *, where: str, default_scheme: str = "https") -> "ServerAddress":
         """Read `https://host:6443/prefix`; `where` names the field in errors."""
-        try:
-            parts = urlsplit(text if "://" in text else f"{default_scheme}://{text}")
-            host, port = parts.hostname, parts.port
-        except ValueError as error:
-            raise InvalidKubeconfig(f'{where}: "{text}" is not a URL: {error}') from error
-        if parts.scheme not in _PORTS or not host or not is_host(host):
-            raise InvalidKubeconfig(f'{where}: "{text}" is not a URL such as https://10.0.0.1:6443')
+        no_url = f'{where}: "{text}" is not a URL'
+        parts, host, port = _split(text, default_scheme, no_url, f"{no_url} such as https://10.0.0.1:6443")
         if parts.username or parts.query or parts.fragment:
             raise InvalidKubeconfig(f"{where}: a server is a host, a port and a path, nothing else")
-        return cls(parts.scheme, host, port or _PORTS[parts.scheme], parts.path.rstrip("/"))
+        return cls(parts.scheme, host, port, parts.path.rstrip("/"))
 
     @property
     def authority(self) -> str:
@@ -81,20 +62,29 @@ class Proxy:
     @classmethod
     def parse(cls, text: str, *, where: str) -> "Proxy":
         """Read `http://user:password@proxy:3128`; without a scheme it is http, as everywhere."""
-        try:
-            parts = urlsplit(text if "://" in text else f"http://{text}")
-            host, port = parts.hostname, parts.port
-        except ValueError as error:
-            raise InvalidKubeconfig(f"{where}: not a URL: {error}") from error
-        if parts.scheme not in _PORTS or not host or not is_host(host):
-            raise InvalidKubeconfig(f"{where}: a proxy is http://host:port or https://host:port")
-        user = None
-        if parts.username:
-            user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        return cls(parts.scheme, host, port or _PORTS[parts.scheme], user)
+        wanted = f"{where}: a proxy is http://host:port or https://host:port"
+        parts, host, port = _split(text, "http", f"{where}: not a URL", wanted)
+        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else None
+        return cls(parts.scheme, host, port, user)
 
     def __str__(self) -> str:
         return f"{self.scheme}://{_authority(self.host, self.port)}"
+
+
+def _split(text: str, default_scheme: str, no_url: str, wanted: str) -> tuple[SplitResult, str, int]:
+    """A URL's parts, its host and its port; the last two texts are what errors say."""
+    try:
+        parts = urlsplit(text if "://" in text else f"{default_scheme}://{text}")
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise InvalidKubeconfig(f"{no_url}: {error}") from error
+    if parts.scheme not in _PORTS or not host or not is_host(host):
+        raise InvalidKubeconfig(wanted)
+    return parts, host, port or _PORTS[parts.scheme]
+
+
+def _authority(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,44 +97,13 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True)
-class Credential:
-    """How we prove ourselves, at one moment; equal when nothing changed."""
-
-    token: str | None = field(default=None, repr=False)
-    certificate: bytes | None = field(default=None, repr=False)  # PEM, with its chain
-    key: bytes | None = field(default=None, repr=False)
-
-
-class Credentials(Protocol):
-    """Where credentials come from, for as long as the process lives."""
-
-    async def current(self) -> Credential:
-        """What to use now."""
-        ...
-
-    async def renewed(self, refused: Credential) -> Credential | None:
-        """What to use after a 401 for `refused`; None when there is nothing else to try."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Anonymous:
-    """No credentials: a server behind `kubectl proxy`, or one for tests."""
-
-    async def current(self) -> Credential:
-        return Credential()
-
-    async def renewed(self, refused: Credential) -> Credential | None:
-        return None
-
-
-@dataclass(frozen=True, slots=True)
 class Cluster:
     """A cluster that can be called."""
 
     endpoint: ServerAddress
     tls: Tls = Tls()
-    credentials: Credentials = Anonymous()
+    # none at all: a server behind `kubectl proxy`, or one for tests
+    credentials: Credentials = field(default_factory=StoredCredentials)
     proxy: Proxy | None = None
     namespace: str = "default"
     headers: tuple[tuple[str, str], ...] = ()  # impersonation
@@ -169,3 +128,54 @@ def impersonation(
     if not all(text.isascii() and text.isprintable() for header in headers for text in header):
         raise InvalidKubeconfig(f"{where}: printable ASCII characters only")
     return tuple(headers)
+
+
+# which proxy: the environment's answer, by the rules of Go's net/http, which kubectl follows
+
+
+def proxy_from_environment(endpoint: ServerAddress, environ: Mapping[str, str]) -> Proxy | None:
+    """The proxy for an API server by HTTPS_PROXY, HTTP_PROXY and NO_PROXY, in either spelling."""
+    name = "HTTPS_PROXY" if endpoint.scheme == "https" else "HTTP_PROXY"
+    for spelling in (name, name.lower()):
+        if text := environ.get(spelling):
+            no_proxy = environ.get("NO_PROXY") or environ.get("no_proxy") or ""
+            return None if _is_exempt(endpoint, no_proxy) else Proxy.parse(text, where=spelling)
+    return None
+
+
+def _is_exempt(endpoint: ServerAddress, no_proxy: str) -> bool:
+    """Whether NO_PROXY, or being this very machine, keeps a host away from the proxy."""
+    host = endpoint.host.lower().rstrip(".")
+    address = _ip(host)
+    if host == "localhost" or (address is not None and address.is_loopback):
+        return True
+    return any(_matches(entry.strip().lower(), host, address, endpoint.port) for entry in no_proxy.split(","))
+
+
+_Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def _matches(entry: str, host: str, address: _Ip | None, port: int) -> bool:
+    if entry in ("", "*"):
+        return entry == "*"
+    if "/" in entry:
+        try:
+            return address is not None and address in ipaddress.ip_network(entry, strict=False)
+        except ValueError:
+            return False
+    if _ip(entry) is None and ":" in entry:
+        entry, _, wanted_port = entry.rpartition(":")
+        if wanted_port and wanted_port != str(port):
+            return False
+    entry_address = _ip(entry.strip("[]"))
+    if entry_address is not None:
+        return address == entry_address
+    suffix = entry.removeprefix("*")
+    return host.endswith(suffix) if suffix.startswith(".") else host == entry or host.endswith(f".{entry}")
+
+
+def _ip(text: str) -> _Ip | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None

@@ -1,75 +1,46 @@
-"""Credentials that change while we run: tokens and certificates in files.
+"""How we prove who we are: a token, a client certificate, or both.
 
 A service account's token lives for an hour and is replaced in its file long before; a client that reads it once is
 locked out later. Files are looked at with every call (a stat costs microseconds) and read again when they changed, and at
 least once a minute, for file systems whose times cannot be trusted.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from tessera.kube.access.cluster import Credential, Material
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import CredentialsFailed
 from tessera.kube.files import WatchedFiles
 
 _REREAD_SECONDS: Final = 60.0
 
-
-class RenewedFile:
-    """A small file's content, as of now; the last good one when it cannot be read any more."""
-
-    def __init__(self, path: Path, what: str, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._path = path
-        self._what = what
-        self._clock = clock
-        self._content: bytes | None = None
-        self._watched = WatchedFiles(path)
-        self._read_at = 0.0
-
-    def read(self, *, again: bool = False) -> bytes:
-        """The content; `again` reads the file whether or not it seems changed."""
-        due = self._clock.now() - self._read_at >= _REREAD_SECONDS
-        if not (self._watched.changed() or again or due) and self._content is not None:
-            return self._content
-        try:
-            content = self._path.read_bytes()
-        except OSError as error:
-            if self._content is None:
-                raise CredentialsFailed(
-                    f"{self._what}: cannot read {self._path}: {error.strerror}"
-                ) from error
-            return self._content
-        if content.strip() or self._content is None:  # an empty file is one being written
-            self._content = content
-        self._read_at = self._clock.now()
-        return self._content
+Material = bytes | Path  # PEM or a token, given inline or in a file that may be renewed while we run
 
 
-def token_text(token: bytes | str, where: str) -> str:
-    """A token as it may stand in a header."""
-    text = (token.decode("latin-1") if isinstance(token, bytes) else token).strip()
-    if not text:
-        raise CredentialsFailed(f"{where}: empty")
-    if not (text.isascii() and text.isprintable()) or " " in text:
-        raise CredentialsFailed(f"{where}: a token is one word of printable ASCII characters")
-    return text
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """How we prove ourselves, at one moment; equal when nothing changed."""
+
+    token: str | None = field(default=None, repr=False)
+    certificate: bytes | None = field(default=None, repr=False)  # PEM, with its chain
+    key: bytes | None = field(default=None, repr=False)
 
 
-@dataclass(slots=True)
-class _Source:
-    """PEM or a token, given or in a file."""
+class Credentials(Protocol):
+    """Where credentials come from, for as long as the process lives."""
 
-    given: bytes | None
-    file: RenewedFile | None
+    async def current(self) -> Credential:
+        """What to use now."""
+        ...
 
-    def read(self, *, again: bool) -> bytes | None:
-        return self.file.read(again=again) if self.file is not None else self.given
+    async def renewed(self, refused: Credential) -> Credential | None:
+        """What to use after a 401 for `refused`; None when there is nothing else to try."""
+        ...
 
 
 class StoredCredentials:
-    """A token, a client certificate, or both, each given inline or in a file. A token's file wins over a token."""
+    """What was given inline or in files. A token's file wins over a token, which serves until the file can be read."""
 
     def __init__(
         self,
@@ -82,17 +53,10 @@ class StoredCredentials:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._where = f"{where}: " if where else ""
-
-        def source(material: Material | None, field: str) -> _Source:
-            if isinstance(material, Path):
-                return _Source(None, RenewedFile(material, self._where + field, clock))
-            return _Source(material, None)
-
-        given = token.encode("utf-8") if token is not None else None
-        self._token = source(token_file or given, "tokenFile")
-        self._spare_token = given  # until the file can be read
-        self._certificate = source(certificate, "client-certificate")
-        self._key = source(key, "client-key")
+        given = token.encode() if token is not None else None
+        self._token = _Source(token_file or given, f"{self._where}tokenFile", clock, given)
+        self._certificate = _Source(certificate, f"{self._where}client-certificate", clock)
+        self._key = _Source(key, f"{self._where}client-key", clock)
 
     async def current(self) -> Credential:
         """What the files hold now."""
@@ -104,14 +68,60 @@ class StoredCredentials:
         return credential if credential != refused else None
 
     def _read(self, *, again: bool) -> Credential:
-        try:
-            token = self._token.read(again=again)
-        except CredentialsFailed:
-            if self._spare_token is None:
-                raise
-            token = self._spare_token
+        token = self._token.read(again=again)
         return Credential(
-            token_text(token, self._where + "token") if token is not None else None,
+            token_text(token.decode("latin-1"), self._where + "token") if token is not None else None,
             self._certificate.read(again=again),
             self._key.read(again=again),
         )
+
+
+class _Source:
+    """What was given, or a file's content as of now; the last good one when the file cannot be read any more."""
+
+    def __init__(
+        self, material: Material | None, what: str, clock: Clock, until_read: bytes | None = None
+    ) -> None:
+        self._file = material if isinstance(material, Path) else None
+        self._content = until_read if isinstance(material, Path) else material
+        self._what = what
+        self._clock = clock
+        self._watched = WatchedFiles(*([self._file] if self._file else []))
+        self._read_at = 0.0
+
+    def read(self, *, again: bool) -> bytes | None:
+        """The content; `again` reads the file whether or not it seems changed."""
+        if self._file is None:
+            return self._content
+        due = self._clock.now() - self._read_at >= _REREAD_SECONDS
+        if self._watched.changed() or again or due or self._content is None:
+            try:
+                content = read_material(self._file, self._what)
+            except CredentialsFailed:
+                if self._content is None:
+                    raise
+                return self._content
+            if content.strip() or self._content is None:  # an empty file is one being written
+                self._content = content
+            self._read_at = self._clock.now()
+        return self._content
+
+
+def read_material(material: Material, what: str) -> bytes:
+    """What was given, or is in the file now."""
+    if isinstance(material, bytes):
+        return material
+    try:
+        return material.read_bytes()
+    except OSError as error:
+        raise CredentialsFailed(f"{what}: cannot read {material}: {error.strerror}") from error
+
+
+def token_text(token: str, where: str) -> str:
+    """A token as it may stand in a header."""
+    text = token.strip()
+    if not text:
+        raise CredentialsFailed(f"{where}: empty")
+    if not (text.isascii() and text.isprintable()) or " " in text:
+        raise CredentialsFailed(f"{where}: a token is one word of printable ASCII characters")
+    return text

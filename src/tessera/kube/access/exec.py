@@ -8,19 +8,18 @@ import asyncio
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field, replace
+import time
+from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
-from tessera.kube.access.cluster import Credential, Credentials
-from tessera.kube.access.credentials import token_text
-from tessera.kube.clock import SYSTEM_CLOCK, Clock
-from tessera.kube.errors import NOT_JSON, CredentialsFailed
+from tessera.kube.access.credentials import Credential, Credentials, token_text
+from tessera.kube.errors import NOT_JSON, CredentialsFailed, InvalidKubeconfig
 
-API_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
-INTERACTIVE_MODES: Final = ("Never", "IfAvailable", "Always")
+_API_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+_INTERACTIVE_MODES: Final = ("Never", "IfAvailable", "Always")
 
 _LEEWAY: Final = 10.0  # seconds before its end at which a credential is no longer used
 _TIMEOUT: Final = 60.0  # seconds for a plugin that asks no person
@@ -28,18 +27,33 @@ _INTERACTIVE_TIMEOUT: Final = 600.0  # and for one that does
 _MAX_OUTPUT: Final = 1024 * 1024  # bytes; a token and a certificate with its chain are a few KiB
 
 
-@dataclass(frozen=True, slots=True)
-class ExecSpec:
-    """What to run, and how."""
+class _EnvIn(msgspec.Struct):
+    name: str
+    value: str = ""
 
-    api_version: str
-    command: str
-    args: tuple[str, ...] = ()
-    env: tuple[tuple[str, str], ...] = ()
-    interactive: Literal["Never", "IfAvailable", "Always"] = "IfAvailable"
+
+class ExecIn(msgspec.Struct, rename="camel"):
+    """The `exec` part of a user: what to run, and how."""
+
+    command: str = ""
+    api_version: str = ""
+    args: list[str] = []
+    env: list[_EnvIn] = []
     install_hint: str = ""
-    cluster: dict[str, Any] | None = None  # what the plugin is told of the cluster, when it asked for that
-    where: str = field(default="", compare=False)  # the field in the file, for errors
+    provide_cluster_info: bool = False
+    interactive_mode: str = ""
+
+    def check(self, where: str) -> None:
+        """`InvalidKubeconfig` where it cannot be run; `where` names it in errors."""
+        modes = _INTERACTIVE_MODES if self.api_version != _API_VERSIONS[1] else ("", *_INTERACTIVE_MODES)
+        if not self.command:
+            raise InvalidKubeconfig(f"{where}.command: missing")
+        if self.api_version not in _API_VERSIONS:
+            expected, got = " or ".join(_API_VERSIONS), self.api_version or "nothing"
+            raise InvalidKubeconfig(f"{where}.apiVersion: expected {expected}, got {got}")
+        if self.interactive_mode not in modes:
+            expected, got = ", ".join(_INTERACTIVE_MODES), self.interactive_mode or "nothing"
+            raise InvalidKubeconfig(f"{where}.interactiveMode: expected {expected}, got {got}")
 
 
 class _ExecStatus(msgspec.Struct, rename="camel"):
@@ -74,12 +88,18 @@ class _Output(asyncio.SubprocessProtocol):
 
 
 class ExecCredentials:
-    """Credentials that a plugin hands out; `base` adds what the kubeconfig itself has."""
+    """Credentials that a plugin hands out.
 
-    def __init__(self, spec: ExecSpec, base: Credentials, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._spec = spec
+    `base` adds what the kubeconfig itself has; `cluster` is what the plugin is told of the cluster, when it asked for that.
+    """
+
+    def __init__(
+        self, plugin: ExecIn, base: Credentials, cluster: dict[str, Any] | None, *, where: str
+    ) -> None:
+        self._plugin = plugin
         self._base = base
-        self._clock = clock
+        self._cluster = cluster
+        self._where = where  # for errors
         self._lock = asyncio.Lock()
         self._last: Credential | None = None
         self._expires: float | None = None
@@ -100,7 +120,7 @@ class ExecCredentials:
             return credential if credential != refused else None
 
     def _is_over(self) -> bool:
-        return self._expires is not None and self._clock.wall() >= self._expires - _LEEWAY
+        return self._expires is not None and time.time() >= self._expires - _LEEWAY
 
     async def _merged(self) -> Credential:
         base, last = await self._base.current(), self._last or Credential()
@@ -110,15 +130,15 @@ class ExecCredentials:
 
     async def _renew(self) -> None:
         output = await self._run()
-        spec = self._spec
+        wanted = self._plugin.api_version
         try:
             answer = msgspec.json.decode(output, type=_ExecCredential)
         except NOT_JSON as error:
             raise self._failed(f"did not print an ExecCredential: {error}") from error
-        if (answer.kind, answer.api_version) != ("ExecCredential", spec.api_version):
+        if (answer.kind, answer.api_version) != ("ExecCredential", wanted):
             raise self._failed(
                 f"printed {answer.kind or 'something'} of {answer.api_version or 'no apiVersion'}, "
-                f"expected ExecCredential of {spec.api_version}"
+                f"expected ExecCredential of {wanted}"
             )
         status = answer.status or _ExecStatus()
         certificate, key = status.client_certificate_data, status.client_key_data
@@ -127,34 +147,36 @@ class ExecCredentials:
         if not status.token and not certificate:
             raise self._failed("printed neither a token nor a client certificate")
         self._last = Credential(
-            token_text(status.token, f"{spec.where}: {spec.command}: token") if status.token else None,
+            token_text(status.token, f"{self._where}: {self._plugin.command}: token")
+            if status.token
+            else None,
             certificate.encode() if certificate is not None else None,
             key.encode() if key is not None else None,
         )
         self._expires = status.expiration_timestamp.timestamp() if status.expiration_timestamp else None
 
     async def _run(self) -> bytes:
-        spec = self._spec
+        plugin = self._plugin
         terminal = sys.stdin is not None and sys.stdin.isatty()
-        if spec.interactive == "Always" and not terminal:
+        if plugin.interactive_mode == "Always" and not terminal:
             raise self._failed("needs a terminal (interactiveMode: Always), and there is none")
-        talks = spec.interactive != "Never" and terminal
-        info: dict[str, Any] = {"apiVersion": spec.api_version, "kind": "ExecCredential"}
-        info["spec"] = {"interactive": talks} | ({"cluster": spec.cluster} if spec.cluster else {})
-        environment = dict(os.environ) | dict(spec.env)
+        talks = plugin.interactive_mode != "Never" and terminal
+        info: dict[str, Any] = {"apiVersion": plugin.api_version, "kind": "ExecCredential"}
+        info["spec"] = {"interactive": talks} | ({"cluster": self._cluster} if self._cluster else {})
+        environment = dict(os.environ) | {one.name: one.value for one in plugin.env}
         environment["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(info).decode()
         try:
             transport, output = await asyncio.get_running_loop().subprocess_exec(
                 _Output,
-                spec.command,
-                *spec.args,
+                plugin.command,
+                *plugin.args,
                 stdin=None if talks else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=None,
                 env=environment,
             )
         except OSError as error:
-            hint = f"; {' '.join(spec.install_hint.split())}" if spec.install_hint else ""
+            hint = f"; {' '.join(plugin.install_hint.split())}" if plugin.install_hint else ""
             raise self._failed(f"cannot be run: {error.strerror or error}{hint}") from error
         timeout = _INTERACTIVE_TIMEOUT if talks else _TIMEOUT
         try:
@@ -172,4 +194,4 @@ class ExecCredentials:
         return bytes(output.text)
 
     def _failed(self, what: str) -> CredentialsFailed:
-        return CredentialsFailed(f"{self._spec.where}: the plugin {self._spec.command} {what}")
+        return CredentialsFailed(f"{self._where}: the plugin {self._plugin.command} {what}")

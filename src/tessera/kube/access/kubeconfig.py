@@ -1,4 +1,4 @@
-"""Kubeconfig files: read, and merged as kubectl merges them.
+"""Kubeconfig files: read, merged as kubectl merges them, and one context of them turned into a cluster that can be called.
 
 Of several files the first one that says something wins, entry by entry. Relative paths count from the folder of the
 file that they stand in.
@@ -6,17 +6,31 @@ file that they stand in.
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-from tessera.kube.access.cluster import Material, is_there
+from tessera.kube.access.cluster import (
+    Cluster,
+    Proxy,
+    ServerAddress,
+    Tls,
+    impersonation,
+    is_host,
+    proxy_from_environment,
+)
+from tessera.kube.access.credentials import Credentials, Material, StoredCredentials, read_material
+from tessera.kube.access.exec import ExecCredentials, ExecIn
 from tessera.kube.errors import InvalidKubeconfig
 from tessera.protocol import yaml
-from tessera.protocol.kubernetes.objects import error_text
+from tessera.protocol.kubernetes.objects import InvalidObject, decoder
+
+# where a cluster keeps what its plugin wants to know
+_EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
 
 
 class _Extension(msgspec.Struct):
@@ -24,9 +38,7 @@ class _Extension(msgspec.Struct):
     extension: Any = None
 
 
-class ClusterIn(msgspec.Struct, rename="kebab"):
-    """A `cluster` section."""
-
+class _ClusterIn(msgspec.Struct, rename="kebab"):
     server: str = ""
     tls_server_name: str = ""
     insecure_skip_tls_verify: bool = False
@@ -36,26 +48,7 @@ class ClusterIn(msgspec.Struct, rename="kebab"):
     extensions: list[_Extension] = []
 
 
-class _EnvIn(msgspec.Struct):
-    name: str
-    value: str = ""
-
-
-class ExecIn(msgspec.Struct, rename="camel"):
-    """The `exec` part of a user."""
-
-    command: str = ""
-    api_version: str = ""
-    args: list[str] = []
-    env: list[_EnvIn] = []
-    install_hint: str = ""
-    provide_cluster_info: bool = False
-    interactive_mode: str = ""
-
-
-class UserIn(msgspec.Struct, rename="kebab"):
-    """A `user` section."""
-
+class _UserIn(msgspec.Struct, rename="kebab"):
     client_certificate: str = ""
     client_certificate_data: str = ""
     client_key: str = ""
@@ -72,53 +65,44 @@ class UserIn(msgspec.Struct, rename="kebab"):
     exec: ExecIn | None = None
 
 
-class ContextIn(msgspec.Struct):
-    """A `context` section."""
-
+class _ContextIn(msgspec.Struct):
     cluster: str = ""
     user: str = ""
     namespace: str = ""
 
 
-class _NamedCluster(msgspec.Struct):
+class _Entry(msgspec.Struct):
+    """An entry of one of a file's lists: it has the section that the list is of."""
+
     name: str
-    cluster: ClusterIn = msgspec.field(default_factory=ClusterIn)
-
-
-class _NamedUser(msgspec.Struct):
-    name: str
-    user: UserIn = msgspec.field(default_factory=UserIn)
-
-
-class _NamedContext(msgspec.Struct):
-    name: str
-    context: ContextIn = msgspec.field(default_factory=ContextIn)
+    cluster: _ClusterIn = msgspec.field(default_factory=_ClusterIn)
+    user: _UserIn = msgspec.field(default_factory=_UserIn)
+    context: _ContextIn = msgspec.field(default_factory=_ContextIn)
 
 
 class _File(msgspec.Struct):
     kind: str = "Config"
-    clusters: list[_NamedCluster] = []
-    users: list[_NamedUser] = []
-    contexts: list[_NamedContext] = []
+    clusters: list[_Entry] = []
+    users: list[_Entry] = []
+    contexts: list[_Entry] = []
     current_context: str = msgspec.field(default="", name="current-context")
 
 
+_decode: Final = decoder(_File)
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Section(Generic[_T]):
+class _Section(Generic[_T]):
     """A named section, and where it stands."""
 
     value: _T
     file: Path
-    section: str
-    name: str
+    title: str  # `user "admin"`
 
-    def where(self, field: str = "") -> str:
+    def where(self, field: str) -> str:
         """The place, for a person: `/home/x/.kube/config: user "admin": client-key-data`."""
-        place = f'{self.file}: {self.section} "{self.name}"'
-        return f"{place}: {field}" if field else place
+        return f"{self.file}: {self.title}: {field}"
 
     def path(self, text: str) -> Path:
         """A path in this file."""
@@ -126,45 +110,40 @@ class Section(Generic[_T]):
 
     def material(self, data: str, path: str, field: str) -> Material | None:
         """PEM inline (`-data`, which wins) or by path."""
-        if data:
-            return self.decoded(data, f"{field}-data")
-        return self.path(path) if path else None
-
-    def decoded(self, data: str, field: str) -> bytes:
-        """What `-data` fields hold."""
+        if not data:
+            return self.path(path) if path else None
         try:
             return base64.b64decode("".join(data.split()), validate=True)
         except (binascii.Error, ValueError) as error:
-            raise InvalidKubeconfig(f"{self.where(field)}: not base64") from error
+            raise InvalidKubeconfig(f"{self.where(field)}-data: not base64") from error
 
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
     """Some kubeconfig files, merged."""
 
-    files: tuple[Path, ...] = ()
+    files: Sequence[Path]
     current_context: str = ""
-    clusters: Mapping[str, Section[ClusterIn]] = field(default_factory=dict)
-    users: Mapping[str, Section[UserIn]] = field(default_factory=dict)
-    contexts: Mapping[str, Section[ContextIn]] = field(default_factory=dict)
+    clusters: dict[str, _Section[_ClusterIn]] = field(default_factory=dict)
+    users: dict[str, _Section[_UserIn]] = field(default_factory=dict)
+    contexts: dict[str, _Section[_ContextIn]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, files: Sequence[Path]) -> "Kubeconfig":
         """Read and merge files; each must be there."""
-        clusters: dict[str, Section[ClusterIn]] = {}
-        users: dict[str, Section[UserIn]] = {}
-        contexts: dict[str, Section[ContextIn]] = {}
-        current = ""
-        for file in files:
-            one = _read_file(file)
-            current = current or one.current_context
-            for cluster in one.clusters:
-                clusters.setdefault(cluster.name, Section(cluster.cluster, file, "cluster", cluster.name))
-            for user in one.users:
-                users.setdefault(user.name, Section(user.user, file, "user", user.name))
-            for context in one.contexts:
-                contexts.setdefault(context.name, Section(context.context, file, "context", context.name))
-        return cls(tuple(files), current, clusters, users, contexts)
+        read = [(file, _read_file(file)) for file in files]
+        merged = cls(files, next((one.current_context for _, one in read if one.current_context), ""))
+        for file, one in read:
+            for entry in one.clusters:
+                section = _Section(entry.cluster, file, f'cluster "{entry.name}"')
+                merged.clusters.setdefault(entry.name, section)
+            for entry in one.users:
+                merged.users.setdefault(entry.name, _Section(entry.user, file, f'user "{entry.name}"'))
+            for entry in one.contexts:
+                merged.contexts.setdefault(
+                    entry.name, _Section(entry.context, file, f'context "{entry.name}"')
+                )
+        return merged
 
     @property
     def is_empty(self) -> bool:
@@ -177,29 +156,126 @@ def _read_file(file: Path) -> _File:
         content = file.read_bytes()
     except OSError as error:
         raise InvalidKubeconfig(f"cannot read the kubeconfig {file}: {error.strerror}") from error
-    document = _without_nulls(yaml.load(content, str(file))) or {}
+    document = yaml.load(content, str(file)) or {}
     if not isinstance(document, dict):
         raise InvalidKubeconfig(
             f"{file}: expected a kubeconfig, which begins with apiVersion: v1, kind: Config"
         )
     try:
-        one = msgspec.convert(document, _File)
-    except msgspec.ValidationError as error:
-        raise InvalidKubeconfig(f"{file}: {error_text(error)}") from error
+        one = _decode(msgspec.json.encode(document))
+    except InvalidObject as error:
+        raise InvalidKubeconfig(f"{file}: {error}") from error
     if one.kind != "Config":
         raise InvalidKubeconfig(f"{file}: kind: expected Config, got {one.kind}")
     return one
 
 
-def _without_nulls(value: Any) -> Any:
-    """A null is what is not there, as for kubectl."""
-    if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
-    return value
+def cluster_of(config: Kubeconfig, context: str | None, environ: Mapping[str, str]) -> Cluster:
+    """The cluster of a context, or of the current one."""
+    name = context or config.current_context
+    files = ", ".join(map(str, config.files))
+    known = ", ".join(sorted(config.contexts))
+    choice = f"choose one with --context: {known}" if known else "it has no contexts"
+    if not name:
+        raise InvalidKubeconfig(f"{files}: current-context is not set; {choice}")
+    chosen = config.contexts.get(name)
+    if chosen is None:
+        raise InvalidKubeconfig(f'{files}: there is no context "{name}"; {choice}')
+    cluster = config.clusters.get(chosen.value.cluster)
+    if cluster is None:
+        raise InvalidKubeconfig(f'{chosen.where("cluster")}: there is no cluster "{chosen.value.cluster}"')
+    user = config.users.get(chosen.value.user)
+    if user is None and chosen.value.user:
+        raise InvalidKubeconfig(f'{chosen.where("user")}: there is no user "{chosen.value.user}"')
+    user = user or _Section(
+        _UserIn(), chosen.file, "user"
+    )  # none at all: a server that asks for no credentials
+    endpoint, tls = _endpoint_and_tls(cluster, user.value)
+    proxy = proxy_from_environment(endpoint, environ)
+    if cluster.value.proxy_url:
+        proxy = Proxy.parse(cluster.value.proxy_url, where=cluster.where("proxy-url"))
+    return Cluster(
+        endpoint,
+        tls,
+        _credentials(user, cluster),
+        proxy,
+        namespace=chosen.value.namespace or "default",
+        headers=impersonation(
+            user.value.impersonate,
+            user.value.impersonate_groups,
+            user.where("as"),
+            user.value.impersonate_uid,
+            user.value.impersonate_extra,
+        ),
+        source=f'context "{name}" of {files}',
+    )
 
 
-def existing(files: Iterable[Path]) -> list[Path]:
-    """Those that are there, each once: of several files kubectl leaves out the missing ones."""
-    return [file for file in dict.fromkeys(files) if is_there(file)]
+def _endpoint_and_tls(cluster: _Section[_ClusterIn], user: _UserIn) -> tuple[ServerAddress, Tls]:
+    value, ca = cluster.value, _authority_of(cluster)
+    if not value.server:
+        raise InvalidKubeconfig(f"{cluster.where('server')}: missing")
+    if ca is not None and value.insecure_skip_tls_verify:
+        raise InvalidKubeconfig(
+            f"{cluster.where('insecure-skip-tls-verify')}: cannot be true together with a certificate-authority"
+        )
+    if value.tls_server_name and not is_host(value.tls_server_name):
+        raise InvalidKubeconfig(
+            f'{cluster.where("tls-server-name")}: "{value.tls_server_name}" is not a host name'
+        )
+    by_certificate = user.client_certificate or user.client_certificate_data
+    scheme = "https" if ca is not None or value.insecure_skip_tls_verify or by_certificate else "http"
+    endpoint = ServerAddress.parse(value.server, where=cluster.where("server"), default_scheme=scheme)
+    return endpoint, Tls(ca, value.insecure_skip_tls_verify, value.tls_server_name or None)
+
+
+def _authority_of(cluster: _Section[_ClusterIn]) -> Material | None:
+    value = cluster.value
+    return cluster.material(
+        value.certificate_authority_data, value.certificate_authority, "certificate-authority"
+    )
+
+
+def _credentials(user: _Section[_UserIn], cluster: _Section[_ClusterIn]) -> Credentials:
+    """How a user proves itself: token before plugin, and a client certificate besides."""
+    value, plugin = user.value, user.value.exec
+    if value.username or value.password:
+        raise InvalidKubeconfig(
+            f"{user.where('username')}: API servers no longer take passwords; use a token, a certificate or exec"
+        )
+    if value.auth_provider:
+        raise InvalidKubeconfig(f"{user.where('auth-provider')}: replaced by exec plugins in Kubernetes 1.26")
+    certificate = user.material(value.client_certificate_data, value.client_certificate, "client-certificate")
+    key = user.material(value.client_key_data, value.client_key, "client-key")
+    if (certificate is None) != (key is None):
+        missing = "client-key" if key is None else "client-certificate"
+        raise InvalidKubeconfig(f"{user.where(missing)}: missing; a certificate needs its key")
+    stored = StoredCredentials(
+        token=value.token or None,
+        token_file=user.path(value.token_file) if value.token_file else None,
+        certificate=certificate,
+        key=key,
+        where=f"{user.file}: {user.title}",
+    )
+    if plugin is None or value.token or value.token_file:
+        return stored
+    plugin.check(user.where("exec"))
+    if "/" in plugin.command:
+        plugin = replace(plugin, command=str(user.path(plugin.command)))
+    info = _cluster_info(cluster) if plugin.provide_cluster_info else None
+    return ExecCredentials(plugin, stored, info, where=user.where("exec"))
+
+
+def _cluster_info(cluster: _Section[_ClusterIn]) -> dict[str, Any]:
+    """What a plugin is told of the cluster it gets credentials for."""
+    value, ca = cluster.value, _authority_of(cluster)
+    info = {
+        "server": value.server,
+        "tls-server-name": value.tls_server_name,
+        "insecure-skip-tls-verify": value.insecure_skip_tls_verify,
+        "certificate-authority-data": ca
+        and base64.b64encode(read_material(ca, "certificate authority")).decode(),
+        "proxy-url": value.proxy_url,
+        "config": next((one.extension for one in value.extensions if one.name == _EXEC_EXTENSION), None),
+    }
+    return {name: one for name, one in info.items() if one}

@@ -15,12 +15,12 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from tessera.kube.access.cluster import Cluster, Credential
-from tessera.kube.access.tls import TlsContexts
+from tessera.kube.access.cluster import Cluster
+from tessera.kube.access.credentials import Credential
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, Unreachable, error_of
-from tessera.kube.rest.connection import MAX_BODY, Connection, Lines
-from tessera.kube.rest.dial import dial, proxy_headers
+from tessera.kube.rest.connection import Connection, Lines
+from tessera.kube.rest.dial import Dialer, proxy_headers
 
 T = TypeVar("T")
 Query = Mapping[str, str | int | bool | None]
@@ -64,7 +64,7 @@ class Client:
         self.cluster = cluster
         self._timeouts = timeouts
         self._clock = clock
-        self._contexts = TlsContexts(cluster.tls)
+        self._dialer = Dialer(cluster, timeouts.connect)
         self._idle: list[Connection] = []
         self._calls = asyncio.Semaphore(_MAX_CALLS)
         self._closed = False
@@ -131,7 +131,6 @@ class Client:
         *,
         body: object = None,
         content_type: str = "application/json",
-        most: int = MAX_BODY,
     ) -> bytes:
         """One call; when the server answers with Retry-After, it is called again, a few times."""
 
@@ -140,7 +139,7 @@ class Client:
                 self._calls,
                 self.stream(method, path, query, body=body, content_type=content_type) as answer,
             ):
-                return await answer.read_all(most)
+                return await answer.read_all()
 
         return await self.patiently(once)
 
@@ -178,7 +177,12 @@ class Client:
         if query:
             path = f"{path}?{_encode_query(query)}"
         payload = body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
-        connection = await self._exchange(method, path, payload, content_type, fresh=fresh)
+        head = [f"{method} {self._target}{path} HTTP/1.1", self._fixed_headers, "Accept: application/json"]
+        if payload:
+            head.append(f"Content-Type: {content_type}")
+        if payload or method in {"POST", "PUT", "PATCH"}:
+            head.append(f"Content-Length: {len(payload)}")
+        connection = await self._exchange(method, head, payload, fresh=fresh)
         try:
             if connection.status >= 300:
                 raise await _read_error(connection)
@@ -189,12 +193,10 @@ class Client:
             else:
                 connection.abort()
 
-    async def _exchange(
-        self, method: str, path: str, payload: bytes, content_type: str, *, fresh: bool
-    ) -> Connection:
-        """Send, and read the head; new credentials after a 401, once."""
+    async def _exchange(self, method: str, head: list[str], payload: bytes, *, fresh: bool) -> Connection:
+        """Send, and read the response's head; new credentials after a 401, once."""
         credential = await self.cluster.credentials.current()
-        connection = await self._send(method, path, payload, content_type, credential, fresh=fresh)
+        connection = await self._send(method, head, payload, credential, fresh=fresh)
         if connection.status == 401:
             try:
                 renewed = await self.cluster.credentials.renewed(credential)
@@ -203,27 +205,14 @@ class Client:
                 raise
             if renewed is not None:
                 connection.abort()
-                connection = await self._send(method, path, payload, content_type, renewed, fresh=fresh)
+                connection = await self._send(method, head, payload, renewed, fresh=fresh)
         return connection
 
     async def _send(
-        self,
-        method: str,
-        path: str,
-        payload: bytes,
-        content_type: str,
-        credential: Credential,
-        *,
-        fresh: bool,
+        self, method: str, head: list[str], payload: bytes, credential: Credential, *, fresh: bool
     ) -> Connection:
-        head = [f"{method} {self._target}{path} HTTP/1.1", self._fixed_headers, "Accept: application/json"]
-        if credential.token is not None:
-            head.append(f"Authorization: Bearer {credential.token}")
-        if payload:
-            head.append(f"Content-Type: {content_type}")
-        if payload or method in {"POST", "PUT", "PATCH"}:
-            head.append(f"Content-Length: {len(payload)}")
-        request = "\r\n".join([*head, "", ""]).encode("latin-1") + payload
+        token = [] if credential.token is None else [f"Authorization: Bearer {credential.token}"]
+        request = "\r\n".join([*head, *token, "", ""]).encode("latin-1") + payload
         connection = None if fresh else self._take_idle(credential)
         if connection is not None:
             try:
@@ -233,10 +222,7 @@ class Client:
                 # asking twice cannot mean doing twice
                 if error.kind != "closed" or connection.answered or method not in _REPEATABLE:
                     raise
-        context = self._contexts.context(credential) if self.cluster.endpoint.scheme == "https" else None
-        connection = await dial(self.cluster, context, self._timeouts.connect)
-        connection.identity = (credential.certificate, credential.key)
-        return await self._converse(connection, request)
+        return await self._converse(await self._dialer.dial(credential), request)
 
     async def _converse(self, connection: Connection, request: bytes) -> Connection:
         connection.read_timeout = self._timeouts.answer

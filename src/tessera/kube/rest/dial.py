@@ -2,12 +2,15 @@
 
 import asyncio
 import base64
+import os
 import socket
 import ssl
+import sys
 from typing import Final
 
 from tessera.kube.access.cluster import Cluster, Proxy
-from tessera.kube.errors import Unreachable
+from tessera.kube.access.credentials import Credential, read_material
+from tessera.kube.errors import CredentialsFailed, Unreachable
 from tessera.kube.rest.connection import Connection
 
 # a peer that has vanished without a word is noticed by the kernel within a minute, whatever else watches it
@@ -19,41 +22,66 @@ _KEEPALIVE: Final = (
 )
 
 
-async def dial(cluster: Cluster, context: ssl.SSLContext | None, timeout: float) -> Connection:
-    """Connect within `timeout` seconds; `context` is None for a plain connection."""
-    peer = cluster.endpoint.authority
-    try:
-        async with asyncio.timeout(timeout):
-            reader, writer = await _open(cluster, context)
-    except TimeoutError as error:
-        raise Unreachable("timeout", f"{peer} did not accept a connection within {timeout:g} s") from error
-    except ssl.SSLCertVerificationError as error:
-        raise Unreachable(
-            "tls", f"the certificate of {peer} is not trusted: {error.verify_message}"
-        ) from error
-    except ssl.SSLError as error:
-        raise Unreachable("tls", f"TLS with {peer} failed: {error.reason or error}") from error
-    except socket.gaierror as error:
-        raise Unreachable(
-            "dns", f"the name of {cluster.proxy or peer} cannot be resolved: {error.strerror}"
-        ) from error
-    except ConnectionRefusedError as error:
-        raise Unreachable("refused", f"{cluster.proxy or peer} refused the connection") from error
-    except ValueError as error:  # a name that cannot be encoded, or that TLS takes for none
-        raise Unreachable(
-            "dns", f"{cluster.tls.server_name or cluster.proxy or peer} is not a host name: {error}"
-        ) from error
-    except OSError as error:
-        raise Unreachable(
-            "network", f"no connection to {cluster.proxy or peer}: {error.strerror or error}"
-        ) from error
-    _keep_alive(writer)
-    return Connection(reader, writer, peer)
+class Dialer:
+    """Opens connections to a cluster's API server, each within `timeout` seconds."""
+
+    def __init__(self, cluster: Cluster, timeout: float) -> None:
+        self._cluster = cluster
+        self._timeout = timeout
+        self._made_from: tuple[bytes | None, Credential] | None = None
+        self._context: ssl.SSLContext | None = None
+
+    async def dial(self, credential: Credential) -> Connection:
+        """A new connection, on which we show the credential's certificate."""
+        cluster = self._cluster
+        context = self._tls_context(credential) if cluster.endpoint.scheme == "https" else None
+        try:
+            async with asyncio.timeout(self._timeout):
+                reader, writer = await _open(cluster, context)
+        except (OSError, ValueError) as error:
+            raise self._unreachable(error) from error
+        _keep_alive(writer)
+        connection = Connection(reader, writer, cluster.endpoint.authority)
+        connection.identity = (credential.certificate, credential.key)
+        return connection
+
+    def _tls_context(self, credential: Credential) -> ssl.SSLContext:
+        """The same context again until something changed; files are read now, so that a renewed CA counts from now on."""
+        tls = self._cluster.tls
+        ca = read_material(tls.ca, "certificate authority") if tls.ca is not None else None
+        identity = Credential(certificate=credential.certificate, key=credential.key)
+        if self._context is None or self._made_from != (ca, identity):
+            # a fresh context each time: changing a live one would break handshakes under way
+            self._context = _make_context(ca, insecure=tls.insecure, identity=identity)
+            self._made_from = (ca, identity)
+        return self._context
+
+    def _unreachable(self, error: OSError | ValueError) -> Unreachable:
+        peer = self._cluster.endpoint.authority
+        via = self._cluster.proxy or peer
+        match error:
+            case TimeoutError():
+                return Unreachable(
+                    "timeout", f"{peer} did not accept a connection within {self._timeout:g} s"
+                )
+            case ssl.SSLCertVerificationError():
+                return Unreachable("tls", f"the certificate of {peer} is not trusted: {error.verify_message}")
+            case ssl.SSLError():
+                return Unreachable("tls", f"TLS with {peer} failed: {error.reason or error}")
+            case socket.gaierror():
+                return Unreachable("dns", f"the name of {via} cannot be resolved: {error.strerror}")
+            case ConnectionRefusedError():
+                return Unreachable("refused", f"{via} refused the connection")
+            case OSError():
+                return Unreachable("network", f"no connection to {via}: {error.strerror or error}")
+        # a name that cannot be encoded, or that TLS takes for none
+        return Unreachable("dns", f"{self._cluster.tls.server_name or via} is not a host name: {error}")
 
 
 async def _open(
     cluster: Cluster, context: ssl.SSLContext | None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect; `context` is None for a plain connection."""
     endpoint, proxy = cluster.endpoint, cluster.proxy
     server_name = (cluster.tls.server_name or endpoint.host) if context else None
     if proxy is None:
@@ -101,3 +129,49 @@ def _keep_alive(writer: asyncio.StreamWriter) -> None:
         option = getattr(socket, name, None)  # not every system has every one of them
         if option is not None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _make_context(ca: bytes | None, *, insecure: bool, identity: Credential) -> ssl.SSLContext:
+    """A client context that speaks HTTP/1.1, trusts `ca` alone when given, and shows our certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    # Python 3.13 made RFC 5280 strictness the default; many clusters' own authorities lack a key identifier
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif ca is None:
+        context.load_default_certs()
+    else:
+        try:
+            context.load_verify_locations(
+                cadata=ca.decode("ascii", "ignore")
+            )  # comments may be in any language
+        except (ssl.SSLError, ValueError) as error:
+            raise CredentialsFailed("certificate authority: there is no PEM certificate in it") from error
+    if identity.certificate is not None and identity.key is not None:
+        _load_identity(context, identity.certificate, identity.key)
+    return context
+
+
+def _load_identity(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """OpenSSL reads a key from a file only: one in memory where there is such a thing, so no key stays on a disk."""
+    pem = certificate.rstrip() + b"\n" + key
+    try:
+        if sys.platform == "linux":
+            descriptor = os.memfd_create("client-certificate", os.MFD_CLOEXEC)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(pem)
+                file.flush()
+                context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")  # empty: never ask
+        else:
+            import tempfile  # a webhook has no use for it, nor for the megabyte that it takes
+
+            with tempfile.NamedTemporaryFile() as file:
+                file.write(pem)
+                file.flush()
+                context.load_cert_chain(file.name, password="")
+    except (ssl.SSLError, OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or "not a PEM certificate and its unencrypted key"
+        raise CredentialsFailed(f"client certificate and key: {reason}") from error
