@@ -15,8 +15,8 @@ import pytest
 from e2e import dra
 from e2e.cluster import BUSYBOX, Client, pods_path
 from e2e.cluster.api import Object
-from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
+from tessera.protocol.kubernetes.nodes import decode_node, node_of
 from tessera.simulation.control_plane.dra.scheduling import Claimed, Round
 from tessera.simulation.control_plane.kinds import (
     DEVICE_CLASSES,
@@ -165,7 +165,7 @@ class Case:
         asks = pod_of(decode_lean_pod(msgspec.json.encode(pod)), self.namespace)
         found = {}
         for stored in store.list(NODES):
-            node, round_ = objects.node_of(objects.decode_node(stored.encoded)), Round(store)
+            node, round_ = node_of(decode_node(stored.encoded)), Round(store)
             claimed = round_.find(pod, asks, round_.claims(pod), round_.served(asks, node), node)
             if isinstance(claimed, Claimed):
                 found[node.name] = claimed

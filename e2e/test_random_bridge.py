@@ -24,7 +24,7 @@ from tessera.kube.view.dra import put_served
 from tessera.protocol.configuration import webhook as config
 from tessera.protocol.dra.objects import read_class
 from tessera.protocol.dra.templates import template_spec
-from tessera.protocol.kubernetes import objects
+from tessera.protocol.kubernetes.nodes import decode_node, node_of
 from tessera.webhook.offline import admit
 
 PODS = 300
@@ -82,7 +82,7 @@ def served(cluster: Client) -> Iterator[Offers]:
         }
         create("/apis/node.k8s.io/v1/runtimeclasses", runtime)
         nodes = cluster.api.get("/api/v1/nodes")["items"]
-        offers = Offers(objects.node_of(objects.decode_node(json.dumps(one).encode())) for one in nodes)
+        offers = Offers(node_of(decode_node(json.dumps(one).encode())) for one in nodes)
         put_served(
             offers,
             [read_class(json.dumps(one).encode()) for one in classes],

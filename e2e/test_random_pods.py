@@ -15,7 +15,7 @@ from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.protocol.configuration import webhook as config
-from tessera.protocol.kubernetes import objects
+from tessera.protocol.kubernetes.nodes import decode_node, node_of
 from tessera.webhook.offline import admit
 
 PODS = 2000
@@ -150,7 +150,7 @@ def test_a_patch_always_applies(own_control_plane: Client, namespace: str, tmp_p
             registered(cluster, webhook, failurePolicy="Fail"),
         ):
             listed = cluster.api.get("/api/v1/nodes")["items"]
-            offers = Offers(objects.node_of(objects.decode_node(json.dumps(one).encode())) for one in listed)
+            offers = Offers(node_of(decode_node(json.dumps(one).encode())) for one in listed)
             counted = {"admitted": 0, "changed": 0, "rejected": 0}
             dice = random.Random(20)
             for i in range(PODS):

@@ -7,7 +7,7 @@ import pytest
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.product import product_named
 from tessera.inventory.devices import held_by, placed_devices
-from tessera.protocol.kubernetes import objects
+from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.kubernetes.pod import decode_pod
 from tessera.protocol.mig.documents import read_layout
 from tessera.protocol.mig.mapping import MAPPING, encode_mapping, mapping_of
@@ -22,7 +22,7 @@ TWO = MIG + "2g.20gb"
 def described(**annotations):
     document = node("n", {}, "NVIDIA-H200", layout=LAYOUT)
     document["metadata"]["annotations"] |= annotations
-    return gpu_node(objects.decode_node(json.dumps(document).encode()))
+    return gpu_node(decode_node(json.dumps(document).encode()))
 
 
 @pytest.mark.parametrize(

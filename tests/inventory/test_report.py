@@ -9,7 +9,7 @@ from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.fragmentation import Room
 from tessera.inventory.report import amount, pod_state, report_of, state_of
-from tessera.protocol.kubernetes.objects import decode_node, node_of
+from tessera.protocol.kubernetes.nodes import decode_node, node_of
 from tests.build import GPU, MIG
 from tests.inventory.objects import LAYOUT, OBJECTS, node
 from tests.inventory.test_inventory import taken

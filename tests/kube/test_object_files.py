@@ -63,7 +63,7 @@ def test_names():
         ),
         (b"a: 1", "f: kind (none) is no Node, Namespace, ResourceQuota, DeviceClass, ResourceSlice or Lease"),
         (b"[1]", "f: expected a Kubernetes object, got a list"),
-        (b"kind: Node\nmetadata: {name: n}\nstatus: 7", "f: Node n: status: expected object | null, got int"),
+        (b"kind: Node\nmetadata: {name: n}\nstatus: 7", "f: Node n: status: expected object, got int"),
         (b"kind: Node\nmetadata: 7", "f: Node (no name): metadata: expected object, got int"),
         (b'{"kind": "NodeList", "items": 7}', "f: NodeList.items: expected a list, got a number"),
         (b'{"kind": "NodeList", "items": [7]}', "f: NodeList.items[0]: expected an object, got a number"),

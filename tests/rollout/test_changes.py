@@ -7,8 +7,8 @@ import pytest
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.product import product_named
-from tessera.protocol.kubernetes.objects import decode_node
-from tessera.protocol.kubernetes.pod_use import decode_pod_use
+from tessera.protocol.kubernetes.nodes import decode_node
+from tessera.protocol.kubernetes.pod import decode_pod_use
 from tessera.protocol.mig import documents as mig
 from tessera.rollout.changes import Wanted, change_of
 from tessera.rollout.progress import offered_by

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tessera.protocol.kubernetes.objects import decode_node
+from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.mig.nodes import gpu_node
 from tessera.rollout.progress import Progress, offered_by, progress_of
 from tests.build import GPU, MIG

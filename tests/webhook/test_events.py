@@ -9,7 +9,7 @@ from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.kube.events.correlator import About, Event
 from tessera.protocol.admission.review import Request, decode
-from tessera.protocol.kubernetes.metadata import OwnerReference
+from tessera.protocol.kubernetes.objects import OwnerReference
 from tessera.serving.logs import Log, Record
 from tessera.webhook.endpoint import Admission, CachedResponse, Endpoint
 from tessera.webhook.events import OwnerEvents

@@ -12,7 +12,7 @@ from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.node import Node
 from tessera.protocol.admission.review import Request
 from tessera.protocol.configuration import webhook as config
-from tessera.protocol.kubernetes import objects
+from tessera.protocol.kubernetes.nodes import decode_node, node_of
 from tessera.serving.logs import Log
 from tessera.webhook.endpoint import Admission, CachedResponse, Endpoint
 from tessera.webhook.metrics import Metrics
@@ -52,7 +52,7 @@ class Webhook:
 
 def node(name: str, allocatable: dict[str, str]) -> Node:
     document = {"metadata": {"name": name}, "status": {"allocatable": allocatable}}
-    return objects.node_of(objects.decode_node(json.dumps(document).encode()), None)
+    return node_of(decode_node(json.dumps(document).encode()), None)
 
 
 def review(profile: str = "2g.20gb", name: str = "train", **request: object) -> bytes:

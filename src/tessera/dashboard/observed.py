@@ -11,8 +11,8 @@ from tessera.inventory.devices import Held, held_by
 from tessera.inventory.inventory import InventoryNode
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import decode_event
-from tessera.protocol.kubernetes.pod import decode_pod
-from tessera.protocol.kubernetes.pod_use import pod_use_of
+from tessera.protocol.kubernetes.nodes import decode_node, node_of
+from tessera.protocol.kubernetes.pod import decode_pod, pod_use_of
 from tessera.protocol.mig.nodes import gpu_node
 
 _DENIED: Final = 'admission webhook "gpu-allocation.k8s.io" denied the request: '
@@ -54,9 +54,9 @@ class Denial:
 
 def read_node(raw: bytes) -> DashboardNode:
     """Read a node."""
-    decoded = objects.decode_node(raw)
-    node, status = objects.node_of(decoded, matters), decoded.status
-    capacity = objects.amounts_of(status.capacity if status else None, f"node {node.name}, status.capacity")
+    decoded = decode_node(raw)
+    node = node_of(decoded, matters)
+    capacity = objects.amounts_of(decoded.status.capacity, f"node {node.name}, status.capacity")
     missing = {
         resource: int((amount - node.allocatable.get(resource, ZERO)).value)
         for resource, amount in capacity.items()
@@ -65,7 +65,7 @@ def read_node(raw: bytes) -> DashboardNode:
     return DashboardNode(
         node,
         gpu_node(decoded),
-        cordoned=bool(decoded.spec and decoded.spec.unschedulable),
+        cordoned=bool(decoded.spec.unschedulable),
         unhealthy={resource: count for resource, count in missing.items() if count > 0},
     )
 

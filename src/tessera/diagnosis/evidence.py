@@ -19,6 +19,7 @@ from tessera.protocol.admission.created import as_created
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import EventIn, Workload
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
+from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.kubernetes.pod import PodIn
 
 
@@ -29,10 +30,10 @@ class DiagnosisInventory(Inventory):
     capacity_of: dict[str, Amounts] = field(default_factory=dict)  # node → GPUs, healthy or not
     started: dict[str, str] = field(default_factory=dict)  # namespace/name of who holds GPUs → since when
 
-    def node_of(self, node: objects.NodeIn) -> InventoryNode:
+    def node_of(self, node: NodeIn) -> InventoryNode:
         """A node; what it has of GPUs whether they are healthy or not is kept."""
         one = Inventory.node_of(self, node)
-        capacity = (node.status and node.status.capacity) or {}
+        capacity = node.status.capacity or {}
         given = {resource: text for resource, text in capacity.items() if is_any_gpu(resource)}
         self.capacity_of[one.node.name] = objects.amounts_of(given, f"node {one.node.name}, status.capacity")
         return one

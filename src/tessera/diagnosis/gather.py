@@ -40,6 +40,7 @@ from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import EventIn, Workload, decode_event, decode_workload
 from tessera.protocol.kubernetes.dra import decode_claim
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
+from tessera.protocol.kubernetes.nodes import decode_quota, namespace_of, quota_of
 from tessera.protocol.kubernetes.pod import PodIn, decode_pod
 from tessera.protocol.kubernetes.webhook import ConfigMap
 from tessera.protocol.kubernetes.workloads import template_of
@@ -287,13 +288,13 @@ class Gatherer:
         offers = Offers(one.node for one in inventory.capacity.nodes())
         space, reader = self._namespace, self._reader
         own = await reader.one(
-            f"namespace {space}", objects.NamespaceIn, path_of("v1", "namespaces", name=space)
+            f"namespace {space}", objects.AnyObject, path_of("v1", "namespaces", name=space)
         )
         if own is not None:
-            offers.put_namespace(objects.namespace_of(own))
+            offers.put_namespace(namespace_of(own))
         path = path_of("v1", "resourcequotas", namespace=space)
         for quota in await reader.each(
-            "resourcequotas", path, {}, lambda raw: objects.quota_of(objects.decode_quota(raw), space)
+            "resourcequotas", path, {}, lambda raw: quota_of(decode_quota(raw), space)
         ):
             if quota.hard:
                 offers.put_quota(quota if pod is None else quota.without(pod.pod))

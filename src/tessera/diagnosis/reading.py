@@ -12,7 +12,7 @@ from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.listing import PAGE, read_list
 from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.metadata import Named
+from tessera.protocol.kubernetes.objects import Named
 
 T = TypeVar("T")
 

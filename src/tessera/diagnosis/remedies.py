@@ -33,7 +33,7 @@ from tessera.diagnosis.nodes import (
 )
 from tessera.inventory.defragment import Defragmentation, make_room
 from tessera.inventory.pending import Pending
-from tessera.protocol.kubernetes.metadata import seconds
+from tessera.protocol.kubernetes.objects import seconds
 
 _MOST_NAMED: Final = 3
 _MOST_ALTERNATIVES: Final = 3  # remedies of one kind

@@ -26,7 +26,8 @@ from tessera.kube.watch.resource import FAILED_CREATES, NAMESPACES, RESOURCE_QUO
 from tessera.protocol.configuration import webhook as configuration
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import EventIn, Workload
-from tessera.protocol.kubernetes.metadata import ObjectList, ObjectReference
+from tessera.protocol.kubernetes.nodes import decode_quota, namespace_of, quota_of
+from tessera.protocol.kubernetes.objects import ObjectList, ObjectReference
 from tessera.protocol.kubernetes.pod import PodIn
 from tessera.protocol.kubernetes.webhook import ConfigMap, Secret, Service, Version, WebhookConfiguration
 
@@ -127,7 +128,7 @@ class Gatherer:
     async def _secret(self, deployment: Workload | None) -> Secret | None:
         """The Secret behind the certificate: the one that it was given, or the one with its own authority."""
         given = deployment.given_secret() if deployment else None
-        own = deployment.argument("--ca-secret") if deployment else None
+        own = deployment.spec.template.option("--ca-secret") if deployment else None
         name = given or own or self._names.secret
         return await self._one("secret", Secret, "v1", "secrets", name)
 
@@ -245,8 +246,8 @@ class Gatherer:
 
 
 def _namespace(raw: bytes) -> Namespace:
-    return objects.namespace_of(objects.decode_namespace(raw))
+    return namespace_of(objects.decode_any(raw))
 
 
 def _quota(raw: bytes) -> Quota:
-    return objects.quota_of(objects.decode_quota(raw))
+    return quota_of(decode_quota(raw))

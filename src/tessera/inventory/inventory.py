@@ -19,9 +19,8 @@ from tessera.inventory.dra import DraInventory
 from tessera.kube.errors import NOT_JSON
 from tessera.kube.object_files import FileObject, called, naming, objects_in
 from tessera.kube.watch.resource import NODES, UNFINISHED_PODS
-from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.pod import PodIn, decode_pod
-from tessera.protocol.kubernetes.pod_use import pod_use_of
+from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, node_of
+from tessera.protocol.kubernetes.pod import PodIn, decode_pod, pod_use_of
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 from tessera.protocol.mig.nodes import GpuNode, gpu_node
 
@@ -60,11 +59,11 @@ class Inventory:
 
     def decode_node(self, raw: bytes) -> InventoryNode:
         """A node, with the resources that are asked about."""
-        return self.node_of(objects.decode_node(raw))
+        return self.node_of(decode_node(raw))
 
-    def node_of(self, node: objects.NodeIn) -> InventoryNode:
+    def node_of(self, node: NodeIn) -> InventoryNode:
         """A node, with the resources that are asked about."""
-        return InventoryNode(objects.node_of(node, self.keep), gpu_node(node))
+        return InventoryNode(node_of(node, self.keep), gpu_node(node))
 
     def decode_pod(self, raw: bytes) -> PodUse:
         """What a pod uses of the resources that are asked about."""
@@ -172,7 +171,7 @@ class Inventory:
             if kind not in ("Node", "Pod"):
                 continue
             with naming(where):
-                one = decode_pod(raw) if kind == "Pod" else objects.decode_node(raw)
+                one = decode_pod(raw) if kind == "Pod" else decode_node(raw)
                 key = (kind, one.metadata.namespace, one.metadata.name)
                 if key in seen:
                     continue

@@ -20,6 +20,7 @@ from tessera.kube.errors import NOT_JSON
 from tessera.protocol import yaml
 from tessera.protocol.dra.objects import SliceReader, read_class
 from tessera.protocol.kubernetes import objects
+from tessera.protocol.kubernetes.nodes import decode_node, decode_quota, namespace_of, node_of, quota_of
 from tessera.protocol.kubernetes.workloads import items, title_of
 
 _SUFFIXES: Final = (".json", ".yaml", ".yml")
@@ -145,11 +146,11 @@ def cluster_objects(
         with naming(one.where):
             match one.kind:
                 case "Node":
-                    nodes.append(objects.node_of(_decoded(objects.decode_node, one), keep))
+                    nodes.append(node_of(_decoded(decode_node, one), keep))
                 case "Namespace":
-                    namespaces.append(objects.namespace_of(_decoded(objects.decode_namespace, one)))
+                    namespaces.append(namespace_of(_decoded(objects.decode_any, one)))
                 case "ResourceQuota":
-                    quotas.append(objects.quota_of(_decoded(objects.decode_quota, one), namespace))
+                    quotas.append(quota_of(_decoded(decode_quota, one), namespace))
                 case "DeviceClass":
                     classes.append(_decoded(read_class, one))
                 case "ResourceSlice":

@@ -10,7 +10,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import short
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import LayoutEntry, NodeLayout, going, resolve
-from tessera.protocol.kubernetes.objects import NodeIn
+from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig import nodes as mig_nodes
 from tessera.protocol.mig.conversion import convert

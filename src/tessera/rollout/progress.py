@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tessera.core.kubernetes.resources import is_whole_or_mig, short
-from tessera.protocol.kubernetes.objects import NodeIn, node_of
+from tessera.protocol.kubernetes.nodes import NodeIn, node_of
 from tessera.protocol.mig.nodes import GpuNode
 
 

@@ -14,7 +14,7 @@ from tessera.core.errors import InvalidInput, TesseraError
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client, PatchType
 from tessera.kube.rest.paths import path_of
-from tessera.protocol.kubernetes.objects import decode_node
+from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.mig.nodes import gpu_node
 from tessera.rollout.changes import Change
 from tessera.rollout.progress import offered_by, progress_of

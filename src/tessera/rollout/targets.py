@@ -10,8 +10,8 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.listing import list_all
 from tessera.kube.watch.resource import NODES, UNFINISHED_PODS
-from tessera.protocol.kubernetes.objects import NodeIn, decode_node
-from tessera.protocol.kubernetes.pod_use import decode_pod_use
+from tessera.protocol.kubernetes.nodes import NodeIn, decode_node
+from tessera.protocol.kubernetes.pod import decode_pod_use
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.rollout.changes import Change, Wanted, change_of
 from tessera.rollout.progress import offered_by

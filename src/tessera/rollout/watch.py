@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import follow
 from tessera.kube.watch.resource import NODES, Key, Sink
-from tessera.protocol.kubernetes.objects import NodeIn, decode_node
+from tessera.protocol.kubernetes.nodes import NodeIn, decode_node
 from tessera.rollout.progress import offered_by
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Toleration
 from tessera.protocol.admission.review import decode
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.protocol.kubernetes.objects import InvalidObject
@@ -152,3 +153,25 @@ def test_other_types_stay_errors():
     """What is wrong beside a null is still said."""
     with pytest.raises(InvalidObject, match=r"spec.nodeName: expected str, got int"):
         decode_pod(b'{"metadata": {"name": "p"}, "spec": {"nodeName": 1}, "status": null}')
+
+
+def test_null_in_what_is_read_late_is_absent():
+    """The same goes for annotations, affinity and tolerations, which are read when a decision needs them."""
+    exists = {"key": "a", "operator": "Exists", "values": None}
+    document = {
+        "metadata": {"annotations": {"a": "b", "c": None}},
+        "spec": {
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [{"matchExpressions": [exists], "matchFields": None}]
+                    }
+                }
+            },
+            "tolerations": [{"key": None, "operator": "Exists", "value": None}],
+        },
+    }
+    found = pod_of(decode_lean_pod(json.dumps(document).encode()))
+    assert found.annotations == {"a": "b"}
+    assert found.required_terms == (NodeSelectorTerm((Requirement("a", "Exists"),)),)
+    assert found.tolerations == (Toleration(operator="Exists"),)

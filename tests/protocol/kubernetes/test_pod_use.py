@@ -6,7 +6,7 @@ import pytest
 
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.protocol.kubernetes.objects import InvalidObject
-from tessera.protocol.kubernetes.pod_use import decode_pod_use
+from tessera.protocol.kubernetes.pod import decode_pod_use
 from tests.build import GPU, MIG, bridged, pod_document
 
 

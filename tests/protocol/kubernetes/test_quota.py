@@ -9,7 +9,8 @@ from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.quota import Quota
 from tessera.core.kubernetes.scheduling import Requirement
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
-from tessera.protocol.kubernetes.objects import InvalidObject, decode_quota, quota_of
+from tessera.protocol.kubernetes.nodes import decode_quota, quota_of
+from tessera.protocol.kubernetes.objects import InvalidObject
 
 ONE_G = "nvidia.com/mig-1g.10gb"
 

@@ -4,7 +4,8 @@ import pytest
 
 from tessera.core.mig.geometry import PRODUCTS
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
-from tessera.protocol.kubernetes.objects import MetaIn, NodeIn
+from tessera.protocol.kubernetes.nodes import NodeIn
+from tessera.protocol.kubernetes.objects import Metadata
 from tessera.protocol.mig.mapping import encode_mapping, mapping_of
 from tessera.protocol.mig.nodes import gpu_node, present_layout
 
@@ -46,7 +47,7 @@ from tessera.protocol.mig.nodes import gpu_node, present_layout
 )  # fmt: skip
 def test_labels(labels, product, cards, strategy):
     """Labels tell product, number of cards and strategy; under the single strategy the number is of MIG devices."""
-    node = gpu_node(NodeIn(MetaIn(name="a", labels=labels, annotations={"run.ai/mig.config": "3g.71gb=1"})))
+    node = gpu_node(NodeIn(Metadata(name="a", labels=labels, annotations={"run.ai/mig.config": "3g.71gb=1"})))
     assert (node.product and node.product.name, node.cards, node.strategy) == (product, cards, strategy)
     assert node.layout == "3g.71gb=1"
 
@@ -58,7 +59,7 @@ def test_a_mapping_names_devices_as_their_cards_usually_do(product):
         layout = NodeLayout((CardLayout.cut(product, [shape.profile]),))
         labels = {"nvidia.com/gpu.product": product.label, "nvidia.com/gpu.memory": str(product.memory_mib)}
         annotations = {"run.ai/mig-mapping": encode_mapping(mapping_of(layout, "a"))}
-        told = present_layout(gpu_node(NodeIn(MetaIn(name="a", labels=labels, annotations=annotations))))
+        told = present_layout(gpu_node(NodeIn(Metadata(name="a", labels=labels, annotations=annotations))))
         usual = max(other.profile for other in product.shapes if other.profile_id == shape.profile_id)
         assert told is not None
         assert told.resources() == {usual.resource: 1}

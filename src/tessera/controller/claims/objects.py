@@ -15,8 +15,7 @@ from tessera.core.requests.tickets import TICKET_ANNOTATION, kept
 from tessera.kube.watch.resource import Key
 from tessera.protocol.kubernetes.dra import decode_claim
 from tessera.protocol.kubernetes.lean_pod import annotations_of
-from tessera.protocol.kubernetes.metadata import decode_any, decode_named, seconds
-from tessera.protocol.kubernetes.objects import decoder
+from tessera.protocol.kubernetes.objects import decode_any, decode_named, decoder, seconds
 from tessera.protocol.kubernetes.pod import decode_pod
 
 MANAGED_LABEL: Final = "app.kubernetes.io/managed-by"

@@ -166,13 +166,15 @@ def controller(seen: Evidence) -> Iterator[Finding]:
 
 def is_given(seen: Evidence) -> bool:
     """Whether the certificate comes from files, made by cert-manager or by hand."""
-    return seen.deployment is not None and seen.deployment.argument("--tls-cert") is not None
+    return seen.deployment is not None and seen.deployment.spec.template.option("--tls-cert") is not None
 
 
 def secret_name(seen: Evidence) -> str:
     """The Secret behind the certificate: with the authority, or with the certificate that was given."""
     found = seen.deployment
-    return (found and (found.given_secret() or found.argument("--ca-secret"))) or seen.names.secret
+    return (
+        found and (found.given_secret() or found.spec.template.option("--ca-secret"))
+    ) or seen.names.secret
 
 
 def certificates_in(pem: bytes) -> "list[Certificate]":

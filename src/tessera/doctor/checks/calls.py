@@ -12,7 +12,7 @@ from tessera.core.mig.profile import MIG_PREFIX
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, shown, unseen, warning
 from tessera.protocol.configuration import webhook as config
-from tessera.protocol.kubernetes.metadata import LabelSelectorIn
+from tessera.protocol.kubernetes.objects import LabelSelectorIn
 from tessera.protocol.kubernetes.webhook import Webhook
 
 _LONGEST_TIMEOUT: Final = (

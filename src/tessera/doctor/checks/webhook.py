@@ -7,7 +7,7 @@ from typing import Final
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, shown, warning
 from tessera.protocol.kubernetes.controllers import Workload
-from tessera.protocol.kubernetes.metadata import Texts
+from tessera.protocol.kubernetes.objects import Texts
 from tessera.protocol.kubernetes.pod import PodIn
 from tessera.protocol.kubernetes.webhook import Version, Webhook
 

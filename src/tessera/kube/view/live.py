@@ -39,6 +39,14 @@ from tessera.kube.watch.resource import (
 )
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
+from tessera.protocol.kubernetes.nodes import (
+    NodeIn,
+    decode_node,
+    decode_quota,
+    namespace_of,
+    node_of,
+    quota_of,
+)
 
 if TYPE_CHECKING:
     from tessera.core.dra.slices import Slice
@@ -71,13 +79,13 @@ class LiveView(Follower):
         sinks: dict[Resource, Sink[Any]] = {
             NODES: Sink(self._read_node, nodes.replace, nodes.put, nodes.delete),
             NAMESPACES: Sink(
-                lambda raw: objects.namespace_of(objects.decode_namespace(raw)),
+                lambda raw: namespace_of(objects.decode_any(raw)),
                 partial(replace_namespaces, offers),
                 offers.put_namespace,
                 lambda key: offers.remove_namespace(key.name),
             ),
             RESOURCE_QUOTAS: Sink(
-                lambda raw: objects.quota_of(objects.decode_quota(raw)),
+                lambda raw: quota_of(decode_quota(raw)),
                 partial(replace_quotas, offers),
                 offers.put_quota,
                 lambda key: offers.remove_quota(key.namespace, key.name),
@@ -162,10 +170,10 @@ def read_node(raw: bytes, keep: Keep | None = None, known: Container[str] | None
 
     What a node that is not among the `known` is said to have, and does not offer, is away: it may be back in a moment.
     """
-    one = objects.decode_node(raw)
+    one = decode_node(raw)
     if keep is not None and not _has_any(one, keep):
         return Node(one.metadata.name)
-    node = objects.node_of(one)
+    node = node_of(one)
     if known is not None and node.name not in known and (lacking := told(one, node)):
         return replace(node, away={**lacking, **node.away})
     return node
@@ -186,14 +194,11 @@ def read_pod(raw: bytes, keep: Keep | None = None) -> FoundPod:
     return FoundPod(Key(pod.namespace, name), pod if asks else None)
 
 
-def _has_any(node: objects.NodeIn, keep: Keep) -> bool:
+def _has_any(node: NodeIn, keep: Keep) -> bool:
     """Whether a node has, had, or is labelled to have something that matters."""
     status = node.status
-    return tells_of_gpus(node) or (
-        status is not None
-        and any(
-            keep(resource) for amounts in (status.allocatable, status.capacity) for resource in amounts or ()
-        )
+    return tells_of_gpus(node) or any(
+        keep(resource) for amounts in (status.allocatable, status.capacity) for resource in amounts or ()
     )
 
 

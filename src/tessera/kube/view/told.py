@@ -17,7 +17,7 @@ from tessera.core.kubernetes.pod import NOTHING, Amounts
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.profile import MigProfile
-from tessera.protocol.kubernetes.objects import NodeIn
+from tessera.protocol.kubernetes.nodes import NodeIn
 
 if TYPE_CHECKING:
     from tessera.protocol.mig.nodes import GpuNode

@@ -18,7 +18,7 @@ from tessera.kube.rest.paths import path_of
 from tessera.node.rpc import CallFailed, call
 from tessera.protocol.kubelet import messages
 from tessera.protocol.kubelet.podresources_pb2 import ListPodResourcesRequest
-from tessera.protocol.kubernetes.objects import decode_node
+from tessera.protocol.kubernetes.nodes import decode_node
 
 _TIMEOUT: Final = 5.0  # seconds for the kubelet's list of pods
 
@@ -49,7 +49,7 @@ async def read_node(client: Client, name: str) -> NodeObject:
         status = found.status
         offered, capacity = (
             {resource: str(count) for resource, count in (counts or {}).items() if Quantity.parse(count)}
-            for counts in ((status.allocatable, status.capacity) if status else (None, None))
+            for counts in (status.allocatable, status.capacity)
         )
     except InvalidInput as error:
         raise InvalidInput(f"node {name} cannot be read: {error}") from error

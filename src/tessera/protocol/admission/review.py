@@ -17,8 +17,7 @@ from tessera.core.kubernetes.pod import Pod
 from tessera.core.text import quoted
 from tessera.protocol.admission.patch import Operation
 from tessera.protocol.kubernetes.lean_pod import LeanMetadata, LeanPod, LeanSpec, annotations_of, pod_of
-from tessera.protocol.kubernetes.metadata import OwnerReference
-from tessera.protocol.kubernetes.objects import ABSENT, decoder, error_text, present, reader
+from tessera.protocol.kubernetes.objects import ABSENT, OwnerReference, decoder, error_text, present, reader
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"

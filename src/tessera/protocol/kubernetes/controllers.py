@@ -4,53 +4,42 @@ from typing import Final
 
 import msgspec
 
-from tessera.protocol.kubernetes.metadata import (
+from tessera.protocol.kubernetes.objects import (
     Condition,
     LabelSelectorIn,
     Metadata,
     ObjectReference,
+    Part,
+    decoder,
     seconds,
 )
-from tessera.protocol.kubernetes.objects import Part, decoder
 
 
 class ConfigMapVolume(Part):
-    """A ConfigMap in a volume."""
-
     name: str = ""
 
 
 class SecretVolume(Part):
-    """A Secret in a volume."""
-
     secret_name: str = ""
 
 
 class Volume(Part):
-    """A volume of a pod."""
-
     name: str = ""
     config_map: ConfigMapVolume | None = None
     secret: SecretVolume | None = None
 
 
 class VolumeMount(Part):
-    """Where a container sees a volume."""
-
     name: str = ""
     mount_path: str = ""
 
 
 class ContainerPort(Part):
-    """A port of a container."""
-
     name: str = ""
     container_port: int = 0
 
 
 class Process(Part):
-    """How a container is started."""
-
     command: list[str] | None = None
     args: list[str] | None = None
     ports: list[ContainerPort] | None = None
@@ -58,8 +47,6 @@ class Process(Part):
 
 
 class TemplateSpec(Part):
-    """How a pod is started."""
-
     volumes: list[Volume] | None = None
     containers: list[Process] | None = None
     service_account_name: str = ""
@@ -104,8 +91,6 @@ class WorkloadSpec(Part):
 
 
 class WorkloadStatus(Part):
-    """A workload's status."""
-
     replicas: int = 0
     ready_replicas: int = 0
     desired_number_scheduled: int | None = None
@@ -129,28 +114,21 @@ class Workload(Part):
     @property
     def wanted(self) -> int:
         """How many pods it wants; a workload that does not say wants one."""
-        for number in (self.status.desired_number_scheduled, self.spec.replicas, self.spec.parallelism):
-            if number is not None:
-                return number
-        return 1
+        said = (self.status.desired_number_scheduled, self.spec.replicas, self.spec.parallelism)
+        return next((number for number in said if number is not None), 1)
 
     def config_map(self) -> str | None:
         """The ConfigMap in its volume `config`."""
-        for volume in self.spec.template.spec.volumes or ():
-            if volume.name == "config" and volume.config_map:
-                return volume.config_map.name
-        return None
+        found = (one.config_map for one in self._volumes("config") if one.config_map)
+        return next((one.name for one in found), None)
 
     def given_secret(self) -> str | None:
         """The Secret with a certificate that it was given, in its volume `tls`."""
-        for volume in self.spec.template.spec.volumes or ():
-            if volume.name == "tls" and volume.secret:
-                return volume.secret.secret_name
-        return None
+        found = (one.secret for one in self._volumes("tls") if one.secret)
+        return next((one.secret_name for one in found), None)
 
-    def argument(self, option: str) -> str | None:
-        """What an option of its containers is set to."""
-        return self.spec.template.option(option)
+    def _volumes(self, name: str) -> list[Volume]:
+        return [one for one in self.spec.template.spec.volumes or () if one.name == name]
 
     def has_flag(self, flag: str) -> bool:
         """Whether one of its containers is started with an option that has no value."""

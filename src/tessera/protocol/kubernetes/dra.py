@@ -6,9 +6,9 @@ from typing import Final
 import msgspec
 
 from tessera.core.dra.slices import LEAVING
+from tessera.core.kubernetes.scheduling import Taint, Toleration
 from tessera.protocol.kubernetes.lean_pod import NodeSelectorIn
-from tessera.protocol.kubernetes.metadata import Metadata
-from tessera.protocol.kubernetes.objects import Part, decoder
+from tessera.protocol.kubernetes.objects import Metadata, Part, decoder
 
 # what kube-controller-manager writes on a claim that it made for a pod: the claim's name in that pod
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
@@ -19,8 +19,6 @@ EXACT_COUNT: Final = "ExactCount"  # the allocation mode of a request that names
 
 
 class Cel(Part):
-    """An expression."""
-
     expression: str = ""
 
 
@@ -31,15 +29,11 @@ class Selector(Part):
 
 
 class ClassSpec(Part):
-    """A DeviceClass's spec."""
-
     selectors: list[Selector] | None = None
     extended_resource_name: str = ""
 
 
 class DeviceClassIn(Part):
-    """A DeviceClass."""
-
     metadata: Metadata
     spec: ClassSpec = msgspec.field(default_factory=ClassSpec)
 
@@ -47,12 +41,12 @@ class DeviceClassIn(Part):
 # Slices
 
 
-class AttributeIn(Part, rename={"number": "int", "flag": "bool", "text": "string"}):
+class AttributeIn(Part, rename={"text": "string", "number": "int", "flag": "bool"}):
     """An attribute of a device: of one of these types, or of a newer one."""
 
+    text: str | None = None
     number: int | None = None
     flag: bool | None = None
-    text: str | None = None
     version: str | None = None
     ints: tuple[int, ...] | None = None
     bools: tuple[bool, ...] | None = None
@@ -61,21 +55,10 @@ class AttributeIn(Part, rename={"number": "int", "flag": "bool", "text": "string
 
     def value(self) -> tuple[str, object]:
         """Its type and value; what is newer is of no type that is known here."""
-        if self.text is not None:
-            return "string", sys.intern(self.text)
-        if self.number is not None:
-            return "int", self.number
-        if self.flag is not None:
-            return "bool", self.flag
-        if self.version is not None:
-            return "version", self.version
-        lists = (
-            ("ints", self.ints),
-            ("bools", self.bools),
-            ("strings", self.strings),
-            ("versions", self.versions),
-        )
-        return next((one for one in lists if one[1] is not None), ("other", None))
+        for field, type_ in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
+            if (found := getattr(self, field)) is not None:
+                return type_, sys.intern(found) if field == "text" else found
+        return "other", None
 
 
 class CounterIn(Part):
@@ -98,21 +81,12 @@ class ConsumedCounters(Part):
     counters: dict[str, CounterIn] | None = None
 
 
-class DeviceTaint(Part):
-    """A taint of a device."""
-
-    key: str = ""
-    effect: str = ""
-
-
 class DeviceIn(Part):
-    """A device that is offered."""
-
     name: str = ""
     attributes: dict[str, AttributeIn] | None = None
     capacity: dict[str, CounterIn] | None = None
     consumes_counters: list[ConsumedCounters] | None = None
-    taints: list[DeviceTaint] | None = None
+    taints: list[Taint] | None = None
     node_name: str | None = None
     node_selector: NodeSelectorIn | None = None
     all_nodes: bool | None = None
@@ -125,16 +99,12 @@ class DeviceIn(Part):
 
 
 class Pool(Part):
-    """What a slice belongs to."""
-
     name: str = ""
     generation: int = 0
     resource_slice_count: int = 0
 
 
 class SliceSpec(Part):
-    """A ResourceSlice's spec."""
-
     driver: str
     pool: Pool = msgspec.field(default_factory=Pool)
     node_name: str | None = None
@@ -146,8 +116,6 @@ class SliceSpec(Part):
 
 
 class SliceIn(Part):
-    """A ResourceSlice."""
-
     metadata: Metadata
     spec: SliceSpec
 
@@ -156,8 +124,6 @@ class SliceIn(Part):
 
 
 class ExactRequest(Part):
-    """Devices of one class."""
-
     name: str = ""
     device_class_name: str = ""
     selectors: list[Selector] | None = None
@@ -174,27 +140,16 @@ class RequestIn(Part):
 
 
 class RequestedDevices(Part):
-    """All requests of a claim."""
-
     requests: list[RequestIn] | None = None
 
 
 class ClaimSpec(Part):
-    """A ResourceClaim's spec."""
-
     devices: RequestedDevices = msgspec.field(default_factory=RequestedDevices)
 
     @property
     def has_alternatives(self) -> bool:
         """Whether one of its requests is "this, else that"."""
         return any(len(one.first_available or ()) > 1 for one in self.devices.requests or ())
-
-
-class AllocatedToleration(Part):
-    """A taint of a device that the claim puts up with."""
-
-    key: str = ""
-    effect: str = ""
 
 
 class AllocationResult(Part):
@@ -205,44 +160,33 @@ class AllocationResult(Part):
     pool: str = ""
     device: str = ""
     admin_access: bool | None = None  # it sees the device, and holds nothing
-    tolerations: list[AllocatedToleration] | None = None
+    tolerations: list[Toleration] | None = None
 
 
 class AllocatedDevices(Part):
-    """All devices that a claim was given."""
-
     results: list[AllocationResult] | None = None
 
 
 class Allocation(Part):
-    """What a claim was given."""
-
-    devices: AllocatedDevices | None = None
+    devices: AllocatedDevices = msgspec.field(default_factory=AllocatedDevices)
 
 
 class Consumer(Part):
-    """What a claim is reserved for."""
-
     resource: str = ""
     name: str = ""
 
 
 class ClaimStatus(Part):
-    """A ResourceClaim's status."""
-
     allocation: Allocation | None = None
     reserved_for: list[Consumer] | None = None
 
     @property
     def results(self) -> list[AllocationResult]:
         """What was given; nothing before the claim is allocated."""
-        devices = self.allocation.devices if self.allocation else None
-        return (devices.results if devices else None) or []
+        return (self.allocation and self.allocation.devices.results) or []
 
 
 class ClaimIn(Part):
-    """A ResourceClaim."""
-
     metadata: Metadata
     spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
     status: ClaimStatus = msgspec.field(default_factory=ClaimStatus)
@@ -265,20 +209,14 @@ class ClaimIn(Part):
 
 
 class ClaimList(Part):
-    """A list of ResourceClaims."""
-
     items: list[ClaimIn]
 
 
 class ClaimTemplateSpec(Part):
-    """A ResourceClaimTemplate's spec."""
-
     spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
 
 
 class ClaimTemplateIn(Part):
-    """A ResourceClaimTemplate."""
-
     metadata: Metadata
     spec: ClaimTemplateSpec = msgspec.field(default_factory=ClaimTemplateSpec)
 

@@ -4,13 +4,16 @@ Parts of a pod stay raw bytes until a reader needs them: a webhook that has seen
 inside. `pod.PodIn` extends these structs with everything else that some reader needs; `pod_of` reads both the same way.
 """
 
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from tessera.core.kubernetes.pod import Amounts, Container, Pod
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Toleration
 from tessera.protocol.kubernetes.objects import ABSENT, Part, ResourcesIn, amounts_of, decoder, reader
+
+if TYPE_CHECKING:
+    from tessera.protocol.kubernetes.pod import PodIn
 
 
 class ContainerIn(Part):
@@ -74,44 +77,9 @@ class LeanPod(Part):
     spec: LeanSpec | None = None
 
 
-class AnyMetadata(Protocol):
-    """A pod's metadata, as the lean and the full struct have it."""
-
-    @property
-    def name(self) -> str | None: ...
-
-    @property
-    def generate_name(self) -> str | None: ...
-
-    @property
-    def namespace(self) -> str | None: ...
-
-    @property
-    def annotations(self) -> msgspec.Raw: ...
-
-    @property
-    def queued(self) -> bool: ...
-
-
-class AnyPod(Protocol):
-    """A pod, as the lean and the full struct have it."""
-
-    @property
-    def metadata(self) -> AnyMetadata | None: ...
-
-    @property
-    def spec(self) -> LeanSpec | None: ...
-
-
-class _RequirementIn(Part):
-    key: str = ""
-    operator: str = ""
-    values: list[str] | None = None
-
-
 class _TermIn(Part):
-    match_expressions: list[_RequirementIn] | None = None
-    match_fields: list[_RequirementIn] | None = None
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
 
 
 class NodeSelectorIn(Part):
@@ -123,28 +91,24 @@ class _NodeAffinityIn(Part):
 
 
 class _PodTermIn(Part):
-    namespaces: list[str] | None = None
+    namespaces: tuple[str, ...] = ()
     namespace_selector: dict[str, object] | None = None
-
-    @property
-    def names_namespaces(self) -> bool:
-        return bool(self.namespaces) or self.namespace_selector is not None
 
 
 class _WeightedPodTermIn(Part):
-    pod_affinity_term: _PodTermIn | None = None
+    pod_affinity_term: _PodTermIn = msgspec.field(default_factory=_PodTermIn)
 
 
 class _PodAffinityIn(Part):
-    required_during_scheduling_ignored_during_execution: list[_PodTermIn] | None = None
-    preferred_during_scheduling_ignored_during_execution: list[_WeightedPodTermIn] | None = None
+    required_during_scheduling_ignored_during_execution: tuple[_PodTermIn, ...] = ()
+    preferred_during_scheduling_ignored_during_execution: tuple[_WeightedPodTermIn, ...] = ()
 
     @property
     def names_namespaces(self) -> bool:
-        preferred = self.preferred_during_scheduling_ignored_during_execution or ()
-        terms = [one.pod_affinity_term for one in preferred if one.pod_affinity_term is not None]
-        terms += self.required_during_scheduling_ignored_during_execution or ()
-        return any(one.names_namespaces for one in terms)
+        preferred = self.preferred_during_scheduling_ignored_during_execution
+        terms = [one.pod_affinity_term for one in preferred]
+        terms += self.required_during_scheduling_ignored_during_execution
+        return any(one.namespaces or one.namespace_selector is not None for one in terms)
 
 
 class _AffinityIn(Part):
@@ -153,23 +117,20 @@ class _AffinityIn(Part):
     pod_anti_affinity: _PodAffinityIn | None = None
 
 
-class _ClaimIn(Part):
+class PodClaim(Part):
+    """A resource claim of a pod: named, or made for it from a template."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
     resource_claim_template_name: str | None = None
-
-
-class _TolerationIn(Part):
-    key: str | None = None
-    operator: str | None = None
-    value: str | None = None
-    effect: str | None = None
 
 
 decode_lean_pod: Final = decoder(LeanPod)
 _texts_of = reader(dict[str, str], {})
 _resources_of = reader(ResourcesIn, ResourcesIn())
 _affinity_of = reader(_AffinityIn, _AffinityIn())
-_tolerations_of = reader(list[_TolerationIn], [])
-_claims_of = reader(list[_ClaimIn], [])
+_tolerations_of = reader(tuple[Toleration, ...], ())
+_claims_of = reader(list[PodClaim], [])
 _overhead_of = reader(dict[str, str | int | float], {})
 
 
@@ -193,7 +154,7 @@ def resources_of(raw: msgspec.Raw, where: str) -> ResourcesIn:
     return _resources_of(raw, where + ".resources")
 
 
-def pod_of(one: AnyPod, namespace: str = "") -> Pod:
+def pod_of(one: "LeanPod | PodIn", namespace: str = "") -> Pod:
     """A pod as decisions see it; `namespace` where the object itself does not say it."""
     metadata, spec = one.metadata or LeanMetadata(), one.spec or LeanSpec()
     whole = pod_resources_of(spec)
@@ -207,7 +168,7 @@ def pod_of(one: AnyPod, namespace: str = "") -> Pod:
         node_name=spec.node_name or "",
         node_selector=_texts_of(spec.node_selector, "spec.nodeSelector"),
         required_terms=_required_terms(affinity),
-        tolerations=_tolerations(spec),
+        tolerations=_tolerations_of(spec.tolerations, "spec.tolerations"),
         overhead=overhead_of(spec),
         pod_requests=amounts_of(whole.requests, "spec.resources.requests"),
         pod_limits=amounts_of(whole.limits, "spec.resources.limits"),
@@ -223,8 +184,12 @@ def pod_of(one: AnyPod, namespace: str = "") -> Pod:
 
 def claims_of(spec: LeanSpec) -> tuple[str, ...]:
     """A pod's claims: the names of their templates, empty for a claim without one."""
-    found = _claims_of(spec.resource_claims, "spec.resourceClaims")
-    return tuple(one.resource_claim_template_name or "" for one in found)
+    return tuple(one.resource_claim_template_name or "" for one in pod_claims_of(spec))
+
+
+def pod_claims_of(spec: LeanSpec) -> list[PodClaim]:
+    """A pod's claims."""
+    return _claims_of(spec.resource_claims, "spec.resourceClaims")
 
 
 def placement_of(spec: LeanSpec) -> Pod:
@@ -233,7 +198,7 @@ def placement_of(spec: LeanSpec) -> Pod:
         node_name=spec.node_name or "",
         node_selector=_texts_of(spec.node_selector, "spec.nodeSelector"),
         required_terms=_required_terms(_affinity_of(spec.affinity, "spec.affinity")),
-        tolerations=_tolerations(spec),
+        tolerations=_tolerations_of(spec.tolerations, "spec.tolerations"),
     )
 
 
@@ -250,13 +215,6 @@ def _required_terms(affinity: _AffinityIn) -> tuple[NodeSelectorTerm, ...] | Non
         affinity.node_affinity and affinity.node_affinity.required_during_scheduling_ignored_during_execution
     )
     return tuple(map(term_of, required.node_selector_terms or ())) if required else None
-
-
-def _tolerations(spec: LeanSpec) -> tuple[Toleration, ...]:
-    return tuple(
-        Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "")
-        for t in _tolerations_of(spec.tolerations, "spec.tolerations")
-    )
 
 
 def _containers_of(given: list[ContainerIn] | None, where: str) -> tuple[Container, ...]:
@@ -278,7 +236,4 @@ def pod_resources_of(spec: LeanSpec) -> ResourcesIn:
 
 
 def term_of(term: _TermIn) -> NodeSelectorTerm:
-    def requirements(given: list[_RequirementIn] | None) -> tuple[Requirement, ...]:
-        return tuple(Requirement(one.key, one.operator, tuple(one.values or ())) for one in given or ())
-
-    return NodeSelectorTerm(requirements(term.match_expressions), requirements(term.match_fields))
+    return NodeSelectorTerm(term.match_expressions, term.match_fields)

@@ -1,97 +1,85 @@
-"""Pods as the API server stores them: everything that some reader needs, decoded once.
+"""Pods as the API server stores them: everything that some reader needs, decoded once; and what capacity counts of them.
 
 `lean_pod` has the part of it that decisions read; `lean_pod.pod_of` reads this one too.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
-from tessera.protocol.kubernetes.lean_pod import MANAGED_LABEL, QUEUE_LABEL, LeanSpec
-from tessera.protocol.kubernetes.metadata import (
-    Condition,
-    OwnerReference,
-    Texts,
-    controller_in,
-    seconds,
+from tessera.core.devices.capacity import PodUse, in_effect, pod_use, resized
+from tessera.core.kubernetes.pod import Amounts, Container, Pod
+from tessera.protocol.kubernetes.lean_pod import (
+    MANAGED_LABEL,
+    QUEUE_LABEL,
+    ContainerIn,
+    LeanSpec,
+    PodClaim,
+    annotations_of,
+    claims_of,
+    container_of,
+    overhead_of,
+    placement_of,
+    pod_claims_of,
+    pod_resources_of,
+    resources_of,
 )
-from tessera.protocol.kubernetes.objects import ABSENT, AmountsIn, Part, ResourcesIn, decoder, reader
+from tessera.protocol.kubernetes.objects import (
+    ABSENT,
+    AmountsIn,
+    CommonMetadata,
+    Condition,
+    InvalidObject,
+    Part,
+    ResourcesIn,
+    amounts_of,
+    decoder,
+)
+
+Keep = Callable[[str], bool]  # whether a resource matters
+
+_DOMAIN: Final = b"gpu-webhook.k8s.io/"  # of the annotations that say more of what a pod asks for
 
 
-class PodMetadata(Part):
+class PodMetadata(CommonMetadata):
     """A pod's metadata; its annotations unread."""
 
-    name: str = ""
     generate_name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-    labels: Texts = None
     annotations: msgspec.Raw = ABSENT
-    owner_references: list[OwnerReference] | None = None
 
     @property
     def queued(self) -> bool:
         """Whether Kueue manages the pod itself."""
         return self.labels is not None and (QUEUE_LABEL in self.labels or MANAGED_LABEL in self.labels)
 
-    @property
-    def created(self) -> float | None:
-        """When it was created, as Unix time."""
-        return seconds(self.creation_timestamp)
-
-    @property
-    def controller(self) -> OwnerReference | None:
-        """The controller that made it, if one did."""
-        return controller_in(self.owner_references)
-
 
 class SchedulingGate(Part):
-    """What keeps the scheduler from looking at a pod."""
-
     name: str = ""
-
-
-class PodClaim(Part):
-    """A resource claim of a pod: named, or made for it from a template."""
-
-    name: str = ""
-    resource_claim_name: str | None = None
-    resource_claim_template_name: str | None = None
 
 
 class PodSpec(LeanSpec):
-    """A pod's spec."""
-
     node_name: str = ""
     scheduling_gates: list[SchedulingGate] | None = None
 
 
 class Waiting(Part):
-    """Why a container does not run."""
-
     reason: str = ""
     message: str = ""
 
 
 class Terminated(Part):
-    """How a container ended."""
-
     reason: str = ""
     exit_code: int = 0
 
 
 class ContainerState(Part):
-    """What a container does."""
-
     waiting: Waiting | None = None
     terminated: Terminated | None = None
 
 
 class AllocatedDevice(Part):
-    """A device that the kubelet gave to a container."""
-
     id: str = msgspec.field(default="", name="resourceID")
 
 
@@ -122,8 +110,6 @@ _NO_CONDITION: Final = Condition()
 
 
 class PodStatus(ActualResources):
-    """A pod's status."""
-
     phase: str = ""
     conditions: list[Condition] | None = None
     message: str = ""
@@ -135,10 +121,7 @@ class PodStatus(ActualResources):
 
     def condition(self, kind: str) -> Condition:
         """A condition, empty where there is none."""
-        for one in self.conditions or ():
-            if one.type == kind:
-                return one
-        return _NO_CONDITION
+        return next((one for one in self.conditions or () if one.type == kind), _NO_CONDITION)
 
     @property
     def waiting(self) -> Waiting | None:
@@ -151,8 +134,6 @@ class PodStatus(ActualResources):
 
 
 class PodIn(Part):
-    """A pod."""
-
     metadata: PodMetadata = msgspec.field(default_factory=PodMetadata)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
@@ -166,16 +147,87 @@ class PodIn(Part):
     def claims(self) -> dict[str, str | None]:
         """The claims that it has, by the names that it gives them; None for one that was not made yet."""
         made = {one.name: one.resource_claim_name for one in self.status.resource_claim_statuses or ()}
-        return {one.name: one.resource_claim_name or made.get(one.name) for one in self._claims()}
+        return {one.name: one.resource_claim_name or made.get(one.name) for one in pod_claims_of(self.spec)}
 
     @property
     def claim_templates(self) -> dict[str, str]:
         """The templates of its claims, by the names that it gives the claims; empty for a claim without one."""
-        return {one.name: one.resource_claim_template_name or "" for one in self._claims()}
-
-    def _claims(self) -> list[PodClaim]:
-        return _claims_of(self.spec.resource_claims, "spec.resourceClaims")
+        return {one.name: one.resource_claim_template_name or "" for one in pod_claims_of(self.spec)}
 
 
-_claims_of: Final = reader(list[PodClaim], [])
 decode_pod: Final = decoder(PodIn)
+
+
+def decode_pod_use(raw: bytes, keep: Keep) -> PodUse:
+    """What a pod uses of the resources to keep."""
+    return pod_use_of(decode_pod(raw), keep)
+
+
+def pod_use_of(one: PodIn, keep: Keep, *, where: Callable[[PodUse], bool] | None = None) -> PodUse:
+    """What a pod uses of the resources to keep; `where` says of which pods to read where they may go."""
+    metadata, status = one.metadata, one.status
+    try:
+        pod = _pod(one, keep)
+    except InvalidObject as error:
+        raise InvalidObject(f"pod {metadata.namespace}/{metadata.name}: {error}") from error
+    deleted, created = bool(metadata.deletion_timestamp), metadata.creation_timestamp or ""
+    use = pod_use(pod, status.phase, deleted=deleted, created=created, keep=keep)
+    return replace(use, where=placement_of(one.spec)) if where and where(use) else use
+
+
+def _pod(one: PodIn, keep: Keep) -> Pod:
+    metadata, spec, status = one.metadata, one.spec, one.status
+    known = {actual.name: actual for actual in status.container_statuses or ()}
+    known |= {actual.name: actual for actual in status.init_container_statuses or ()}
+    infeasible = status.condition("PodResizePending").reason == "Infeasible"
+
+    def container(given: ContainerIn, where: str, *, init: bool) -> Container:
+        resources = resources_of(given.resources, where)
+        read = container_of(given, where, _kept(resources, keep))
+        actual = known.get(given.name)
+        if actual is None or actual.resources is None or (init and not read.restartable):
+            return read
+        has, promised = _actual(actual, keep, f"status of container {given.name}")
+        return resized(read, has, promised, infeasible=infeasible)
+
+    whole = _kept(pod_resources_of(spec), keep)
+    pod_requests = amounts_of(whole.requests, "spec.resources.requests")
+    if status.resources is not None:
+        has, promised = _actual(status, keep, "status")
+        effective = in_effect(pod_requests, has, promised, infeasible=infeasible)
+        pod_requests = {resource: effective[resource] for resource in pod_requests if resource in effective}
+    marked = _DOMAIN in bytes(metadata.annotations)  # nearly no pod is
+    return Pod(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        annotations=annotations_of(metadata.annotations) if marked else {},
+        claims=claims_of(spec) if marked else (),
+        init_containers=tuple(
+            container(given, f"spec.initContainers[{number}]", init=True)
+            for number, given in enumerate(spec.init_containers or ())
+        ),
+        containers=tuple(
+            container(given, f"spec.containers[{number}]", init=False)
+            for number, given in enumerate(spec.containers or ())
+        ),
+        node_name=spec.node_name,
+        overhead=overhead_of(spec),
+        pod_requests=pod_requests,
+    )
+
+
+def _kept(resources: ResourcesIn, keep: Keep) -> ResourcesIn:
+    return ResourcesIn(_some(resources.requests, keep), _some(resources.limits, keep))
+
+
+def _some(amounts: AmountsIn, keep: Keep) -> AmountsIn:
+    return {resource: amount for resource, amount in amounts.items() if keep(resource)} if amounts else None
+
+
+def _actual(actual: ActualResources, keep: Keep, where: str) -> tuple[Amounts, Amounts]:
+    """What is there, and what was promised."""
+    requests = actual.resources.requests if actual.resources else None
+    return (
+        amounts_of(_some(requests, keep), f"{where}: resources.requests"),
+        amounts_of(_some(actual.allocated_resources, keep), f"{where}: allocatedResources"),
+    )

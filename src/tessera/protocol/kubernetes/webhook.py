@@ -1,11 +1,8 @@
 """The webhook as the API server knows it: its configuration, its Service, and what they are made from."""
 
-from typing import Final
-
 import msgspec
 
-from tessera.protocol.kubernetes.metadata import LabelSelectorIn, Texts
-from tessera.protocol.kubernetes.objects import MetaIn, Part, decoder
+from tessera.protocol.kubernetes.objects import LabelSelectorIn, Metadata, Part, Texts
 
 
 class ServiceReference(Part):
@@ -25,8 +22,6 @@ class ClientConfig(Part):
 
 
 class Rule(Part):
-    """What is sent."""
-
     operations: list[str] | None = None
     resources: list[str] | None = None
 
@@ -38,8 +33,6 @@ class MatchCondition(Part):
 
 
 class Webhook(Part):
-    """One webhook of a configuration."""
-
     name: str = ""
     client_config: ClientConfig = msgspec.field(default_factory=ClientConfig)
     rules: list[Rule] | None = None
@@ -53,50 +46,33 @@ class Webhook(Part):
 
 
 class WebhookConfiguration(Part):
-    """MutatingWebhookConfiguration."""
-
-    metadata: MetaIn
+    metadata: Metadata
     webhooks: list[Webhook] | None = None
 
 
 class ServicePort(Part):
-    """A port of a Service."""
-
     port: int = 0
 
 
 class ServiceSpec(Part):
-    """A Service's spec."""
-
     selector: Texts = None
     ports: list[ServicePort] | None = None
 
 
 class Service(Part):
-    """A Service."""
-
     spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
 
 
 class ConfigMap(Part):
-    """A ConfigMap."""
-
     data: Texts = None
 
 
 class Secret(Part):
-    """A Secret."""
-
-    metadata: MetaIn
+    metadata: Metadata
     data: dict[str, bytes] | None = None
 
 
 class Version(Part):
-    """An API server's version."""
-
     major: str = ""
     minor: str = ""
     git_version: str = ""
-
-
-decode_config_map: Final = decoder(ConfigMap)

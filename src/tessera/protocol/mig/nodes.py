@@ -10,7 +10,7 @@ from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy, named_cards, resolve
 from tessera.core.mig.placement import Wish
 from tessera.core.mig.product import find_product
-from tessera.protocol.kubernetes.objects import NodeIn
+from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.mig import documents
 from tessera.protocol.mig.documents import CONFIG_REASON, CONFIG_STATE, RUNAI_CONFIG
 from tessera.protocol.mig.mapping import MAPPING, decode_mapping

@@ -19,8 +19,8 @@ from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.pod import Pod, requested
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.scheduling import CORDONED, Taint
-from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
+from tessera.protocol.kubernetes.nodes import decode_node, node_of
 from tessera.simulation.control_plane.dra.claims import NotMade, Unschedulable
 from tessera.simulation.control_plane.dra.devices import CannotEvaluate
 from tessera.simulation.control_plane.dra.scheduling import Claimed, Round
@@ -179,7 +179,7 @@ def read_pod(stored: Stored) -> Pod:
 def _room(stored: Stored) -> Room | None:
     """A node without any pods on it; None when its object makes no sense."""
     try:
-        node = objects.node_of(objects.decode_node(stored.encoded))
+        node = node_of(decode_node(stored.encoded))
     except InvalidInput:
         return None
     return Room(node, {name: amount.value for name, amount in node.allocatable.items()})

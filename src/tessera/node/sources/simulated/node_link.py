@@ -19,7 +19,7 @@ from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import NODES, Key, Sink
 from tessera.node.sources.simulated.layout import text_of
 from tessera.node.sources.simulated.report import Report
-from tessera.protocol.kubernetes.objects import MetaIn
+from tessera.protocol.kubernetes.objects import Metadata
 from tessera.protocol.mig.documents import RUNAI_CONFIG
 
 log = logging.getLogger(__name__)
@@ -30,13 +30,13 @@ _SILENT_AFTER: Final = 15.0
 
 
 class _Node(msgspec.Struct):
-    metadata: MetaIn
+    metadata: Metadata
 
 
 _decode: Final = msgspec.json.Decoder(_Node).decode
 
 
-def _read(raw: bytes) -> MetaIn:
+def _read(raw: bytes) -> Metadata:
     try:
         return _decode(raw).metadata
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -54,7 +54,7 @@ class NodeLink:
         self._client = client
         self._name = name
         self._changed = changed or asyncio.Event()
-        self._seen: MetaIn | None = None
+        self._seen: Metadata | None = None
         self._report: Report | None = None
         self._news = asyncio.Event()
         sink = Sink(_read, self.replace, self.upsert, self.delete)
@@ -75,7 +75,7 @@ class NodeLink:
 
     # what the reflector calls
 
-    def replace(self, objects: Iterable[MetaIn]) -> None:
+    def replace(self, objects: Iterable[Metadata]) -> None:
         """The node, or none at all."""
         found = [one for one in objects if one.name == self._name]
         if found:
@@ -83,7 +83,7 @@ class NodeLink:
         else:
             self.delete(Key("", self._name))
 
-    def upsert(self, one: MetaIn) -> None:
+    def upsert(self, one: Metadata) -> None:
         """The node has changed."""
         before, self._seen = (self.heard, self.desired), one
         self.heard, self.desired = True, (one.annotations or {}).get(RUNAI_CONFIG)
