@@ -27,7 +27,7 @@ def test_pages() -> None:
         state = {"alive": True, "ready": False}
         metrics = Metrics()
         metrics.registered("example.com/x", "success")
-        server = health_server(metrics, alive=lambda: state["alive"], ready=lambda: state["ready"])
+        server = health_server(metrics.families, alive=lambda: state["alive"], ready=lambda: state["ready"])
         port = (await server.start(Address("127.0.0.1", 0))).port
         assert await fetch(port, "/livez") == ("200", "ok\n")
         assert await fetch(port, "/readyz") == ("503", "not yet\n")

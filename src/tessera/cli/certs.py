@@ -84,14 +84,19 @@ def run(metrics_listen: str, log_format: str, log_level: str, cluster: ClusterCh
     from tessera.serving.address import Address
     from tessera.serving.ending import Signalled, until_signalled
     from tessera.serving.logs import Log, choose
-    from tessera.webhook.certificates.controller import Settings, run_controller
+    from tessera.webhook.certificates.controller import run_controller
+    from tessera.webhook.certificates.rotation import Policy
+    from tessera.webhook.certificates.store import KubeStore
 
     listen = None if metrics_listen == "none" else Address.parse(metrics_listen)
     log = Log(choose(log_format), log_level)
 
     async def work() -> None:
         async with cluster.connected(user_agent=f"tessera-certificates/{__version__}") as client:
-            await run_controller(client, Settings(metrics_listen=listen, **settings), log)
+            store = KubeStore(
+                client, settings["namespace"], settings["ca_secret"], settings["webhook_configuration"]
+            )
+            await run_controller(store, log, listen, settings.get("certificate_policy", Policy()))
 
     async def until_told() -> None:
         try:
@@ -248,12 +253,8 @@ def _describe_given(given: "GivenCertificate", bundles: list[bytes], deployment:
 async def _introduce(store: "KubeStore") -> str:
     from tessera.webhook.certificates import pki, rotation
     from tessera.webhook.certificates.authorities import write_authorities
-    from tessera.webhook.certificates.clocks import check_clock
-    from tessera.webhook.certificates.signer import Made, Question, Signer
-    from tessera.webhook.certificates.store import Conflict
-
-    async def ask(question: Question) -> Made:
-        return pki.answer(question)
+    from tessera.webhook.certificates.signer import Signer
+    from tessera.webhook.certificates.store import Conflict, check_clock
 
     policy = rotation.Policy()
     for _ in range(_TRIES):
@@ -263,7 +264,7 @@ async def _introduce(store: "KubeStore") -> str:
         now = time.time()
         if (date := store.server_date()) is not None:
             check_clock(date - now, policy)
-        fresh = await Signer(ask).authority(now - policy.skew, now + policy.authority_life)
+        fresh = await Signer(pki.ask).authority(now - policy.skew, now + policy.authority_life)
         try:
             await store.write_secret(version, write_authorities(rotation.introduce(authorities, fresh, now)))
         except Conflict:

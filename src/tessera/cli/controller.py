@@ -37,7 +37,7 @@ async def _serve(process: ProcessChoice, namespace: str | None) -> None:
     async with Client(cluster, user_agent="tessera-controller") as client:
         controller = Controller(client, namespace or own_namespace(cluster), identity)
         server = health_server(
-            controller.metrics, alive=lambda: controller.alive, ready=lambda: controller.ready
+            controller.metrics.families, alive=lambda: controller.alive, ready=lambda: controller.ready
         )
         log.info("controller of %s (%s)", cluster.endpoint, cluster.source)
         await process.serve(server, controller.run(), log)

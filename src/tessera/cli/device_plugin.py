@@ -77,7 +77,7 @@ async def _serve(node: NodeChoice, configuration: "DeviceConfiguration") -> None
     try:
         process = NodePlugin(configuration, node.settings, client)
         server = health_server(
-            process.metrics, alive=lambda: process.plugin.alive, ready=lambda: process.plugin.ready
+            process.metrics.families, alive=lambda: process.plugin.alive, ready=lambda: process.plugin.ready
         )
         await node.process.serve(server, process.run(), _log)
     finally:

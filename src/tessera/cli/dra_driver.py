@@ -59,5 +59,7 @@ async def _serve(node: NodeChoice, configuration: "DeviceConfiguration") -> None
     log.info("driver of node %s of %s (%s)", node.settings.node, cluster.endpoint, cluster.source)
     async with Client(cluster, user_agent="tessera-dra-driver") as client:
         driver = NodeDriver(configuration, node.settings, client)
-        server = health_server(driver.metrics, alive=lambda: driver.alive, ready=lambda: driver.ready)
+        server = health_server(
+            driver.metrics.families, alive=lambda: driver.alive, ready=lambda: driver.ready
+        )
         await node.process.serve(server, driver.run(), log)

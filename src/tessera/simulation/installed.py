@@ -33,7 +33,7 @@ from tessera.simulation.node.machine import SimulatedNode
 from tessera.webhook.certificates import pki
 from tessera.webhook.certificates.manager import CertificateManager, names_of_service
 from tessera.webhook.certificates.served import ServedCertificate
-from tessera.webhook.certificates.signer import Made, Question, Signer, SigningFailed
+from tessera.webhook.certificates.signer import Signer
 from tessera.webhook.certificates.store import KubeStore
 from tessera.webhook.endpoint import Admission, Endpoint
 from tessera.webhook.http.listener import Listener
@@ -116,7 +116,7 @@ async def webhook(
     view.configure(configuration.policy.fallback)
     served = ServedCertificate()
     store = KubeStore(client, _NAMESPACE, _SECRET, _CONFIGURATION)
-    manager = CertificateManager(store, Signer(_sign), served, names_of_service(_SERVICE, _NAMESPACE), log)
+    manager = CertificateManager(store, Signer(pki.ask), served, names_of_service(_SERVICE, _NAMESPACE), log)
     cluster.store.create(MUTATING_WEBHOOKS, _configuration())
     await manager.settle()  # makes the authority, publishes it, signs
     if not served.present:
@@ -137,14 +137,6 @@ async def webhook(
                 task.cancel()
             del cluster.services[_NAMESPACE, _SERVICE]
             listener.abort()
-
-
-async def _sign(question: Question) -> Made:
-    """Ask in this very process: it has the memory."""
-    made = pki.answer(question)
-    if made.error:
-        raise SigningFailed(made.error)
-    return made
 
 
 def _configuration() -> dict[str, object]:

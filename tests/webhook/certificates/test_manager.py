@@ -7,6 +7,7 @@ import re
 import ssl
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -25,20 +26,19 @@ from tessera.webhook.certificates.authorities import (
     read_authorities,
     write_authorities,
 )
-from tessera.webhook.certificates.clocks import WrongClock, check_clock, offset_between
 from tessera.webhook.certificates.manager import CertificateManager, names_of_service
 from tessera.webhook.certificates.rotation import DAY, UNREADABLE, Authorities, Move, Policy
 from tessera.webhook.certificates.served import ServedCertificate
-from tessera.webhook.certificates.signer import (
-    Inspect,
-    Made,
-    Question,
-    Signer,
-    SigningFailed,
-    SignLeaf,
-    run_program,
+from tessera.webhook.certificates.signer import Made, Question, Signer, SigningFailed, run_program
+from tessera.webhook.certificates.store import (
+    Conflict,
+    KubeStore,
+    StoredBundles,
+    StoredSecret,
+    WrongClock,
+    check_clock,
+    offset_between,
 )
-from tessera.webhook.certificates.store import Conflict, KubeStore, StoredBundles, StoredSecret
 from tests.webhook.certificates.authorities import FakeStore, JumpingClock, ask
 from tests.webhook.support import PAIR, Client, Live, make_pair
 
@@ -55,7 +55,7 @@ class Replica:
 
     def __init__(
         self,
-        store: FakeStore | KubeStore,
+        store: KubeStore,
         policy: Policy = Policy(),  # noqa: B008
         signer: Signer = SIGNER,
         *,
@@ -426,13 +426,13 @@ def test_key_of_another():
 
     async def main() -> None:
         one, other = await SIGNER.authority(0, 9e9), await SIGNER.authority(0, 9e9)
-        await ask(SignLeaf(one.certificate, one.key, ["x"], 0, 9e9))
+        await SIGNER.leaf(one, ["x"], 0, 9e9)
         with pytest.raises(SigningFailed, match="do not belong together"):
-            await ask(SignLeaf(one.certificate, other.key, ["x"], 0, 9e9))
+            await SIGNER.leaf(replace(one, key=other.key), ["x"], 0, 9e9)
         with pytest.raises(SigningFailed, match="not a private key"):
-            await ask(SignLeaf(one.certificate, b"x", ["x"], 0, 9e9))
+            await SIGNER.leaf(replace(one, key=b"x"), ["x"], 0, 9e9)
         with pytest.raises(SigningFailed, match="not a certificate"):
-            await ask(SignLeaf(b"x", other.key, ["x"], 0, 9e9))
+            await SIGNER.leaf(replace(one, certificate=b"x"), ["x"], 0, 9e9)
 
     asyncio.run(main())
 
@@ -499,9 +499,9 @@ def test_program():
         assert accepted(served, authority.certificate) == ""
         assert abs((await signer.validity(made.certificate))[1] - time.time() - 100) < 30
         with pytest.raises(SigningFailed, match=r"^this is not a certificate in PEM$"):
-            await run_program(Inspect(b"x"))
+            await signer.validity(b"x")
         with pytest.raises(SigningFailed, match=r"^making a certificate failed: .*"):
-            await run_program(SignLeaf(authority.certificate, authority.key, ["ü" * 300], 0, 1))
+            await signer.leaf(authority, ["ü" * 300], 0, 1)
 
     asyncio.run(main())
 

@@ -2,8 +2,8 @@
 
 Self-managed, each look goes one way:
 
-- read: `store` reads the Secret and the webhook configuration; `authorities` understands what is in them, `clocks`
-  compares this machine's clock with the API server's.
+- read: `store` reads the Secret and the webhook configuration, and compares this machine's clock with the API server's;
+  `authorities` understands what is in them.
 - decided: `rotation.plan`, a pure function, says the one next step. It does nothing.
 - done: `manager` takes that step. `signer` makes keys and certificates in a short-lived program (`pki`), `store` writes
   the Secret and the bundle, `served` holds what the listener shows to the next client.

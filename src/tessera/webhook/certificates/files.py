@@ -21,7 +21,7 @@ from tessera.serving.metrics import Family, counter
 from tessera.webhook.certificates.manager import expiry_family, valid_family
 from tessera.webhook.certificates.served import ServedCertificate, server_context
 from tessera.webhook.certificates.signer import Signer
-from tessera.webhook.certificates.store import decode
+from tessera.webhook.certificates.store import read_object
 from tessera.webhook.reload import Followed
 
 if TYPE_CHECKING:
@@ -94,9 +94,7 @@ class CertificateFiles:
         return None
 
     def metrics(self) -> Iterable[Family]:
-        """What there is to see."""
-        known = self._validity
-        yield expiry_family([] if known is None else [("", {"certificate": "serving"}, known[1])])
+        yield expiry_family({"serving": self._validity[1] if self._validity else None})
         yield valid_family(self.not_ready() is None)
         yield counter(
             "gpu_webhook_certificate_renewals_total",
@@ -144,11 +142,14 @@ async def read_given(client: Client, namespace: str, deployment: str) -> GivenCe
     """The certificate that a webhook's Deployment takes from a file; None if it does not, or cannot be seen."""
     from tessera.protocol.kubernetes.controllers import Workload
 
+    path = path_of("apps/v1", "deployments", namespace=namespace, name=deployment)
     try:
-        raw = await client.get(path_of("apps/v1", "deployments", namespace=namespace, name=deployment))
+        found = await read_object(client, path, Workload)
     except ApiError:
+        found = None
+    if found is None:
         return None
-    pod = decode(raw, Workload).spec.template.spec
+    pod = found.spec.template.spec
     for container in pod.containers or ():
         for argument in container.args or ():
             option, _, file = argument.partition("=")
@@ -165,20 +166,11 @@ async def _mounted(
     for volume in pod.volumes or ():
         if volume.name in mounts and volume.secret is not None:
             name = volume.secret.secret_name
-            return GivenCertificate(
-                file, f"Secret {namespace}/{name}", (await _data(client, namespace, name)).get(key, b"")
-            )
+            path = path_of("v1", "secrets", namespace=namespace, name=name)
+            secret = await read_object(client, path, Secret)
+            data = (secret.data if secret else None) or {}
+            return GivenCertificate(file, f"Secret {namespace}/{name}", data.get(key, b""))
     return GivenCertificate(file)
-
-
-async def _data(client: Client, namespace: str, name: str) -> dict[str, bytes]:
-    try:
-        raw = await client.get(path_of("v1", "secrets", namespace=namespace, name=name))
-    except ApiError as error:
-        if error.is_not_found:
-            return {}
-        raise
-    return decode(raw, Secret).data or {}
 
 
 def _certificates(pem: bytes) -> "list[Certificate]":

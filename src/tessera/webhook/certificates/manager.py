@@ -13,7 +13,7 @@ from typing import Final
 from tessera.core.errors import TesseraError
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.serving.logs import Log
-from tessera.serving.metrics import Family, counter, gauge
+from tessera.serving.metrics import Family, counter, gauge, labelled
 from tessera.webhook.certificates import rotation
 from tessera.webhook.certificates.authorities import (
     InvalidAuthorities,
@@ -24,7 +24,6 @@ from tessera.webhook.certificates.authorities import (
     set_aside,
     write_authorities,
 )
-from tessera.webhook.certificates.clocks import WrongClock, check_clock, offset_between
 from tessera.webhook.certificates.rotation import (
     Authorities,
     Duty,
@@ -38,7 +37,15 @@ from tessera.webhook.certificates.rotation import (
 )
 from tessera.webhook.certificates.served import ServedCertificate, server_context
 from tessera.webhook.certificates.signer import Signer
-from tessera.webhook.certificates.store import Conflict, Store, StoredBundles, StoredSecret
+from tessera.webhook.certificates.store import (
+    Conflict,
+    KubeStore,
+    StoredBundles,
+    StoredSecret,
+    WrongClock,
+    check_clock,
+    offset_between,
+)
 
 _SOON_SECONDS: Final = 1.0  # until the next look while something is missing
 _AGAIN_SECONDS: Final = 0.2  # until the next try when another replica was faster
@@ -52,7 +59,7 @@ class CertificateManager:
 
     def __init__(
         self,
-        store: Store,
+        store: KubeStore,
         signer: Signer,
         served: ServedCertificate | None,
         names: Sequence[str],
@@ -141,15 +148,21 @@ class CertificateManager:
             assert secret is not None  # noqa: S101 # it was read
             return await self._set_aside(secret, error)
         self._damaged = None
-        at = Situation(self._clock.wall(), authorities, names, self._leaf, seen)
-        self._known = at
+        at = self._known = Situation(self._clock.wall(), authorities, names, self._leaf, seen)
         move = plan(at, self._policy, self._duties)
-        if move is Move.SIGN and authorities is not None:
-            await self._sign(authorities, read_at)
+        if move is Move.REST:
+            return move
+        if move is Move.SIGN:
+            await self._sign(at, read_at)
+        elif move is Move.PUBLISH:
+            await self._publish(at, found)
         else:
-            await self._act(move, at, secret, found)
-        if move is not Move.REST:
-            self._log.info("certificates", step=move.name.lower(), what=move.value)
+            changed = write_authorities(await self._changed(move, at, found))
+            if secret is None:
+                await self._store.create_secret(changed)
+            else:
+                await self._store.write_secret(secret.version, changed)
+        self._log.info("certificates", step=move.name.lower(), what=move.value)
         return move
 
     def _compare_clocks(self, asked: float) -> None:
@@ -169,7 +182,7 @@ class CertificateManager:
         if self._damaged is None or self._damaged[0] != secret.version:
             self._damaged = (secret.version, now)
         changes = set_aside(secret.data)
-        # not at once: a person who mends it by hand may need two steps
+        # not at once: a person who repairs it by hand may need two steps
         waited = now - self._damaged[1] >= self._policy.settle
         if changes is None or not waited or Duty.KEEP not in self._duties:
             raise error
@@ -178,43 +191,39 @@ class CertificateManager:
         self._log.error("certificates: a damaged authority was set aside", error=str(error), kept=kept)
         return Move.SET_ASIDE
 
-    async def _act(
-        self, move: Move, at: Situation, secret: StoredSecret | None, found: StoredBundles | None
-    ) -> None:
-        authorities = at.authorities
+    async def _publish(self, at: Situation, found: StoredBundles | None) -> None:
+        assert found is not None  # noqa: S101 # there is no bundle to repair without a configuration
+        assert at.authorities is not None  # noqa: S101 # nor without an authority
+        await self._store.publish(found, bundle_of(at.authorities.trusted(at.now, self._policy)))
+
+    async def _changed(self, move: Move, at: Situation, found: StoredBundles | None) -> Authorities:
+        """What a move makes of the authorities."""
+        authorities, now = at.authorities, at.now
         if move in (Move.ESTABLISH, Move.INTRODUCE):
-            await self._write(await self._with_fresh(move, authorities, at.now), secret)
-        elif authorities is None or move is Move.REST:
-            return
-        elif move is Move.PUBLISH:
-            assert found is not None  # noqa: S101 # there is no bundle to mend without a configuration
-            await self._store.publish(found, bundle_of(authorities.trusted(at.now, self._policy)))
-        else:
-            await self._write(_moved(move, authorities, at, found), secret)
-
-    async def _with_fresh(self, move: Move, authorities: Authorities | None, now: float) -> Authorities:
-        fresh = await self._signer.authority(now - self._policy.skew, now + self._policy.authority_life)
-        if move is Move.INTRODUCE and authorities is not None:
+            fresh = await self._signer.authority(now - self._policy.skew, now + self._policy.authority_life)
+            if move is Move.ESTABLISH or authorities is None:
+                return rotation.establish(authorities, fresh, now)
             return rotation.introduce(authorities, fresh, now)
-        return rotation.establish(authorities, fresh, now)
+        assert authorities is not None  # noqa: S101 # all other moves are about some
+        if move is Move.PROMOTE:
+            return rotation.promote(authorities, now)
+        if move is Move.FORGET:
+            return rotation.forget(authorities)
+        published = authorities_in(b"\n".join(found.bundles.values()) if found else b"")
+        strays = rotation.strays(at)
+        return rotation.adopt(authorities, [one for one in published if one.name in strays], now)
 
-    async def _write(self, authorities: Authorities, secret: StoredSecret | None) -> None:
-        if secret is None:
-            await self._store.create_secret(write_authorities(authorities))
-        else:
-            await self._store.write_secret(secret.version, write_authorities(authorities))
-
-    async def _sign(self, authorities: Authorities, read_at: float) -> None:
+    async def _sign(self, at: Situation, read_at: float) -> None:
         assert self._served is not None  # noqa: S101 # else there is no such duty
+        assert at.authorities is not None  # noqa: S101 # else there is nothing to sign with
+        authority = at.authorities.current
         # From the authority's beginning, so that a clock that runs ahead makes no certificate of the future;
-        # until a time that counts from reading the Secret, as `rotation` explains.
-        begin = authorities.current.not_before
-        end = float(
-            int(min(read_at + self._policy.leaf_life, authorities.current.not_after))
-        )  # whole seconds
-        made = await self._signer.leaf(authorities.current, self._names, begin, end)
+        # until a time (in whole seconds) that counts from reading the Secret, as `rotation` explains.
+        begin = authority.not_before
+        end = float(int(min(read_at + self._policy.leaf_life, authority.not_after)))
+        made = await self._signer.leaf(authority, self._names, begin, end)
         self._served.change(server_context(made.certificate, made.key))
-        self._leaf = Leaf(authorities.current.name, read_at, begin, end)
+        self._leaf = Leaf(authority.name, read_at, begin, end)
         self.signed += 1
 
     def _failed(self, message: str) -> float:
@@ -230,14 +239,13 @@ class CertificateManager:
         return min(_SOON_SECONDS * 2.0 ** min(self._failures - 1, 10), self._policy.look)
 
     def metrics(self) -> Iterable[Family]:
-        """What there is to see."""
         authorities = self._known.authorities if self._known else None
-        ends: list[tuple[str, Mapping[str, str], float]] = []
-        if self._leaf:
-            ends.append(("", {"certificate": "serving"}, self._leaf.not_after))
-        if authorities:
-            ends.append(("", {"certificate": "authority"}, authorities.current.not_after))
-        yield expiry_family(ends)
+        yield expiry_family(
+            {
+                "serving": self._leaf.not_after if self._leaf else None,
+                "authority": authorities.current.not_after if authorities else None,
+            }
+        )
         yield counter(
             "gpu_webhook_certificate_errors_total", "Attempts to renew or publish that failed.", self.errors
         )
@@ -264,31 +272,18 @@ class CertificateManager:
             )
 
 
-def expiry_family(ends: Sequence[tuple[str, Mapping[str, str], float]]) -> Family:
-    """When certificates end."""
-    return Family(
+def expiry_family(ends: Mapping[str, float | None]) -> Family:
+    return labelled(
         "gpu_webhook_certificate_expiry_timestamp_seconds",
         "gauge",
         "When a certificate expires, Unix time.",
-        ends,
+        ["certificate"],
+        {(name,): end for name, end in ends.items() if end is not None},
     )
 
 
 def valid_family(valid: bool) -> Family:
-    """Whether the dates of what is served are right."""
     return gauge("gpu_webhook_certificate_valid", "1 while the serving certificate is valid.", int(valid))
-
-
-def _moved(move: Move, authorities: Authorities, at: Situation, found: StoredBundles | None) -> Authorities:
-    if move is Move.PROMOTE:
-        return rotation.promote(authorities, at.now)
-    if move is Move.FORGET:
-        return rotation.forget(authorities)
-    published = b"\n".join(found.bundles.values()) if found else b""
-    strays = rotation.strays(at)
-    return rotation.adopt(
-        authorities, [one for one in authorities_in(published) if one.name in strays], at.now
-    )
 
 
 def names_of_service(service: str, namespace: str) -> list[str]:

@@ -29,17 +29,12 @@ class Policy:
     """How long things last, in seconds."""
 
     authority_life: float = 730 * DAY
-    rotate_after: float = (
-        365 * DAY
-    )  # half its life: the other half is for a rotation that goes wrong unnoticed
+    rotate_after: float = 365 * DAY  # the other half of its life is for a rotation that fails unnoticed
     leaf_life: float = 7 * DAY  # also how long an authority is trusted after its last signature
     renew_after: float = 2 * DAY  # leaves five days for the API server to be unreachable
-    settle: float = (
-        120.0  # from seeing a bundle to being sure that every API server uses it; they take about 1 s
-    )
-    lag: float = (
-        2.0  # the same where waiting longer costs more than it saves: before being ready for the first time
-    )
+    # From seeing a bundle to being sure that every API server uses it; they take about 1 s.
+    settle: float = 120.0
+    lag: float = 2.0  # the same before being ready for the first time, where waiting longer costs more
     skew: float = 3600.0  # by how much any two clocks may differ
     look: float = 15.0  # how often each replica looks
 
@@ -190,12 +185,8 @@ def _rotation(at: Situation, authorities: Authorities, policy: Policy) -> Move:
 
 def strays(at: Situation) -> set[str]:
     """What is in the bundle and not in the Secret."""
-    known = (
-        {one.name for one in (*at.authorities.needed(), *at.authorities.retiring)}
-        if at.authorities
-        else set()
-    )
-    return set().union(*(at.bundles or ())) - known - {UNREADABLE}
+    known = (*at.authorities.needed(), *at.authorities.retiring) if at.authorities else ()
+    return set().union(*(at.bundles or ())) - {one.name for one in known} - {UNREADABLE}
 
 
 def not_ready(at: Situation, policy: Policy, found: frozenset[str]) -> str | None:

@@ -24,10 +24,8 @@ class ServedCertificate:
         """Serve this; `clients` are the authorities (PEM) whose certificates clients must show, if they must."""
         self._context = context
         self._clients = clients
-        if clients is not None:
-            _require(
-                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), clients
-            )  # which says now what is wrong with them
+        if clients is not None:  # what is wrong with them is said now
+            _require(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), clients)
         self._present = asyncio.Event()
 
     @property

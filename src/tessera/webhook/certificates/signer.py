@@ -2,8 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import Sequence
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 import msgspec
 
@@ -54,19 +54,21 @@ class Made(msgspec.Struct):
     error: str = ""
 
 
-class Program(Protocol):
-    """Answers such questions: a process of its own, or a function in this one."""
-
-    async def __call__(self, question: Question) -> Made:
-        """Raises `SigningFailed` when there is no answer."""
-        ...
+# Answers such questions: a process of its own (`run_program`), or a function in this one (`pki.ask`)
+Program = Callable[[Question], Awaitable[Made]]
 
 
 class Signer:
-    """Makes authorities, and signs with them."""
+    """Makes authorities, and signs with them; raises `SigningFailed`."""
 
-    def __init__(self, ask: Program) -> None:
-        self._ask = ask
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    async def _ask(self, question: Question) -> Made:
+        made = await self._program(question)
+        if made.error:
+            raise SigningFailed(made.error)
+        return made
 
     async def authority(self, not_before: float, not_after: float) -> Authority:
         """A new authority, with its key."""
@@ -111,7 +113,4 @@ async def run_program(question: Question) -> Made:
     if process.returncode != 0:
         last = complaint.decode(errors="replace").strip().rpartition("\n")[2]
         raise SigningFailed(f"making a certificate failed: {last or f'exit code {process.returncode}'}")
-    made = msgspec.json.decode(said, type=Made)
-    if made.error:
-        raise SigningFailed(made.error)
-    return made
+    return msgspec.json.decode(said, type=Made)

@@ -1,11 +1,12 @@
 """What replicas share: the Secret with the authorities and the webhook configuration with the bundle. Read and written here.
 
-`Store` is what the manager needs of them; `KubeStore` is a cluster's.
+With them goes the API server's clock, by which this machine's is judged: a clock that is wrong by years would see every
+authority as ended, or not begun, and replace it again and again.
 """
 
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -14,10 +15,12 @@ from tessera.kube.errors import ApiError, BadResponse
 from tessera.kube.rest.client import Client, PatchType
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes.webhook import Secret, WebhookConfiguration
+from tessera.webhook.certificates.rotation import DAY, Policy
 
 T = TypeVar("T")
 
 _CONFIGURATIONS: Final = ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations")
+_RESOLUTION: Final = 2.0  # seconds: the API server says whole ones, and its answer takes a moment
 
 
 class Conflict(TesseraError):
@@ -26,6 +29,10 @@ class Conflict(TesseraError):
 
 class MissingSecret(TesseraError):
     """The Secret is not there, and only another can make it."""
+
+
+class WrongClock(TesseraError):
+    """This machine's clock and the API server's differ by more than certificates allow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,41 +51,8 @@ class StoredBundles:
     bundles: Mapping[str, bytes]
 
 
-class Store(Protocol):
-    """The two objects that replicas share. Writing raises `Conflict` when the version is not the last any more."""
-
-    @property
-    def secret_name(self) -> str:
-        """The Secret as messages name it."""
-        ...
-
-    def server_date(self) -> float | None:
-        """What the API server's clock said when it last answered, Unix time; None if it did not say."""
-        ...
-
-    async def read_bundles(self) -> StoredBundles | None:
-        """The webhook configuration, if there is one."""
-        ...
-
-    async def read_secret(self) -> StoredSecret | None:
-        """The Secret, if there is one."""
-        ...
-
-    async def create_secret(self, data: Mapping[str, bytes | None]) -> None:
-        """Be the first."""
-        ...
-
-    async def write_secret(self, version: str, data: Mapping[str, bytes | None]) -> None:
-        """Change these keys; None removes one."""
-        ...
-
-    async def publish(self, found: StoredBundles, bundle: bytes) -> None:
-        """Put the bundle into every webhook of the configuration."""
-        ...
-
-
 class KubeStore:
-    """Both, by their names."""
+    """The two objects, by their names. Writing raises `Conflict` when the version is not the last any more."""
 
     def __init__(self, client: Client, namespace: str, secret: str, configuration: str) -> None:
         self.secret_name = f"Secret {namespace}/{secret}"
@@ -89,25 +63,21 @@ class KubeStore:
         self._configuration_path = path_of(*_CONFIGURATIONS, name=configuration)
 
     def server_date(self) -> float | None:
-        """The API server's clock at its last answer."""
+        """What the API server's clock said when it last answered, Unix time; None if it did not say."""
         return self.client.server_date
 
     async def read_bundles(self) -> StoredBundles | None:
         """The webhook configuration, if there is one."""
-        raw = await self._get(self._configuration_path)
-        if raw is None:
+        found = await read_object(self.client, self._configuration_path, WebhookConfiguration)
+        if found is None:
             return None
-        found = decode(raw, WebhookConfiguration)
         bundles = {one.name: one.client_config.ca_bundle or b"" for one in found.webhooks or ()}
         return StoredBundles(found.metadata.resource_version, bundles)
 
     async def read_secret(self) -> StoredSecret | None:
         """The Secret, if there is one."""
-        raw = await self._get(self._secret_path)
-        if raw is None:
-            return None
-        found = decode(raw, Secret)
-        return StoredSecret(found.metadata.resource_version, found.data or {})
+        found = await read_object(self.client, self._secret_path, Secret)
+        return None if found is None else StoredSecret(found.metadata.resource_version, found.data or {})
 
     async def create_secret(self, data: Mapping[str, bytes | None]) -> None:
         """Be the first."""
@@ -129,7 +99,7 @@ class KubeStore:
             ) from error
 
     async def write_secret(self, version: str, data: Mapping[str, bytes | None]) -> None:
-        """Change these keys; labels and whatever else is there stays."""
+        """Change these keys (None removes one); labels and whatever else is there stays."""
         body = {"metadata": {"resourceVersion": version}, "data": data}
         await _racing(self.client.patch(self._secret_path, body, PatchType.MERGE))
 
@@ -141,13 +111,17 @@ class KubeStore:
         }
         await _racing(self.client.patch(self._configuration_path, body, PatchType.STRATEGIC))
 
-    async def _get(self, path: str) -> bytes | None:
-        try:
-            return await self.client.get(path)
-        except ApiError as error:
-            if error.is_not_found:
-                return None
-            raise
+
+async def read_object(client: Client, path: str, kind: type[T]) -> T | None:
+    """An object, as far as it is needed; None if there is none."""
+    try:
+        return msgspec.json.decode(await client.get(path), type=kind)
+    except ApiError as error:
+        if error.is_not_found:
+            return None
+        raise
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadResponse(f"the API server sent an unexpected object: {error}") from error
 
 
 async def _racing(call: Awaitable[bytes]) -> None:
@@ -159,9 +133,22 @@ async def _racing(call: Awaitable[bytes]) -> None:
         raise
 
 
-def decode(raw: bytes, kind: type[T]) -> T:
-    """An object, as far as it is needed."""
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadResponse(f"the API server sent an unexpected object: {error}") from error
+def offset_between(date: float, asked: float, answered: float) -> float:
+    """By how many seconds the API server is ahead of us: `date` is its clock, at some moment between two of ours."""
+    return min(0.0, date - asked) or max(0.0, date - answered)
+
+
+def check_clock(offset: float, policy: Policy) -> None:
+    """Raise `WrongClock` beyond what is tolerated: half of what any two replicas may differ by."""
+    if abs(offset) > policy.skew / 2 + _RESOLUTION:
+        raise WrongClock(
+            f"this machine's clock is {_span(abs(offset))} {'behind' if offset > 0 else 'ahead of'} the API server's: "
+            "this process writes and signs nothing until they agree"
+        )
+
+
+def _span(seconds: float) -> str:
+    for length, name in ((DAY, "days"), (3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {name}"
+    return f"{seconds:.0f} seconds"
