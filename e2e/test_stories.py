@@ -26,8 +26,7 @@ from tessera.core.mig.layout import Strategy, resolve
 from tessera.core.requests.alternatives import GENERAL_CLASS
 from tessera.kube.access.choice import find_cluster
 from tessera.kube.rest import client as kube
-from tessera.node.dra.slices.documents import Offer, specs
-from tessera.node.dra.slices.offer import offer
+from tessera.node.dra.slices.documents import Offer, offer, specs
 from tessera.node.dra.slices.plan import plan
 from tessera.node.sources.simulated.cards import CardDevices
 from tessera.protocol import yaml

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tessera.controller.metrics import ControllerMetrics
-from tessera.node.dra.metrics import DraMetrics
-from tessera.node.metrics import Metrics
+from tessera.node.metrics import DraMetrics, Metrics
 from tessera.protocol import yaml
 
 ROOT = Path(__file__).parents[2]

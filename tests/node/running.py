@@ -13,8 +13,8 @@ import pytest
 from tessera.core.devices.device import Card, Device, DeviceNode, Edits, Handover, Place, Span
 from tessera.core.devices.transition import Transition
 from tessera.node.cdi import CdiDirectory
+from tessera.node.deviceplugin.allocations import GRACE, Holders
 from tessera.node.deviceplugin.plugin import Plugin
-from tessera.node.holders import GRACE, Holders
 from tessera.node.metrics import Metrics
 from tessera.node.sources import Source, SourceFailed
 from tessera.node.state import DeviceState

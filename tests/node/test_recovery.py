@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tessera.core.devices.device import Device
 from tessera.core.devices.transition import transition
-from tessera.node.recovery import rebuilt, unknown
+from tessera.node.state import rebuilt, unknown
 from tests.node.running import GPU, mock_devices, slices
 
 POSSIBLE = [device for size in (1, 2, 3, 4, 8) for device in slices(size, range(9 - size))]

@@ -30,8 +30,8 @@ def command(node: NodeChoice, list_only: bool) -> int:
 
 
 def _list(node: NodeChoice) -> int:
-    from tessera.node.dra.metrics import DraMetrics
-    from tessera.node.dra.slices.offer import offer
+    from tessera.node.dra.slices.documents import offer
+    from tessera.node.metrics import DraMetrics
 
     rows = [
         (

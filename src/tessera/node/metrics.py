@@ -1,6 +1,7 @@
-"""The metrics of the device plugin, and what the DRA driver counts as it does."""
+"""The metrics of the device plugin and of the DRA driver: what both count alike, and what each counts beside it."""
 
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
@@ -9,17 +10,18 @@ from tessera.core.devices.device import Device
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.fragmentation import Room
 from tessera.node.sources.simulated.layout import State
-from tessera.serving.metrics import Counts, Family, gauge, labelled
+from tessera.serving.metrics import Counts, Family, counter, gauge, labelled, process_metrics
 
-_PREFIX: Final = "tessera_device_plugin"
+_BUCKETS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 40.0)  # seconds; 40: the longest a call waits
 
 
 class NodeMetrics:
     """What the device plugin and the DRA driver count alike, each under a prefix of its own."""
 
-    def __init__(self, prefix: str, clock: Callable[[], float] = time.time) -> None:
+    prefix: str
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.events: Mapping[tuple[str, ...], int] = {}  # on the node, by what became of them
-        self._prefix = prefix
         self._clock = clock
         self._devices: dict[tuple[str, ...], int] = {}
         self._failures = Counts("what")
@@ -37,40 +39,31 @@ class NodeMetrics:
 
     def families(self) -> Iterator[Family]:
         """Everything, as it is now."""
-        yield self._failures.family(f"{self._prefix}_failures_total", "What went wrong and is tried again.")
-        yield labelled(
-            f"{self._prefix}_layout_state",
-            "gauge",
-            "1 for the state that the MIG layout is in.",
-            ("state",),
-            self._layout,
-        )
-        yield gauge(
-            f"{self._prefix}_layout_age_seconds",
-            "How long the MIG layout has been in that state; -1 without a layout.",
-            -1 if self._layout_since is None else self._clock() - self._layout_since,
-        )
-        yield labelled(
-            f"{self._prefix}_events_total",
-            "counter",
-            "Events on the node: written, or dropped (limited, full, failed).",
-            ("result",),
-            self.events,
-        )
+        text = "What went wrong and is tried again."
+        yield self._failures.family(f"{self.prefix}_failures_total", text)
+        text = "1 for the state that the MIG layout is in."
+        yield labelled(f"{self.prefix}_layout_state", "gauge", text, ("state",), self._layout)
+        text = "How long the MIG layout has been in that state; -1 without a layout."
+        age = -1 if self._layout_since is None else self._clock() - self._layout_since
+        yield gauge(f"{self.prefix}_layout_age_seconds", text, age)
+        text = "Events on the node: written, or dropped (limited, full, failed)."
+        yield labelled(f"{self.prefix}_events_total", "counter", text, ("result",), self.events)
 
 
 class Metrics(NodeMetrics):
     """The device plugin's counters and gauges."""
 
+    prefix = "tessera_device_plugin"
+
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(_PREFIX, clock)
+        super().__init__(clock)
         self._allocations = Counts("resource", "result")
         self._registrations = Counts("resource", "result")
         self._room: dict[tuple[str, ...], int] = {}
 
     def devices(self, devices: Iterable[Device], resources: Iterable[str]) -> None:
         """Count what there is; resources that have gone count zero."""
-        counted = Counter((device.resource, health_of(device)) for device in devices)
+        counted = Counter((device.resource, _health_of(device)) for device in devices)
         for resource in resources:
             for health in ("healthy", "unhealthy", "leaving"):
                 self._devices[resource, health] = counted[resource, health]
@@ -93,27 +86,89 @@ class Metrics(NodeMetrics):
 
     def families(self) -> Iterator[Family]:
         """Everything, as it is now."""
-        yield labelled(
-            f"{_PREFIX}_devices",
-            "gauge",
-            "Devices by resource and health.",
-            ("resource", "health"),
-            self._devices,
-        )
-        yield self._allocations.family(
-            f"{_PREFIX}_allocations_total", "Containers that were given devices, or refused them."
-        )
-        yield self._registrations.family(f"{_PREFIX}_registrations_total", "Registrations with the kubelet.")
-        yield labelled(
-            f"{_PREFIX}_mig_room",
-            "gauge",
-            "How many more devices of a profile there could be, were nothing else asked for.",
-            ("profile", "how"),
-            self._room,
-        )
+        labels, text = ("resource", "health"), "Devices by resource and health."
+        yield labelled(f"{self.prefix}_devices", "gauge", text, labels, self._devices)
+        text = "Containers that were given devices, or refused them."
+        yield self._allocations.family(f"{self.prefix}_allocations_total", text)
+        text = "Registrations with the kubelet."
+        yield self._registrations.family(f"{self.prefix}_registrations_total", text)
+        labels = ("profile", "how")
+        text = "How many more devices of a profile there could be, were nothing else asked for."
+        yield labelled(f"{self.prefix}_mig_room", "gauge", text, labels, self._room)
         yield from super().families()
 
 
-def health_of(device: Device) -> str:
-    """A device's health, as metrics name it."""
+class DraMetrics(NodeMetrics):
+    """The DRA driver's counters and gauges."""
+
+    prefix = "tessera_dra_driver"
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(clock)
+        self._prepares = Counts("result", known=[("prepared",), ("failed",)])
+        self._seconds = [0] * (len(_BUCKETS) + 1)
+        self._seconds_sum = 0.0
+        self._unprepares = 0
+        self._writes = Counts("verb", known=[("create",), ("update",), ("delete",)])
+        self._registrations = Counts("result", known=[("success",), ("failed",)])
+        self.claims = 0  # prepared now
+        self.stale = 0  # of them, claims that the API server no longer has
+        self.unreadable = 0  # records of claims that cannot be read, nor rebuilt
+
+    def devices(self, devices: Iterable[Device]) -> None:
+        """Count what is offered; types that have gone count zero."""
+        counted: Counter[tuple[str, ...]] = Counter(
+            (str(device.model.type), _health_of(device)) for device in devices
+        )
+        self._devices = {key: counted[key] for key in sorted({*self._devices, *counted})}
+
+    def prepared(self, result: str, seconds: float = 0.0) -> None:
+        """One claim was prepared, or could not be."""
+        self._prepares.add(result)
+        if result == "prepared":
+            self._seconds[bisect_left(_BUCKETS, seconds)] += 1
+            self._seconds_sum += seconds
+
+    def unprepared(self) -> None:
+        """One claim has ended."""
+        self._unprepares += 1
+
+    def written(self, verb: str) -> None:
+        """One slice was created, updated or deleted."""
+        self._writes.add(verb)
+
+    def registered(self, result: str) -> None:
+        """The kubelet said what became of a registration."""
+        self._registrations.add(result)
+
+    def families(self) -> Iterator[Family]:
+        """Everything, as it is now."""
+        labels, text = ("type", "health"), "Devices by type and health."
+        yield labelled(f"{self.prefix}_devices", "gauge", text, labels, self._devices)
+        yield gauge(f"{self.prefix}_claims", "Claims that are prepared.", self.claims)
+        text = "Prepared claims that the API server no longer has."
+        yield gauge(f"{self.prefix}_stale_claims", text, self.stale)
+        text = "Records of prepared claims that cannot be read, nor rebuilt."
+        yield gauge(f"{self.prefix}_unreadable_claims", text, self.unreadable)
+        text = "Claims that were prepared, or could not be."
+        yield self._prepares.family(f"{self.prefix}_prepares_total", text)
+        yield self._histogram()
+        yield counter(f"{self.prefix}_unprepares_total", "Claims that have ended.", self._unprepares)
+        yield self._writes.family(f"{self.prefix}_slice_writes_total", "ResourceSlices written, by verb.")
+        text = "Registrations with the kubelet."
+        yield self._registrations.family(f"{self.prefix}_registrations_total", text)
+        yield from super().families()
+        yield from process_metrics()
+
+    def _histogram(self) -> Family:
+        counts, total = [], 0
+        for bound, number in zip((*map(str, _BUCKETS), "+Inf"), self._seconds, strict=True):
+            total += number
+            counts.append(("_bucket", {"le": bound}, total))
+        samples = [*counts, ("_sum", {}, self._seconds_sum), ("_count", {}, total)]
+        text = "How long it took to prepare a claim, waiting included."
+        return Family(f"{self.prefix}_prepare_seconds", "histogram", text, samples)
+
+
+def _health_of(device: Device) -> str:
     return "leaving" if device.leaving else "healthy" if device.healthy else "unhealthy"

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,13 +22,11 @@ class NotPublished:
     reason: str
 
 
-async def either(event: asyncio.Event, seconds: float) -> None:
+async def either(event: asyncio.Event, seconds: float | None) -> None:
     """Until the event, or for so long."""
-    try:
+    with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
-    except TimeoutError:
-        pass
 
 
 class Pace:

@@ -2,18 +2,21 @@
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
 
 from tessera.core.errors import TesseraError
+from tessera.node.polling import either
 from tessera.protocol.kubelet.messages import Method, Request, Response
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Handlers: TypeAlias = "grpc.GenericRpcHandler[Any, Any]"
+Message = TypeVar("Message")
 
 MAX_SOCKET_PATH: Final = 107  # bytes: sockaddr_un has 108 with the closing zero
 # A channel lives for one call, and takes nothing over from an earlier one that failed
@@ -42,10 +45,64 @@ def address(path: Path) -> str:
     return f"unix:{path}"
 
 
-async def serve(path: Path, handlers: "Iterable[grpc.GenericRpcHandler[Any, Any]]") -> grpc.aio.Server:
+def handlers(
+    calls: Mapping[Method[Any, Any], Callable[..., Any]],
+    streams: Mapping[Method[Any, Any], Callable[..., Any]] | None = None,
+) -> Handlers:
+    """What a server needs to answer the calls of one service; each stream yields its messages."""
+    kinds = (
+        (grpc.unary_unary_rpc_method_handler, calls),
+        (grpc.unary_stream_rpc_method_handler, streams or {}),
+    )
+    methods = {
+        method.name: kind(answer, method.request.FromString, method.response.SerializeToString)
+        for kind, answers in kinds
+        for method, answer in answers.items()
+    }
+    service = next(iter({**calls, **(streams or {})})).service
+    return grpc.method_handlers_generic_handler(service, methods)
+
+
+class Streams(Generic[Message]):
+    """The open streams of one call: each sends the message of the moment at once, and again when there is news."""
+
+    def __init__(self, message: Callable[[], Message], again: float | None = None) -> None:
+        """`again`: seconds after which a stream without news sends the message once more."""
+        self._message = message
+        self._again = again
+        self._open: set[asyncio.Event] = set()  # the news of each
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    def send(self) -> None:
+        """Every stream has news."""
+        for news in self._open:
+            news.set()
+
+    def close(self) -> None:
+        """Let every stream end."""
+        ending, self._open = self._open, set()
+        for news in ending:
+            news.set()
+
+    async def watch(self, _: object, context: Context) -> AsyncIterator[Message]:
+        """One stream, until it is closed."""
+        news = asyncio.Event()
+        self._open.add(news)
+        try:
+            while news in self._open:
+                news.clear()
+                yield self._message()
+                await either(news, self._again)
+        finally:
+            self._open.discard(news)
+
+
+async def serve(path: Path, services: Iterable[Handlers]) -> grpc.aio.Server:
     """A server at a unix socket, started; the caller stops it."""
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers(tuple(handlers))
+    server.add_generic_rpc_handlers(tuple(services))
     try:
         server.add_insecure_port(address(path))
     except RuntimeError as error:
@@ -82,7 +139,7 @@ async def call(path: Path, method: Method[Request, Response], request: Request, 
         return answer
 
 
-def remove_dead_sockets(folder: Path, pattern: str, own: "Collection[Path]" = ()) -> None:
+def remove_dead_sockets(folder: Path, pattern: str, own: Collection[Path] = ()) -> None:
     """Remove sockets that a killed process of ours left: no server listens there any more.
 
     `own` are this process's: a socket that is just being made does not listen yet either.

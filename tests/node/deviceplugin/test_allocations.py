@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tessera.node.deviceplugin.allocations import Allocations
-from tessera.node.holders import GRACE, Holders, Key
+from tessera.node.deviceplugin.allocations import GRACE, Allocations, Holders
+from tessera.node.state import Key
 from tessera.protocol.kubelet import checkpoint
 from tessera.simulation.node.kubelet import Held, Kubelet
 from tests.node.running import run, started

@@ -5,9 +5,9 @@ import socket
 import tempfile
 from pathlib import Path
 
-from tessera.node.dra.kubelet import registration
-from tessera.node.dra.kubelet.registration import Endpoint
-from tessera.node.dra.metrics import DraMetrics
+from tessera.node.dra import registration
+from tessera.node.dra.registration import Endpoint
+from tessera.node.metrics import DraMetrics
 from tessera.node.rpc import serve
 
 

@@ -1,4 +1,6 @@
-"""What the kubelet has allocated, and how it proves that a device is free.
+"""Which devices pods hold, remembered on disk, and how the kubelet proves that one is free.
+
+What was handed out stays held until it is proven free: it is on disk before a container gets it.
 
 PodResources names the pods that hold devices, and that is all it is good for: for about a second after every start of the
 kubelet its list is empty, then static pods are in it and the API server's are not, and plain init containers never are. So
@@ -11,37 +13,126 @@ pkg/kubelet/cm/devicemanager/manager.go):
 - Every message of ListAndWatch makes it write the checkpoint, whole, by renaming.
 
 Hence: call List, send the devices once more, and read the checkpoint that comes after that. A device that is in neither is
-not counted by the kubelet. That alone does not prove it free: a pod that is deleted by force is struck out while its
-container has seconds to end. What the kubelet has not counted for a while is free (`holders.GRACE`). As long as no such
-checkpoint comes, what was held is held.
+not counted by the kubelet. That alone does not prove it free: a pod that comes is counted a moment after its devices were
+handed out, and one that is deleted by force is struck out while its container has seconds to end. What the kubelet has not
+counted for a while is free (`GRACE`). As long as no such checkpoint comes, what was held is held.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 import grpc
+import msgspec
 
 from tessera.core.errors import InvalidInput
 from tessera.kube.files import signature_of
-from tessera.node.holders import A_POD, Holders, Key
+from tessera.node.files import write_whole
 from tessera.node.rpc import CallFailed, call
+from tessera.node.state import Key
 from tessera.protocol.kubelet import checkpoint, messages
 from tessera.protocol.kubelet.podresources_pb2 import ListPodResourcesRequest
 
 log = logging.getLogger(__name__)
 
+A_POD: Final = "a pod"  # a holder whose name is not known yet
+# Ticks for which the kubelet must not count a device before it is free: it gives the containers of a pod that is deleted by
+# force 2 seconds before it kills them, and writes down what it was given within milliseconds; a busy machine takes longer
+GRACE: Final = 10.0
+
 _TIMEOUT: Final = 1.0  # seconds for List; the kubelet waits for us meanwhile
-_CHECKPOINT_TIMEOUT: Final = (
-    1.0  # seconds for the checkpoint; one write and one fsync, usually some milliseconds
-)
+_CHECKPOINT_TIMEOUT: Final = 1.0  # seconds; one write and one fsync, usually some milliseconds
 _POLL: Final = 0.01  # seconds between two checks of it
-_AGAIN: Final = (
-    5.0  # seconds until the kubelet is made to write once more about what it has just said is held
-)
+_AGAIN: Final = 5.0  # seconds until the kubelet is made to write again about what it has just said is held
+
+
+class _Held(msgspec.Struct, frozen=True, array_like=True):
+    resource: str
+    id: str
+    holder: str
+
+
+class Holders:
+    """Devices and who holds them; a file that cannot be written is no reason to stop."""
+
+    def __init__(
+        self, path: Path, clock: Callable[[], float] = time.monotonic, *, grace: float = GRACE
+    ) -> None:
+        """`grace`: seconds for which the kubelet must not count a device before it is free."""
+        self._path = path
+        self._clock = clock
+        self._grace = grace
+        self._holders: dict[Key, str] = {}
+        self._saved: dict[Key, str] = {}
+        self._not_counted: dict[Key, float] = {}  # held, and since when the kubelet does not count them
+        self._logged = False
+        self.lost = False  # whether the record of the last run could not be read
+
+    def load(self) -> None:
+        """What is on disk; called once, before anything else."""
+        try:
+            found = msgspec.json.decode(self._path.read_bytes(), type=list[_Held])
+        except FileNotFoundError:
+            return
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            log.error("%s cannot be read, every device counts as held: %s", self._path, error)  # noqa: TRY400 # one line
+            self.lost = True
+            return
+        self._holders = {(one.resource, one.id): one.holder for one in found}
+        self._saved = dict(self._holders)
+
+    def grant(self, keys: Iterable[Key]) -> None:
+        """These are about to be handed out: on disk before a container has them."""
+        for key in keys:
+            self._holders[key] = A_POD
+            self._not_counted.pop(key, None)
+        self._save()
+
+    def named(self, holders: Mapping[Key, str]) -> None:
+        """Pods that hold these devices; it says nothing about devices that are not among them."""
+        for key, holder in holders.items():
+            self._holders[key] = holder
+            self._not_counted.pop(key, None)
+        self._save()
+
+    def counted(self, keys: Collection[Key]) -> None:
+        """The kubelet counts these as held, and no others: what it has not counted for long enough is free."""
+        now = self._clock()
+        since = {key: self._not_counted.get(key, now) for key in self._holders if key not in keys}
+        self._not_counted = {key: at for key, at in since.items() if now - at < self._grace}
+        self._holders = {key: self._holders.get(key, A_POD) for key in (*keys, *self._not_counted)}
+        self._save()
+
+    def of(self, keys: Iterable[Key]) -> dict[Key, str]:
+        """Those of these devices that are held, and by whom."""
+        return {key: self._holders[key] for key in keys if key in self._holders}
+
+    @property
+    def recent(self) -> frozenset[Key]:
+        """What was handed out, and has not been seen with a pod yet."""
+        return frozenset(key for key, holder in self._holders.items() if holder == A_POD)
+
+    @property
+    def all(self) -> frozenset[Key]:
+        """Every device that is held."""
+        return frozenset(self._holders)
+
+    def _save(self) -> None:
+        if self._holders == self._saved:
+            return
+        data = [_Held(resource, name, holder) for (resource, name), holder in sorted(self._holders.items())]
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self._path, msgspec.json.encode(data))
+        except OSError as error:
+            if not self._logged:
+                log.warning("%s: cannot be written: %s", self._path, error)
+            self._logged = True
+            return
+        self._saved, self._logged = dict(self._holders), False
 
 
 class Allocations:
@@ -63,10 +154,8 @@ class Allocations:
         self._listed: Mapping[Key, str] = {}
         self._proven = False  # whether there was a proof in this run
         self._unimplemented = False  # whether the kubelet will never say
-        self._refuted: tuple[frozenset[Key], float] = (
-            frozenset(),
-            0.0,
-        )  # not free after all, and when that was said
+        # not free after all, and when that was said
+        self._refuted: tuple[frozenset[Key], float] = (frozenset(), 0.0)
         self._logged = False
 
     @property

@@ -80,8 +80,7 @@ class Endpoint:
         server, self._server, self._kubelet = self._server, None, None
         if server is None:
             return
-        for stream in tuple(self.service.streams):
-            stream.close()
+        self.service.streams.close()
         await server.stop(_STOP_GRACE)
         self._socket.unlink(missing_ok=True)
 

@@ -17,17 +17,15 @@ from tessera.core.devices.transition import Transition, transition
 from tessera.core.errors import InvalidInput
 from tessera.core.text import first_of
 from tessera.node.cdi import CdiDirectory
-from tessera.node.deviceplugin.allocations import Allocations
+from tessera.node.deviceplugin.allocations import A_POD, Allocations, Holders
 from tessera.node.deviceplugin.endpoint import Endpoint
 from tessera.node.deviceplugin.service import ResourceService
 from tessera.node.files import PREFIX
-from tessera.node.holders import A_POD, Holders, Key
 from tessera.node.metrics import Metrics
 from tessera.node.polling import TICK, Failures, NotPublished, Pace, either, log_health, with_health
-from tessera.node.recovery import rebuilt, unknown
 from tessera.node.rpc import remove_dead_sockets
 from tessera.node.sources import Answers, Source, SourceFailed
-from tessera.node.state import DeviceState
+from tessera.node.state import DeviceState, Key, rebuilt, unknown
 
 log = logging.getLogger(__name__)
 
@@ -265,7 +263,10 @@ class Plugin:
 
     def _send_again(self) -> bool:
         """Send the devices of one resource to the kubelet once more; False when it listens to none."""
-        return any(endpoint.service.send_again() for endpoint in self._endpoints.values())
+        streams = next((one.service.streams for one in self._endpoints.values() if one.service.streams), None)
+        if streams:
+            streams.send()
+        return bool(streams)
 
     def _failed(self, what: str, error: Exception) -> None:
         self._failures.add(what, "devices stay as they were, will try again: %s", error)

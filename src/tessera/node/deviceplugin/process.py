@@ -9,9 +9,9 @@ from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.node.assembly import NodeSources, Settings
 from tessera.node.cdi import CdiDirectory
+from tessera.node.deviceplugin.allocations import GRACE, Holders
 from tessera.node.deviceplugin.plugin import Plugin
 from tessera.node.events import COMPONENT, STATE_UNREADABLE, NodeNews, warning
-from tessera.node.holders import GRACE, Holders
 from tessera.node.metrics import Metrics
 from tessera.node.sources.simulated.source import SimulatedSource
 from tessera.node.state import DeviceState

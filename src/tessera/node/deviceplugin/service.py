@@ -4,13 +4,11 @@ Every answer is decided from the device set as it is at that moment; a question 
 status with one sentence, and changes nothing.
 """
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
-from typing import Any, Final, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Final, TypeVar
 
 import grpc
-import grpc.aio
 
 from tessera.core.devices.device import (
     CannotAssign,
@@ -22,9 +20,10 @@ from tessera.core.devices.device import (
     UnknownDevice,
 )
 from tessera.core.devices.preference import preferred
-from tessera.node.deviceplugin.allocations import Allocations
-from tessera.node.holders import Holders, Key
+from tessera.node.deviceplugin.allocations import Allocations, Holders
 from tessera.node.metrics import Metrics
+from tessera.node.rpc import Context, Handlers, Streams, handlers
+from tessera.node.state import Key
 from tessera.protocol.kubelet import messages
 from tessera.protocol.kubelet import v1beta1_pb2 as v1beta1
 
@@ -38,20 +37,6 @@ _CODES: Final = {
 
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
-_Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-
-
-class Stream:
-    """One kubelet that listens to ListAndWatch."""
-
-    def __init__(self) -> None:
-        self.news = asyncio.Event()
-        self.closed = False
-
-    def close(self) -> None:
-        """Let the stream end."""
-        self.closed = True
-        self.news.set()
 
 
 class ResourceService:
@@ -69,7 +54,7 @@ class ResourceService:
     ) -> None:
         """`recall` says which of these devices may be handed out though a layout has just taken them; they are back then."""
         self.resource = resource
-        self.streams: set[Stream] = set()
+        self.streams = Streams(lambda: messages.device_list(self._devices))  # of the kubelets that listen
         self._devices = DeviceSet(resource)
         self._allocations = allocations
         self._holders = holders
@@ -88,39 +73,26 @@ class ResourceService:
         """From now on this is the truth; a kubelet that listens gets all of it."""
         if devices != self._devices:
             self._devices = devices
-            self.send_again()
+            self.streams.send()
 
-    def send_again(self) -> bool:
-        """Send all of it once more to a kubelet that listens; False when none does."""
-        for stream in self.streams:
-            stream.news.set()
-        return bool(self.streams)
-
-    def handlers(self) -> "grpc.GenericRpcHandler[Any, Any]":
+    def handlers(self) -> Handlers:
         """What a gRPC server needs to serve this."""
-        calls = {
-            method.name: grpc.unary_unary_rpc_method_handler(
-                self._answering(answer), method.request.FromString, method.response.SerializeToString
-            )
-            for method, answer in (
-                (messages.OPTIONS, self._options),
-                (messages.PREFERRED, self._prefer),
-                (messages.ALLOCATE, self._allocate),
-                (messages.PRE_START, self._pre_start),
-            )
-        }
-        watch = messages.LIST_AND_WATCH
-        calls[watch.name] = grpc.unary_stream_rpc_method_handler(
-            self._list_and_watch, watch.request.FromString, watch.response.SerializeToString
+        return handlers(
+            {
+                messages.OPTIONS: self._answering(self._options),
+                messages.PREFERRED: self._answering(self._prefer),
+                messages.ALLOCATE: self._answering(self._allocate),
+                messages.PRE_START: self._answering(self._pre_start),
+            },
+            {messages.LIST_AND_WATCH: self.streams.watch},
         )
-        return grpc.method_handlers_generic_handler(watch.service, calls)
 
     def _answering(
-        self, answer: Callable[[_Request, _Context], Awaitable[_Response]]
-    ) -> Callable[[_Request, _Context], Awaitable[_Response]]:
+        self, answer: Callable[[_Request, Context], Awaitable[_Response]]
+    ) -> Callable[[_Request, Context], Awaitable[_Response]]:
         """Turn what is raised into a gRPC status; an unexpected error is logged and harms no other call."""
 
-        async def answering(request: _Request, context: _Context) -> _Response:
+        async def answering(request: _Request, context: Context) -> _Response:
             try:
                 return await answer(request, context)
             except CannotAssign as error:
@@ -137,24 +109,11 @@ class ResourceService:
 
         return answering
 
-    async def _options(self, _: v1beta1.Empty, context: _Context) -> v1beta1.DevicePluginOptions:
+    async def _options(self, _: v1beta1.Empty, context: Context) -> v1beta1.DevicePluginOptions:
         return messages.options()
 
-    async def _list_and_watch(
-        self, _: v1beta1.Empty, context: _Context
-    ) -> AsyncIterator[v1beta1.ListAndWatchResponse]:
-        stream = Stream()
-        self.streams.add(stream)
-        try:
-            while not stream.closed:
-                stream.news.clear()
-                yield messages.device_list(self._devices)
-                await stream.news.wait()
-        finally:
-            self.streams.discard(stream)
-
     async def _prefer(
-        self, request: v1beta1.PreferredAllocationRequest, context: _Context
+        self, request: v1beta1.PreferredAllocationRequest, context: Context
     ) -> v1beta1.PreferredAllocationResponse:
         elsewhere = [
             device for device in self._all_devices() if device.resource != self.resource and device.place
@@ -169,9 +128,7 @@ class ResourceService:
 
         return messages.preferred_response(request, choose)
 
-    async def _allocate(
-        self, request: v1beta1.AllocateRequest, context: _Context
-    ) -> v1beta1.AllocateResponse:
+    async def _allocate(self, request: v1beta1.AllocateRequest, context: Context) -> v1beta1.AllocateResponse:
         requests = messages.requested_ids(request)
         ids = {device_id for ids in requests for device_id in ids}
         leaving = self._recall(frozenset((self.resource, device_id) for device_id in ids))
@@ -197,7 +154,7 @@ class ResourceService:
         return messages.allocate_response(assignments, self._handover)
 
     async def _pre_start(
-        self, request: v1beta1.PreStartContainerRequest, context: _Context
+        self, request: v1beta1.PreStartContainerRequest, context: Context
     ) -> v1beta1.PreStartContainerResponse:
         for device in self._devices.find(request.devices_ids):
             if device.problem and not device.leaving:

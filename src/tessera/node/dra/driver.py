@@ -19,24 +19,22 @@ from tessera.kube.errors import KubeError
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.node.assembly import Settings
-from tessera.node.dra.claims.cdi_files import ClaimFiles
+from tessera.node.cdi import ClaimFiles
 from tessera.node.dra.claims.objects import Given, claims_with, owners
 from tessera.node.dra.claims.prepared import PreparedClaims, UnreadableEntry
 from tessera.node.dra.claims.preparing import Claims
-from tessera.node.dra.claims.repair import repair
-from tessera.node.dra.kubelet.health import HealthService
-from tessera.node.dra.metrics import DraMetrics
-from tessera.node.dra.mode import conflict, read_node
-from tessera.node.dra.names import pool_of
-from tessera.node.dra.slices.documents import Document, Offer, specs
-from tessera.node.dra.slices.offer import Offered, offer
+from tessera.node.dra.claims.upkeep import repair
+from tessera.node.dra.exclusive import conflict, read_node, remembered
+from tessera.node.dra.service import HealthService
+from tessera.node.dra.slices.documents import Document, Offer, Offered, offer, pool_of, specs
 from tessera.node.dra.slices.publisher import Publisher
 from tessera.node.events import CLAIM_UNREADABLE, STATE_UNREADABLE, warning
+from tessera.node.metrics import DraMetrics
 from tessera.node.polling import Failures, NotPublished, Pace, log_health, with_health
-from tessera.node.recovery import rebuilt
 from tessera.node.sources import Answers, SourceFailed
-from tessera.node.state import DeviceState
+from tessera.node.state import DeviceState, rebuilt
 from tessera.protocol.kubelet.dra_messages import ClaimName, DeviceCondition
+from tessera.protocol.kubernetes.nodes import node_of
 
 log = logging.getLogger(__name__)
 
@@ -234,7 +232,7 @@ class Driver:
         if time.monotonic() - self._mode_at < _MODE_EVERY * self._settings.tick and self.conflict is not None:
             return
         try:
-            node = await read_node(self._client, self._settings.node)
+            node = node_of(await read_node(self._client, self._settings.node))
         except (KubeError, InvalidInput) as error:
             if self.conflict is None:
                 raise
@@ -250,14 +248,14 @@ class Driver:
             self._metrics.failed("device-plugin")
         elif self.conflict and not found:
             log.info("no device plugin has these devices any more: they are offered")
-        remembered = [] if found else node.remembered(self._devices)
-        if remembered and remembered != self._remembered:
+        counted = [] if found else remembered(node, self._devices)
+        if counted and counted != self._remembered:
             log.warning(
                 "the kubelet still counts %s of a device plugin that is gone: until it forgets (5 minutes, or its restart) "
                 "pods that ask for it as an extended resource do not start",
-                ", ".join(remembered),
+                ", ".join(counted),
             )
-        self._remembered = remembered
+        self._remembered = counted
         self.conflict, self._mode_at = found, time.monotonic()
 
     def _publish(self) -> None:

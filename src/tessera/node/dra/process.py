@@ -5,26 +5,26 @@ import logging
 import time
 from typing import Final
 
+from tessera.core.dra.slices import DRIVER
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import Slot
-from tessera.kube.errors import ApiError, KubeError
+from tessera.kube.errors import KubeError
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.node.assembly import NodeSources, Settings
-from tessera.node.dra.claims.cdi_files import ClaimFiles
-from tessera.node.dra.claims.objects import Given, ReplacedClaim, WrongClaim, given
-from tessera.node.dra.claims.prepared import Entry, Phase, PreparedClaims
+from tessera.node.cdi import ClaimFiles
+from tessera.node.dra.claims.objects import Given, given
+from tessera.node.dra.claims.prepared import PreparedClaims
 from tessera.node.dra.claims.preparing import Claims
+from tessera.node.dra.claims.upkeep import forget_stale
 from tessera.node.dra.driver import Driver
-from tessera.node.dra.instances import Instance
-from tessera.node.dra.kubelet.health import HealthService
-from tessera.node.dra.kubelet.registration import Endpoint
-from tessera.node.dra.kubelet.service import ClaimService
-from tessera.node.dra.metrics import DraMetrics
-from tessera.node.dra.mode import read_node
-from tessera.node.dra.names import DRIVER, pool_of
+from tessera.node.dra.exclusive import Instance, read_node
+from tessera.node.dra.registration import Endpoint
+from tessera.node.dra.service import ClaimService, HealthService
+from tessera.node.dra.slices.documents import pool_of
 from tessera.node.dra.slices.publisher import Publisher
 from tessera.node.files import SHARED_LEFTOVERS_AGE, remove_leftovers
+from tessera.node.metrics import DraMetrics
 from tessera.node.sources import Answers
 from tessera.node.state import DeviceState
 from tessera.protocol.configuration.devices import DeviceConfiguration
@@ -80,9 +80,9 @@ class NodeDriver:
             offered=lambda: self.driver.offered,
             metrics=self.metrics,
         )
-        handlers = [*ClaimService(self.claims, self.metrics).handlers(), *self._health.handlers()]
+        services = [*ClaimService(self.claims, self.metrics).handlers(), *self._health.handlers()]
         self._endpoint = Endpoint(
-            settings.kubelet_dir, self._instance.token, handlers, self.metrics, self._health.close
+            settings.kubelet_dir, self._instance.token, services, self.metrics, self._health.streams.close
         )
         self._endpoint_beat = time.monotonic()
 
@@ -131,7 +131,9 @@ class NodeDriver:
         while True:
             try:
                 if number % _STALE_EVERY == 0:
-                    await self._forget_stale()
+                    self.metrics.stale = await forget_stale(
+                        self._client, self._pool, self._store, self._files
+                    )
                 await asyncio.to_thread(self._clean)
             except (KubeError, OSError) as error:
                 log.warning("cleaning up failed, will try again: %s", error)
@@ -147,53 +149,11 @@ class NodeDriver:
             for uid in self._files.clean(self._store.uids()):
                 log.info("CDI spec of a claim that is not known removed: %s", uid)
 
-    async def _forget_stale(self) -> None:
-        """Forget claims that the API server no longer has, where no container can have them.
-
-        That is so after a start of the machine, and where the kubelet never got an answer. Any other may belong to a pod that
-        was deleted by force and whose container still runs: the kubelet ends it when that has ended.
-        """
-        stale = 0
-        for entry in await asyncio.to_thread(self._store.readable):
-            if not await self._is_gone(entry.claim):
-                continue
-            if entry.boot != self._store.boot or entry.phase is Phase.STARTED:
-                await asyncio.to_thread(self._forget, entry)
-            else:
-                stale += 1
-                log.warning(
-                    "%s is gone from the API server; its devices stay held until the kubelet ends it", entry
-                )
-        self.metrics.stale = stale
-
-    async def _is_gone(self, claim: ClaimName) -> bool:
-        if not claim.namespace:
-            return True  # its record was rebuilt when it was gone already
-        try:
-            await given(self._client, claim, self._pool)
-        except ApiError as error:
-            if error.is_not_found:
-                return True
-            raise
-        except ReplacedClaim:
-            return True
-        except WrongClaim:
-            return False
-        return False
-
-    def _forget(self, entry: Entry) -> None:
-        with self._store.locked():
-            current = self._store.get(entry.uid)
-            if current == entry:
-                self._files.remove(entry.uid)
-                self._store.remove(entry.uid)
-                log.info("%s is gone, and what was kept for it is removed", entry)
-
     async def _read(self, claim: ClaimName) -> tuple[Given, ...]:
         return await given(self._client, claim, self._pool)
 
     async def _node_uid(self) -> str:
-        return (await read_node(self._client, self._settings.node)).uid
+        return (await read_node(self._client, self._settings.node)).metadata.uid
 
 
 def _counted(configuration: DeviceConfiguration, node: str) -> dict[str, Product]:

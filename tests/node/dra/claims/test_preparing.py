@@ -11,13 +11,13 @@ import pytest
 
 from tessera.core.devices.device import Device, Edits
 from tessera.kube.errors import ApiError, Unreachable
+from tessera.node.cdi import ClaimFiles
 from tessera.node.dra.claims import preparing
-from tessera.node.dra.claims.cdi_files import ClaimFiles
 from tessera.node.dra.claims.objects import Given, WrongClaim
 from tessera.node.dra.claims.prepared import Phase, PreparedClaims
 from tessera.node.dra.claims.preparing import CannotPrepare, Claims
-from tessera.node.dra.metrics import DraMetrics
-from tessera.node.dra.slices.offer import offer
+from tessera.node.dra.slices.documents import offer
+from tessera.node.metrics import DraMetrics
 from tessera.protocol.kubelet.dra_messages import ClaimName, PreparedDevice
 from tests.node.dra.samples import POOL, listed, mig
 

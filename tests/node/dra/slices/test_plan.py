@@ -12,9 +12,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import PRODUCTS, Product
 from tessera.core.mig.layout import CardLayout
 from tessera.core.mig.placement import Instance, every_place
-from tessera.node.dra.slices.counters import consumption, supply
-from tessera.node.dra.slices.documents import Document, Offer, specs
-from tessera.node.dra.slices.offer import offer
+from tessera.node.dra.slices.documents import Document, Offer, consumption, offer, specs, supply
 from tessera.node.dra.slices.plan import dropped, essence, plan, slice_name
 from tests.node.dra.samples import NODE, POOL, PRODUCT, card, listed, mig
 

@@ -8,13 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from tessera.core.dra.slices import DRIVER
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
-from tessera.node.dra.metrics import DraMetrics
-from tessera.node.dra.names import DRIVER
-from tessera.node.dra.slices.documents import Document, Offer, specs
-from tessera.node.dra.slices.offer import offer
+from tessera.node.dra.slices.documents import Document, Offer, offer, specs
 from tessera.node.dra.slices.publisher import Publisher
+from tessera.node.metrics import DraMetrics
 from tessera.serving.http.messages import Request, Response
 from tessera.simulation.control_plane.kinds import EVENTS, RESOURCE_SLICES
 from tests.kube.apiserver import MisbehavingApiServer

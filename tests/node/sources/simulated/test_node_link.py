@@ -13,8 +13,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.node.assembly import Settings
 from tessera.node.deviceplugin.process import NodePlugin
-from tessera.node.sources.simulated.node_link import NodeLink, _read
-from tessera.node.sources.simulated.report import Report
+from tessera.node.sources.simulated.node_link import NodeLink, Report, _read
 from tessera.protocol.configuration import devices as device_config
 from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.protocol.mig.mapping import decode_mapping

@@ -1,4 +1,4 @@
-"""Claims on this node: read (`objects`), prepared and ended (`preparing`), and what is on disk of them (`prepared`, `cdi_files`).
+"""Claims on this node: read (`objects`), prepared and ended (`preparing`), on disk (`prepared`), repaired and cleaned up (`upkeep`).
 
-Nothing here knows gRPC; the kubelet's calls come in through `kubelet/service`.
+Nothing here knows gRPC; the kubelet's calls come in through `service`.
 """

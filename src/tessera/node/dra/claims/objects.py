@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tessera.core.dra.slices import API_VERSION, DRIVER
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
-from tessera.node.dra.names import API_VERSION, DRIVER, UNHEALTHY
+from tessera.node.dra.slices.documents import UNHEALTHY
 from tessera.protocol.kubelet.dra_messages import ClaimName
 from tessera.protocol.kubernetes.dra import AllocationResult, decode_claim, decode_claims
 

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from tessera.core.devices.device import Device
 from tessera.core.errors import InvalidInput, TesseraError
 from tessera.kube.errors import ApiError, KubeError
-from tessera.node.dra.claims.cdi_files import ClaimFiles, cdi_names
+from tessera.node.cdi import ClaimFiles, cdi_names
 from tessera.node.dra.claims.objects import Given, WrongClaim
 from tessera.node.dra.claims.prepared import (
     Entry,
@@ -27,7 +27,7 @@ from tessera.node.dra.claims.prepared import (
     UnreadableEntry,
     in_the_way,
 )
-from tessera.node.dra.metrics import DraMetrics
+from tessera.node.metrics import DraMetrics
 from tessera.protocol.kubelet.dra_messages import ClaimName, PreparedDevice
 
 log = logging.getLogger(__name__)

@@ -1,20 +1,77 @@
-"""ResourceSlices: the documents that offer devices. The scheduler takes slices by name, and devices as they are listed."""
+"""What the node offers: devices under their names and in their order, and the ResourceSlices that say it.
 
+The order is a policy: the scheduler takes slices by name, devices as they are listed, and of these the first that fits.
+"""
+
+import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tessera.core.devices.device import Device, DeviceType
-from tessera.core.mig.geometry import Product
-from tessera.node.dra.names import DEVICE_PLUGIN, DRIVER, LEAVING, UNHEALTHY, pool_of
-from tessera.node.dra.slices.counters import consumption, supply
-from tessera.node.dra.slices.offer import Offered
+from tessera.core.devices.preference import least_harmful
+from tessera.core.dra.naming import MOST_NAME, card_name, label, slice_name
+from tessera.core.dra.slices import DRIVER, LEAVING
+from tessera.core.mig.geometry import Product, Shape
 
 Document = dict[str, Any]
 
+# Keys of device taints, beside LEAVING
+UNHEALTHY: Final = f"{DRIVER}/unhealthy"
+_DEVICE_PLUGIN: Final = f"{DRIVER}/device-plugin"  # a device plugin hands out the same cards
+
+_TYPES: Final = tuple(reversed(DeviceType))  # whole cards last: handing one out does the most harm
 _MOST_DEVICES: Final = 64  # in a slice, as soon as one has a taint or consumes counters (else 128): always
 _MOST_COUNTER_SETS: Final = 8  # in a slice
 _MOST_TEXT: Final = 64  # characters of an attribute
+
+
+def pool_of(node: str) -> str:
+    """The name of a node's pool; not the bare node's: until 1.36.3 the scheduler told drivers' counters apart by pool alone."""
+    return f"{node}/tessera"
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A device under the name that it has in the slices."""
+
+    name: str
+    device: Device
+
+
+def offer(devices: Iterable[Device]) -> tuple[Offered, ...]:
+    """Every device with a name of its own: small ones first, card by card, on each the least harmful place first."""
+    devices = tuple(devices)
+    taken = Counter(map(_plain_name, devices))
+    named = {
+        device.key: name if taken[name := _plain_name(device)] == 1 else _told_apart(name, device)
+        for device in devices
+    }
+    return tuple(Offered(named[device.key], device) for device in _ordered(devices))
+
+
+def _plain_name(device: Device) -> str:
+    """`gpu-0`, `gpu-0-mig-2g-20gb-4`, or the id: the same over restarts and layouts."""
+    place, model = device.place, device.model
+    if place is None or model.type is DeviceType.DEVICE:
+        return label(device.id)
+    if model.type is DeviceType.GPU:
+        return card_name(place.card.index)
+    return slice_name(place.card.index, model.profile, place.span.start)
+
+
+def _told_apart(name: str, device: Device) -> str:
+    digest = hashlib.sha256(f"{device.resource}\0{device.cdi_name}".encode()).hexdigest()[:10]
+    return f"{name[: MOST_NAME - len(digest) - 1]}-{digest}"
+
+
+def _ordered(devices: Iterable[Device]) -> list[Device]:
+    alike: dict[tuple[int, int, str, int], list[Device]] = {}
+    for device in devices:
+        model, card = device.model, device.place.card.index if device.place else -1
+        alike.setdefault((_TYPES.index(model.type), model.memory_mib, model.profile, card), []).append(device)
+    return [device for key in sorted(alike) for device in least_harmful(alike[key])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +140,7 @@ def _text(text: str) -> Document:
 
 
 def _taints(device: Device, offer: Offer) -> list[Document]:
-    taints = [(DEVICE_PLUGIN, "NoSchedule")] if offer.withheld else []
+    taints = [(_DEVICE_PLUGIN, "NoSchedule")] if offer.withheld else []
     if device.leaving:
         taints.append((LEAVING, "NoSchedule"))
     elif device.problem:
@@ -102,3 +159,50 @@ def _counter_set(card: int, product: Product) -> Document:
 
 def _chunks(items: Sequence[Document], size: int) -> Iterable[Sequence[Document]]:
     return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def supply(product: Product) -> dict[str, int]:
+    """The counters of a card that is cut on demand: what its geometry limits, so that what the scheduler allows can be cut."""
+    slices = {f"memory-slice-{number}": 1 for number in range(product.memory_slices)}
+    media = {"media": product.media_sets} if product.media_sets else {}
+    limited = {
+        _limit(shape.profile.label): shape.most for shape in product.shapes if _is_limited(product, shape)
+    }
+    return {
+        **slices,
+        "compute": product.compute_slices,
+        **media,
+        **limited,
+        "memory": _memory(product, product.memory_slices),
+    }
+
+
+def consumption(device: Device, product: Product) -> dict[str, int]:
+    """What a device takes of its card; the whole card takes everything."""
+    shape = next((one for one in product.shapes if str(one.profile) == device.model.profile), None)
+    if device.place is None or shape is None:
+        return supply(product)
+    span = device.place.span
+    slices = {f"memory-slice-{number}": 1 for number in range(span.start, span.start + span.size)}
+    media = {"media": 1} if shape.media and product.media_sets else {}
+    limited = {_limit(shape.profile.label): 1} if _is_limited(product, shape) else {}
+    return {**slices, "compute": shape.compute, **media, **limited, "memory": _memory(product, span.size)}
+
+
+def _limit(label: str) -> str:
+    return f"profile-{label.replace('.', '-')}"
+
+
+def _is_limited(product: Product, shape: Shape) -> bool:
+    """Whether the card holds fewer of a profile than slices, compute and media engines alone would allow."""
+    apart, end = 0, 0
+    for start in shape.starts:
+        if start >= end:
+            apart, end = apart + 1, start + shape.size
+    by_engines = [product.compute_slices // shape.compute, *([product.media_sets] if shape.media else [])]
+    return shape.most < min(apart, *by_engines)
+
+
+def _memory(product: Product, slices: int) -> int:
+    """Bytes by slices, not the profile's own: rounded names would add up to more than the card."""
+    return product.memory_mib * 1024 * 1024 * slices // product.memory_slices

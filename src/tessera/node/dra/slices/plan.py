@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tessera.core.dra.slices import API_VERSION, DRIVER
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.node.dra.names import API_VERSION, DRIVER
 from tessera.node.dra.slices.documents import Document
 
 _MOST_NAME: Final = 253

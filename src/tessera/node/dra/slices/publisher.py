@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tessera.core.dra.slices import API_VERSION, DRIVER
 from tessera.core.errors import InvalidInput
 from tessera.kube.errors import NOT_JSON, ApiError, KubeError
 from tessera.kube.events.recorder import Recorder
@@ -14,11 +15,10 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import Key, Resource, Sink
-from tessera.node.dra.metrics import DraMetrics
-from tessera.node.dra.names import API_VERSION, DRIVER
 from tessera.node.dra.slices.documents import Document
 from tessera.node.dra.slices.plan import Plan, dropped, essence, plan
 from tessera.node.events import warning
+from tessera.node.metrics import DraMetrics
 from tessera.node.polling import Failures
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,7 @@ from tessera.kube.rest.client import Client
 from tessera.node.sources import SourceFailed
 from tessera.node.sources.simulated.cards import CardDevices
 from tessera.node.sources.simulated.layout import Decided, LayoutFile, Layouts, Outcome, State
-from tessera.node.sources.simulated.node_link import NodeLink
-from tessera.node.sources.simulated.report import beside, report_of, without
+from tessera.node.sources.simulated.node_link import NodeLink, beside, report_of, without
 from tessera.protocol.configuration.devices import SimulatedCards
 
 log = logging.getLogger(__name__)

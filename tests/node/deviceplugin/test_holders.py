@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.node.holders import Holders, Key
+from tessera.node.deviceplugin.allocations import Holders
+from tessera.node.state import Key
 
 A, B, C = ("example.com/x", "a"), ("example.com/x", "b"), ("example.com/y", "a")
 

@@ -1,24 +1,48 @@
-"""The kubelet's calls: which claims to prepare and to end, each answered for itself."""
+"""The kubelet's calls: which claims to prepare and to end, each answered for itself, and how the devices are."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeAlias
-
-import grpc
-import grpc.aio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
 
 from tessera.core.errors import TesseraError
 from tessera.node.dra.claims.preparing import TIMEOUT, Claims
-from tessera.node.dra.metrics import DraMetrics
+from tessera.node.metrics import DraMetrics
+from tessera.node.rpc import Context, Handlers, Streams, handlers
 from tessera.protocol.kubelet import dra_messages as messages
 from tessera.protocol.kubelet import dra_pb2 as dra
-from tessera.protocol.kubelet.dra_messages import ClaimName, PreparedDevice
+from tessera.protocol.kubelet.dra_messages import ClaimName, DeviceCondition, PreparedDevice
 
 log = logging.getLogger(__name__)
 
-_Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 _RESERVE: Final = 5.0  # seconds of the kubelet's deadline that are kept for the answer
+_HEALTH_AGAIN: Final = 10.0  # seconds between lists of health without news
+_HEALTH_STALE: Final = 30  # seconds after which the kubelet takes an entry for unknown: its own default
+
+
+class HealthService:
+    """`DRAResourceHealth`, in every version that the kubelet may speak: the whole list at every change."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._conditions: tuple[DeviceCondition, ...] = ()
+        self.streams = Streams(
+            lambda: messages.health_response(self._conditions, int(self._clock()), _HEALTH_STALE),
+            _HEALTH_AGAIN,
+        )
+
+    def publish(self, conditions: Iterable[DeviceCondition]) -> None:
+        """From now on this is the truth."""
+        fresh = tuple(conditions)
+        if fresh != self._conditions:
+            self._conditions = fresh
+            self.streams.send()
+
+    def handlers(self) -> list[Handlers]:
+        """What a gRPC server needs to serve this."""
+        services = messages.HEALTH_SERVICES
+        return [handlers({}, {messages.watch_health(one): self.streams.watch}) for one in services]
 
 
 class ClaimService:
@@ -28,24 +52,15 @@ class ClaimService:
         self._claims = claims
         self._metrics = metrics
 
-    def handlers(self) -> "list[grpc.GenericRpcHandler[Any, Any]]":
+    def handlers(self) -> list[Handlers]:
         """What a gRPC server needs to serve this."""
-        found = []
-        for service in messages.PLUGIN_SERVICES:
-            prepare, unprepare = messages.prepare(service), messages.unprepare(service)
-            calls = {
-                prepare.name: grpc.unary_unary_rpc_method_handler(
-                    self._prepare, prepare.request.FromString, prepare.response.SerializeToString
-                ),
-                unprepare.name: grpc.unary_unary_rpc_method_handler(
-                    self._unprepare, unprepare.request.FromString, unprepare.response.SerializeToString
-                ),
-            }
-            found.append(grpc.method_handlers_generic_handler(service, calls))
-        return found
+        return [
+            handlers({messages.prepare(one): self._prepare, messages.unprepare(one): self._unprepare})
+            for one in messages.PLUGIN_SERVICES
+        ]
 
     async def _prepare(
-        self, request: dra.NodePrepareResourcesRequest, context: _Context
+        self, request: dra.NodePrepareResourcesRequest, context: Context
     ) -> dra.NodePrepareResourcesResponse:
         timeout = _timeout(context.time_remaining())
         prepared: dict[str, list[PreparedDevice]] = {}
@@ -59,7 +74,7 @@ class ClaimService:
         return messages.prepare_response(prepared, errors)
 
     async def _unprepare(
-        self, request: dra.NodeUnprepareResourcesRequest, context: _Context
+        self, request: dra.NodeUnprepareResourcesRequest, context: Context
     ) -> dra.NodeUnprepareResourcesResponse:
         claims = messages.claims_of(request)
         errors = await self._each(claims, self._claims.unprepare)

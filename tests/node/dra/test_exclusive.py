@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tessera.core.errors import TesseraError
-from tessera.node.dra.instances import Instance
+from tessera.node.dra.exclusive import Instance
 
 
 def test_the_newest_that_lives_leads(tmp_path: Path) -> None:

@@ -9,24 +9,21 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-import grpc
-import grpc.aio
-
+from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import TesseraError
 from tessera.kube.files import Signature, signature_of
-from tessera.node.dra.metrics import DraMetrics
-from tessera.node.dra.names import DRIVER
+from tessera.node.metrics import DraMetrics
 from tessera.node.polling import Failures
-from tessera.node.rpc import remove_dead_sockets, serve
+from tessera.node.rpc import Context, Handlers, handlers, remove_dead_sockets, serve
 from tessera.protocol.kubelet import dra_messages as messages
 from tessera.protocol.kubelet import registration_pb2 as registration
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    import grpc.aio
 
-_Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
-Handlers: TypeAlias = "grpc.GenericRpcHandler[Any, Any]"
+log = logging.getLogger(__name__)
 
 _STOP_GRACE: Final = 5.0  # seconds for calls under way when the driver ends; Kubernetes gives it 30 in all
 
@@ -38,7 +35,7 @@ class Endpoint:
         self,
         kubelet_dir: Path,
         token: str,
-        handlers: Sequence[Handlers],
+        services: Sequence[Handlers],
         metrics: DraMetrics,
         closing: Callable[[], None] = lambda: None,
     ) -> None:
@@ -48,7 +45,7 @@ class Endpoint:
         self._socket = self._plugins / f"{token}.sock"
         self._found = self._registry / f"{DRIVER}-{token}-reg.sock"
         self._hidden = self._found.with_name(f".{self._found.name}")  # the kubelet does not look at these
-        self._handlers = handlers
+        self._services = services
         self._metrics = metrics
         self._closing = closing
         self._servers: list[grpc.aio.Server] = []
@@ -86,8 +83,9 @@ class Endpoint:
         self._plugins.mkdir(parents=True, exist_ok=True)
         self._registry.mkdir(parents=True, exist_ok=True)
         await asyncio.to_thread(self.clean)
-        self._servers.append(await serve(self._socket, self._handlers))
-        self._servers.append(await serve(self._hidden, [self._registration()]))
+        self._servers.append(await serve(self._socket, self._services))
+        registry = handlers({messages.GET_INFO: self._info, messages.NOTIFY: self._notified})
+        self._servers.append(await serve(self._hidden, [registry]))
         self._hidden.rename(self._found)
         self._identities = self._current()
 
@@ -101,20 +99,11 @@ class Endpoint:
     def _current(self) -> list[Signature | None]:
         return [_identity(path) for path in (self._socket, self._found)]
 
-    def _registration(self) -> Handlers:
-        calls = {
-            method.name: grpc.unary_unary_rpc_method_handler(
-                answer, method.request.FromString, method.response.SerializeToString
-            )
-            for method, answer in ((messages.GET_INFO, self._info), (messages.NOTIFY, self._notified))
-        }
-        return grpc.method_handlers_generic_handler(messages.GET_INFO.service, calls)
-
-    async def _info(self, request: registration.InfoRequest, context: _Context) -> registration.PluginInfo:
+    async def _info(self, request: registration.InfoRequest, context: Context) -> registration.PluginInfo:
         return messages.plugin_info(DRIVER, str(self._socket))
 
     async def _notified(
-        self, request: registration.RegistrationStatus, context: _Context
+        self, request: registration.RegistrationStatus, context: Context
     ) -> registration.RegistrationStatusResponse:
         self.registered = request.plugin_registered
         self._metrics.registered("success" if request.plugin_registered else "failed")

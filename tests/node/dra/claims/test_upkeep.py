@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from tessera.core.devices.device import Device
-from tessera.node.dra.claims.cdi_files import ClaimFiles
+from tessera.node.cdi import ClaimFiles
 from tessera.node.dra.claims.objects import Given
 from tessera.node.dra.claims.prepared import Entry, Phase, PreparedClaims
 from tessera.node.dra.claims.preparing import _held
-from tessera.node.dra.claims.repair import repair
-from tessera.node.dra.slices.offer import offer
+from tessera.node.dra.claims.upkeep import repair
+from tessera.node.dra.slices.documents import offer
 from tessera.protocol.kubelet.dra_messages import ClaimName
 from tests.node.dra.samples import mig
 
