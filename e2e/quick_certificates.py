@@ -3,7 +3,6 @@
 More options, which the commands that users have do not need.
 """
 
-import asyncio
 import json
 import sys
 import time
@@ -14,23 +13,18 @@ import click
 from tessera.cli.app import run
 from tessera.cli.certs import run as certs_run
 from tessera.cli.webhook import command
+from tessera.kube.clock import Clock
 from tessera.webhook.certificates.rotation import Policy
 
 
-class WrongClock:
+class WrongClock(Clock):
     """The machine's clock, and some seconds."""
 
     def __init__(self, ahead: float) -> None:
         self._ahead = ahead
 
-    def now(self) -> float:
-        return time.monotonic()
-
     def wall(self) -> float:
         return time.time() + self._ahead
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 def _policy(_: click.Context, __: click.Parameter, text: str) -> Policy:

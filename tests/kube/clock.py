@@ -3,8 +3,10 @@
 import asyncio
 import heapq
 
+from tessera.kube.clock import Clock
 
-class FakeClock:
+
+class FakeClock(Clock):
     """Sleepers wake when the clock is advanced past their time; with `auto`, sleeping takes no time at all."""
 
     def __init__(self, *, auto: bool = False, wall: float = 1_800_000_000.0) -> None:

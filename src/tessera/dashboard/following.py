@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any, Final
 
 from tessera.dashboard.board import Board
 from tessera.dashboard.observed import DashboardNode, DashboardPod, Denial, read_denial, read_node, read_pod
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.follow import Follower, relist
+from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import (
     FAILED_CREATES,
     NODES,
@@ -38,7 +37,7 @@ async def following(client: Client, board: Board, *, denials: bool = True) -> As
     if denials:
         sinks[FAILED_CREATES] = _denials(board)
     follower = Follower(client, sinks)
-    board.dra.follow(board.dra_changed, partial(relist, follower, RESOURCE_SLICES))
+    board.dra.follow(board.dra_changed, lambda: follower.relist(RESOURCE_SLICES))
     async with follower.following():
         polling = asyncio.create_task(_poll(follower, board))
         try:
@@ -81,6 +80,6 @@ def _denials(board: Board) -> Sink[Denial | None]:
 async def _poll(follower: Follower, board: Board) -> None:
     """Now and then: remember the numbers, and show it when the API server is silent."""
     while True:
-        board.set_error(follower.trouble())
+        board.set_error(follower.stale())
         board.sample()
         await asyncio.sleep(_POLL_SECONDS)

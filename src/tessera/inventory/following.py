@@ -9,7 +9,7 @@ from typing import Any
 from tessera.core.devices.capacity import PodUse
 from tessera.inventory.inventory import Inventory, InventoryNode
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.follow import Follower, relist
+from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import NODES, RESOURCE_SLICES, UNFINISHED_PODS, Key, Resource, Sink
 
 
@@ -44,7 +44,7 @@ class FollowedInventory:
     @property
     def error(self) -> str:
         """Why the inventory may be out of date; empty: it is not."""
-        return self.follower.trouble()
+        return self.follower.stale()
 
     def now(self) -> None:
         """Bring the inventory's list of pods, and what DRA serves, up to date; its sums are."""
@@ -59,7 +59,7 @@ class FollowedInventory:
 
     def _read_slices(self) -> None:
         """Classes look at more than the slices were read for."""
-        relist(self.follower, RESOURCE_SLICES)
+        self.follower.relist(RESOURCE_SLICES)
 
     def _replace_nodes(self, nodes: Iterable[InventoryNode]) -> None:
         self._inventory.begin_nodes()

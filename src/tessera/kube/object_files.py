@@ -5,8 +5,8 @@ Everything that reads such files reads them here: the webhook's `--nodes`, `tess
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -117,16 +117,18 @@ def objects_in_documents(documents: Iterable[object], where: str) -> Iterator[Fi
         yield FileObject(where, str(one.get("kind") or ""), msgspec.json.encode(one))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ClusterObjects:
     """What a cluster has, as files describe it."""
 
-    nodes: tuple[Node, ...]
-    namespaces: tuple[Namespace, ...]
-    quotas: tuple[Quota, ...]
-    classes: tuple[DeviceClass, ...] = ()
-    slices: tuple[bytes, ...] = ()  # not decoded: the classes determine what is read of them
-    leases: tuple[bytes, ...] = ()  # not decoded: one of them may be the controller's
+    nodes: list[Node] = field(default_factory=list)
+    namespaces: list[Namespace] = field(default_factory=list)
+    quotas: list[Quota] = field(default_factory=list)
+    classes: list[DeviceClass] = field(default_factory=list)
+    slices: list[bytes] = field(
+        default_factory=list
+    )  # not decoded: the classes determine what is read of them
+    leases: list[bytes] = field(default_factory=list)  # not decoded: one of them may be the controller's
 
 
 def cluster_objects(
@@ -136,46 +138,35 @@ def cluster_objects(
 
     `namespace` is that of quotas that name none.
     """
-    nodes: list[Node] = []
-    namespaces: list[Namespace] = []
-    quotas: list[Quota] = []
-    classes: list[DeviceClass] = []
-    slices: list[bytes] = []
-    leases: list[bytes] = []
+    have = ClusterObjects()
     for one in found:
         with naming(one.where):
             match one.kind:
                 case "Node":
-                    nodes.append(node_of(_decoded(decode_node, one), keep))
+                    have.nodes.append(node_of(_decoded(decode_node, one), keep))
                 case "Namespace":
-                    namespaces.append(namespace_of(_decoded(objects.decode_any, one)))
+                    have.namespaces.append(namespace_of(_decoded(objects.decode_any, one)))
                 case "ResourceQuota":
-                    quotas.append(quota_of(_decoded(decode_quota, one), namespace))
+                    have.quotas.append(quota_of(_decoded(decode_quota, one), namespace))
                 case "DeviceClass":
-                    classes.append(_decoded(read_class, one))
+                    have.classes.append(_decoded(read_class, one))
                 case "ResourceSlice":
                     _decoded(SliceReader().read, one)
-                    slices.append(one.raw)
+                    have.slices.append(one.raw)
                 case "Lease":
-                    leases.append(one.raw)
+                    have.leases.append(one.raw)
                 case kind:
                     raise InvalidInput(
                         f"kind {kind or '(none)'} is no Node, Namespace, ResourceQuota, DeviceClass, ResourceSlice or Lease"
                     )
-    return ClusterObjects(
-        tuple(nodes), tuple(namespaces), tuple(quotas), tuple(classes), tuple(slices), tuple(leases)
-    )
+    return have
 
 
 def _decoded(decode: Callable[[bytes], T], one: FileObject) -> T:
     try:
         return decode(one.raw)
     except objects.InvalidObject as error:
-        raise InvalidInput(f"{_title(one)}: {error}") from error
-
-
-def _title(one: FileObject) -> str:
-    try:
-        return title_of(msgspec.json.decode(one.raw), one.kind)
-    except NOT_JSON:  # not even its name can be read
-        return one.kind
+        title = one.kind
+        with suppress(*NOT_JSON):  # else not even its name can be read
+            title = title_of(msgspec.json.decode(one.raw), one.kind)
+        raise InvalidInput(f"{title}: {error}") from error

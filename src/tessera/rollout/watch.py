@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.follow import follow
+from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import NODES, Key, Sink
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node
 from tessera.rollout.progress import offered_by
@@ -58,5 +58,5 @@ async def watched(client: Client, name: str) -> AsyncIterator[Watched]:
     """Follow one node."""
     node = Watched(name)
     sink = Sink(decode_node, node.replace, node.upsert, node.delete)
-    async with follow(client, {NODES.named(name): sink}, complete=False):
+    async with Follower(client, {NODES.named(name): sink}).following(complete=False):
         yield node

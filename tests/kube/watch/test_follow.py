@@ -8,7 +8,7 @@ import pytest
 
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.follow import Follower, follow
+from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import NAMESPACES, NODES, UNFINISHED_PODS, Key, Resource, Sink, replace_all
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import StatusError
@@ -58,9 +58,9 @@ async def test_complete_when_it_begins_and_right_until_it_ends():
         nodes, namespaces = Names(), Names()
         put(server, kinds.NODES, "a")
         put(server, kinds.NAMESPACES, "x")
-        async with follow(client, {NODES: nodes.sink, NAMESPACES: namespaces.sink}) as follower:
+        async with Follower(client, {NODES: nodes.sink, NAMESPACES: namespaces.sink}).following() as follower:
             assert (nodes.names, namespaces.names) == ({"a"}, {"x"})
-            assert (follower.missing(), follower.trouble()) == (None, "")
+            assert (follower.missing(), follower.stale()) == (None, "")
             put(server, kinds.NODES, "b")
             server.store.delete(kinds.NAMESPACES, "x")
             await nodes.until("a", "b")
@@ -74,7 +74,7 @@ async def test_who_may_not_read_hears_it_at_once():
     async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
         server.intercept = lambda request: status(FORBIDDEN)
         with pytest.raises(ApiError, match="nodes is forbidden"):
-            async with follow(client, {NODES: Names().sink}):
+            async with Follower(client, {NODES: Names().sink}).following():
                 pass
 
 
@@ -87,13 +87,13 @@ async def test_an_optional_collection_counts_as_empty_until_it_comes(refusal):
         put(server, kinds.NAMESPACES, "x")
         server.intercept = lambda request: status(refusal) if "namespaces" in request.path else None
         sinks = {NODES: nodes.sink, replace(NAMESPACES, optional=True): extra.sink}
-        async with follow(client, sinks, clock=clock) as follower:
+        async with Follower(client, sinks, clock=clock).following() as follower:
             health = follower.reflectors[1].health
             assert (nodes.names, extra.names, health.absent, dict(health.errors)) == ({"a"}, set(), True, {})
             for _ in range(3):
                 await clock.pass_sleep(60)
                 await clock.until_asleep(60)
-            assert "namespaces" not in follower.trouble()
+            assert "namespaces" not in follower.stale()
             server.intercept = lambda request: None
             await clock.pass_sleep(60)
             await extra.until("x")
@@ -105,14 +105,14 @@ async def test_silence_is_told_with_its_reason():
     async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
         nodes, clock = Names(), FakeClock()
         put(server, kinds.NODES, "a")
-        async with follow(client, {NODES: nodes.sink}, clock=clock) as follower:
+        async with Follower(client, {NODES: nodes.sink}, clock=clock).following() as follower:
             await clock.until_asleep()  # the guard against silence
             server.black_hole = True
             await clock.advance(65)
             await clock.until_asleep()
-            assert follower.trouble() == ""
+            assert follower.stale() == ""
             clock.time += 26
-            assert follower.trouble() == (
+            assert follower.stale() == (
                 "nodes: nothing received for more than 90 s: "
                 "the watch sent nothing for 65 s, not even a bookmark"
             )
@@ -120,7 +120,7 @@ async def test_silence_is_told_with_its_reason():
             put(server, kinds.NODES, "b")
             await clock.advance(10)
             await nodes.until("a", "b")
-            while follower.trouble():
+            while follower.stale():
                 await asyncio.sleep(0)
 
 
@@ -129,14 +129,14 @@ async def test_what_is_not_listed_yet_is_named():
     async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
         follower = Follower(client, {NODES: Names().sink, UNFINISHED_PODS: Names().sink})
         assert follower.missing() == "nodes not listed yet; pods not listed yet"
-        assert follower.trouble() == ""
+        assert follower.stale() == ""
 
 
 async def test_the_callers_error_stays_what_it_is():
     """What the body raises arrives as it was raised, not in a group."""
     async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
         with pytest.raises(KeyError, match="mine"):
-            async with follow(client, {NODES: Names().sink}):
+            async with Follower(client, {NODES: Names().sink}).following():
                 raise KeyError("mine")
 
 
@@ -150,7 +150,7 @@ async def test_a_sink_that_fails_ends_the_work():
         sink = Sink(Names().decode, lambda _: None, fail, fail)
 
         async def work() -> None:
-            async with follow(client, {NODES: sink}):
+            async with Follower(client, {NODES: sink}).following():
                 put(server, kinds.NODES, "a")
                 await asyncio.Event().wait()
 
@@ -163,7 +163,7 @@ async def test_at_once():
     async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
         nodes, clock = Names(), FakeClock()
         server.intercept = lambda request: status(FORBIDDEN)
-        async with follow(client, {NODES: nodes.sink}, complete=False, clock=clock) as follower:
+        async with Follower(client, {NODES: nodes.sink}, clock=clock).following(complete=False) as follower:
             assert follower.missing() == "nodes not listed yet"
             await clock.until_asleep()
             server.intercept = lambda request: None

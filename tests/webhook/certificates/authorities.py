@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 
+from tessera.kube.clock import Clock
 from tessera.kube.errors import ApiError
 from tessera.webhook.certificates import pki
 from tessera.webhook.certificates.signer import Made, Question, SigningFailed
@@ -79,7 +80,7 @@ class FakeStore(KubeStore):
         return one
 
 
-class JumpingClock:
+class JumpingClock(Clock):
     """A clock that can be told to jump, and whose sleeps are short."""
 
     def __init__(self) -> None:
@@ -90,6 +91,3 @@ class JumpingClock:
 
     def wall(self) -> float:
         return time.time() + self.ahead
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)

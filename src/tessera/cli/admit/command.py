@@ -227,7 +227,7 @@ def read_offers(files: tuple[str, ...]) -> tuple[Offers, str]:
     leases: list[bytes] = []
     for file in files_in(files):
         found = cluster_objects(objects_in_text(read_file(file), called(file)))
-        if found == ClusterObjects((), (), ()):  # what a kubectl that failed leaves behind
+        if found == ClusterObjects():  # what a kubectl that failed leaves behind
             raise InvalidInput(f"{called(file)}: no nodes")
         _put(offers, found)
         classes += found.classes

@@ -3,7 +3,7 @@
 The same event again is counted in the one that was written. Events that differ in their message alone are told one by one
 up to ten in ten minutes, then in one that says so. And an object gets 25 writes at once, then one every five minutes: what is
 beyond that is not written, and what was not written is in the count of the next. Memory is bounded: what was not heard of for the
-longest time is forgotten, and begins anew.
+longest time is forgotten, and begins again.
 """
 
 import secrets
@@ -22,9 +22,8 @@ _SECONDS_PER_TOKEN: Final = 300.0
 _MOST_SIMILAR: Final = 10
 _SIMILAR_SECONDS: Final = 600.0
 _COMBINED: Final = "(combined from similar events): "
-_MOST_REMEMBERED: Final = (
-    1024  # of objects, and of events; client-go has 4096. Some 300 bytes each: under 1 MiB together
-)
+# of objects, and of events; client-go has 4096. Some 300 bytes each: under 1 MiB together
+_MOST_REMEMBERED: Final = 1024
 _LONGEST_MESSAGE: Final = 1024  # bytes: the API server refuses longer notes in events.k8s.io
 _LONGEST_NAME: Final = 253 - 1 - 16  # a name has 253 characters at most, and a part of its own behind a dot
 
@@ -49,9 +48,10 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class Written(msgspec.Struct, frozen=True, gc=False):
-    """An event as it is to be written: anew, or as one more of the one of this name."""
+    """An event as it is to be written: for the first time, or as one more of the one of this name."""
 
     event: Event
+    key: Hashable  # by which the same event is known again
     name: str
     count: int
     first: float  # Unix time
@@ -83,10 +83,10 @@ class Correlator:
         event = Event(event.about, event.reason, message, event.type)
         known, taken = self._written.get(key), self._take(event.about, now)
         if known is not None:  # counted, if not now then for the next time
-            written = Written(event, known.name, known.count + 1, known.first, now)
+            written = Written(event, key, known.name, known.count + 1, known.first, now)
         elif taken:
             name = f"{event.about.name[:_LONGEST_NAME]}.{self._token()}"
-            written = Written(event, name, 1, now, now)
+            written = Written(event, key, name, 1, now, now)
         else:  # what was never written cannot be counted up
             return None
         self._written.put(key, written)
@@ -94,21 +94,15 @@ class Correlator:
 
     def forget(self, written: Written) -> Written:
         """The event is not there any more (they live for an hour) or was never made: begin a new one."""
-        again = replace(
-            written, count=1, first=written.last, name=f"{written.name.rpartition('.')[0]}.{self._token()}"
-        )
-        for key, known in self._written.items():
-            if known.name == written.name:
-                self._written.put(key, again)
-                break
+        name = f"{written.name.rpartition('.')[0]}.{self._token()}"
+        again = replace(written, count=1, first=written.last, name=name)
+        self._written.put(written.key, again)
         return again
 
     def lost(self, written: Written) -> None:
         """It could not be written at all."""
-        for key, known in self._written.items():
-            if known.name == written.name and written.is_new:
-                del self._written[key]
-                break
+        if written.is_new:
+            self._written.pop(written.key, None)
 
     def _are_many(self, group: Hashable, message: int, now: float) -> bool:
         """Whether so many messages of one kind came lately that they are told together."""

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError
@@ -14,8 +14,7 @@ from tessera.kube.rest.paths import path_of
 
 log = logging.getLogger(__name__)
 
-Result = Literal["written", "limited", "full", "failed"]
-RESULTS: Final[tuple[str, ...]] = get_args(Result)
+RESULTS: Final = ("written", "limited", "full", "failed")
 
 _MOST_WAITING: Final = 1000  # events; each about 1 KiB at most
 # Events that are looked at before the task rests, and for how many seconds. Each takes some 4 µs, if it is not written: so a flood
@@ -53,7 +52,7 @@ class Recorder:
         self._correlator = Correlator()
         self._waiting: deque[Event] = deque()
         self._news = asyncio.Event()
-        self._complaint = ""
+        self._logged = ""
 
     def record(self, event: Event) -> None:
         """Write this when there is time; it is dropped when too many wait. Never blocks, never raises."""
@@ -94,11 +93,11 @@ class Recorder:
         except (KubeError, TimeoutError) as error:
             self._correlator.lost(written)
             self._count("failed")
-            if str(error) != self._complaint:  # said once, and again when it is another
+            if str(error) != self._logged:  # said once, and again when it is another
                 log.warning("an event could not be written: %s", error)
-            self._complaint = str(error)
+            self._logged = str(error)
             return
-        self._complaint = ""
+        self._logged = ""
         self._count("written")
 
     async def _send(self, written: Written) -> None:
@@ -141,7 +140,7 @@ class Recorder:
             "count": written.count,
         }
 
-    def _count(self, result: Result) -> None:
+    def _count(self, result: str) -> None:
         self.counts[(result,)] += 1
 
 

@@ -23,7 +23,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.view.dra import DraObjects
 from tessera.kube.view.grace import NodesWithGrace
 from tessera.kube.view.told import tells_of_gpus, told
-from tessera.kube.watch.follow import Follower, relist
+from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import (
     DEVICE_CLASSES,
@@ -146,7 +146,7 @@ class LiveView(Follower):
         self.reflectors.append(self._slices)
         self._classes_there.set()
         if self._keep is not None and self._reading:  # of some nodes the name alone was read
-            relist(self, NODES)
+            self.relist(NODES)
 
     def _dra_changed(self, concerned: Spots) -> None:
         if None in concerned:  # classes, too

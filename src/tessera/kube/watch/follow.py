@@ -1,12 +1,12 @@
 """Several collections of a cluster, followed together.
 
-async with follow(client, {NODES: nodes, UNFINISHED_PODS: pods}) as follower:
-    ...  # the sinks are complete; `follower.trouble()` says what has not been heard of for too long
+async with Follower(client, {NODES: nodes, UNFINISHED_PODS: pods}).following() as follower:
+    ...  # the sinks are complete; `follower.stale()` says what has not been heard of for too long
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any, Final, Self
 
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
@@ -63,6 +63,12 @@ class Follower:
         for one in self.reflectors:
             await one.synced()
 
+    def relist(self, resource: Resource) -> None:
+        """Read a collection again, since its objects are to be read in another way."""
+        for one in self.reflectors:
+            if one.resource == resource:
+                one.relist()
+
     def missing(self) -> str | None:
         """What keeps the sinks from being complete, in a few words; None once they are."""
         waiting = [
@@ -79,31 +85,13 @@ class Follower:
             f"{one.resource.name}: {one.health.last_error}" for one in self.reflectors if one.health.absent
         )
 
-    def trouble(self) -> str:
+    def stale(self) -> str:
         """Why the sinks may no longer be how things are; empty while they are."""
         return "; ".join(
             f"{one.resource.name}: nothing received for more than {STALE:.0f} s: {one.health.last_error}"
             for one in self.reflectors
             if one.age is not None and one.age > STALE
         )
-
-
-def follow(
-    client: Client,
-    sinks: Mapping[Resource, Sink[Any]],
-    *,
-    complete: bool = True,
-    clock: Clock = SYSTEM_CLOCK,
-) -> AbstractAsyncContextManager[Follower]:
-    """Follow collections, as `Follower.following` says."""
-    return Follower(client, sinks, clock=clock).following(complete=complete)
-
-
-def relist(follower: Follower, resource: Resource) -> None:
-    """Read a collection again, since its objects are to be read in another way."""
-    for one in follower.reflectors:
-        if one.resource == resource:
-            one.relist()
 
 
 def _only(error: BaseException) -> BaseException:

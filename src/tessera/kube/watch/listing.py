@@ -104,7 +104,10 @@ class ListCutter:
         """What is left when the body is over: the last object, and what the list says of itself."""
         rest = bytes(self._buffer)
         if self._head is None:
-            whole = self._decode_whole(rest)
+            try:
+                whole = _list(rest)
+            except NOT_JSON as error:
+                raise BadResponse(f"not a list: {error}") from error
             for raw in whole.items or ():
                 self._take(bytes(raw))
             return whole.metadata
@@ -123,12 +126,6 @@ class ListCutter:
             return envelope.metadata
         raise BadResponse("a list that is truncated or not JSON")
 
-    def _decode_whole(self, body: bytes) -> _List:
-        try:
-            return _list(body)
-        except NOT_JSON as error:
-            raise BadResponse(f"not a list: {error}") from error
-
 
 def _is_complete(candidate: bytes) -> bool:
     try:
@@ -144,29 +141,26 @@ async def read_list(
     """Read a whole list, in pages where the server makes pages, and return its version.
 
     `begin` starts a list and returns what takes its objects; it is called again when the pages expire half-way
-    and everything starts anew, without pages.
+    and everything starts again, without pages.
     """
     take, token = begin(), ""
     while True:
         page = {**query, "continue": token, "resourceVersion": None} if token else query
+        cutter = ListCutter(take)
         try:
-            metadata = await _read_page(client, path, page, ListCutter(take))
+            async with client.stream("GET", path, page) as answer:
+                while piece := await answer.read():
+                    cutter.feed(piece)
         except ApiError as error:
             if not (token and error.is_expired):
                 raise
             take, token = begin(), ""
             query = {**query, "limit": None, "resourceVersion": "", "resourceVersionMatch": None}
             continue
+        metadata = cutter.finish()
         if not metadata.token:
             return metadata.version
         token = metadata.token
-
-
-async def _read_page(client: Client, path: str, query: Query, cutter: ListCutter) -> _ListMeta:
-    async with client.stream("GET", path, query) as answer:
-        while piece := await answer.read():
-            cutter.feed(piece)
-    return cutter.finish()
 
 
 async def list_all(client: Client, path: str, query: Query, decode: Callable[[bytes], T]) -> list[T]:
