@@ -20,7 +20,7 @@ from benchmarks.stage import ApiServer, Stage
 from tessera.core.mig.layout import NodeLayout
 from tessera.core.mig.product import find_product
 from tessera.protocol.mig.documents import read_layout
-from tessera.protocol.mig.mapping import MAPPING, encode_mapping, mapping_of
+from tessera.protocol.mig.nodes import MAPPING, encode_mapping, mapping_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import CDPSession, Page

@@ -22,8 +22,7 @@ from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, own_expr
 from tessera.core.requests.tickets import TICKET_ANNOTATION
 from tessera.kube.view.dra import put_served
 from tessera.protocol.configuration import webhook as config
-from tessera.protocol.dra.objects import read_class
-from tessera.protocol.dra.templates import template_spec
+from tessera.protocol.dra.objects import read_class, template_spec
 from tessera.protocol.kubernetes.nodes import decode_node, node_of
 from tessera.webhook.offline import admit
 

@@ -26,7 +26,7 @@ from tessera.core.requests.alternatives import (
 )
 from tessera.core.requests.tickets import TICKET_ANNOTATION, TicketKey, TicketMaker
 from tessera.protocol.mig import documents as mig
-from tessera.protocol.mig.mapping import MAPPING, encode_mapping, mapping_of
+from tessera.protocol.mig.nodes import MAPPING, encode_mapping, mapping_of
 
 PODS: Final = 12  # of a node, one of which waits
 CARDS: Final = 8

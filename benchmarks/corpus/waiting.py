@@ -18,7 +18,7 @@ from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MIG_PREFIX, MigProfile
 from tessera.core.planning.kinds import Card
 from tessera.protocol.mig import documents as mig
-from tessera.protocol.mig.mapping import MAPPING, encode_mapping, mapping_of
+from tessera.protocol.mig.nodes import MAPPING, encode_mapping, mapping_of
 
 CARDS: Final = 8  # of a node
 _PRODUCTS: Final = ("H200", "A100-80GB")

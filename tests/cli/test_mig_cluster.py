@@ -10,7 +10,7 @@ from tessera.core.mig.layout import Slot
 from tessera.core.mig.product import product_named
 from tessera.protocol import yaml
 from tessera.protocol.mig import documents as mig
-from tessera.protocol.mig.mapping import encode_mapping, mapping_of
+from tessera.protocol.mig.nodes import encode_mapping, mapping_of
 from tessera.simulation.control_plane.kinds import DEVICE_CLASSES, RESOURCE_SLICES, ResourceType
 from tests.build import GPU, MIG
 from tests.inventory.objects import LAYOUT, node, pod

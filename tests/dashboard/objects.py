@@ -7,7 +7,7 @@ from tessera.core.mig.geometry import SIMULATED_H200_70GB
 from tessera.core.mig.layout import NodeLayout
 from tessera.dashboard.observed import DashboardNode, DashboardPod, read_node, read_pod
 from tessera.protocol.mig.documents import read_layout
-from tessera.protocol.mig.mapping import MAPPING, encode_mapping, mapping_of
+from tessera.protocol.mig.nodes import MAPPING, encode_mapping, mapping_of
 from tests.build import bridged
 
 MIG = "nvidia.com/mig-"

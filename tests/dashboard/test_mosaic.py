@@ -8,7 +8,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.mig.layout import Slot
 from tessera.dashboard.mosaic import layout_of, mosaic_of
 from tessera.inventory.dra import ClaimedDevice
-from tessera.protocol.mig.mapping import MAPPING, encode_mapping, mapping_of
+from tessera.protocol.mig.nodes import MAPPING, encode_mapping, mapping_of
 from tests.dashboard.objects import MIG, ids, layout, node, pod
 
 MEDIUM = "2g.20gb=2,3g.30gb=1"

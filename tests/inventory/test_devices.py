@@ -10,8 +10,7 @@ from tessera.inventory.devices import held_by, placed_devices
 from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.kubernetes.pod import decode_pod
 from tessera.protocol.mig.documents import read_layout
-from tessera.protocol.mig.mapping import MAPPING, encode_mapping, mapping_of
-from tessera.protocol.mig.nodes import gpu_node
+from tessera.protocol.mig.nodes import MAPPING, encode_mapping, gpu_node, mapping_of
 from tests.build import MIG
 from tests.inventory.objects import LAYOUT, node
 

@@ -5,7 +5,7 @@ import pytest
 from tessera.core.mig.product import product_named
 from tessera.inventory.layouts import Source, Unreadable, node_layouts
 from tessera.protocol.mig import documents as mig
-from tessera.protocol.mig.mapping import encode_mapping, mapping_of
+from tessera.protocol.mig.nodes import encode_mapping, mapping_of
 from tests.build import MIG
 from tests.inventory.objects import LAYOUT, OBJECTS, node
 from tests.inventory.test_inventory import taken

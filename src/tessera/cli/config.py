@@ -25,8 +25,8 @@ def check(file: str) -> int:
     try:
         configuration = config.parse(read_file(file), where)
     except InvalidInputs as error:
-        for complaint in error.complaints:
-            click.echo(f"{where}: {complaint}", err=True)
+        for one in error.errors:
+            click.echo(f"{where}: {one}", err=True)
         return 2
     policy = configuration.policy
     types = ", ".join(policy.injection.default) or "none"

@@ -14,10 +14,14 @@ class TesseraError(Exception):
 class InvalidInput(TesseraError, ValueError):
     """A document, an option or a value is not what it must be (exit code 2, HTTP 400)."""
 
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """All that is wrong: one sentence, or several that were found in one pass."""
+        return tuple(str(self).split("\n"))
+
 
 class InvalidInputs(InvalidInput):
-    """Several complaints about one document, found in one pass."""
+    """Several errors in one document, found in one pass."""
 
-    def __init__(self, complaints: Iterable[str]) -> None:
-        self.complaints = tuple(complaints)
-        super().__init__("\n".join(self.complaints))
+    def __init__(self, errors: Iterable[str]) -> None:
+        super().__init__("\n".join(errors))

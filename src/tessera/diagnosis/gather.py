@@ -34,8 +34,7 @@ from tessera.kube.watch.resource import (
     UNFINISHED_PODS,
 )
 from tessera.protocol.configuration import webhook as configuration
-from tessera.protocol.dra.claims import read_claim
-from tessera.protocol.dra.objects import SliceReader, read_class
+from tessera.protocol.dra.objects import SliceReader, read_claim, read_class
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import EventIn, Workload, decode_event, decode_workload
 from tessera.protocol.kubernetes.dra import decode_claim

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.layout import NodeLayout, Slot
 from tessera.protocol.kubernetes.pod import PodIn
-from tessera.protocol.mig.mapping import MappedDevice, decode_mapping
-from tessera.protocol.mig.nodes import GpuNode
+from tessera.protocol.mig.nodes import GpuNode, MappedDevice, decode_mapping
 
 Held = tuple[tuple[str, str], ...]  # resource, device id
 

@@ -18,8 +18,7 @@ from tessera.kube.watch.resource import (
     Resource,
     Sink,
 )
-from tessera.protocol.dra.claims import Claim, read_claim
-from tessera.protocol.dra.objects import read_class
+from tessera.protocol.dra.objects import Claim, read_claim, read_class
 
 if TYPE_CHECKING:
     from tessera.kube.rest.client import Client

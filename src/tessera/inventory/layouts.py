@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from tessera.core.dra.naming import cut_now, slot_name
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.node import GPU_COUNT_LABEL, GPU_PRODUCT_LABEL
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import LayoutEntry, NodeLayout, Slot, Strategy, entries_of, resolve
 from tessera.core.planning.fragmentation import packed
 from tessera.inventory.devices import placed_devices
 from tessera.inventory.inventory import Inventory
 from tessera.protocol.mig import documents as mig
-from tessera.protocol.mig.nodes import COUNT, PRODUCT, GpuNode, present_layout
+from tessera.protocol.mig.nodes import GpuNode, present_layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def _cut_on_demand(
     where = f"node {node.name}"
     if product is None or cards is None:
         return Unreadable(
-            where, _unknown(node) if product is None else f"no label {COUNT}; set it with --cards"
+            where, _unknown(node) if product is None else f"no label {GPU_COUNT_LABEL}; set it with --cards"
         )
     try:
         now = cut_now(product, cards, claimed)
@@ -133,7 +134,7 @@ def _cut_on_demand(
 
 
 def _unknown(node: GpuNode) -> str:
-    called = f'unknown product "{node.label}"' if node.label else f"no label {PRODUCT}"
+    called = f'unknown product "{node.label}"' if node.label else f"no label {GPU_PRODUCT_LABEL}"
     return f"{called}; set it with --product"
 
 

@@ -7,14 +7,14 @@ from typing import Any, Final
 
 from tessera.core.devices.capacity import PodUse, in_order
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL
 from tessera.core.kubernetes.resources import short
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import LayoutEntry, NodeLayout, going, resolve
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.mig import documents as mig
-from tessera.protocol.mig import nodes as mig_nodes
-from tessera.protocol.mig.conversion import convert
-from tessera.protocol.mig.nodes import GpuNode
+from tessera.protocol.mig.documents import convert
+from tessera.protocol.mig.nodes import GpuNode, gpu_node, present_layout
 
 # values of labels, as k8s.io/apimachinery/pkg/util/validation has it
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
@@ -90,7 +90,7 @@ class Change:
 
 def change_of(node: NodeIn, offered: Mapping[str, int], uses: Sequence[PodUse], wanted: Wanted) -> Change:
     """What would happen to a node; `InvalidInput` says why it cannot."""
-    gpus = mig_nodes.gpu_node(node)
+    gpus = gpu_node(node)
     layout = _layout(gpus, wanted)
     before = wanted.value_of(node)
     after = _text(wanted, gpus)
@@ -120,7 +120,7 @@ def _layout(gpus: GpuNode, wanted: Wanted) -> NodeLayout | None:
         return None
     product, cards = wanted.product or gpus.product, wanted.cards or gpus.cards
     if product is None:
-        called = f'unknown product "{gpus.label}"' if gpus.label else f"no label {mig_nodes.PRODUCT}"
+        called = f'unknown product "{gpus.label}"' if gpus.label else f"no label {GPU_PRODUCT_LABEL}"
         raise InvalidInput(f"{called}; set it with --product")
     if cards is None:
         raise InvalidInput("its labels do not say how many cards it has; set it with --cards")
@@ -159,7 +159,7 @@ def _same(text: str, layout: NodeLayout | None, wanted: Wanted, gpus: GpuNode) -
 
 def _present(gpus: GpuNode) -> NodeLayout | None:
     try:
-        return mig_nodes.present_layout(gpus)
+        return present_layout(gpus)
     except InvalidInput:
         return None
 

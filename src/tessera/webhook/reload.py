@@ -92,5 +92,4 @@ class Followed(Generic[T]):
             return self._parse(*contents)
         except InvalidInput as error:
             where = ", ".join(map(str, self._files.paths))
-            complaints = error.complaints if isinstance(error, InvalidInputs) else (str(error),)
-            raise InvalidInputs(f"{where}: {one}" for one in complaints) from error
+            raise InvalidInputs(f"{where}: {one}" for one in error.errors) from error

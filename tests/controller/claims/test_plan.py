@@ -14,7 +14,7 @@ from tessera.controller.claims.plan import UNUSED_FOR, Make, Mark, Remove, plan
 from tessera.controller.claims.state import ClaimState, Record
 from tessera.core.requests.alternatives import parse, read
 from tessera.kube.watch.resource import Key
-from tessera.protocol.dra.templates import template_spec
+from tessera.protocol.dra.objects import template_spec
 from tests.controller.claims import objects
 from tests.controller.claims.objects import RECORD, TEMPLATE, TEXT
 

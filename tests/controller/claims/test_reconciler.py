@@ -20,7 +20,7 @@ from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.view.ticket_keys import TicketSecret
 from tessera.kube.watch.resource import Key
-from tessera.protocol.dra.templates import template_spec
+from tessera.protocol.dra.objects import template_spec
 from tessera.serving.http.messages import HangUp, Response
 from tessera.serving.metrics import exposition
 from tessera.simulation.control_plane.kinds import (

@@ -245,7 +245,7 @@ def test_resolve_reports_every_card():
     ]
     with pytest.raises(InvalidInputs) as caught:
         resolve(entries, [H200] * 6)
-    assert caught.value.complaints == (
+    assert caught.value.errors == (
         "cards 0-2: 2g.35gb ×4 is more than the 3 an H200 holds",
         "card 3: 4g.71gb needs slices 0-3, taken by 3g.71gb; put 3g.71gb at 4",
         "card 4: named by entries 2 and 3; one entry per card",

@@ -180,7 +180,7 @@ def test_every_mistake_is_named_at_once(text: str, complaints: list[str]) -> Non
     """Each complaint says where and what, and none hides another."""
     with pytest.raises(InvalidInputs) as raised:
         parse(text)
-    found = raised.value.complaints
+    found = raised.value.errors
     assert len(found) == len(complaints)
     for complaint, beginning in zip(found, complaints, strict=True):
         assert complaint.startswith(beginning)

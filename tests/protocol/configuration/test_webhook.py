@@ -117,7 +117,7 @@ def test_every_complaint_at_once():
             """
         )
     rule = "injection.resourceMap.V100.nvidia.com/gpu"
-    assert caught.value.complaints == (
+    assert caught.value.errors == (
         'resourceMap: belongs under "injection" (injection.resourceMap)',
         'fallback.downgrade: unknown field; did you mean "downgrades"?',
         'fallback.upgrades: "yes" is neither true nor false',
@@ -198,7 +198,7 @@ def complaints(text):
     try:
         config.parse(text)
     except InvalidInputs as error:
-        return error.complaints
+        return error.errors
     return ()
 
 

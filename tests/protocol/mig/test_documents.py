@@ -13,10 +13,9 @@ from tessera.core.mig.layout import LayoutEntry, Slot
 from tessera.core.mig.placement import Wish
 from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
-from tessera.protocol.mig.conversion import convert
-from tessera.protocol.mig.counts import read_counts, write_counts
-from tessera.protocol.mig.documents import Format, MigDocument, read, read_layout, write
-from tessera.protocol.mig.mapping import MappedDevice, decode_mapping, encode_mapping, mapping_of
+from tessera.protocol.mig.documents import Format, MigDocument, convert, read, read_layout, write
+from tessera.protocol.mig.entries import read_counts, write_counts
+from tessera.protocol.mig.nodes import MappedDevice, decode_mapping, encode_mapping, mapping_of
 
 RUNAI = """\
 version: v1
@@ -211,8 +210,8 @@ def test_bombs():
     many = "\n".join(f"    - {{devices: all, x{n}: 1}}" for n in range(1000))
     with pytest.raises(InvalidInputs) as caught:
         read(f"version: v1\nmig-configs:\n  selected:\n{many}\n")
-    assert len(caught.value.complaints) == 21
-    assert caught.value.complaints[-1] == "layout: and 980 more"
+    assert len(caught.value.errors) == 21
+    assert caught.value.errors[-1] == "layout: and 980 more"
 
 
 @given(st.text() | st.binary().map(lambda b: b.decode("latin-1")))

@@ -5,7 +5,7 @@ import pytest
 from tessera.core.mig.geometry import SIMULATED_H200_70GB
 from tessera.core.mig.layout import NodeLayout, Strategy
 from tessera.protocol.mig.documents import read_layout
-from tessera.protocol.mig.labels import gpu_labels, stale_labels
+from tessera.protocol.mig.nodes import gpu_labels, stale_labels
 
 CARDS = [SIMULATED_H200_70GB] * 4
 COMMON = {"nvidia.com/gpu.present": "true", "nvidia.com/mig.capable": "true"}

@@ -6,8 +6,7 @@ from tessera.core.mig.geometry import PRODUCTS
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.kubernetes.objects import Metadata
-from tessera.protocol.mig.mapping import encode_mapping, mapping_of
-from tessera.protocol.mig.nodes import gpu_node, present_layout
+from tessera.protocol.mig.nodes import encode_mapping, gpu_node, mapping_of, present_layout
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def read_parsed(path: str, parse: Callable[[bytes, str], T]) -> T:
     try:
         return parse(read_file(path), called(path))
     except InvalidInputs as error:
-        raise InvalidInputs(f"{called(path)}: {complaint}" for complaint in error.complaints) from error
+        raise InvalidInputs(f"{called(path)}: {one}" for one in error.errors) from error
 
 
 def table(rows: Sequence[tuple[str, ...]], indent: str = "") -> list[str]:

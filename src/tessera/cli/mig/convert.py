@@ -10,8 +10,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.text import first_of
 from tessera.inventory.layouts import Source, Unreadable
 from tessera.kube.object_files import called
-from tessera.protocol.mig.conversion import convert
-from tessera.protocol.mig.documents import Format, MigDocument, write
+from tessera.protocol.mig.documents import Format, MigDocument, convert, write
 
 _MOST_NAMES: Final = 5
 

@@ -23,7 +23,7 @@ from tessera.kube.object_files import called, objects_in_documents, read_file
 from tessera.protocol import yaml
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 from tessera.protocol.mig import documents as mig
-from tessera.protocol.mig.counts import looks_like_counts, write_counts
+from tessera.protocol.mig.entries import looks_like_counts, write_counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.resource import Key
-from tessera.protocol.dra.templates import template_spec
+from tessera.protocol.dra.objects import template_spec
 
 log = logging.getLogger(__name__)
 

@@ -173,22 +173,22 @@ class LayoutEntry:
 def resolve(entries: Sequence[LayoutEntry], cards: Sequence[Product]) -> NodeLayout:
     """The layout that the entries give these cards; cards that no entry concerns are whole GPUs.
 
-    Every complaint is reported, cards that share one in one sentence.
+    Every error is reported, cards that share one in one sentence.
     """
-    complaints: dict[str, list[int]] = {}
+    reasons: dict[str, list[int]] = {}
     layouts = []
     for number, product in enumerate(cards):
         concerned = [index for index, entry in enumerate(entries) if entry.concerns(number, product)]
         if len(concerned) > 1:
             reason = f"named by entries {' and '.join(map(str, concerned))}; one entry per card"
-            complaints.setdefault(reason, []).append(number)
+            reasons.setdefault(reason, []).append(number)
             continue
         try:
             layouts.append(_card_layout(product, entries[concerned[0]] if concerned else None))
         except DoesNotFit as error:
-            complaints.setdefault(str(error), []).append(number)
+            reasons.setdefault(str(error), []).append(number)
     absent = sorted({n for entry in entries for n in entry.cards or () if n >= len(cards)})
-    sentences = [f"{named_cards(numbers)}: {reason}" for reason, numbers in complaints.items()]
+    sentences = [f"{named_cards(numbers)}: {reason}" for reason, numbers in reasons.items()]
     if absent:
         there = f"the node has {named_cards(range(len(cards)))}" if cards else "the node has no cards"
         sentences.append(f"{named_cards(absent)}: not there; {there}")

@@ -6,7 +6,7 @@ from typing import Final
 
 from tessera.core.admission.decision import EXEMPT_LABEL
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
-from tessera.core.errors import InvalidInput, InvalidInputs
+from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.profile import MIG_PREFIX
 from tessera.doctor.evidence import Evidence
@@ -149,10 +149,9 @@ def configuration(seen: Evidence) -> Iterator[Finding]:
     try:
         parsed = config.parse(seen.config, "config.yaml")
     except InvalidInput as error:
-        complaints = error.complaints if isinstance(error, InvalidInputs) else (str(error),)
-        for complaint in complaints:
+        for one in error.errors:
             yield problem(
-                f"the configuration has a mistake, the last good one stays in use: {complaint}",
+                f"the configuration has a mistake, the last good one stays in use: {one}",
                 f"kubectl edit configmap -n {seen.names.namespace} {_config_map(seen)}",
             )
         return

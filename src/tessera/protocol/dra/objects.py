@@ -1,4 +1,4 @@
-"""ResourceSlices and DeviceClasses, read into core values.
+"""ResourceSlices, DeviceClasses and ResourceClaims, read into core values; and ResourceClaimTemplates, written.
 
 Of a device only what some class's expressions look at is kept, so that devices which differ in a UUID alone are of one
 kind; nodes with the same devices share what is kept of them.
@@ -7,15 +7,24 @@ kind; nodes with the same devices share what is kept of them.
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from tessera.core.dra.places import Place, Where, together
 from tessera.core.dra.slices import Attribute, Contents, Counters, DeviceClass, Group, Kind, PoolId, Slice
 from tessera.core.kubernetes.quantity import InvalidQuantity, Number, Quantity
+from tessera.core.requests.alternatives import Alternative, Alternatives, DeviceRequest, request_name
 from tessera.protocol.dra.kinds import Kinds
 from tessera.protocol.dra.names import Names
-from tessera.protocol.kubernetes.dra import CounterIn, DeviceIn, SliceSpec, decode_class, decode_slice
+from tessera.protocol.kubernetes.dra import (
+    EXACT_COUNT,
+    CounterIn,
+    DeviceIn,
+    SliceSpec,
+    decode_claim,
+    decode_class,
+    decode_slice,
+)
 from tessera.protocol.kubernetes.lean_pod import term_of
 from tessera.protocol.kubernetes.objects import InvalidObject
 
@@ -166,3 +175,58 @@ def _counters(given: dict[str, CounterIn] | None) -> Counters:
 
 def _number(text: str | float) -> Number:
     return Quantity.parse(text).number
+
+
+class Claim(NamedTuple):
+    """A claim, and the devices that it keeps others from: by pool and name."""
+
+    namespace: str
+    name: str
+    holds: tuple[tuple[PoolId, str], ...] = ()
+    pods: tuple[str, ...] = ()  # by name, of its namespace: those that it is reserved for
+
+    @property
+    def holder(self) -> str:
+        """Who has its devices, as the dashboard names it: the pod, the first of several, or the claim alone."""
+        return f"{self.namespace}/{self.pods[0]}" if self.pods else f"claim {self.namespace}/{self.name}"
+
+
+def read_claim(raw: bytes) -> Claim:
+    """A ResourceClaim."""
+    one = decode_claim(raw)
+    return Claim(
+        one.metadata.namespace,
+        one.metadata.name,
+        tuple(
+            (PoolId(each.driver, each.pool), each.device)
+            for each in one.status.results
+            if not each.admin_access
+        ),
+        tuple(each.name for each in one.status.reserved_for or () if each.resource == "pods"),
+    )
+
+
+def template_spec(alternatives: Alternatives) -> dict[str, Any]:
+    """The `spec` of the template that stands for these alternatives."""
+    requests = [_request(number, one) for number, one in enumerate(alternatives.requests)]
+    return {"spec": {"devices": {"requests": requests}}}
+
+
+def _request(number: int, request: DeviceRequest) -> dict[str, Any]:
+    return {
+        "name": request_name(number),
+        "firstAvailable": [_alternative(one, request.count) for one in request.alternatives],
+    }
+
+
+def _alternative(one: Alternative, count: int) -> dict[str, Any]:
+    # all that the API server would fill in is written out: what is read again can be compared
+    document: dict[str, Any] = {
+        "name": one.name,
+        "deviceClassName": one.device_class,
+        "allocationMode": EXACT_COUNT,
+        "count": count,
+    }
+    if one.expression:
+        document["selectors"] = [{"cel": {"expression": one.expression}}]
+    return document

@@ -1,8 +1,9 @@
-"""The entries of a layout document, in the two dialects that Kubernetes nodes know.
+"""The entries of a layout document, in the two dialects that Kubernetes nodes know, and plain counts.
 
 run.ai:      `{devices: [0, 1], mig-enabled: true, mig-devices: [2g.20gb, {name: 3g.40gb, position: 4, size: 4}]}`
 mig-parted:  `{device-filter: "0x233510DE", devices: all, mig-enabled: true, mig-devices: {2g.35gb: 2}}`
 
+Besides there are plain counts: `2g.20gb=2,3g.40gb=1`, what is wanted on each card, or of a whole cluster.
 What is wrong is collected with its path, so that one reading reports all of it.
 """
 
@@ -11,21 +12,24 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tessera.core.errors import InvalidInputs
 from tessera.core.mig.layout import LayoutEntry
 from tessera.core.mig.placement import Wish
 from tessera.core.mig.profile import InvalidProfile, MigProfile
-from tessera.core.text import escaped
+from tessera.core.text import escaped, quoted
 
 MOST_DEVICES: Final = 99  # of one profile in one entry: more than any card holds, and little memory
 _MOST_SLICE: Final = 999
 _PCI_ID: Final = re.compile(r"0x[0-9a-fA-F]{8}")
+_SEPARATOR: Final = re.compile(r"[\s,]+")
+_COUNT: Final = re.compile(r"\d{1,9}", re.ASCII)
 
 
 class EntryReader:
-    """Reads entries of one dialect and collects complaints."""
+    """Reads entries of one dialect and collects what is wrong."""
 
     def __init__(self, *, parted: bool) -> None:
-        self.complaints: list[str] = []
+        self.errors: list[str] = []
         self._parted = parted
 
     def read(self, value: Any, path: str) -> LayoutEntry | None:
@@ -33,16 +37,16 @@ class EntryReader:
         known = ("devices", "mig-enabled", "mig-devices", *(("device-filter",) if self._parted else ()))
         if not self.known_fields(value, path, known):
             return None
-        before = len(self.complaints)
+        before = len(self.errors)
         cards = self._cards(value, f"{path}.devices")
         wishes = self._wishes(value.get("mig-devices"), f"{path}.mig-devices")
         enabled = value.get("mig-enabled", None if self._parted else bool(wishes))
         if not isinstance(enabled, bool):
             self._refuse(f"{path}.mig-enabled", enabled, "expected true or false")
         elif wishes and not enabled:
-            self.complaints.append(f"{path}.mig-devices: must be empty while mig-enabled is false")
+            self.errors.append(f"{path}.mig-devices: must be empty while mig-enabled is false")
         accepted = self._device_filter(value.get("device-filter"), f"{path}.device-filter")
-        return LayoutEntry(cards, bool(enabled), wishes, accepted) if len(self.complaints) == before else None
+        return LayoutEntry(cards, bool(enabled), wishes, accepted) if len(self.errors) == before else None
 
     def known_fields(self, value: Any, path: str, known: tuple[str, ...]) -> bool:
         """Whether this is a map; complains of unknown fields."""
@@ -50,7 +54,7 @@ class EntryReader:
             self._refuse(path, value, "expected a map")
             return False
         prefix = f"{path}." if path else ""
-        self.complaints.extend(
+        self.errors.extend(
             f"{prefix}{_shown(field)}: unknown field; known are {', '.join(known)}"
             for field in value
             if field not in known
@@ -71,7 +75,7 @@ class EntryReader:
             if not _is_number(number, 0, 9999):
                 self._refuse(f"{path}[{index}]", item, "expected a card number such as 0")
             elif number in cards:
-                self.complaints.append(f"{path}[{index}]: card {number} appears twice")
+                self.errors.append(f"{path}[{index}]: card {number} appears twice")
             else:
                 cards.append(number)
         return tuple(cards)
@@ -97,7 +101,7 @@ class EntryReader:
             if not _is_number(count, 0, MOST_DEVICES):
                 self._refuse(f"{path}.{_shown(name)}", count, f"expected a count from 0 to {MOST_DEVICES}")
             elif profile in counts:  # 1g.10gb+me and 1g.10gb.me
-                self.complaints.append(f"{path}.{_shown(name)}: {profile} appears twice")
+                self.errors.append(f"{path}.{_shown(name)}: {profile} appears twice")
             elif profile:
                 counts[profile] = count
         return repeated(counts)
@@ -121,7 +125,7 @@ class EntryReader:
         try:
             return MigProfile.parse(name)
         except InvalidProfile as error:
-            self.complaints.append(f"{path}: {error}")
+            self.errors.append(f"{path}: {error}")
             return None
 
     def _device_filter(self, value: Any, path: str) -> tuple[int, ...]:
@@ -137,7 +141,41 @@ class EntryReader:
 
     def _refuse(self, path: str, value: Any, expected: str) -> None:
         found = "missing" if value is None else _shown(value)
-        self.complaints.append(f"{path}: {found}; {expected}" if path else f"{found}; {expected}")
+        self.errors.append(f"{path}: {found}; {expected}" if path else f"{found}; {expected}")
+
+
+def looks_like_counts(text: str) -> bool:
+    """Whether a text is meant to be counts rather than YAML."""
+    return "=" in text and ":" not in text
+
+
+def read_counts(text: str, source: str = "counts", most: int = 999_999) -> dict[MigProfile, int]:
+    """Counts per profile, in the order of the text; separated by commas, spaces or lines."""
+    counts: dict[MigProfile, int] = {}
+    errors = []
+    for item in filter(None, _SEPARATOR.split(text)):
+        name, _, number = item.partition("=")
+        try:
+            profile = MigProfile.parse(name)
+        except InvalidProfile as error:
+            errors.append(f"{source}: {error}")
+            continue
+        if profile in counts:
+            errors.append(f"{source}: {profile} appears twice")
+        elif not _COUNT.fullmatch(number) or int(number) > most:
+            errors.append(f"{source}: {quoted(item)}: expected a count from 0 to {most}, such as {profile}=2")
+        else:
+            counts[profile] = int(number)
+    if errors:
+        raise InvalidInputs(errors)
+    if not counts:
+        raise InvalidInputs([f"{source}: empty; expected counts such as 2g.20gb=2,3g.40gb=1"])
+    return {profile: count for profile, count in counts.items() if count}
+
+
+def write_counts(counts: Mapping[MigProfile, int]) -> str:
+    """The text that `read_counts` reads."""
+    return ",".join(f"{profile}={count}" for profile, count in counts.items())
 
 
 def write_runai(entry: LayoutEntry) -> dict[str, Any]:

@@ -1,24 +1,37 @@
-"""What a Node object says about its GPUs: labels of GPU feature discovery, and the layout in its annotation."""
+"""What a Node object says about its GPUs: labels of GPU feature discovery, the layout in its annotation, and the mapping.
 
+`run.ai/mig-mapping` is which devices there are on a node's cards: base64 of `{"0": [{"position": 0, "device_uuid": "MIG-…",
+"gpu_instance_id": 14}]}`, cards by number; `gpu_instance_id` is the id of the profile, as fake-gpu-operator writes it. A
+device of an earlier layout that stays for its pod says `"leaving": true` besides; no other device has that field.
+For nodes whose GPUs are simulated both are written here as well.
+"""
+
+import base64
+import binascii
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
 
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import GPU_MEMORY_LABEL, GPU_PRODUCT_LABEL
+from tessera.core.gpu_names import WHOLE_GPU
+from tessera.core.kubernetes.node import GPU_COUNT_LABEL, GPU_MEMORY_LABEL, GPU_PRODUCT_LABEL
 from tessera.core.mig.geometry import Product
-from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy, named_cards, resolve
-from tessera.core.mig.placement import Wish
+from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy, named_cards, resolve
+from tessera.core.mig.placement import Wish, every_place
 from tessera.core.mig.product import find_product
+from tessera.core.mig.profile import MIG_PREFIX, MigProfile
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.mig import documents
 from tessera.protocol.mig.documents import CONFIG_REASON, CONFIG_STATE, RUNAI_CONFIG
-from tessera.protocol.mig.mapping import MAPPING, decode_mapping
 
-PRODUCT: Final = GPU_PRODUCT_LABEL
-MEMORY: Final = GPU_MEMORY_LABEL
-COUNT: Final = "nvidia.com/gpu.count"
-STRATEGY: Final = "nvidia.com/mig.strategy"
+MAPPING: Final = "run.ai/mig-mapping"
+_STRATEGY: Final = "nvidia.com/mig.strategy"
+_PER_PROFILE: Final = re.compile(rf"{re.escape(MIG_PREFIX)}[a-z0-9.+-]+\.(count|memory|product)", re.ASCII)
 
 _MOST_CARDS: Final = 1024  # of one node: labels are written by people too
 _MOST_MIB: Final = 1 << 24  # 16 TiB on one card
@@ -43,16 +56,16 @@ class GpuNode:
 def gpu_node(node: NodeIn) -> GpuNode:
     """The GPU side of a node."""
     labels, annotations = node.metadata.labels or {}, node.metadata.annotations or {}
-    label = labels.get(PRODUCT, "")
+    label = labels.get(GPU_PRODUCT_LABEL, "")
     # under the single strategy the product says `-MIG-`, and the count is of MIG devices
-    cards = None if "-MIG-" in label else _number(labels.get(COUNT), _MOST_CARDS)
+    cards = None if "-MIG-" in label else _number(labels.get(GPU_COUNT_LABEL), _MOST_CARDS)
     return GpuNode(
         name=node.metadata.name,
         label=label,
-        product=_product(label, _number(labels.get(MEMORY), _MOST_MIB)) if label else None,
+        product=_product(label, _number(labels.get(GPU_MEMORY_LABEL), _MOST_MIB)) if label else None,
         cards=cards,
         layout=annotations.get(RUNAI_CONFIG),
-        strategy=_STRATEGIES.get(labels.get(STRATEGY, ""), Strategy.MIXED),
+        strategy=_STRATEGIES.get(labels.get(_STRATEGY, ""), Strategy.MIXED),
         mapping=annotations.get(MAPPING),
         state=labels.get(CONFIG_STATE, ""),
         reason=annotations.get(CONFIG_REASON, ""),
@@ -104,3 +117,98 @@ def _number(text: str | None, most: int) -> int | None:
     """A label's number; None for what can be none."""
     number = int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else 0
     return number if 0 < number <= most else None
+
+
+def gpu_labels(layout: NodeLayout, strategy: Strategy) -> dict[str, str]:
+    """The labels of a node with this layout; only the first card's product is told, as GPU feature discovery does."""
+    if not layout.cards:
+        return {}
+    product = layout.cards[0].product
+    labels = {
+        "nvidia.com/gpu.present": "true",
+        GPU_PRODUCT_LABEL: product.label,
+        GPU_COUNT_LABEL: str(len(layout.cards)),
+        GPU_MEMORY_LABEL: str(product.memory_mib),
+        _STRATEGY: str(strategy),
+        "nvidia.com/mig.capable": "true" if product.shapes else "false",
+    }
+    counts = sum((Counter(card.counts) for card in layout.cards), Counter[MigProfile]())
+    if strategy is Strategy.SINGLE and counts:  # the slices are what is called a GPU
+        ((profile, count),) = counts.items()
+        labels |= _described(WHOLE_GPU, product, profile, count)
+    if strategy is Strategy.MIXED:
+        for profile, count in counts.items():
+            labels |= _described(profile.resource, product, profile, count)
+    return labels
+
+
+def stale_labels(present: Iterable[str], wanted: Iterable[str]) -> list[str]:
+    """Labels of profiles that are no longer there."""
+    keep = set(wanted)
+    return sorted(name for name in present if name not in keep and _PER_PROFILE.fullmatch(name))
+
+
+def _described(name: str, product: Product, profile: MigProfile, count: int) -> dict[str, str]:
+    shape = product.shape(profile)
+    return {
+        f"{name}.count": str(count),
+        f"{name}.memory": str(shape.memory_mib if shape else 0),
+        f"{name}.product": f"{product.label}-MIG-{profile.label}",
+    }
+
+
+_Natural = Annotated[int, msgspec.Meta(ge=0)]
+_CardNumber = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,4}$")]
+
+
+class MappedDevice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One MIG device in the annotation."""
+
+    position: _Natural
+    device_uuid: str
+    gpu_instance_id: _Natural
+    leaving: bool = False  # no longer wanted, and stays for its pod
+
+
+def mapping_of(
+    layout: NodeLayout, node: str, leaving: Collection[str] = ()
+) -> dict[int, tuple[MappedDevice, ...]]:
+    """The mapping that tells what there is on a simulated node: its layout, as far as devices that leave have room for it.
+
+    `leaving` are the ids of devices of an earlier layout. Cards that are whole GPUs are left out: those with MIG off,
+    and those that a pod still has whole.
+    """
+    mapping: dict[int, tuple[MappedDevice, ...]] = {}
+    for number, card in enumerate(layout.cards):
+        stay = (
+            [one for one in every_place(card.product) if Slot(number, one).uuid(node) in leaving]
+            if leaving
+            else []
+        )
+        if Slot(number).uuid(node) in leaving or not (card.mig_enabled or stay):
+            continue
+        come = [one for one in card.instances if not any(one.mask & other.mask for other in stay)]
+        ids = {shape.profile: shape.profile_id for shape in card.product.shapes}
+        mapping[number] = tuple(
+            MappedDevice(one.position, Slot(number, one).uuid(node), ids[one.profile], one in stay)
+            for one in sorted([*stay, *come], key=lambda one: one.position)
+        )
+    return mapping
+
+
+def encode_mapping(mapping: dict[int, tuple[MappedDevice, ...]]) -> str:
+    """The annotation's value."""
+    document = {str(card): mapping[card] for card in sorted(mapping)}
+    return base64.b64encode(msgspec.json.encode(document)).decode("ascii")
+
+
+def decode_mapping(text: str) -> dict[int, tuple[MappedDevice, ...]]:
+    """What the annotation's value says."""
+    try:
+        document = _DECODER.decode(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError, msgspec.DecodeError, RecursionError) as error:
+        raise InvalidInput(f"{MAPPING}: not base64 of a JSON map of MIG devices: {error}") from error
+    return {int(card): devices for card, devices in document.items()}
+
+
+_DECODER: Final = msgspec.json.Decoder(dict[_CardNumber, tuple[MappedDevice, ...]])

@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 
 from tessera.core.errors import TesseraError
 from tessera.node.rpc import CallFailed, call
-from tessera.protocol.dra.claims import read_claim
+from tessera.protocol.dra.objects import read_claim
 from tessera.protocol.kubelet import dra_messages as messages
 from tessera.protocol.kubelet import dra_pb2 as dra
 from tessera.protocol.kubelet import registration_pb2 as registration

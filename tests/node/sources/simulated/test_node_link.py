@@ -16,7 +16,7 @@ from tessera.node.deviceplugin.process import NodePlugin
 from tessera.node.sources.simulated.node_link import NodeLink, Report, _read
 from tessera.protocol.configuration import devices as device_config
 from tessera.protocol.mig.documents import RUNAI_CONFIG
-from tessera.protocol.mig.mapping import decode_mapping
+from tessera.protocol.mig.nodes import decode_mapping
 from tessera.simulation.control_plane.kinds import NODES
 from tessera.simulation.control_plane.store import StatusError
 from tessera.simulation.node.kubelet import Kubelet

@@ -26,7 +26,7 @@ from tessera.inventory.defragment import defragment_inventory
 from tessera.inventory.pending import Pending, pending_inventory
 from tessera.protocol import yaml
 from tessera.protocol.kubernetes.selector import LabelSelector
-from tessera.protocol.mig.counts import looks_like_counts, read_counts
+from tessera.protocol.mig.entries import looks_like_counts, read_counts
 from tessera.solver import highs
 
 _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that is too long to read

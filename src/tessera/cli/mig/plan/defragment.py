@@ -12,7 +12,7 @@ from tessera.core.planning.summary import explain_advice
 from tessera.core.text import first_of
 from tessera.inventory.defragment import Defragmentation, Move, make_room
 from tessera.inventory.inventory import Inventory
-from tessera.protocol.mig.counts import read_counts
+from tessera.protocol.mig.entries import read_counts
 from tessera.solver import highs
 
 _MOST: Final = 999  # of one profile: advice beyond that is too long to follow

@@ -16,7 +16,7 @@ from tessera.core.planning.planner import Plan
 from tessera.core.planning.summary import explain_plan
 from tessera.core.planning.waiting import Group, PlanEffect, Waiting
 from tessera.protocol.mig import documents as mig
-from tessera.protocol.mig.conversion import convert
+from tessera.protocol.mig.documents import convert
 
 
 @dataclass(frozen=True, slots=True)

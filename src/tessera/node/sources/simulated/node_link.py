@@ -23,8 +23,7 @@ from tessera.kube.watch.resource import NODES, Key, Sink
 from tessera.node.sources.simulated.layout import Outcome, text_of
 from tessera.protocol.kubernetes.objects import Metadata, decode_any
 from tessera.protocol.mig.documents import CONFIG_REASON, CONFIG_STATE, RUNAI_CONFIG
-from tessera.protocol.mig.labels import gpu_labels, stale_labels
-from tessera.protocol.mig.mapping import MAPPING, encode_mapping, mapping_of
+from tessera.protocol.mig.nodes import MAPPING, encode_mapping, gpu_labels, mapping_of, stale_labels
 
 log = logging.getLogger(__name__)
 

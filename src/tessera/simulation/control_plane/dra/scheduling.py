@@ -11,8 +11,7 @@ import msgspec
 from tessera.core.dra.slices import DeviceClass, serving
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.pod import Pod
-from tessera.protocol.dra.claims import read_claim
-from tessera.protocol.dra.objects import read_class
+from tessera.protocol.dra.objects import read_claim, read_class
 from tessera.protocol.kubernetes.dra import decode_claim
 from tessera.protocol.kubernetes.lean_pod import NodeSelectorIn, term_of
 from tessera.simulation.control_plane.dra.allocating import Given, allocate, score
