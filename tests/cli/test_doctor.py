@@ -16,7 +16,7 @@ from tessera.cli.doctor import _poll, exit_code
 from tessera.core.devices.device import Device, Edits
 from tessera.doctor.evidence import Evidence, Names
 from tessera.doctor.findings import Check, Finding, Result, Severity
-from tessera.doctor.node_files import read_cdi
+from tessera.doctor.gather import read_cdi
 from tessera.kube.errors import ApiError
 from tessera.protocol import cdi, yaml
 from tessera.simulation.control_plane import kinds

@@ -9,12 +9,12 @@ import pytest
 
 from tessera.diagnosis.evidence import Evidence as ClusterEvidence
 from tessera.diagnosis.evidence import SeenPod, diagnosis_inventory
-from tessera.diagnosis.reading import decode
-from tessera.doctor.checks import dra, score
+from tessera.doctor.checks import dra
 from tessera.doctor.evidence import DynamicAllocation, Evidence, Scheduler
 from tessera.protocol.kubernetes.controllers import Workload
 from tessera.protocol.kubernetes.dra import DeviceClassIn, SliceIn
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
+from tessera.protocol.kubernetes.objects import decoder
 from tessera.protocol.kubernetes.pod import PodIn
 from tessera.protocol.kubernetes.webhook import Version
 from tessera.simulation.control_plane import kinds
@@ -57,7 +57,7 @@ def resource_slice(name: str, on: str, **more: Any) -> SliceIn:
 
 
 def _as(document: Document, kind: type[T]) -> T:
-    return decode(json.dumps(document).encode(), kind)
+    return decoder(kind)(json.dumps(document).encode())
 
 
 def seen(minor: str = "36", **parts: Any) -> Evidence:
@@ -216,7 +216,7 @@ def test_the_weight_of_alternatives(
     evidence = seen(
         minor, slices=slices, alternatives=("ml/any",), schedulers=(scheduler,) if scheduler else ()
     )
-    found = told(score.score(evidence))
+    found = told(dra.score(evidence))
     assert len(found) == (expected is not None)
     if expected:
         assert (found[0][0], found[0][1][: len(expected[1])]) == expected
@@ -225,10 +225,10 @@ def test_the_weight_of_alternatives(
 def test_when_the_weight_does_not_matter() -> None:
     """Without alternatives, or with one node to choose, there is nothing to weigh."""
     slices = (resource_slice("0", "n1"), resource_slice("1", "n2"))
-    assert [one[0] for one in told(score.score(seen(slices=slices)))] == ["n/a"]
-    assert [one[0] for one in told(score.score(seen(slices=slices[:1], alternatives=("ml/any",))))] == ["n/a"]
+    assert [one[0] for one in told(dra.score(seen(slices=slices)))] == ["n/a"]
+    assert [one[0] for one in told(dra.score(seen(slices=slices[:1], alternatives=("ml/any",))))] == ["n/a"]
     unseen = told(
-        score.score(seen(slices=slices, alternatives=("ml/any",), unseen={"schedulers": "you may not"}))
+        dra.score(seen(slices=slices, alternatives=("ml/any",), unseen={"schedulers": "you may not"}))
     )
     assert unseen[0] == ("unseen", "could not run: schedulers: you may not")
 
@@ -279,7 +279,7 @@ def test_a_better_device_that_lost(pods: list[SeenPod], free: Any, weight: str, 
     nodes = [node(name, {}) for name in ("n1", "n2", "cordoned")]
     nodes[2]["spec"] = {"taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]}
     evidence = replace(evidence, cluster=cluster_of(*nodes), pods=tuple(pods))
-    found = [one for one in told(score.score(evidence)) if one[0] == "warning"]
+    found = [one for one in told(dra.score(evidence)) if one[0] == "warning"]
     assert [one[1][: len(text)] for one in found] == ([text] if text else [])
 
 

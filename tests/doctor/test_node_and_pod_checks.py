@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tessera.doctor.checks.cdi import cdi
+from tessera.doctor.checks.nodes import cdi
 from tessera.doctor.evidence import CdiFile, Evidence
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import Document

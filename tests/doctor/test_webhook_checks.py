@@ -17,7 +17,15 @@ from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import Document
 from tessera.webhook.certificates.authorities import InvalidAuthorities, read_authorities
 from tests.doctor.authorities import DAY, NOW, authority, key_of, signed_by
-from tests.doctor.clusters import admit_like_the_webhook, encoded, examined, healthy, refusing, webhook_pod
+from tests.doctor.clusters import (
+    admit_like_the_webhook,
+    encoded,
+    examined,
+    healthy,
+    object_of,
+    refusing,
+    webhook_pod,
+)
 
 Objects = dict[Any, list[Document]]
 UNLIMITED = 'Pod "x" is invalid: spec.containers[0].resources.limits: Required value: Limit must be set for non overcommitable resources'
@@ -423,7 +431,7 @@ def test_chain_by_an_intermediate_is_trusted():
     """A certificate may come with those that stand between it and the authority."""
     from cryptography.x509 import load_pem_x509_certificate as load
 
-    from tessera.doctor.checks.trust import _leads_to
+    from tessera.doctor.checks.certificates import _leads_to
 
     root, stranger = authority("root"), authority("stranger")
     middle = signed_by(root, NOW + 30 * DAY, "middle")
@@ -603,6 +611,50 @@ async def test_replicas_say_what_they_serve(ends, trusted, texts):
         assert text in finding.text
 
 
+BRIDGE = "fallback: {dra: first-available}"
+KEY = {"current": encoded(bytes(32)), "next": encoded(bytes(32))}
+
+
+@pytest.mark.parametrize(
+    ("config", "namespace", "data", "severity", "text"),
+    [
+        ("", "", None, "n/a", "the bridge is off"),
+        ("", "extended-resources", None, "n/a", "the bridge is off"),
+        (BRIDGE, "", KEY, None, ""),
+        ("", "first-available", KEY, None, ""),
+        (BRIDGE, "", None, "problem", "Secret gpu-webhook/tessera-ticket-key, the key of tickets, is not there: "),
+        ("", "first-available", None, "problem", "the key of tickets, is not there: "),
+        (BRIDGE, "", {}, "problem", "the key of tickets, holds no key: the webhook converts no request"),
+        (BRIDGE, "", {"current": encoded(bytes(31))}, "problem", "the key of tickets, holds no key: "),
+    ],
+)  # fmt: skip
+async def test_with_the_bridge_on_there_is_a_key_for_tickets(config, namespace, data, severity, text):
+    """Requests become claims only with a key: where the bridge is on, for all or for one namespace, its absence is a problem."""
+    objects = healthy(authority())
+    objects[kinds.CONFIG_MAPS][0]["data"]["config.yaml"] = config
+    if namespace:
+        objects[kinds.NAMESPACES][0]["metadata"]["annotations"]["gpu-webhook.k8s.io/dra"] = namespace
+    if data is not None:
+        objects[kinds.SECRETS].append(object_of("tessera-ticket-key", data=data))
+    found = await examined(objects, now=NOW)
+    assert [str(one.severity) for one in found.of("tickets")] == ([severity] if severity else [])
+    assert all(text in one.text for one in found.of("tickets"))
+    if severity == "problem":
+        assert found.one("tickets").commands[0] == "kubectl logs -n gpu-webhook -l app=tessera-controller"
+
+
+async def test_a_key_of_tickets_that_may_not_be_read_is_unseen():
+    """With the bridge on, who may not read the Secret is told so."""
+    objects = healthy(authority())
+    objects[kinds.CONFIG_MAPS][0]["data"]["config.yaml"] = BRIDGE
+    found = await examined(objects, now=NOW, forbidden=frozenset({"secrets"}))
+    assert found.states["tickets"] == "not seen"
+    assert (
+        found.one("tickets").text
+        == "could not run: Secret gpu-webhook/tessera-ticket-key: secrets is forbidden"
+    )
+
+
 async def test_what_may_not_be_read_is_unseen_not_wrong():
     """A person without permissions gets the checks that are possible, and is told what could not be looked at."""
     found = await examined(
@@ -610,7 +662,18 @@ async def test_what_may_not_be_read_is_unseen_not_wrong():
     )
     assert found.findings == []
     unseen = {name for name, state in found.states.items() if state == "not seen"}
-    assert unseen == {"configuration", "plugin", "layouts", "silent", "pools", "offers", "refused", "pending"}
+    blind = {
+        "configuration",
+        "tickets",
+        "plugin",
+        "layouts",
+        "silent",
+        "pools",
+        "offers",
+        "refused",
+        "pending",
+    }
+    assert unseen == blind
     assert "nodes is forbidden" in found.one("offers").text
 
 

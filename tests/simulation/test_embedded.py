@@ -280,7 +280,7 @@ async def test_the_doctor_finds_it_well():
         "running": ["note"],
         "service": ["note"],
         "selection": ["warning"],  # every pod is sent: matchConditions would not be evaluated
-        **{name: ["n/a"] for name in ("configuration", "plugin", *_DRA, "cdi")},
+        **{name: ["n/a"] for name in ("configuration", "tickets", "plugin", *_DRA, "cdi")},
     }
     assert not any("delete" in command for one in found.values() for f in one for command in f.commands)
 

@@ -136,7 +136,7 @@ async def _poll(
 
 def _with_cdi(seen: "Evidence", cdi_dir: Path | None, state_dir: Path) -> "Evidence":
     """What only a node can tell."""
-    from tessera.doctor.node_files import read_cdi
+    from tessera.doctor.gather import read_cdi
 
     if cdi_dir is None:
         return seen

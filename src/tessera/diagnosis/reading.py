@@ -3,6 +3,7 @@
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -18,33 +19,34 @@ T = TypeVar("T")
 
 
 class Reader:
-    """Reads objects for the fields of the evidence."""
+    """Reads objects for the fields of the evidence. An object, a collection or a kind that is not there is no error."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self.unseen: dict[str, str] = {}  # field → why it could not be read
         self.odd: dict[str, list[str]] = defaultdict(list)  # field → objects that cannot be read, and why
 
-    async def one(self, field: str, kind: type[T], path: str) -> T | None:
+    async def get(self, field: str, path: str, read: Callable[[bytes], T]) -> T | None:
         """An object; None where there is none."""
-        found: T | None = None
-        with self.reading(field):
-            try:
-                found = decode(await self.client.get(path), kind)
-            except ApiError as error:
-                if not error.is_not_found:
-                    raise
-        return found
+        try:
+            return read(await self.client.get(path))
+        except (KubeError, InvalidInput) as error:
+            self.missed(field, error)
+            return None
+
+    async def one(self, field: str, kind: type[T], path: str) -> T | None:
+        """The same, as this kind."""
+        return await self.get(field, path, objects.decoder(kind))
 
     async def all(self, field: str, kind: type[T], path: str, labels: str = "") -> tuple[T, ...]:
         """Every object of a collection, or those with these labels."""
         query = {"labelSelector": labels} if labels else {}
-        return await self.each(field, path, query, lambda raw: decode(raw, kind))
+        return await self.each(field, path, query, objects.decoder(kind))
 
     async def each(
         self, field: str, path: str, query: dict[str, str], read: Callable[[bytes], T]
     ) -> tuple[T, ...]:
-        """A list without the objects that cannot be read; of a kind that the API server does not have there are none."""
+        """A list without the objects that cannot be read."""
         found: list[T] = []
 
         def begin() -> Callable[[bytes], object]:
@@ -61,18 +63,13 @@ class Reader:
 
         def begun() -> Callable[[bytes], None]:
             self.odd.pop(field, None)
-            take = begin()
-            return lambda raw: self._take(field, raw, take)
+            return partial(self._take, field, begin())
 
         with self.reading(field):
-            try:
-                asked: dict[str, str | int | bool | None] = {**query, "limit": PAGE}
-                await self.client.patiently(lambda: read_list(self.client, path, asked, begun))
-            except ApiError as error:
-                if not error.is_not_found:
-                    raise
+            asked: dict[str, str | int | bool | None] = {**query, "limit": PAGE}
+            await self.client.patiently(lambda: read_list(self.client, path, asked, begun))
 
-    def _take(self, field: str, raw: bytes, take: Callable[[bytes], object]) -> None:
+    def _take(self, field: str, take: Callable[[bytes], object], raw: bytes) -> None:
         self.readable(field, raw, take)
 
     def readable(self, field: str, raw: bytes | msgspec.Raw, read: Callable[[bytes], T]) -> T | None:
@@ -99,22 +96,19 @@ class Reader:
         try:
             yield
         except (KubeError, InvalidInput) as error:
-            self.unseen[field] = reason(error)
+            self.missed(field, error)
 
-
-def reason(error: Exception) -> str:
-    """Why something could not be read."""
-    return error.message if isinstance(error, ApiError) else str(error)
-
-
-def decode(raw: bytes | msgspec.Raw, kind: type[T]) -> T:
-    """An object as this kind."""
-    return objects.decoder(kind)(raw)
+    def missed(self, field: str, error: Exception) -> None:
+        """Remember why something could not be read."""
+        if not isinstance(error, ApiError):
+            self.unseen[field] = str(error)
+        elif not error.is_not_found:
+            self.unseen[field] = error.message
 
 
 def _name_of(raw: bytes | msgspec.Raw) -> str:
     try:
-        metadata = decode(raw, Named).metadata
+        metadata = objects.decoder(Named)(raw).metadata
     except InvalidInput:
         return "one without a name"
     return "/".join(part for part in (metadata.namespace, metadata.name) if part)

@@ -1,7 +1,7 @@
 """What was seen of a cluster, and what could not be seen."""
 
 from collections import Counter
-from collections.abc import KeysView, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -11,11 +11,11 @@ from tessera.core.kubernetes.node import Namespace, Node
 from tessera.diagnosis.evidence import Evidence as ClusterEvidence
 from tessera.diagnosis.evidence import SeenPod
 from tessera.diagnosis.waiting import Waiting, WaitingPods
+from tessera.kube.view.ticket_keys import TicketSecret
 from tessera.protocol.kubernetes.controllers import EventIn, Workload
 from tessera.protocol.kubernetes.dra import DeviceClassIn, SliceIn
 from tessera.protocol.kubernetes.pod import PodIn
 from tessera.protocol.kubernetes.webhook import Secret, Service, Version, Webhook, WebhookConfiguration
-from tessera.protocol.mig.nodes import GpuNode
 
 TRIED: Final = "nvidia.com/gpu"  # fallback leaves it alone, so the answer does not depend on the nodes
 
@@ -30,11 +30,6 @@ class Names:
     try_namespace: str = "default"
 
     @property
-    def secret(self) -> str:
-        """The Secret with the webhook's own certificate authority."""
-        return f"{self.webhook}-ca"
-
-    @property
     def upgrade(self) -> str:
         """What puts everything that the chart makes back into its place, with the values that were given."""
         return f"helm upgrade tessera charts/tessera -n {self.namespace} --reset-then-reuse-values"
@@ -44,15 +39,14 @@ class Names:
         """The certificate controller's Deployment, its account and its label `app`."""
         return f"{self.webhook}-certificates"
 
-    @property
-    def logs(self) -> str:
-        """What shows the webhook's log."""
-        return f"kubectl logs -n {self.namespace} -l app={self.webhook}"
+    def logs(self, app: str = "") -> str:
+        """What shows a part's log; the webhook's, where no other is named."""
+        return f"kubectl logs -n {self.namespace} -l app={app or self.webhook}"
 
-    @property
-    def controller_logs(self) -> str:
-        """What shows the certificate controller's log."""
-        return f"kubectl logs -n {self.namespace} -l app={self.controller}"
+    def certificate_secret(self, deployment: Workload | None) -> str:
+        """The Secret behind the certificate: with the one that the webhook was given, else with its own authority."""
+        named = deployment and (deployment.given_secret() or deployment.spec.template.option("--ca-secret"))
+        return named or f"{self.webhook}-ca"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,26 +96,19 @@ class DynamicAllocation:
     driver_pods: tuple[PodIn, ...] = ()
     alternatives: tuple[str, ...] = ()  # claims, and templates of claims, that ask for "this, else that"
     schedulers: tuple[Scheduler, ...] = ()
-    invalid: Mapping[PoolId, str] = field(
-        default_factory=dict
-    )  # driver and pool → a name that is there twice in it
-    free: Mapping[str, Mapping[str, int]] = field(
-        default_factory=dict
-    )  # node → extended resource → devices that no claim holds
+    # driver and pool → a name that is there twice in it
+    invalid: Mapping[PoolId, str] = field(default_factory=dict)
+    # node → extended resource → devices that no claim holds
+    free: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @cached_property
     def by_node(self) -> Mapping[str, list[SliceIn]]:
-        """The slices of each node."""
+        """The slices of each node that has any."""
         found: dict[str, list[SliceIn]] = {}
         for one in self.slices:
             if one.spec.node_name:
                 found.setdefault(one.spec.node_name, []).append(one)
         return found
-
-    @property
-    def nodes(self) -> KeysView[str]:
-        """The nodes that slices are for."""
-        return self.by_node.keys()
 
     def offered(self, node: str) -> Counter[str]:
         """A node's devices of Tessera's driver, counted by what the device plugin would call them; not those that leave."""
@@ -154,9 +141,8 @@ class Evidence:
     webhook_pods: tuple[PodIn, ...] = ()
     controller: Workload | None = None  # the certificate controller's Deployment
     controller_pods: tuple[PodIn, ...] = ()
-    secret: Secret | None = (
-        None  # with the webhook's own authority, or with the certificate that it was given
-    )
+    secret: Secret | None = None  # behind the webhook's certificate
+    ticket_key: TicketSecret | None = None  # that webhook and controller share
     served: tuple[Served, ...] = ()
     config: str | None = None  # Tessera's configuration, as the ConfigMap has it
     trial: Trial | None = None
@@ -171,24 +157,13 @@ class Evidence:
     cdi: tuple[CdiFile, ...] | None = None  # None: this is not a node, or it was not asked for
     devices: tuple[str, ...] | None = ()  # CDI names that the plugin published; None: it is not known
     unseen: Mapping[str, str] = field(default_factory=dict)  # field → why it could not be read
-    odd: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # field → objects that cannot be read, and why
+    # field → objects that cannot be read, and why
+    odd: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def nodes(self) -> list[Node]:
-        """Every node."""
         capacity = self.cluster.inventory.capacity
         return [capacity[name] for name in capacity]
-
-    def node(self, name: str) -> Node | None:
-        """A node; None where there is no such node."""
-        capacity = self.cluster.inventory.capacity
-        return next((capacity[one] for one in (name,) if one in capacity), None)
-
-    def gpus(self, node: Node) -> GpuNode | None:
-        """What a node says of its GPUs."""
-        return self.cluster.inventory.gpus.get(node.name)
 
     @cached_property
     def waiting(self) -> list[tuple[SeenPod, Waiting]]:
@@ -198,7 +173,6 @@ class Evidence:
 
     @property
     def webhooks(self) -> list[Webhook]:
-        """The webhooks of the configuration."""
         return (self.configuration.webhooks if self.configuration else None) or []
 
     @property

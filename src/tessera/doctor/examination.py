@@ -3,51 +3,35 @@
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from tessera.doctor.checks import calls, cdi, dra, nodes, pods, score, trust, webhook
+from tessera.doctor.checks import calls, certificates, dra, nodes, pods, webhook
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Check, Finding, Result, grouped, note, short, unseen
 
-CHECKS: Final = (
-    Check("version", "Kubernetes is recent enough", ("version",), webhook.version),
-    Check("installed", "The webhook is installed", ("configuration",), webhook.installed),
-    Check("running", "The webhook runs", ("deployment", "webhook_pods"), webhook.running),
-    Check("service", "Its Service leads to it", ("service", "webhook_pods"), webhook.service),
-    Check("trust", "API servers trust its certificate", ("configuration",), trust.trust),
-    Check("trial", "A GPU pod reaches it and is changed", ("trial",), calls.trial),
-    Check(
-        "selection", "It is called for what it should be", ("configuration", "namespaces"), calls.selection
-    ),
-    Check("policy", "An outage does no more harm than meant", ("configuration",), calls.policy),
-    Check("configuration", "Its configuration is good", ("deployment", "config"), calls.configuration),
-    Check(
-        "plugin", "Device plugins run and are registered", ("plugins", "plugin_pods", "nodes"), nodes.plugin
-    ),
-    Check("layouts", "Nodes offer what their layouts say", ("nodes",), nodes.layouts),
-    Check("silent", "Nodes with GPUs offer them", ("nodes",), nodes.silent),
-    Check("classes", "An extended resource leads to one DeviceClass", ("deviceclasses",), dra.classes),
-    Check(
-        "pools",
-        "ResourceSlices are whole and of nodes that are there",
-        ("resourceslices", "nodes"),
-        dra.pools,
-    ),
-    Check(
-        "counters",
-        "Cards cut on demand do not slow the scheduler",
-        ("version", "resourceslices"),
-        dra.counters,
-    ),
-    Check(
-        "score",
-        "The scheduler prefers first alternatives",
-        ("version", "resourceslices", "templates", "resourceclaims"),
-        score.score,
-    ),
-    Check("cdi", "CDI specs are up to date", (), cdi.cdi),
-    Check("offers", "What pods ask for is offered somewhere", ("nodes", "pods"), pods.offers),
-    Check("refused", "No workload's pods are rejected", ("configuration", "refusals"), pods.refused),
-    Check("pending", "GPU pods are placed", ("nodes", "pods"), pods.pending),
-)
+# name, question, what must have been seen to answer it, who answers it
+CHECKS: Final = tuple(Check(*row) for row in (
+    ("version", "Kubernetes is recent enough", ("version",), webhook.version),
+    ("installed", "The webhook is installed", ("configuration",), webhook.installed),
+    ("running", "The webhook runs", ("deployment", "webhook_pods"), webhook.running),
+    ("service", "Its Service leads to it", ("service", "webhook_pods"), webhook.service),
+    ("trust", "API servers trust its certificate", ("configuration",), certificates.trust),
+    ("trial", "A GPU pod reaches it and is changed", ("trial",), calls.trial),
+    ("selection", "It is called for what it should be", ("configuration", "namespaces"), calls.selection),
+    ("policy", "An outage does no more harm than meant", ("configuration",), calls.policy),
+    ("configuration", "Its configuration is good", ("deployment", "config"), calls.configuration),
+    ("tickets", "It has a key for tickets", ("deployment", "config", "namespaces"), calls.tickets),
+    ("plugin", "Device plugins run and are registered", ("plugins", "plugin_pods", "nodes"), nodes.plugin),
+    ("layouts", "Nodes offer what their layouts say", ("nodes",), nodes.layouts),
+    ("silent", "Nodes with GPUs offer them", ("nodes",), nodes.silent),
+    ("classes", "An extended resource leads to one DeviceClass", ("deviceclasses",), dra.classes),
+    ("pools", "ResourceSlices are whole and of nodes that are there", ("resourceslices", "nodes"), dra.pools),
+    ("counters", "Cards cut on demand do not slow the scheduler", ("version", "resourceslices"), dra.counters),
+    ("score", "The scheduler prefers first alternatives",
+     ("version", "resourceslices", "templates", "resourceclaims"), dra.score),
+    ("cdi", "CDI specs are up to date", (), nodes.cdi),
+    ("offers", "What pods ask for is offered somewhere", ("nodes", "pods"), pods.offers),
+    ("refused", "No workload's pods are rejected", ("configuration", "refusals"), pods.refused),
+    ("pending", "GPU pods are placed", ("nodes", "pods"), pods.pending),
+))  # fmt: skip
 
 
 def examine(seen: Evidence, only: Collection[str] = ()) -> Iterator[Result]:

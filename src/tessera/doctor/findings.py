@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 
 from tessera.core.text import first_of, number_of
 from tessera.doctor.evidence import Evidence
@@ -44,29 +45,15 @@ class Finding:
         return replace(self, kind=kind, about=about)
 
 
-def problem(text: str, *commands: str) -> Finding:
-    """Something that does not work."""
-    return Finding(Severity.PROBLEM, text, commands)
+def _finding(severity: Severity, text: str, *commands: str) -> Finding:
+    return Finding(severity, text, commands)
 
 
-def warning(text: str, *commands: str) -> Finding:
-    """Something that should be better."""
-    return Finding(Severity.WARNING, text, commands)
-
-
-def note(text: str, *commands: str) -> Finding:
-    """Something worth knowing."""
-    return Finding(Severity.NOTE, text, commands)
-
-
-def unseen(text: str, *commands: str) -> Finding:
-    """Something that could not be read."""
-    return Finding(Severity.UNSEEN, text, commands)
-
-
-def not_applicable(text: str) -> Finding:
-    """Why there is nothing to check."""
-    return Finding(Severity.NOT_APPLICABLE, text)
+problem = partial(_finding, Severity.PROBLEM)
+warning = partial(_finding, Severity.WARNING)
+note = partial(_finding, Severity.NOTE)
+unseen = partial(_finding, Severity.UNSEEN)
+not_applicable = partial(_finding, Severity.NOT_APPLICABLE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,33 +1,52 @@
-"""Looking at a cluster: every object once, and one pod tried with a dry run. What may not be read is remembered as unseen."""
+"""Looking at a cluster: every object once, and one pod tried with a dry run. What may not be read is remembered as unseen.
+
+On a node also its files: the CDI specs, and what its device plugin remembers.
+"""
 
 import asyncio
 import contextlib
 import re
-from typing import Any, Final, TypeVar
+from pathlib import Path
+from typing import Final, TypeVar
 
-from tessera.core.admission.outcome import OBSERVE_MODE
+import msgspec
+
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
+from tessera.core.dra.slices import API_VERSION
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.node import Namespace
-from tessera.core.kubernetes.quota import Quota
-from tessera.diagnosis.evidence import DiagnosisInventory, SeenPod
+from tessera.diagnosis.evidence import DiagnosisInventory
 from tessera.diagnosis.evidence import Evidence as ClusterEvidence
-from tessera.diagnosis.gather import PLUGINS, DraLists, devices_for_pods, gather_cluster, plugins_by_node
-from tessera.diagnosis.reading import Reader, decode, reason
-from tessera.doctor import trial
-from tessera.doctor.evidence import Evidence, Names, Refusal, Served, Trial
-from tessera.doctor.gather_dra import gather_dra_checks
+from tessera.diagnosis.gather import (
+    PLUGINS,
+    DraLists,
+    devices_for_pods,
+    gather_cluster,
+    gather_dra,
+    plugins_by_node,
+)
+from tessera.diagnosis.reading import Reader
+from tessera.doctor.evidence import (
+    CdiFile,
+    DynamicAllocation,
+    Evidence,
+    Names,
+    Refusal,
+    Scheduler,
+    Served,
+)
+from tessera.doctor.trial import tried
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError, Unreachable
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
+from tessera.kube.view.ticket_keys import TicketSecret, secret_path
 from tessera.kube.watch.resource import FAILED_CREATES, NAMESPACES, RESOURCE_QUOTAS
 from tessera.protocol.configuration import webhook as configuration
-from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.controllers import EventIn, Workload
+from tessera.protocol.kubernetes.controllers import PodTemplate, Workload, decode_event, decode_workload
+from tessera.protocol.kubernetes.dra import ClaimIn, ClaimTemplateIn, DeviceClassIn, SliceIn
 from tessera.protocol.kubernetes.nodes import decode_quota, namespace_of, quota_of
-from tessera.protocol.kubernetes.objects import ObjectList, ObjectReference
+from tessera.protocol.kubernetes.objects import ObjectList, ObjectReference, decode_any, decoder
 from tessera.protocol.kubernetes.pod import PodIn
 from tessera.protocol.kubernetes.webhook import ConfigMap, Secret, Service, Version, WebhookConfiguration
 
@@ -35,12 +54,14 @@ T = TypeVar("T")
 
 _APPS: Final = "apps/v1"
 _CONFIGURATIONS: Final = ("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations")
+_DRIVERS: Final = "app.kubernetes.io/component=dra-driver"  # the chart's label
+_SYSTEM: Final = "kube-system"
+_SCHEDULERS: Final = "component=kube-scheduler"  # as kubeadm labels its static pods
 _MOST_REFUSALS: Final = 500  # events; there may be thousands of the same
 _MOST_OWNERS: Final = 50  # controllers that are read, one request each
 _MOST_SERVED: Final = 10  # replicas whose metrics are read
-_PROXY_SECONDS: Final = (
-    5.0  # for all of them: behind a network policy the API server itself would wait for half a minute
-)
+# for all of them: behind a network policy the API server itself would wait for half a minute
+_PROXY_SECONDS: Final = 5.0
 _METRICS_PORT: Final = 8080  # the chart's webhook.metricsPort
 _ENDS: Final = re.compile(
     r'^gpu_webhook_certificate_expiry_timestamp_seconds\{certificate="serving"\} (\d{1,12}(?:\.\d+)?)$',
@@ -68,69 +89,85 @@ class Gatherer:
 
     async def gather(self) -> Evidence:
         """Look at everything; raises `Unreachable` when the API server cannot be talked to at all."""
-        names = self._names
+        names, reader = self._names, self._reader
         version = await self._version()
         deployment = await self._one("deployment", Workload, _APPS, "deployments", names.webhook)
-        pods_path = path_of("v1", "pods", namespace=names.namespace)
-        webhook_pods = await self._reader.all("webhook_pods", PodIn, pods_path, f"app={names.webhook}")
-        controller = await self._one("controller", Workload, _APPS, "deployments", names.controller)
-        controller_pods = await self._reader.all(
-            "controller_pods", PodIn, pods_path, f"app={names.controller}"
+        webhook_pods = await self._pods("webhook_pods", names.webhook)
+        plugins, plugin_pods = await self._daemon_sets("plugins", "plugin_pods", PLUGINS)
+        inventory, pods = await gather_cluster(reader, lambda use: not use.node or bool(use.claim))
+        lists = await gather_dra(reader, inventory)
+        namespaces = await reader.each(
+            "namespaces", NAMESPACES.path, {}, lambda raw: namespace_of(decode_any(raw))
         )
-        plugins = await self._reader.all("plugins", Workload, path_of(_APPS, "daemonsets"), PLUGINS)
-        plugin_pods: tuple[PodIn, ...] = ()
-        if plugins:
-            plugin_pods = await self._reader.all("plugin_pods", PodIn, path_of("v1", "pods"), PLUGINS)
-        namespaces = await self._reader.each("namespaces", NAMESPACES.path, {}, _namespace)
-        config = await self._config(deployment)
-        inventory, pods = await gather_cluster(self._reader, lambda use: not use.node or bool(use.claim))
-        dra, lists = await gather_dra_checks(self._reader, inventory)
+        offers = Offers((one.node for one in inventory.capacity.nodes()), namespaces)
+        for quota in await reader.each(
+            "quotas", RESOURCE_QUOTAS.path, {}, lambda raw: quota_of(decode_quota(raw))
+        ):
+            offers.put_quota(quota)
+        config, policy = await self._config(deployment), Policy()
+        with contextlib.suppress(InvalidInput):  # the check of the configuration reports it
+            policy = configuration.parse(config or "").policy
+        devices = await devices_for_pods(reader, lists, pods)
+        now, configured = self._clock.wall(), path_of(*_CONFIGURATIONS, name=names.configuration)
+        cluster = ClusterEvidence(
+            now, inventory, offers, policy, devices, plugins_by_node(plugin_pods), dict(reader.unseen)
+        )
+        trial = None
+        with reader.reading("trial"):
+            trial = await tried(self._client, names.try_namespace)
         return Evidence(
             names=names,
-            now=self._clock.wall(),
+            now=now,
             version=version,
-            configuration=await self._reader.one(
-                "configuration",
-                WebhookConfiguration,
-                path_of(*_CONFIGURATIONS, name=names.configuration),
-            ),
+            configuration=await reader.one("configuration", WebhookConfiguration, configured),
             deployment=deployment,
             service=await self._one("service", Service, "v1", "services", names.webhook),
             webhook_pods=webhook_pods,
-            controller=controller,
-            controller_pods=controller_pods,
-            secret=await self._secret(deployment),
+            controller=await self._one("controller", Workload, _APPS, "deployments", names.controller),
+            controller_pods=await self._pods("controller_pods", names.controller),
+            secret=await self._one("secret", Secret, "v1", "secrets", names.certificate_secret(deployment)),
+            ticket_key=await reader.get("ticket_key", secret_path(names.namespace), TicketSecret.read),
             served=await self._served(deployment, webhook_pods),
             config=config,
-            trial=await self._try(),
-            cluster=await self._cluster(inventory, lists, pods, namespaces, config, plugin_pods),
+            trial=trial,
+            cluster=cluster,
             namespaces=namespaces,
             pods=pods,
             refusals=await self._refusals(),
             plugins=plugins,
             plugin_pods=plugin_pods,
             plugin_configs=await self._plugin_configs(plugins),
-            dra=dra,
-            unseen=dict(self._reader.unseen),
-            odd={field: tuple(odd) for field, odd in self._reader.odd.items()},
+            dra=await self._dra(inventory, lists),
+            unseen=dict(reader.unseen),
+            odd={field: tuple(odd) for field, odd in reader.odd.items()},
         )
+
+    async def _one(self, field: str, kind: type[T], version: str, plural: str, name: str) -> T | None:
+        path = path_of(version, plural, namespace=self._names.namespace, name=name)
+        return await self._reader.one(field, kind, path)
+
+    async def _pods(self, field: str, app: str) -> tuple[PodIn, ...]:
+        path = path_of("v1", "pods", namespace=self._names.namespace)
+        return await self._reader.all(field, PodIn, path, f"app={app}")
+
+    async def _daemon_sets(
+        self, field: str, pods_field: str, labels: str
+    ) -> tuple[tuple[Workload, ...], tuple[PodIn, ...]]:
+        """The DaemonSets of a component in all namespaces, and their pods."""
+        found = await self._reader.all(field, Workload, path_of(_APPS, "daemonsets"), labels)
+        if not found:
+            return (), ()
+        return found, await self._reader.all(pods_field, PodIn, path_of("v1", "pods"), labels)
 
     async def _version(self) -> Version | None:
         """The first question: without any answer to it there is no cluster to check."""
         try:
-            return decode(await self._client.get("/version"), Version)
+            return decoder(Version)(await self._client.get("/version"))
         except Unreachable:
             raise
         except (KubeError, InvalidInput) as error:
-            self._reader.unseen["version"] = reason(error)
-        return None
-
-    async def _secret(self, deployment: Workload | None) -> Secret | None:
-        """The Secret behind the certificate: the one that it was given, or the one with its own authority."""
-        given = deployment.given_secret() if deployment else None
-        own = deployment.spec.template.option("--ca-secret") if deployment else None
-        name = given or own or self._names.secret
-        return await self._one("secret", Secret, "v1", "secrets", name)
+            self._reader.missed("version", error)
+            return None
 
     async def _served(self, deployment: Workload | None, pods: tuple[PodIn, ...]) -> tuple[Served, ...]:
         """What the replicas say of the certificates that they serve, read by way of the API server."""
@@ -152,58 +189,73 @@ class Gatherer:
         ends, trusted = _ENDS.search(text), _TRUSTED.search(text)
         return Served(pod, float(ends[1]) if ends else None, trusted[1] == "1" if trusted else None)
 
-    async def _config(self, deployment: Workload | None) -> str | None:
-        name = deployment.config_map() if deployment else None
+    async def _config_map(self, field: str, namespace: str, name: str | None, key: str) -> str | None:
+        """What stands under a key of a ConfigMap; None where there is no such thing."""
         if name is None:
             return None
-        found = await self._one("config", ConfigMap, "v1", "configmaps", name)
-        return (found.data or {}).get("config.yaml") if found else None
+        path = path_of("v1", "configmaps", namespace=namespace, name=name)
+        found = await self._reader.one(field, ConfigMap, path)
+        return (found.data or {}).get(key) if found else None
+
+    async def _config(self, deployment: Workload | None) -> str | None:
+        name = deployment.config_map() if deployment else None
+        return await self._config_map("config", self._names.namespace, name, "config.yaml")
 
     async def _plugin_configs(self, plugins: tuple[Workload, ...]) -> dict[str, str]:
         configs = {}
-        for plugin in plugins:
-            if name := plugin.config_map():
-                path = path_of("v1", "configmaps", namespace=plugin.metadata.namespace, name=name)
-                found = await self._reader.one("plugin_configs", ConfigMap, path)
-                if text := (found.data or {}).get("devices.yaml") if found else None:
-                    configs[plugin.metadata.name] = text
+        for one in plugins:
+            where = one.metadata.namespace
+            if text := await self._config_map("plugin_configs", where, one.config_map(), "devices.yaml"):
+                configs[one.metadata.name] = text
         return configs
 
-    async def _cluster(
-        self,
-        inventory: DiagnosisInventory,
-        dra: DraLists,
-        pods: tuple[SeenPod, ...],
-        namespaces: tuple[Namespace, ...],
-        config: str | None,
-        plugins: tuple[PodIn, ...],
-    ) -> ClusterEvidence:
-        """What the diagnosis judges pods by."""
-        offers = Offers((one.node for one in inventory.capacity.nodes()), namespaces)
-        for quota in await self._reader.each("quotas", RESOURCE_QUOTAS.path, {}, _quota):
-            offers.put_quota(quota)
-        policy = Policy()
-        with contextlib.suppress(InvalidInput):  # the check of the configuration reports it
-            policy = configuration.parse(config or "").policy
-        return ClusterEvidence(
-            now=self._clock.wall(),
-            inventory=inventory,
-            offers=offers,
-            policy=policy,
-            devices=await devices_for_pods(self._reader, dra, pods),
-            plugins=plugins_by_node(plugins),
-            unseen=dict(self._reader.unseen),
+    # Dynamic resource allocation
+
+    async def _dra(self, inventory: DiagnosisInventory, lists: DraLists) -> DynamicAllocation:
+        """Who offers devices, in which classes, and how the scheduler chooses among nodes."""
+        slices = tuple(map(decoder(SliceIn), lists.slices))
+        drivers, driver_pods = await self._daemon_sets("drivers", "driver_pods", _DRIVERS)
+        path = path_of(API_VERSION, "resourceclaimtemplates")
+        templates = await self._reader.all("templates", ClaimTemplateIn, path)
+        claims = map(decoder(ClaimIn), lists.claims)
+        choosy = [(one.metadata, one.spec.spec) for one in templates]
+        choosy += [(one.metadata, one.spec) for one in claims]
+        nodes = [inventory.capacity[name] for name in inventory.capacity]
+        return DynamicAllocation(
+            classes=tuple(map(decoder(DeviceClassIn), lists.classes)),
+            slices=slices,
+            drivers=drivers,
+            driver_pods=driver_pods,
+            alternatives=tuple(
+                f"{meta.namespace}/{meta.name}" for meta, spec in choosy if spec.has_alternatives
+            ),
+            schedulers=await self._schedulers() if slices else (),
+            invalid={pool: name for node in nodes for pool, name in inventory.dra.invalid(node).items()},
+            free=inventory.dra.free(nodes),
         )
 
+    async def _schedulers(self) -> tuple[Scheduler, ...]:
+        """The schedulers that are pods, and their configuration where it lies in a ConfigMap."""
+        path = path_of("v1", "pods", namespace=_SYSTEM)
+        found = []
+        for pod in await self._reader.all("schedulers", PodTemplate, path, _SCHEDULERS):
+            file = pod.option("--config") or ""
+            name, key = pod.config_map_of(file) or (None, "")
+            text = await self._config_map("schedulers", _SYSTEM, name, key)
+            found.append(Scheduler(pod.metadata.name, file, text))
+        return tuple(found)
+
+    # Pods that a webhook did not let controllers create
+
     async def _refusals(self) -> tuple[Refusal, ...]:
-        """Pods that a webhook did not let controllers create, and whether those controllers are still there."""
+        """The refusals, and whether those controllers are still there."""
         found: list[Refusal] = []
         with self._reader.reading("refusals"):
             query = {**FAILED_CREATES.query, "limit": str(_MOST_REFUSALS)}
-            page = decode(await self._client.get(FAILED_CREATES.path, query), ObjectList)
+            page = decoder(ObjectList)(await self._client.get(FAILED_CREATES.path, query))
             owners: dict[tuple[str, str, str], tuple[Workload | None, bool]] = {}
             for raw in page.items or ():
-                event = self._reader.readable("refusals", raw, lambda one: decode(one, EventIn))
+                event = self._reader.readable("refusals", raw, decode_event)
                 if event is None or "denied the request" not in event.message:
                     continue
                 about = event.involved_object
@@ -219,35 +271,27 @@ class Gatherer:
             return None, False
         path = path_of(*_OWNERS[about.kind], namespace=about.namespace, name=about.name)
         try:
-            owner = decode(await self._client.get(path), Workload)
+            owner = decode_workload(await self._client.get(path))
         except ApiError as error:
             return None, error.is_not_found
         except (KubeError, InvalidInput):
             return None, False
         return owner, bool(about.uid and owner.metadata.uid and about.uid != owner.metadata.uid)
 
-    async def _try(self) -> Trial | None:
-        """Create a pod with a dry run."""
-        path = path_of("v1", "pods", namespace=self._names.try_namespace)
-        found: Trial | None = None
-        with self._reader.reading("trial"):
-            try:
-                answer = await self._client.create(path, trial.pod(), {"dryRun": "All"})
-                found = Trial(limits=trial.limits_of(decode(answer, dict[str, Any])))
-            except ApiError as error:
-                observed = OBSERVE_MODE in error.warnings
-                found = Trial(error.code, error.message, observed=observed)
-        return found
 
-    async def _one(self, field: str, kind: type[T], version: str, plural: str, name: str) -> T | None:
-        return await self._reader.one(
-            field, kind, path_of(version, plural, namespace=self._names.namespace, name=name)
-        )
+class _RememberedDevice(msgspec.Struct):
+    id: str
+    cdi_kind: str
 
 
-def _namespace(raw: bytes) -> Namespace:
-    return namespace_of(objects.decode_any(raw))
-
-
-def _quota(raw: bytes) -> Quota:
-    return quota_of(decode_quota(raw))
+def read_cdi(cdi_dir: Path, state_dir: Path) -> tuple[tuple[CdiFile, ...], tuple[str, ...] | None]:
+    """A node's CDI specs, and the CDI names of the devices that its plugin published last; None: the folder has no record that can be read."""
+    files = tuple(
+        CdiFile(path.name, path.read_bytes()) for path in sorted(cdi_dir.iterdir()) if path.is_file()
+    )
+    try:
+        remembered = (state_dir / "devices.json").read_bytes()
+        devices = msgspec.json.decode(remembered, type=list[_RememberedDevice])
+    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+        return files, None
+    return files, tuple(f"{device.cdi_kind}={device.id}" for device in devices)

@@ -1,35 +1,43 @@
 """The pod that is tried with a dry run: a GPU without a limit, which Kubernetes refuses unless the webhook adds the limit."""
 
-from typing import Any
+from typing import Any, Final
 
-from tessera.doctor.evidence import TRIED
+from tessera.core.admission.outcome import OBSERVE_MODE
+from tessera.doctor.evidence import TRIED, Trial
+from tessera.kube.errors import ApiError
+from tessera.kube.rest.client import Client
+from tessera.kube.rest.paths import path_of
+from tessera.protocol.kubernetes.objects import decoder
+
+# as restricted as any namespace may want it
+_RESTRICTED: Final = {
+    "allowPrivilegeEscalation": False,
+    "runAsNonRoot": True,
+    "runAsUser": 65532,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+_CONTAINER: Final = {
+    "name": "trial",
+    "image": "tessera-doctor",
+    "resources": {"requests": {TRIED: "1"}},
+    "securityContext": _RESTRICTED,
+}
+_POD: Final = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"generateName": "tessera-doctor-"},
+    "spec": {"containers": [_CONTAINER], "automountServiceAccountToken": False},
+}
+_document: Final = decoder(dict[str, Any])
 
 
-def pod() -> dict[str, Any]:
-    """The pod, as restricted as any namespace may want it."""
-    restricted = {
-        "allowPrivilegeEscalation": False,
-        "runAsNonRoot": True,
-        "runAsUser": 65532,
-        "capabilities": {"drop": ["ALL"]},
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    container = {
-        "name": "trial",
-        "image": "tessera-doctor",
-        "resources": {"requests": {TRIED: "1"}},
-        "securityContext": restricted,
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"generateName": "tessera-doctor-"},
-        "spec": {"containers": [container], "automountServiceAccountToken": False},
-    }
-
-
-def limits_of(answer: dict[str, Any]) -> dict[str, str]:
-    """The limits of a pod's first container, in the answer to a dry run."""
-    containers = answer.get("spec", {}).get("containers") or [{}]
+async def tried(client: Client, namespace: str) -> Trial:
+    """Create the pod in a namespace, with a dry run."""
+    try:
+        answer = await client.create(path_of("v1", "pods", namespace=namespace), _POD, {"dryRun": "All"})
+    except ApiError as error:
+        return Trial(error.code, error.message, observed=OBSERVE_MODE in error.warnings)
+    containers = _document(answer).get("spec", {}).get("containers") or [{}]
     limits = containers[0].get("resources", {}).get("limits") or {}
-    return {str(name): str(amount) for name, amount in limits.items()}
+    return Trial(limits={str(name): str(amount) for name, amount in limits.items()})

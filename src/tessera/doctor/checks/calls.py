@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from tessera.core.admission.constraints import DRA_ANNOTATION, Dra
 from tessera.core.admission.decision import EXEMPT_LABEL
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
 from tessera.core.errors import InvalidInput
@@ -11,13 +12,14 @@ from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.profile import MIG_PREFIX
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, shown, unseen, warning
+from tessera.kube.view.lease import CONTROLLER
+from tessera.kube.view.ticket_keys import SECRET
 from tessera.protocol.configuration import webhook as config
 from tessera.protocol.kubernetes.objects import LabelSelectorIn
 from tessera.protocol.kubernetes.webhook import Webhook
 
-_LONGEST_TIMEOUT: Final = (
-    10  # seconds; every GPU pod's creation waits that long while the webhook does not answer
-)
+# seconds; every GPU pod's creation waits that long while the webhook does not answer
+_LONGEST_TIMEOUT: Final = 10
 _OWN_NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"  # the API server sets it on every namespace
 _MEANT_DISABLED: Final = frozenset({"disabled", "disable", "false", "off", "no"})
 
@@ -62,7 +64,7 @@ def trial(seen: Evidence) -> Iterator[Finding]:
             f"a pod that asks for a GPU is not changed {where}: the API server does not call the webhook "
             "for it, or cannot and ignores that (failurePolicy Ignore)",
             f"kubectl get namespace {names.try_namespace} --show-labels",
-            names.logs,
+            names.logs(),
             "kubectl get --raw /metrics | grep apiserver_admission_webhook_fail_open_count",
         )
     elif "denied the request" in found.message and any(name in found.message for name in webhooks):
@@ -168,6 +170,24 @@ def configuration(seen: Evidence) -> Iterator[Finding]:
                 )
 
 
+def tickets(seen: Evidence) -> Iterator[Finding]:
+    """Where requests become claims, there is the key that webhook and controller share."""
+    chosen = {one.annotations.get(DRA_ANNOTATION) for one in seen.namespaces}
+    if Dra.FIRST_AVAILABLE.value not in {seen.cluster.policy.fallback.dra.value, *chosen}:
+        yield not_applicable("the bridge is off: no request becomes a claim")
+        return
+    names, secret = seen.names, f"Secret {seen.names.namespace}/{SECRET}"
+    if why := seen.unseen.get("ticket_key"):
+        yield unseen(f"could not run: {secret}: {short(why)}")
+    elif seen.ticket_key is None or seen.ticket_key.current is None:
+        yield problem(
+            f"{secret}, the key of tickets, {'is not there' if seen.ticket_key is None else 'holds no key'}: the webhook "
+            "converts no request to a claim; the leader of tessera controller makes the key within 30 seconds",
+            names.logs(CONTROLLER),
+            f"kubectl get lease -n {names.namespace} {CONTROLLER}",
+        )
+
+
 def _rules(webhook: Webhook, seen: Evidence) -> Iterator[Finding]:
     mended = seen.names.upgrade
     if not _is_called_for_pods(webhook) and not _is_for_workloads(webhook, seen):
@@ -225,7 +245,7 @@ def _explain_call(message: str, seen: Evidence) -> tuple[str, ...]:
     names = seen.names
     where = f"-n {names.namespace}"
     commands = {
-        "certs": (f"tessera certs show {where}", names.logs),
+        "certs": (f"tessera certs show {where}", names.logs()),
         "pods": (f"kubectl get pods {where} -l app={names.webhook} -o wide",),
         "network": (
             f"kubectl get networkpolicy {where}",

@@ -1,22 +1,25 @@
-"""Checks of nodes: the device plugin is registered, and allocatable is what layouts and lists of devices say."""
+"""Checks of nodes: the device plugin is registered, and allocatable is what layouts and lists of devices say; CDI specs."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
 
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.mig.layout import Strategy
 from tessera.core.mig.profile import MIG_PREFIX
 from tessera.doctor.checks.webhook import starting, why_not_ready
-from tessera.doctor.evidence import Evidence
+from tessera.doctor.evidence import CdiFile, Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, unseen, warning
+from tessera.protocol import yaml
 from tessera.protocol.configuration import devices as device_config
 from tessera.protocol.kubernetes.controllers import Workload
 from tessera.protocol.kubernetes.pod import PodIn
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.nodes import GpuNode
 
+OURS: Final = "tessera-"  # what the plugin's CDI files begin with
+_READ: Final = (".json", ".yaml")  # all that a container runtime looks at
 _PRESENT: Final = "nvidia.com/gpu.present"  # the label of GPU feature discovery
 
 
@@ -71,10 +74,11 @@ def _registered(one: Workload, text: str, seen: Evidence) -> Iterator[Finding]:
             f"kubectl edit configmap -n {one.metadata.namespace} {one.config_map()}",
         )
         return
+    known = seen.cluster.inventory.capacity
     for pod in _pods_of(one, seen):
-        node = seen.node(pod.spec.node_name)
-        if node is None or not pod.ready:
+        if pod.spec.node_name not in known or not pod.ready:
             continue
+        node = known[pod.spec.node_name]
         logs = f"kubectl logs -n {pod.metadata.namespace} {pod.metadata.name}"
         for resource, count in devices.items():
             has = _allocatable(node).get(resource)
@@ -91,15 +95,14 @@ def _registered(one: Workload, text: str, seen: Evidence) -> Iterator[Finding]:
 
 def layouts(seen: Evidence) -> Iterator[Finding]:
     """Nodes offer what their annotations ask for."""
-    found = [node for node in seen.nodes if (gpus := seen.gpus(node)) is not None and gpus.layout is not None]
+    known = seen.cluster.inventory.gpus
+    found = [node for node in seen.nodes if node.name in known and known[node.name].layout is not None]
     if not found:
         yield not_applicable(f"no node has the annotation {mig.RUNAI_CONFIG}")
     for node in found:
-        gpus = seen.gpus(node)
-        if gpus is not None:
-            kind, finding = _layout(node, gpus, seen)
-            if finding is not None:
-                yield finding.of(kind, f"node {node.name}")
+        kind, finding = _layout(node, known[node.name], seen)
+        if finding is not None:
+            yield finding.of(kind, f"node {node.name}")
 
 
 def _layout(node: Node, gpus: GpuNode, seen: Evidence) -> tuple[str, Finding | None]:
@@ -162,7 +165,7 @@ def silent(seen: Evidence) -> Iterator[Finding]:
         yield not_applicable(f"no node is labelled {_PRESENT}=true")
     for node in labelled:
         offers = any(name.startswith("nvidia.com/") and count for name, count in _allocatable(node).items())
-        if not (offers or node.name in seen.dra.nodes or _served_unseen(node, seen)):
+        if not (offers or node.name in seen.dra.by_node or _served_unseen(node, seen)):
             yield warning(
                 f"node {node.name} is labelled {_PRESENT}=true and offers no GPU: "
                 "no device plugin and no DRA driver is registered there, or all its devices are unhealthy",
@@ -186,3 +189,72 @@ def _allocatable(node: Node) -> dict[str, int]:
 
 def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} × {resource}" for resource, count in sorted(counts.items())) or "no MIG device"
+
+
+# On a node: CDI specs are readable, in no conflict, and ours are what the plugin told the kubelet
+
+
+def cdi(seen: Evidence) -> Iterator[Finding]:
+    """The specs say what the plugin says."""
+    if seen.cdi is None:
+        yield not_applicable("only on a node, with --cdi-dir")
+        return
+    holders: dict[str, list[str]] = defaultdict(list)
+    ours: dict[str, list[str]] = defaultdict(list)
+    for file in seen.cdi:
+        if not file.name.endswith(_READ):
+            continue
+        try:
+            names = _cdi_names(file)
+        except InvalidInput as error:
+            yield problem(
+                f"CDI spec {file.name} cannot be read, its devices cannot be handed out: {short(str(error))}"
+            )
+            continue
+        for name in names:
+            holders[name].append(file.name)
+            if file.name.startswith(OURS):
+                ours[file.name].append(name)
+    for name, files in holders.items():
+        if len(files) > 1:
+            yield problem(
+                f"CDI device {name} stands in {' and '.join(files)}: a container runtime takes neither",
+                f"ls -l --full-time {' '.join(files)}   # in that folder; the one that no plugin writes any more is stale",
+            )
+    yield from _cdi_compared(seen.devices, ours, holders)
+
+
+def _cdi_compared(
+    devices: tuple[str, ...] | None, ours: Mapping[str, list[str]], holders: Collection[str]
+) -> Iterator[Finding]:
+    """Our specs against the devices that the plugin published; `holders` are the names in any spec."""
+    if devices is None:
+        if ours:
+            yield unseen(
+                f"could not compare {' and '.join(sorted(ours))} with the plugin's devices: the state folder has no record of them that "
+                "can be read; does --state-dir name the plugin's folder?"
+            )
+        return
+    for file_name, names in ours.items():
+        stale = [name for name in names if name not in devices]
+        if stale:
+            yield warning(
+                f"CDI spec {file_name} is stale: it lists {len(stale)} devices that the plugin does not have, "
+                f"such as {stale[0]}; a running plugin puts it right within seconds",
+                "kubectl get pods -A -l app.kubernetes.io/component=device-plugin -o wide",
+            )
+    missing = [name for name in devices if name not in holders]
+    if missing:
+        yield problem(
+            f"{len(missing)} devices that the kubelet hands out are in no CDI spec, such as {missing[0]}: "
+            "containers that get them do not start; is the plugin's folder the container runtime's?",
+            "grep -r cdi_spec_dirs /etc/containerd/config.toml",
+        )
+
+
+def _cdi_names(file: CdiFile) -> list[str]:
+    document: Any = yaml.load(file.content, file.name)
+    try:
+        return [f"{document['kind']}={device['name']}" for device in document["devices"]]
+    except (KeyError, TypeError) as error:
+        raise InvalidInput(f"no CDI spec: {error!r}") from error

@@ -8,15 +8,21 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tessera.core.errors import InvalidInput
-from tessera.core.text import first_of
+from tessera.protocol.authority_secret import (
+    CURRENT,
+    CURRENT_KEY,
+    FOLLOWING,
+    FOLLOWING_KEY,
+    RETIRING,
+    RETIRING_SINCE,
+    emptied_by,
+    foreign_keys,
+    is_empty,
+    remedy,
+    set_aside,
+)
 from tessera.webhook.certificates.rotation import UNREADABLE, Authorities, Authority
 from tessera.webhook.certificates.served import InvalidCertificate, server_context
-
-CURRENT, CURRENT_KEY = "ca.crt", "ca.key"
-FOLLOWING, FOLLOWING_KEY = "next.crt", "next.key"
-RETIRING, RETIRING_SINCE = "retiring.crt", "retiring-since"  # the latter as Unix time
-_OURS: Final = frozenset({CURRENT, CURRENT_KEY, FOLLOWING, FOLLOWING_KEY, RETIRING, RETIRING_SINCE})
-_ASIDE: Final = "damaged-"  # before the name of a key whose value is kept for a person to look at
 
 _BLOCK: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
@@ -45,46 +51,19 @@ def bundle_of(authorities: Iterable[Authority]) -> bytes:
 
 def read_authorities(data: Mapping[str, bytes], where: str) -> Authorities | None:
     """What a Secret holds; None when it is empty, as a chart may have made it."""
-    if not any(value for name, value in data.items() if not name.startswith(_ASIDE)):
+    if is_empty(data):
         return None
     try:
         since = _since(data)
         current = _signer(data, CURRENT, CURRENT_KEY)
         following = _signer(data, FOLLOWING, FOLLOWING_KEY) if data.get(FOLLOWING) else None
     except InvalidInput as error:
-        raise InvalidAuthorities(f"{where}: {error}; {_remedy(data, where)}") from error
+        told = f"{where}: {error}; {remedy(data)}"
+        if not foreign_keys(data) and set_aside(data) is None:
+            namespace, _, name = where.removeprefix("Secret ").partition("/")
+            told = f"{told}: {emptied_by(namespace, name)}"
+        raise InvalidAuthorities(told) from error
     return Authorities(current, following, tuple(authorities_in(data.get(RETIRING, b""))), since)
-
-
-def set_aside(data: Mapping[str, bytes]) -> dict[str, bytes | None] | None:
-    """What empties a damaged Secret and keeps everything under other names, so that a new authority can be made.
-
-    None where that is for a person to decide: the Secret also holds what is not ours, or was damaged before.
-    """
-    if not data.keys() <= _OURS:
-        return None
-    return {**{_ASIDE + name: value for name, value in data.items()}, **dict.fromkeys(data, None)}
-
-
-def _remedy(data: Mapping[str, bytes], where: str) -> str:
-    """What happens next, or what to type."""
-    foreign = sorted(name for name in data.keys() - _OURS if not name.startswith(_ASIDE))
-    if foreign:
-        return (
-            f"it also holds {first_of(foreign, 3)}, so it may belong to another program and is not changed: "
-            "use a separate Secret for the authority (--ca-secret; the chart's certificates.secretName)"
-        )
-    if set_aside(data) is not None:
-        return (
-            f"after some minutes Tessera saves all of it as {_ASIDE}… in the same Secret "
-            "and makes a new authority"
-        )
-    namespace, _, name = where.removeprefix("Secret ").partition("/")
-    return (
-        f"it was damaged before, and the contents saved then ({_ASIDE}…) are not overwritten; check them, then empty "
-        "the Secret and Tessera makes a new authority: "
-        f'kubectl patch secret {name} -n {namespace} --type=json -p \'[{{"op":"remove","path":"/data"}}]\''
-    )
 
 
 def write_authorities(authorities: Authorities) -> dict[str, bytes | None]:

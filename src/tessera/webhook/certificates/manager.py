@@ -12,6 +12,7 @@ from typing import Final
 
 from tessera.core.errors import TesseraError
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
+from tessera.protocol.authority_secret import set_aside
 from tessera.serving.logs import Log
 from tessera.serving.metrics import Family, counter, gauge, labelled
 from tessera.webhook.certificates import rotation
@@ -21,7 +22,6 @@ from tessera.webhook.certificates.authorities import (
     bundle_of,
     names_in,
     read_authorities,
-    set_aside,
     write_authorities,
 )
 from tessera.webhook.certificates.rotation import (
