@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.tool_cases import Case
-from tessera.cli.admit.page import explainer
+from tessera.cli.admit.explanation import explainer
 from tessera.cli.app import run
 from tessera.cli.common.cluster import ClusterChoice
 from tessera.controller.claims.objects import read_claim, read_pod, read_template

@@ -9,9 +9,8 @@ import pytest
 from tessera.kube.rest.client import Client
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
-from tessera.rollout.changes import Wanted
+from tessera.rollout.changes import Wanted, changes_of
 from tessera.rollout.rollout import Rollout
-from tessera.rollout.targets import changes_of
 from tests.build import MIG
 from tests.inventory.objects import LAYOUT, node
 from tests.kube.served import served  # noqa: F401 # a fixture

@@ -13,7 +13,7 @@ import click
 
 from tessera import __version__
 from tessera.cli.common.lazy import LazyGroup, Table
-from tessera.cli.common.locales import write_what_the_locale_can
+from tessera.cli.common.terminal import write_what_the_locale_can
 from tessera.core.errors import TesseraError
 
 EXIT_FAILED: Final = 1

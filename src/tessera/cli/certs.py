@@ -1,58 +1,53 @@
 """`tessera certs`: the webhook's own certificate authority."""
 
-import sys
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
+from tessera import __version__
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.options import log_options, option, together
 from tessera.cli.common.output import Output, no_headers_option, output_option
-from tessera.cli.common.terminal import Style, table
+from tessera.cli.common.terminal import headed
 from tessera.core.errors import TesseraError
-
-if TYPE_CHECKING:
-    from tessera.kube.rest.client import Client
-    from tessera.webhook.certificates.files import GivenCertificate
-    from tessera.webhook.certificates.rotation import Authorities
-    from tessera.webhook.certificates.store import KubeStore
+from tessera.kube.rest.client import Client
+from tessera.serving.address import Address
+from tessera.serving.ending import Signalled, until_signalled
+from tessera.serving.logs import Log, choose
+from tessera.webhook.certificates import rotation
+from tessera.webhook.certificates.authorities import bundle_of, names_in, read_authorities, write_authorities
+from tessera.webhook.certificates.controller import run_controller
+from tessera.webhook.certificates.files import GivenCertificate, read_given
+from tessera.webhook.certificates.rotation import Authorities, Policy
+from tessera.webhook.certificates.signer import Signer
+from tessera.webhook.certificates.store import Conflict, KubeStore, check_clock
 
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
 
 _TRIES: Final = 5  # when another client changes the Secret at the same moment
 _ENDED: Final = "has expired: API servers refuse it"
+_HEADING: Final = ("ROLE", "FINGERPRINT", "VALID FROM", "VALID UNTIL", "PUBLISHED", "")
 
-_WHERE: Final[tuple[Callable[[Any], Any], ...]] = (
+_where_options: Final = together(
     cluster_options,
-    click.option(
-        "-n",
-        "--namespace",
+    option(
+        "-n, --namespace",
+        "The webhook's own namespace.",
         default="gpu-webhook",
-        show_default=True,
         shell_complete=completing.namespaces,
-        help="The webhook's own namespace.",
     ),
-    click.option(
-        "--ca-secret", default="gpu-webhook-ca", show_default=True, help="The Secret with the authority."
-    ),
-    click.option(
+    option("--ca-secret", "The Secret with the authority.", default="gpu-webhook-ca"),
+    option(
         "--webhook-configuration",
+        "The MutatingWebhookConfiguration whose caBundle has it.",
         default="gpu-allocation-webhook",
-        show_default=True,
-        help="The MutatingWebhookConfiguration whose caBundle has it.",
     ),
 )
-
-
-def _where(function: F) -> F:
-    """The options that say which cluster, and which objects in it."""
-    for option in reversed(_WHERE):
-        function = option(function)
-    return function
 
 
 @click.group()
@@ -64,13 +59,13 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--metrics-listen", default=":8080", metavar="HOST:PORT", show_default=True,
-              help="The address for /metrics and probes over plain HTTP, or `none`.")  # fmt: skip
-@click.option("--log-format", type=click.Choice(["auto", "json", "text"]), default="auto", show_default=True,
-              help="`auto`: text on a terminal, JSON elsewhere.")  # fmt: skip
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
-              show_default=True, help="The lowest level that is logged.")  # fmt: skip
-@_where
+@option(
+    "--metrics-listen HOST:PORT",
+    "The address for /metrics and probes over plain HTTP, or `none`.",
+    default=":8080",
+)
+@log_options(option)
+@_where_options
 def run(metrics_listen: str, log_format: str, log_level: str, cluster: ClusterChoice, **settings: Any) -> int:
     """Maintain the authority in its Secret, and the caBundle, until stopped.
 
@@ -78,25 +73,13 @@ def run(metrics_listen: str, log_format: str, log_level: str, cluster: ClusterCh
     change the webhook configuration, which is the right to see and change every write in the cluster. Several may
     run; one is enough, because webhooks use the existing authority while none runs.
     """
-    import asyncio
-
-    from tessera import __version__
-    from tessera.serving.address import Address
-    from tessera.serving.ending import Signalled, until_signalled
-    from tessera.serving.logs import Log, choose
-    from tessera.webhook.certificates.controller import run_controller
-    from tessera.webhook.certificates.rotation import Policy
-    from tessera.webhook.certificates.store import KubeStore
-
     listen = None if metrics_listen == "none" else Address.parse(metrics_listen)
     log = Log(choose(log_format), log_level)
 
     async def work() -> None:
         async with cluster.connected(user_agent=f"tessera-certificates/{__version__}") as client:
-            store = KubeStore(
-                client, settings["namespace"], settings["ca_secret"], settings["webhook_configuration"]
-            )
-            await run_controller(store, log, listen, settings.get("certificate_policy", Policy()))
+            policy = settings.get("certificate_policy", Policy())
+            await run_controller(_store(client, settings), log, listen, policy)
 
     async def until_told() -> None:
         try:
@@ -114,34 +97,31 @@ def run(metrics_listen: str, log_format: str, log_level: str, cluster: ClusterCh
 @command.command()
 @output_option("table")
 @no_headers_option
-@click.option("--deployment", default="gpu-webhook", show_default=True,
-              help="The webhook's Deployment; it shows whether the certificate comes from files.")  # fmt: skip
-@_where
+@option(
+    "--deployment",
+    "The webhook's Deployment; it shows whether the certificate comes from files.",
+    default="gpu-webhook",
+)
+@_where_options
 def show(output: Output, no_headers: bool, deployment: str, **where: Any) -> int:
     """Show the authorities, and which of them the API servers trust; or the webhook's certificate from files.
 
     Exit code 0 when the signing authority (or the certificate) is trusted and valid, 1 when it is not.
     """
     found = _call(where, lambda store: _describe(store, deployment))
-    if output.is_document:
-        output.print(found)
-    else:
-        style = Style.of(sys.stdout)
-        rows: list[tuple[str, ...]] = [("ROLE", "FINGERPRINT", "VALID FROM", "VALID UNTIL", "PUBLISHED", "")]
-        for one in found:
-            published = "yes" if one["published"] else "no"
-            note = f"until {one['retiresAt']}" if one["retiresAt"] else _ENDED if one["ended"] else ""
-            rows.append((one["role"], one["sha256"][:16], one["notBefore"], one["notAfter"], published, note))
-        heading, *lines = table(rows)
-        if not no_headers:
-            click.echo(style.bold(heading))
-        for line in lines:
-            click.echo(line)
+    rows = [_HEADING, *map(_row, found)]
+    output.show(lambda: found, lambda style: headed(rows, style, headers=not no_headers))
     return 0 if found[0]["published"] and not found[0]["ended"] else 1
 
 
+def _row(one: dict[str, Any]) -> tuple[str, ...]:
+    published = "yes" if one["published"] else "no"
+    note = f"until {one['retiresAt']}" if one["retiresAt"] else _ENDED if one["ended"] else ""
+    return one["role"], one["sha256"][:16], one["notBefore"], one["notAfter"], published, note
+
+
 @command.command()
-@_where
+@_where_options
 def rotate(**where: Any) -> None:
     """Begin a rotation now.
 
@@ -152,15 +132,17 @@ def rotate(**where: Any) -> None:
 
 
 @command.command()
-@click.option("-o", "--output", "file", metavar="FILE", default="-", shell_complete=completing.files,
-              help="The file to write.  [default: standard output]")  # fmt: skip
-@_where
+@option(
+    "-o, --output FILE",
+    "The file to write.  [default: standard output]",
+    "file",
+    default="-",
+    show_default=False,
+)
+@_where_options
 def export(file: str, **where: Any) -> None:
     """Write the certificates that the API servers should trust, as PEM. Private keys never leave the Secret."""
-    from tessera.webhook.certificates.authorities import bundle_of
-    from tessera.webhook.certificates.rotation import Policy
-
-    authorities = _call(where, _authorities)
+    _, authorities = _call(where, _authorities)
     bundle = bundle_of(authorities.trusted(time.time(), Policy()))
     if file == "-":
         click.echo(bundle.decode(), nl=False)
@@ -168,25 +150,17 @@ def export(file: str, **where: Any) -> None:
         Path(file).write_bytes(bundle)
 
 
-def _call(where: dict[str, Any], function: Callable[["KubeStore"], Awaitable[T]]) -> T:
-    from tessera.webhook.certificates.store import KubeStore
-
-    async def call(client: "Client") -> T:
-        return await function(
-            KubeStore(client, where["namespace"], where["ca_secret"], where["webhook_configuration"])
-        )
-
+def _call(where: dict[str, Any], function: Callable[[KubeStore], Awaitable[T]]) -> T:
     choice: ClusterChoice = where["cluster"]
-    return choice.run(call)
+    return choice.run(lambda client: function(_store(client, where)))
 
 
-async def _authorities(store: "KubeStore") -> "Authorities":
-    return (await _versioned(store))[1]
+def _store(client: Client, where: dict[str, Any]) -> KubeStore:
+    return KubeStore(client, where["namespace"], where["ca_secret"], where["webhook_configuration"])
 
 
-async def _versioned(store: "KubeStore") -> tuple[str, "Authorities"]:
-    from tessera.webhook.certificates.authorities import read_authorities
-
+async def _authorities(store: KubeStore) -> tuple[str, Authorities]:
+    """The authorities, and the version of the Secret that has them."""
     secret = await store.read_secret()
     authorities = read_authorities(secret.data, store.secret_name) if secret else None
     if secret is None or authorities is None:
@@ -197,36 +171,45 @@ async def _versioned(store: "KubeStore") -> tuple[str, "Authorities"]:
     return secret.version, authorities
 
 
-async def _describe(store: "KubeStore", deployment: str) -> list[dict[str, Any]]:
-    from tessera.webhook.certificates.authorities import names_in
-    from tessera.webhook.certificates.files import read_given
-    from tessera.webhook.certificates.rotation import Policy
-
+async def _describe(store: KubeStore, deployment: str) -> list[dict[str, Any]]:
     given = await read_given(store.client, store.namespace, deployment)
     found, policy = await store.read_bundles(), Policy()
     if given is not None:
         return [_describe_given(given, list(found.bundles.values()) if found else [], deployment)]
-    authorities = await _authorities(store)
+    _, authorities = await _authorities(store)
     bundles = [names_in(pem) for pem in found.bundles.values()] if found else []
     roles = [("current", authorities.current)]
     roles += [("next", authorities.following)] if authorities.following else []
     roles += [("retiring", one) for one in authorities.retiring]
-    retires = authorities.retiring_since + policy.leaf_life + 2 * policy.skew
+    retires = _date(authorities.retiring_since + policy.leaf_life + 2 * policy.skew)
     return [
-        {
-            "role": role,
-            "sha256": one.name,
-            "notBefore": _date(one.not_before),
-            "notAfter": _date(one.not_after),
-            "ended": one.not_after <= time.time(),
-            "published": bool(bundles) and all(one.name in names for names in bundles),
-            "retiresAt": _date(retires) if role == "retiring" else None,
-        }
+        _described(
+            role,
+            one.name,
+            one.not_before,
+            one.not_after,
+            published=bool(bundles) and all(one.name in names for names in bundles),
+            retires=retires if role == "retiring" else None,
+        )
         for role, one in roles
     ]
 
 
-def _describe_given(given: "GivenCertificate", bundles: list[bytes], deployment: str) -> dict[str, Any]:
+def _described(
+    role: str, name: str, begins: float, ends: float, *, published: bool, retires: str | None = None
+) -> dict[str, Any]:
+    return {
+        "role": role,
+        "sha256": name,
+        "notBefore": _date(begins),
+        "notAfter": _date(ends),
+        "ended": ends <= time.time(),
+        "published": published,
+        "retiresAt": retires,
+    }
+
+
+def _describe_given(given: GivenCertificate, bundles: list[bytes], deployment: str) -> dict[str, Any]:
     """The certificate in the Secret that the webhook's `--tls-cert` is mounted from."""
     from cryptography.hazmat.primitives.hashes import SHA256
 
@@ -238,27 +221,23 @@ def _describe_given(given: "GivenCertificate", bundles: list[bytes], deployment:
     if not (chain := given.certificates()):
         raise TesseraError(f"{where}, and {given.secret} holds no certificate for it")
     leaf = chain[0]
-    ends = leaf.not_valid_after_utc.timestamp()
-    return {
-        "role": "given",
-        "sha256": leaf.fingerprint(SHA256()).hex(),
-        "notBefore": _date(leaf.not_valid_before_utc.timestamp()),
-        "notAfter": _date(ends),
-        "ended": ends <= time.time(),
-        "published": bool(bundles) and all(given.trusted_by(pem) for pem in bundles),
-        "retiresAt": None,
-    }
+    return _described(
+        "given",
+        leaf.fingerprint(SHA256()).hex(),
+        leaf.not_valid_before_utc.timestamp(),
+        leaf.not_valid_after_utc.timestamp(),
+        published=bool(bundles) and all(given.trusted_by(pem) for pem in bundles),
+    )
 
 
-async def _introduce(store: "KubeStore") -> str:
-    from tessera.webhook.certificates import pki, rotation
-    from tessera.webhook.certificates.authorities import write_authorities
-    from tessera.webhook.certificates.signer import Signer
-    from tessera.webhook.certificates.store import Conflict, check_clock
+async def _introduce(store: KubeStore) -> str:
+    from tessera.webhook.certificates import (
+        pki,
+    )  # not at the top: `run` does without cryptography's megabytes
 
-    policy = rotation.Policy()
+    policy = Policy()
     for _ in range(_TRIES):
-        version, authorities = await _versioned(store)
+        version, authorities = await _authorities(store)
         if authorities.following is not None:
             return f"a rotation is in progress: {authorities.following.name[:16]} follows {authorities.current.name[:16]}"
         now = time.time()

@@ -1,4 +1,4 @@
-"""`tessera controller`: what the webhook must not do itself, since it leaves no traces but the pod."""
+"""`tessera controller`: makes and records what the webhook, which changes nothing but the pod, must not write itself."""
 
 import logging
 import os
@@ -8,12 +8,16 @@ import socket
 import click
 
 from tessera.cli.common import completing
-from tessera.cli.common.options import ProcessChoice, process_options
+from tessera.cli.common.options import option
+from tessera.cli.common.process import ProcessChoice, process_options
 
 
 @click.command()
-@click.option("--namespace", "-n", metavar="NAME", shell_complete=completing.namespaces,
-              help="The namespace of its Lease.  [default: the pod's, else gpu-webhook]")  # fmt: skip
+@option(
+    "-n, --namespace NAME",
+    "The namespace of its Lease.  [default: the pod's, else gpu-webhook]",
+    shell_complete=completing.namespaces,
+)
 @process_options
 def command(namespace: str | None, process: ProcessChoice) -> int:
     """Make the ResourceClaimTemplates of pods whose GPU request the webhook converted to a claim; record what they got.
@@ -32,7 +36,7 @@ async def _serve(process: ProcessChoice, namespace: str | None) -> None:
 
     log = logging.getLogger("tessera.controller")
     cluster = process.cluster.find()
-    # a name that no other process has, after a restart neither: a Lease of the last one is another's
+    # no other process has this name, not even this one before a restart: its old Lease belongs to another
     identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
     async with Client(cluster, user_agent="tessera-controller") as client:
         controller = Controller(client, namespace or own_namespace(cluster), identity)

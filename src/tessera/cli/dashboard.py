@@ -2,17 +2,20 @@
 
 import asyncio
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
 
 import click
 
-from tessera.cli.common import completing
+from tessera.cli.admit.command import read_policy
+from tessera.cli.admit.explanation import explainer
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.options import env_option
-
-if TYPE_CHECKING:
-    from tessera.core.admission.policy import Policy
-    from tessera.serving.address import Address
+from tessera.cli.why import explained
+from tessera.core.admission.policy import Policy
+from tessera.dashboard.board import Board
+from tessera.dashboard.server import serve_dashboard, serve_metrics
+from tessera.kube.view.live import LiveView
+from tessera.serving.address import Address
+from tessera.serving.ending import run_until_signalled
 
 PORT = 8765  # where nothing usual listens
 
@@ -20,36 +23,21 @@ PORT = 8765  # where nothing usual listens
 @click.command()
 @cluster_options
 @env_option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=PORT,
-    help="The dashboard's port; 0 takes any free one.",
+    "--port", "The dashboard's port; 0 takes any free one.", type=click.IntRange(0, 65535), default=PORT
 )
 @env_option(
-    "--address",
+    "--address ADDRESS",
+    "The address to listen on. The dashboard has no password: beyond loopback, put an authenticating proxy in front of it.",
     default="127.0.0.1",
-    metavar="ADDRESS",
-    help="The address to listen on. The dashboard has no password: beyond loopback, put an authenticating proxy in front of it.",
 )
 @env_option(
-    "--allow-host",
+    "--allow-host NAME",
+    "Also answer requests for this name, besides 127.0.0.1 and localhost. Repeatable.",
     "names",
     multiple=True,
-    metavar="NAME",
-    help="Also answer requests for this name, besides 127.0.0.1 and localhost. Repeatable.",
 )
-@env_option(
-    "--config",
-    "config_file",
-    metavar="FILE",
-    shell_complete=completing.files,
-    help="Tessera's configuration, for explanations of pods.",
-)
-@env_option(
-    "--metrics-listen",
-    metavar="[HOST]:PORT",
-    help="Serve only /metrics there: device-seconds by namespace.",
-)
+@env_option("--config FILE", "Tessera's configuration, for explanations of pods.", "config_file")
+@env_option("--metrics-listen [HOST]:PORT", "Serve only /metrics there: device-seconds by namespace.")
 def command(
     cluster: ClusterChoice,
     port: int,
@@ -65,10 +53,6 @@ def command(
     listens on 127.0.0.1 by default, loads nothing from other servers, and changes nothing in the cluster. ^C ends
     it.
     """
-    from tessera.cli.admit.command import read_policy
-    from tessera.serving.address import Address
-    from tessera.serving.ending import run_until_signalled
-
     policy = read_policy(config_file) if config_file else None
     metrics = Address.parse(metrics_listen) if metrics_listen else None
     return run_until_signalled(_serve(cluster, Address(address, port), names, policy, metrics))
@@ -76,32 +60,19 @@ def command(
 
 async def _serve(
     choice: ClusterChoice,
-    where: "Address",
+    where: Address,
     names: tuple[str, ...],
-    policy: "Policy | None",
-    metrics: "Address | None",
+    policy: Policy | None,
+    metrics: Address | None,
 ) -> int:
-    from tessera.cli.admit.page import explainer
-    from tessera.cli.why import explained
-    from tessera.core.admission.policy import Policy
-    from tessera.dashboard.board import Board
-    from tessera.dashboard.server import serve_dashboard, serve_metrics
-    from tessera.kube.view.live import LiveView
-
     async with choice.connected("tessera-dashboard") as client:
         cluster = client.cluster
         board = Board(f"{cluster.endpoint} ({cluster.source})" if cluster.source else str(cluster.endpoint))
         view = LiveView(client, keep=None)  # explanations tell of all nodes
+        explain, why = explainer(view.offers, policy or Policy()), explained(client, policy)
         async with (
             view.following(),
-            serve_dashboard(
-                client,
-                board,
-                explainer(view.offers, policy or Policy()),
-                where,
-                names=names,
-                why=explained(client, policy),
-            ) as url,
+            serve_dashboard(client, board, explain, where, names=names, why=why) as url,
             serve_metrics(board, metrics) if metrics else nullcontext(),
         ):
             click.echo(f"{url}  shows {cluster.endpoint}; ^C ends it")

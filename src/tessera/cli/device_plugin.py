@@ -1,24 +1,28 @@
 """`tessera device-plugin`: a node's devices, told to the kubelet."""
 
 import logging
-from typing import TYPE_CHECKING
 
 import click
 
-from tessera.cli.common.cluster import ClusterChoice
-from tessera.cli.common.node import NodeChoice, client_of, node_options
-from tessera.cli.common.terminal import table
-
-if TYPE_CHECKING:
-    from tessera.kube.access.cluster import Cluster
-    from tessera.protocol.configuration.devices import DeviceConfiguration
+from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice
+from tessera.cli.common.options import option
+from tessera.cli.common.process import NodeChoice, node_options
+from tessera.cli.common.terminal import echo, table
+from tessera.kube.access.choice import SERVICE_ACCOUNT
+from tessera.kube.access.cluster import Cluster
+from tessera.kube.errors import InvalidKubeconfig
+from tessera.kube.rest.client import Client
+from tessera.node.deviceplugin.process import NodePlugin
+from tessera.node.metrics import Metrics
+from tessera.protocol.configuration.devices import DeviceConfiguration
+from tessera.serving.health_server import health_server
 
 _log = logging.getLogger("tessera.node")
 
 
 @click.command()
 @node_options
-@click.option("--list", "list_only", is_flag=True, help="Print the devices and their health, and exit.")
+@option("--list", "Print the devices and their health, and exit.", "list_only")
 def command(node: NodeChoice, list_only: bool) -> int:
     """Report this node's devices to the kubelet, and give them to containers.
 
@@ -33,19 +37,15 @@ def command(node: NodeChoice, list_only: bool) -> int:
 
 def _is_meant(choice: ClusterChoice) -> bool:
     """Whether a cluster was named, or this pod may talk to its own: a kubeconfig that lies about is not meant."""
-    from tessera.kube.access.choice import SERVICE_ACCOUNT
-
-    return choice != ClusterChoice() or (SERVICE_ACCOUNT / "token").exists()
+    return choice != NO_CLUSTER or (SERVICE_ACCOUNT / "token").exists()
 
 
-def _cluster(choice: ClusterChoice, node: str) -> "Cluster | None":
+def _cluster(choice: ClusterChoice, node: str) -> Cluster | None:
     """The cluster of this node, which says which layout is wanted and gets Events; none is fine, unless one was named."""
-    from tessera.kube.errors import InvalidKubeconfig
-
     try:
         cluster = choice.find()
     except InvalidKubeconfig as error:
-        if choice != ClusterChoice():
+        if choice != NO_CLUSTER:
             raise
         _log.info("no cluster, using the layout of the configuration: %s", error)
         return None
@@ -54,26 +54,17 @@ def _cluster(choice: ClusterChoice, node: str) -> "Cluster | None":
 
 
 def _list(node: NodeChoice) -> int:
-    from tessera.node.metrics import Metrics
-
     devices = node.devices(Metrics())
     rows = [(d.resource, d.id, "healthy" if d.healthy else f"unhealthy: {d.problem}") for d in devices]
-    for line in table(rows):
-        click.echo(line)
+    echo(table(rows))
     return 0
 
 
-async def _serve(node: NodeChoice, configuration: "DeviceConfiguration") -> None:
-    from tessera.node.deviceplugin.process import NodePlugin
-    from tessera.serving.health_server import health_server
-
+async def _serve(node: NodeChoice, configuration: DeviceConfiguration) -> None:
     follows = configuration.simulated is not None and node.settings.layout_file is None
-    cluster = (
-        _cluster(node.process.cluster, node.settings.node)
-        if follows or _is_meant(node.process.cluster)
-        else None
-    )
-    client = client_of(cluster, "tessera-device-plugin")
+    choice = node.process.cluster
+    cluster = _cluster(choice, node.settings.node) if follows or _is_meant(choice) else None
+    client = Client(cluster, user_agent="tessera-device-plugin") if cluster else None
     try:
         process = NodePlugin(configuration, node.settings, client)
         server = health_server(

@@ -1,22 +1,23 @@
 """`tessera dra-driver`: a node's devices, offered to the scheduler and prepared for claims."""
 
 import logging
-from typing import TYPE_CHECKING
 
 import click
 
-from tessera.cli.common.node import NodeChoice, node_options
-from tessera.cli.common.terminal import table
-
-if TYPE_CHECKING:
-    from tessera.protocol.configuration.devices import DeviceConfiguration
+from tessera.cli.common.options import option
+from tessera.cli.common.process import NodeChoice, node_options
+from tessera.cli.common.terminal import echo, table
+from tessera.kube.rest.client import Client
+from tessera.node.dra.process import NodeDriver
+from tessera.node.dra.slices.documents import offer
+from tessera.node.metrics import DraMetrics
+from tessera.protocol.configuration.devices import DeviceConfiguration
+from tessera.serving.health_server import health_server
 
 
 @click.command()
 @node_options
-@click.option(
-    "--list", "list_only", is_flag=True, help="Print the devices as they would be offered, and exit."
-)
+@option("--list", "Print the devices as they would be offered, and exit.", "list_only")
 def command(node: NodeChoice, list_only: bool) -> int:
     """Offer this node's devices by dynamic resource allocation (DRA), and prepare the claims that get them.
 
@@ -30,9 +31,6 @@ def command(node: NodeChoice, list_only: bool) -> int:
 
 
 def _list(node: NodeChoice) -> int:
-    from tessera.node.dra.slices.documents import offer
-    from tessera.node.metrics import DraMetrics
-
     rows = [
         (
             one.name,
@@ -44,16 +42,11 @@ def _list(node: NodeChoice) -> int:
         )
         for one in offer(node.devices(DraMetrics()))
     ]
-    for line in table(rows):
-        click.echo(line)
+    echo(table(rows))
     return 0
 
 
-async def _serve(node: NodeChoice, configuration: "DeviceConfiguration") -> None:
-    from tessera.kube.rest.client import Client
-    from tessera.node.dra.process import NodeDriver
-    from tessera.serving.health_server import health_server
-
+async def _serve(node: NodeChoice, configuration: DeviceConfiguration) -> None:
     cluster = node.process.cluster.find()
     log = logging.getLogger("tessera.node")
     log.info("driver of node %s of %s (%s)", node.settings.node, cluster.endpoint, cluster.source)

@@ -10,7 +10,4 @@ from tessera.cli.common.output import Output, output_option
 @output_option("text")
 def command(output: Output) -> None:
     """Print the version of this command, as --version does."""
-    if output.is_document:
-        output.print({"version": __version__})
-    else:
-        click.echo(f"tessera {__version__}")
+    output.show(lambda: {"version": __version__}, lambda _: [f"tessera {__version__}"])

@@ -1,22 +1,26 @@
 """`tessera why`: why a pod waits, was changed or was never created, and what would make it run."""
 
-import sys
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
 
 import click
 
+from tessera.cli.admit.command import read_policy
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.options import option
 from tessera.cli.common.output import Output, output_option
-from tessera.cli.common.terminal import Style, table
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tessera.core.admission.policy import Policy
-    from tessera.diagnosis.diagnosis import Diagnosis
-    from tessera.diagnosis.evidence import Evidence, Target
-    from tessera.kube.rest.client import Client
+from tessera.cli.common.terminal import Style, block, table
+from tessera.core.admission.policy import Policy
+from tessera.core.text import first_of, number_of
+from tessera.diagnosis.diagnosis import Diagnosis, diagnose
+from tessera.diagnosis.evidence import Evidence
+from tessera.diagnosis.gather import Gatherer, parse_target
+from tessera.diagnosis.nodes import counted
+from tessera.diagnosis.remedies import age
+from tessera.kube.rest.client import Client
+from tessera.solver import highs
 
 _MOST_ROWS: Final = 12  # of groups of nodes and of holders; beyond that a person reads the answer
 _MOST_NAMES: Final = 3
@@ -25,26 +29,16 @@ _MARKS: Final = {"room": "✓", "missing": "-"}
 
 @click.command()
 @click.argument("target", metavar="POD|KIND/NAME", shell_complete=completing.pods_and_workloads)
-@click.option(
-    "-n",
-    "--namespace",
-    metavar="NAME",
+@option(
+    "-n, --namespace NAME",
+    "Its namespace.  [default: the context's]",
     is_eager=True,  # known when names are completed
     shell_complete=completing.namespaces,
-    help="Its namespace.  [default: the context's]",
 )
 @output_option("text")
-@click.option(
-    "--config",
-    "config_file",
-    metavar="FILE",
-    shell_complete=completing.files,
-    help="The webhook's configuration.  [default: read from its ConfigMap]",
-)
-@click.option(
-    "--webhook-namespace", default="gpu-webhook", show_default=True, help="Where the webhook is installed."
-)
-@click.option("--webhook-name", default="gpu-webhook", show_default=True, help="The webhook's ConfigMap.")
+@option("--config FILE", "The webhook's configuration.  [default: read from its ConfigMap]", "config_file")
+@option("--webhook-namespace", "Where the webhook is installed.", default="gpu-webhook")
+@option("--webhook-name", "The webhook's ConfigMap.", default="gpu-webhook")
 @cluster_options
 def command(
     target: str,
@@ -59,94 +53,77 @@ def command(
 
     The first line is the answer. Below it: what admission did and would do now, the scheduler's words, what each node
     lacks, who holds the slices and since when, and the smallest changes that would help. Of a workload (deploy/web, rs/…,
-    sts/…, ds/…, job/…) the pod is taken that waits, or that was never created. Nothing is changed, and what may not be read is
-    said. Exit code 0, whatever the answer is.
+    sts/…, ds/…, job/…) the command takes the pod that waits, or that was never created. It changes nothing, and names what you may
+    not read. Exit code 0, whatever the answer is.
 
     \b
     tessera why train-0 -n team
     tessera why deploy/web
     kubectl tessera why job/night -o json
     """  # fmt: skip
-    from tessera.cli.admit.command import read_policy
-    from tessera.diagnosis.diagnosis import diagnose
-    from tessera.diagnosis.gather import Gatherer, parse_target
-    from tessera.solver import highs
-
     kind, name = parse_target(target)
     policy = read_policy(config_file) if config_file else None
 
-    async def gather(client: "Client") -> "tuple[Evidence, Target]":
-        where = namespace or client.cluster.namespace
-        installed = (webhook_namespace, webhook_name)
-        return await Gatherer(client, where, policy=policy, installed=installed).gather(kind, name)
+    async def ask(client: Client) -> tuple[Diagnosis, Evidence]:
+        where, installed = namespace or client.cluster.namespace, (webhook_namespace, webhook_name)
+        return await _diagnosed(Gatherer(client, where, policy=policy, installed=installed), kind, name)
 
-    seen, asked = cluster.run(gather)
-    found = diagnose(seen, asked, highs)
-    if not output.is_document:
-        style = Style.of(sys.stdout)
-        click.echo("\n".join(_text(found, seen, style)), color=style.enabled)
-    else:
-        output.print(document(found))
+    found, seen = cluster.run(ask)
+    output.show(lambda: _document(found), lambda style: _text(found, seen, style))
     return 0
 
 
-def explained(client: "Client", policy: "Policy | None" = None) -> "Callable[[str, str], Awaitable[str]]":
+def explained(client: Client, policy: Policy | None = None) -> Callable[[str, str], Awaitable[str]]:
     """The same answer for the dashboard: why a pod of a namespace waits."""
-    from tessera.diagnosis.diagnosis import diagnose
-    from tessera.diagnosis.gather import Gatherer
-    from tessera.solver import highs
 
     async def answer(namespace: str, pod: str) -> str:
-        seen, asked = await Gatherer(client, namespace, policy=policy).gather("pod", pod)
-        return "\n".join(_text(diagnose(seen, asked, highs), seen, Style(enabled=False)))
+        found, seen = await _diagnosed(Gatherer(client, namespace, policy=policy), "pod", pod)
+        return "\n".join(_text(found, seen, Style(enabled=False)))
 
     return answer
 
 
-def document(found: "Diagnosis") -> dict[str, Any]:
-    """The diagnosis for programs."""
+async def _diagnosed(gatherer: Gatherer, kind: str, name: str) -> tuple[Diagnosis, Evidence]:
+    seen, asked = await gatherer.gather(kind, name)
+    return diagnose(seen, asked, highs), seen
+
+
+def _document(found: Diagnosis) -> dict[str, Any]:
     return {
         "object": found.title,
-        "cause": str(found.cause),
+        "cause": found.cause,
         "answer": found.answer,
-        "admission": list(found.admission),
-        "scheduler": list(found.scheduler),
-        "nodes": [
-            {"lack": str(one.lack), "reason": one.reason, "nodes": list(one.nodes)} for one in found.nodes
-        ],
+        "admission": found.admission,
+        "scheduler": found.scheduler,
+        "nodes": found.nodes,
         "holders": [
-            {"pod": one.pod, "node": one.node, "holds": dict(one.holds), "since": _time(one.since)}
+            {"pod": one.pod, "node": one.node, "holds": one.holds, "since": _time(one.since)}
             for one in found.holders
         ],
         "remedies": [
-            {"kind": one.kind, "text": one.text, "commands": list(one.commands)} for one in found.remedies
+            {"kind": one.kind, "text": one.text, "commands": one.commands} for one in found.remedies
         ],
-        "unseen": dict(found.unseen),
+        "unseen": found.unseen,
     }
 
 
 def _time(seconds: float) -> str | None:
-    from datetime import UTC, datetime
-
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else None
 
 
-def _text(found: "Diagnosis", seen: "Evidence", style: Style) -> list[str]:
-    lines = [style.bold(found.answer)]
-    lines += _block("run it", _remedies(found, style))
-    lines += _block("admission", list(found.admission))
-    lines += _block("scheduler", list(found.scheduler))
-    lines += _block("nodes", _nodes(found, style))
-    lines += _block("held by", _holders(found, seen, style))
-    lines += _block("not seen", [style.note(f"{what}: {why}") for what, why in found.unseen.items()])
-    return lines
+def _text(found: Diagnosis, seen: Evidence, style: Style) -> list[str]:
+    return [
+        style.bold(found.answer),
+        *block("run it", _remedies(found, style)),
+        *block("admission", found.admission),
+        *block("scheduler", found.scheduler),
+        *block("nodes", _nodes(found, style)),
+        *block("held by", _holders(found, seen, style)),
+        *block("not seen", [style.note(f"{what}: {why}") for what, why in found.unseen.items()]),
+    ]
 
 
-def _block(label: str, texts: list[str]) -> list[str]:
-    return [f"  {(label if at == 0 else ''):<12}{text}".rstrip() for at, text in enumerate(texts)]
-
-
-def _remedies(found: "Diagnosis", style: Style) -> list[str]:
+def _remedies(found: Diagnosis, style: Style) -> list[str]:
     lines = []
     for number, one in enumerate(found.remedies):
         lines.append(style.good(one.text) if number == 0 else f"or: {one.text}")
@@ -154,29 +131,20 @@ def _remedies(found: "Diagnosis", style: Style) -> list[str]:
     return lines
 
 
-def _nodes(found: "Diagnosis", style: Style) -> list[str]:
-    from tessera.core.text import first_of, number_of
-
-    rows = [
-        (_MARKS.get(one.lack, "✗"), first_of(one.nodes, _MOST_NAMES), one.reason)
-        for one in found.nodes[:_MOST_ROWS]
-    ]
-    lines = table(rows) if rows else []
-    if len(found.nodes) > _MOST_ROWS:
-        lines.append(style.dim(f"… and {number_of(len(found.nodes) - _MOST_ROWS, 'more group')} of nodes"))
-    return lines
+def _nodes(found: Diagnosis, style: Style) -> list[str]:
+    rows = [(_MARKS.get(one.lack, "✗"), first_of(one.nodes, _MOST_NAMES), one.reason) for one in found.nodes]
+    return _first_rows(rows, "more group", " of nodes", style)
 
 
-def _holders(found: "Diagnosis", seen: "Evidence", style: Style) -> list[str]:
-    from tessera.core.text import number_of
-    from tessera.diagnosis.nodes import counted
-    from tessera.diagnosis.remedies import age
-
+def _holders(found: Diagnosis, seen: Evidence, style: Style) -> list[str]:
     rows = [
         (one.pod, one.node, counted(one.holds), "ending" if one.ending else age(seen.now, one.since))
-        for one in found.holders[:_MOST_ROWS]
+        for one in found.holders
     ]
-    lines = table(rows) if rows else []
-    if len(found.holders) > _MOST_ROWS:
-        lines.append(style.dim(f"… and {number_of(len(found.holders) - _MOST_ROWS, 'more pod')}"))
-    return lines
+    return _first_rows(rows, "more pod", "", style)
+
+
+def _first_rows(rows: Sequence[tuple[str, ...]], noun: str, of: str, style: Style) -> list[str]:
+    more = len(rows) - _MOST_ROWS
+    shown = table(rows[:_MOST_ROWS]) if rows else []
+    return [*shown, style.dim(f"… and {number_of(more, noun)}{of}")] if more > 0 else shown

@@ -1,5 +1,5 @@
 """One node's change of layout, from check to verified: for `tessera mig apply`.
 
-`targets` finds the nodes, `changes` computes what would change, `rollout` writes it node by node, `watch` follows a node, and `progress` says
-whether it shows its layout.
+`changes` finds the nodes and computes what would change, `rollout` writes it node by node, `progress` follows a node and says whether it
+shows its layout.
 """

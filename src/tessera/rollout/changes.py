@@ -1,4 +1,4 @@
-"""What would change on each node, computed before anything is written."""
+"""The nodes that are to be changed and what would change on each, computed before anything is written."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,15 +6,23 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tessera.core.devices.capacity import PodUse, in_order
-from tessera.core.errors import InvalidInput
+from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL
-from tessera.core.kubernetes.resources import short
+from tessera.core.kubernetes.resources import is_any_gpu, short
 from tessera.core.mig.geometry import Product
-from tessera.core.mig.layout import LayoutEntry, NodeLayout, going, resolve
-from tessera.protocol.kubernetes.nodes import NodeIn
+from tessera.core.mig.layout import NodeLayout, going, resolve
+from tessera.kube.errors import ApiError
+from tessera.kube.rest.client import Client
+from tessera.kube.rest.paths import path_of
+from tessera.kube.watch.listing import list_all
+from tessera.kube.watch.resource import NODES, UNFINISHED_PODS
+from tessera.protocol.kubernetes.nodes import NodeIn, decode_node
+from tessera.protocol.kubernetes.pod import decode_pod_use
+from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.documents import convert
 from tessera.protocol.mig.nodes import GpuNode, gpu_node, present_layout
+from tessera.rollout.progress import offered_by
 
 # values of labels, as k8s.io/apimachinery/pkg/util/validation has it
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
@@ -44,6 +52,10 @@ class Wanted:
     def key(self) -> str:
         """Where it stands on a node."""
         return mig.PARTED_CONFIG if self.label else mig.RUNAI_CONFIG
+
+    def cards_of(self, gpus: GpuNode) -> tuple[Product | None, int | None]:
+        """The product of a node's cards and their number: as the operator says, else as the node does."""
+        return self.product or gpus.product, self.cards or gpus.cards
 
     def value_of(self, node: NodeIn) -> str | None:
         """What stands there now."""
@@ -88,6 +100,22 @@ class Change:
         return {"metadata": {**metadata, **({"resourceVersion": version} if version else {})}}
 
 
+async def changes_of(
+    client: Client, wanted: Wanted, names: Sequence[str], selector: LabelSelector
+) -> list[Change]:
+    """What would happen to each node; the error names every node that cannot have it, with the reason."""
+    changes, complaints = [], []
+    for node in await (_named(client, names) if names else _selected(client, selector)):
+        uses = await _uses(client, node.metadata.name)
+        try:
+            changes.append(change_of(node, offered_by(node), uses, wanted))
+        except InvalidInput as error:
+            complaints += [f"node {node.metadata.name}: {line}" for line in str(error).split("\n")]
+    if complaints:
+        raise InvalidInputs(complaints)
+    return changes
+
+
 def change_of(node: NodeIn, offered: Mapping[str, int], uses: Sequence[PodUse], wanted: Wanted) -> Change:
     """What would happen to a node; `InvalidInput` says why it cannot."""
     gpus = gpu_node(node)
@@ -118,7 +146,7 @@ def _layout(gpus: GpuNode, wanted: Wanted) -> NodeLayout | None:
     """The layout of the node's own cards; None when it is unknown what the name stands for."""
     if wanted.document is None:
         return None
-    product, cards = wanted.product or gpus.product, wanted.cards or gpus.cards
+    product, cards = wanted.cards_of(gpus)
     if product is None:
         called = f'unknown product "{gpus.label}"' if gpus.label else f"no label {GPU_PRODUCT_LABEL}"
         raise InvalidInput(f"{called}; set it with --product")
@@ -134,25 +162,22 @@ def _text(wanted: Wanted, gpus: GpuNode) -> str:
         return wanted.config or ""
     entries = wanted.document.select(wanted.config)
     all_named = all(entry.cards is not None for entry in entries)
-    if (
-        wanted.document.format is mig.Format.RUNAI
-        and [*wanted.document.configs] == [mig.SELECTED]
-        and all_named
-    ):
+    selected = [*wanted.document.configs] == [mig.SELECTED]
+    if wanted.document.format is mig.Format.RUNAI and selected and all_named:
         return wanted.text  # an annotation already: it stays as it was written, comments and all
     document = mig.MigDocument(wanted.document.format, {mig.SELECTED: entries})
-    product = (wanted.product or gpus.product) if any(entry.device_filter for entry in entries) else None
-    return mig.write(convert(document, mig.Format.RUNAI, wanted.cards or gpus.cards, product).document)
+    product, cards = wanted.cards_of(gpus)
+    filters = any(entry.device_filter for entry in entries)
+    return mig.write(convert(document, mig.Format.RUNAI, cards, product if filters else None).document)
 
 
 def _same(text: str, layout: NodeLayout | None, wanted: Wanted, gpus: GpuNode) -> bool:
     """Whether what stands there means the same, however it is written."""
-    product, cards = wanted.product or gpus.product, wanted.cards or gpus.cards
+    product, cards = wanted.cards_of(gpus)
     if layout is None or product is None or cards is None:
         return False
     try:
-        entries: tuple[LayoutEntry, ...] = mig.read(text).select()
-        return resolve(entries, [product] * cards) == layout
+        return resolve(mig.read(text).select(), [product] * cards) == layout
     except InvalidInput:
         return False
 
@@ -167,3 +192,31 @@ def _present(gpus: GpuNode) -> NodeLayout | None:
 def _risk(use: PodUse, resource: str, lost: str) -> str:
     amount = use.amounts[resource]
     return f"pod {use.namespace}/{use.name} holds {amount} × {short(resource)}{lost}"
+
+
+async def _selected(client: Client, selector: LabelSelector) -> list[NodeIn]:
+    found = await list_all(client, NODES.path, {"labelSelector": selector.text}, decode_node)
+    if not found:
+        raise InvalidInput(f'the cluster has no nodes that match "{selector.text}"')
+    return found
+
+
+async def _named(client: Client, names: Sequence[str]) -> list[NodeIn]:
+    found, missing = [], []
+    for name in dict.fromkeys(names):
+        try:
+            found.append(decode_node(await client.get(path_of("v1", "nodes", name=name))))
+        except ApiError as error:
+            if not error.is_not_found:
+                raise
+            missing.append(name)
+    if missing:
+        raise InvalidInput(f"the cluster has no node {', '.join(missing)}")
+    return found
+
+
+async def _uses(client: Client, node: str) -> list[PodUse]:
+    """What pods hold of a node's GPUs."""
+    query = {"fieldSelector": f"spec.nodeName={node},{UNFINISHED_PODS.fields}"}
+    uses = await list_all(client, UNFINISHED_PODS.path, query, lambda raw: decode_pod_use(raw, is_any_gpu))
+    return [use for use in uses if use.amounts]

@@ -1,10 +1,15 @@
-"""How far a node is: whether it shows the layout that was written to it, and if not, what it waits for."""
+"""One node, followed: whether it shows the layout that was written to it, and if not, what it waits for."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 
 from tessera.core.kubernetes.resources import is_whole_or_mig, short
-from tessera.protocol.kubernetes.nodes import NodeIn, node_of
+from tessera.kube.rest.client import Client
+from tessera.kube.watch.follow import Follower
+from tessera.kube.watch.resource import NODES, Sink
+from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, node_of
 from tessera.protocol.mig.nodes import GpuNode
 
 
@@ -22,15 +27,12 @@ def progress_of(gpus: GpuNode, offered: Mapping[str, int], expected: Mapping[str
     """A layout holds when the node's state says so, and the node offers what the layout makes."""
     if gpus.state == "failed":
         return Progress(shown=False, refused=gpus.reason or "the node reports failed, without a reason")
-    missing = (
-        [
-            f"{short(name)} current {offered.get(name, 0)}, desired {expected.get(name, 0)}"
-            for name in sorted({*offered, *expected})
-            if offered.get(name, 0) != expected.get(name, 0)
-        ]
-        if expected is not None
-        else []
-    )
+    expected = offered if expected is None else expected
+    missing = [
+        f"{short(name)} current {offered.get(name, 0)}, desired {expected.get(name, 0)}"
+        for name in sorted({*offered, *expected})
+        if offered.get(name, 0) != expected.get(name, 0)
+    ]
     if gpus.state == "success" and not missing:
         return Progress(shown=True)
     state = f"state {gpus.state}" if gpus.state else "waiting for the node's state"
@@ -38,6 +40,49 @@ def progress_of(gpus: GpuNode, offered: Mapping[str, int], expected: Mapping[str
 
 
 def offered_by(node: NodeIn) -> dict[str, int]:
-    """The GPUs and MIG devices that a node has; of those that it has none of, none."""
+    """The GPUs and MIG devices that a node has."""
     amounts = node_of(node, is_whole_or_mig).allocatable
     return {resource: int(amount.value) for resource, amount in amounts.items() if amount.value >= 1}
+
+
+@dataclass(slots=True)
+class Watched:
+    """One node, kept up to date."""
+
+    node: NodeIn | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def put(self, node: NodeIn | None) -> None:
+        """The node as it is now; None: it is gone."""
+        self.node = node
+        self.changed.set()
+
+    async def change(self, seconds: float | None) -> None:
+        """Wait until it changes, no longer than so many seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.changed.wait()
+
+    async def offers(self, wanted: Mapping[str, int], seconds: float) -> bool:
+        """Wait until it offers that; False when it does not in so many seconds."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self.node is None or offered_by(self.node) != wanted:
+                    await self.changed.wait()
+                    self.changed.clear()
+        except TimeoutError:
+            return False
+        return True
+
+
+@asynccontextmanager
+async def watched(client: Client, name: str) -> AsyncIterator[Watched]:
+    """Follow one node."""
+    node = Watched()
+
+    def replace(objects: Iterable[NodeIn]) -> None:
+        node.put(next((one for one in objects if one.metadata.name == name), None))
+
+    sink = Sink(decode_node, replace, node.put, lambda _: node.put(None))
+    async with Follower(client, {NODES.named(name): sink}).following(complete=False):
+        yield node

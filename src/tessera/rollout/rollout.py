@@ -17,8 +17,7 @@ from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.mig.nodes import gpu_node
 from tessera.rollout.changes import Change
-from tessera.rollout.progress import offered_by, progress_of
-from tessera.rollout.watch import Watched, watched
+from tessera.rollout.progress import Watched, offered_by, progress_of, watched
 
 _MANAGER: Final = {"fieldManager": "tessera"}
 _MOST_TRIES: Final = 5  # a kubelet writes its node every few seconds: two conflicts in a row are rare
@@ -83,12 +82,7 @@ class Rollout:
     settles = 5.0
 
     def __init__(
-        self,
-        client: Client,
-        *,
-        at_once: int,
-        timeout: float | None,
-        report: Callable[[str], None],
+        self, client: Client, *, at_once: int, timeout: float | None, report: Callable[[str], None]
     ) -> None:
         self.outcomes: dict[str, NodeRollout] = {}
         self._client = client
@@ -191,11 +185,10 @@ class Rollout:
                     if refused and (left := since + self.settles - loop.time()) <= 0:
                         raise NotShown(refused)
                     if (progress.waits, progress.reason) != (told, reason):
-                        why = (
-                            progress.reason if progress.reason != reason else ""
-                        )  # once, however numbers change
+                        # the reason once, however numbers change
+                        why = f": {progress.reason}" if progress.reason not in ("", reason) else ""
                         told, reason = progress.waits, progress.reason
-                        self._report(f"{change.node}: {told}{': ' if why else ''}{why}")
+                        self._report(f"{change.node}: {told}{why}")
                     await node.change(left)
         except TimeoutError as error:
             raise NotShown(

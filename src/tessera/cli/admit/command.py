@@ -2,23 +2,25 @@
 
 import json
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import click
 
+from tessera.cli.admit.explanation import explain
 from tessera.cli.admit.summary import Summary
-from tessera.cli.common import completing
-from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options
+from tessera.cli.common.options import option, read_parsed
 from tessera.cli.common.output import Output, output_option
 from tessera.cli.common.reading import warn_of_classes
-from tessera.cli.common.terminal import Style, read_parsed
+from tessera.cli.common.terminal import Style
 from tessera.core.admission.outcome import Denied
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.kube.object_files import (
     ClusterObjects,
+    FileObject,
     called,
     cluster_objects,
     documents_in,
@@ -28,56 +30,44 @@ from tessera.kube.object_files import (
     objects_in_text,
     read_file,
 )
+from tessera.kube.rest.client import Client
+from tessera.kube.view.dra import put_served
+from tessera.kube.view.lease_look import controller_at_work, controller_in
+from tessera.kube.view.live import LiveView
+from tessera.kube.watch.listing import PAGE, read_list
+from tessera.kube.watch.resource import UNFINISHED_PODS
 from tessera.protocol import yaml
 from tessera.protocol.configuration import webhook as config
 from tessera.webhook.offline import Admitted, admit
 from tessera.webhook.reviewed import KnownReviews
 
-if TYPE_CHECKING:
-    from tessera.core.dra.slices import DeviceClass
-    from tessera.kube.rest.client import Client
-
 EXIT_REJECTED: Final = 3
 
 
 @click.command()
-@click.option(
-    "-f",
-    "--filename",
+@option(
+    "-f, --filename FILE",
+    "Pods or workloads, YAML or JSON; a folder is all such files in it, - is standard input. Repeatable. "
+    "With -o summary and without this, the pods of the cluster.",
     "files",
     multiple=True,
-    metavar="FILE",
-    shell_complete=completing.files,
-    help="Pods or workloads, YAML or JSON; a folder is all such files in it, - is standard input. Repeatable. "
-    "With -o summary and without this, the pods of the cluster.",
 )
-@click.option(
-    "--nodes",
+@option(
+    "--nodes FILE",
+    "The cluster's nodes, as `kubectl get nodes -o yaml` prints them; Namespaces, ResourceQuotas, "
+    "DeviceClasses, ResourceSlices and the controller's Lease count too. Repeatable.  [default: the cluster is asked]",
     "node_files",
     multiple=True,
-    metavar="FILE",
-    shell_complete=completing.files,
-    help="The cluster's nodes, as `kubectl get nodes -o yaml` prints them; Namespaces, ResourceQuotas, "
-    "DeviceClasses, ResourceSlices and the controller's Lease count too. Repeatable.  [default: the cluster is asked]",
 )
-@click.option(
-    "--config",
-    "config_file",
-    metavar="FILE",
-    shell_complete=completing.files,
-    help="Tessera's configuration file (see `tessera config example`).",
+@option("--config FILE", "Tessera's configuration file (see `tessera config example`).", "config_file")
+@option(
+    "-n, --namespace NAME",
+    "The namespace of objects that name none.  [default: that of the context, or default]",
 )
-@click.option(
-    "-n",
-    "--namespace",
-    metavar="NAME",
-    help="The namespace of objects that name none.  [default: that of the context, or default]",
-)
-@click.option(
+@option(
     "--webhook-namespace",
+    "Where the webhook is installed, and the Lease of tessera controller is.",
     default="gpu-webhook",
-    show_default=True,
-    help="Where the webhook is installed, and the Lease of tessera controller is.",
 )
 @output_option(
     "patch",
@@ -98,13 +88,13 @@ def command(
 ) -> int:
     """Decide about pods, with the very code of the webhook.
 
-    Pods, and the pod templates of Deployments, Jobs and any other object that has some (Volcano, Kubeflow, JobSet, Ray …),
-    are admitted against the cluster that kubectl would ask, or against the given nodes; what has none passes as it is. Nothing is
-    created or changed in the cluster. Warnings and rejections go to standard error, except with -o explain, where they are part of
-    the reasoning. In observe mode objects are printed as they came, and nothing is rejected.
+    The command admits pods, and the pod templates of Deployments, Jobs and any other object that has some (Volcano, Kubeflow, JobSet,
+    Ray …), against the cluster that kubectl would ask, or against the given nodes. An object without a template passes as it is. The
+    command creates and changes nothing in the cluster. Warnings and rejections go to standard error, except with -o explain, where
+    they are part of the reasoning. In observe mode it prints objects as they came, and rejects nothing.
 
-    -o summary counts: how many pods would be changed or rejected if they were created now. Of pods that are in a cluster already, the
-    node that the scheduler chose is left out, a recorded fallback undone, and their own use not held against their quota.
+    -o summary counts how many pods would be changed or rejected if they were created now. For pods that are in a cluster already, it
+    ignores the node that the scheduler chose, undoes a recorded fallback, and does not count their own use against their quota.
 
     \b
     Exit codes: 0 admitted, 1 the cluster cannot be asked, 2 bad input, 3 rejected.
@@ -121,7 +111,7 @@ def command(
         raise click.UsageError(
             "say with -f which pods; only -o summary counts those of the cluster by itself"
         )
-    if node_files and cluster != ClusterChoice():
+    if node_files and cluster != NO_CLUSTER:
         raise click.UsageError("--nodes reads files: it does not go with --kubeconfig or --context")
     policy = read_policy(config_file)
     given = [(file, _objects(file)) for file in files_in(files)]
@@ -142,28 +132,21 @@ def command(
         return 0
     results = list(_admitted(given, offers, policy, space))
     if output.form == "explain":
-        from tessera.cli.admit.explanation import explain
-
         style = Style.of(sys.stdout)
-        click.echo("\n\n".join(explain(one, offers, policy, style) for one in results), color=style.enabled)
+        click.echo("\n\n".join(explain(one, offers, policy, style) for one in results))
     else:
         _print([one for one in results if not one.rejected], output)
         _report(results)
     claims = any(one.claims for one in results)
     _tell_assumed(assumed, claims=claims)
     if claims:
-        click.echo(
-            "the pods are shown without a ticket, which only the webhook can add: create them as you wrote them",
-            err=True,
-        )
+        what = "the pods are shown without a ticket, which only the webhook can add: create them as you wrote them"
+        click.echo(what, err=True)
     return EXIT_REJECTED if any(one.rejected for one in results) else 0
 
 
-async def _offers_of(client: "Client", webhook_namespace: str) -> tuple[Offers, str, str]:
+async def _offers_of(client: Client, webhook_namespace: str) -> tuple[Offers, str, str]:
     """What a cluster offers now, why it is not known whether the controller is at work, and the context's namespace."""
-    from tessera.kube.view.lease_look import controller_at_work
-    from tessera.kube.view.live import LiveView
-
     # explanations tell of all nodes; a command that has no past decides as a webhook that has run for long
     async with LiveView(client, keep=None, first_sight=False).following() as view:
         warn_of_classes(view.dra.class_errors)
@@ -185,13 +168,8 @@ def _tell_assumed(assumed: str, *, claims: bool) -> None:
         click.echo(f"tessera controller is taken to be running ({assumed}): requests become claims", err=True)
 
 
-async def _summarize_cluster(client: "Client", policy: Policy, webhook_namespace: str) -> int:
+async def _summarize_cluster(client: Client, policy: Policy, webhook_namespace: str) -> int:
     """Count what would become of the pods of a cluster; each is forgotten when it is counted."""
-    from collections.abc import Callable
-
-    from tessera.kube.watch.listing import PAGE, read_list
-    from tessera.kube.watch.resource import UNFINISHED_PODS
-
     offers, assumed, space = await _offers_of(client, webhook_namespace)
     summary = Summary(offers, policy, space)
 
@@ -206,8 +184,7 @@ async def _summarize_cluster(client: "Client", policy: Policy, webhook_namespace
 
 
 def _print_summary(summary: Summary, assumed: str) -> None:
-    style = Style.of(sys.stdout)
-    click.echo(summary.text(style), color=style.enabled)
+    click.echo(summary.text(Style.of(sys.stdout)))
     _tell_assumed(assumed, claims=summary.claims)
 
 
@@ -217,31 +194,22 @@ def read_policy(file: str | None) -> Policy:
 
 
 def read_offers(files: tuple[str, ...]) -> tuple[Offers, str]:
-    """The cluster's nodes, namespaces, quotas and what DRA serves, from files; of nodes there must be some.
-
-    And why it is not known whether the controller is at work.
-    """
-    offers = Offers()
-    classes: list[DeviceClass] = []
-    slices: list[bytes] = []
-    leases: list[bytes] = []
+    """What files say a cluster offers, and why it is not known whether the controller is at work; nodes must be among it."""
+    found: list[FileObject] = []
     for file in files_in(files):
-        found = cluster_objects(objects_in_text(read_file(file), called(file)))
-        if found == ClusterObjects():  # what a kubectl that failed leaves behind
+        some = list(objects_in_text(read_file(file), called(file)))
+        if not some:  # what a kubectl that failed leaves behind
             raise InvalidInput(f"{called(file)}: no nodes")
-        _put(offers, found)
-        classes += found.classes
-        slices += found.slices
-        leases += found.leases
-    if not offers.nodes:
+        found += some
+    described, offers = cluster_objects(found), Offers()
+    if not described.nodes:
         raise InvalidInput(f"{called(*files)}: no nodes")
-    if classes and slices:
-        from tessera.kube.view.dra import put_served
-
-        warn_of_classes(put_served(offers, classes, slices).class_errors)
-    from tessera.kube.view.lease_look import controller_in
-
-    return offers, _take_controller(offers, controller_in(leases), "its Lease is not among the files")
+    _put(offers, described)
+    if described.classes and described.slices:
+        warn_of_classes(put_served(offers, described.classes, described.slices).class_errors)
+    return offers, _take_controller(
+        offers, controller_in(described.leases), "its Lease is not among the files"
+    )
 
 
 def _put(offers: Offers, found: ClusterObjects) -> None:
@@ -272,9 +240,9 @@ def _admitted(given: _Given, offers: Offers, policy: Policy, namespace: str) -> 
 
 def _objects(file: str) -> list[dict[str, Any]]:
     """The objects in a file; none at all is what a kubectl that failed leaves behind."""
-    if found := documents_in(file):
-        return found
-    raise InvalidInput(f"{called(file)}: no objects")
+    if not (found := documents_in(file)):
+        raise InvalidInput(f"{called(file)}: no objects")
+    return found
 
 
 def _print(results: list[Admitted], output: Output) -> None:

@@ -1,20 +1,22 @@
-"""`-o explain`: a decision told to a person."""
+"""`-o explain`: a decision told to a person, at the terminal or on the dashboard."""
 
 import difflib
+from collections.abc import Callable
 
-from tessera.cli.common.terminal import Style, table
+from tessera.cli.common.terminal import Style, block, table
 from tessera.core.admission import explanation as core
 from tessera.core.admission.constraints import mode_said_by
 from tessera.core.admission.fallback.candidates import Step
 from tessera.core.admission.outcome import Allowed, Denied, Observed
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
+from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import short
 from tessera.core.text import first_of, number_of
 from tessera.protocol import yaml
 from tessera.protocol.admission import patch
-from tessera.protocol.kubernetes.workloads import Place
-from tessera.webhook.offline import Admitted
+from tessera.protocol.kubernetes.workloads import Place, items
+from tessera.webhook.offline import Admitted, admit
 
 _STEPS = {
     Step.AS_ASKED: "as asked",
@@ -34,45 +36,60 @@ def explain(one: Admitted, offers: Offers, policy: Policy, style: Style) -> str:
     return "\n\n".join(_explained(one, place, offers, policy, style) for place in one.reviewed)
 
 
+def explainer(offers: Offers, policy: Policy) -> Callable[[str], str]:
+    """The same for the YAML that a person writes into the dashboard of `tessera dashboard` or `tessera demo --serve`."""
+
+    def answer(text: str) -> str:
+        results = [admit(one, offers, policy, "default") for one in items(yaml.load_all(text, "YAML"))]
+        explained = [explain(one, offers, policy, Style(enabled=False)) for one in results if one.reviewed]
+        if not explained:
+            raise InvalidInput("there is no pod in this, and nothing that makes pods")
+        if any(one.claims for one in results):
+            explained.append("tessera controller is taken to be running: requests become claims")
+        return "\n\n".join(explained) + "\n"
+
+    return answer
+
+
 def _explained(one: Admitted, place: Place, offers: Offers, policy: Policy, style: Style) -> str:
     reviewed = one.reviewed[place]
     pod, decision, observes = reviewed.pod, reviewed.would, isinstance(reviewed.decision, Observed)
     lines = [style.bold(one.title_at(place))]
     asked = core.asked(pod)
-    lines += _block(
+    lines += block(
         "asks for", [f"{what}  {style.dim(f'(container {name})')}" for name, what in asked] or ["no GPU"]
     )
     if asked:
-        lines += _block("rules", list(core.rules(pod, offers, policy)))
-        lines += _block("nodes", _nodes(core.nodes(pod, offers.nodes.values(), policy), style))
+        lines += block("rules", core.rules(pod, offers, policy))
+        lines += block("nodes", _nodes(core.nodes(pod, offers.nodes.values(), policy), style))
     trials = core.trials(pod, offers, policy)
     if trials:
-        several = len({v.asked for v in trials}) > 1
-        rows = [(short(v.candidate), _STEPS[v.kind], v.reason) for v in trials]
-        texts = table(
-            [(f"{short(v.asked)} →", *row) if several else row for v, row in zip(trials, rows, strict=True)]
-        )
-        marks = [
-            style.good(f"{text}  ← chosen") if v.chosen else text
-            for v, text in zip(trials, texts, strict=True)
+        several = len({one.asked for one in trials}) > 1
+        rows = [
+            (
+                *([f"{short(one.asked)} →"] if several else []),
+                short(one.candidate),
+                _STEPS[one.kind],
+                one.reason,
+            )
+            for one in trials
         ]
-        lines += _block("candidates", marks)
+        marked = zip(trials, table(rows), strict=True)
+        lines += block(
+            "candidates", [style.good(f"{text}  ← chosen") if one.chosen else text for one, text in marked]
+        )
     if observes:
         by = mode_said_by(offers.namespaces.get(pod.namespace))
-        lines += _block("mode", [style.note(f"observe ({by}): what follows would be, and is not done")])
+        lines += block("mode", [style.note(f"observe ({by}): what follows would be, and is not done")])
     if isinstance(decision, Denied):
-        lines += _block("decision", [style.bad(f"rejected: {decision.message}")])
+        lines += block("decision", [style.bad(f"rejected: {decision.message}")])
         return "\n".join(lines)
     verdict = "admitted as it is" if isinstance(decision, Allowed) else "admitted with a change"
-    lines += _block("decision", [f"{style.good(verdict)}: {decision.reason}"])
-    lines += _block("warning", [style.note(warning) for warning in decision.warnings])
+    lines += block("decision", [f"{style.good(verdict)}: {decision.reason}"])
+    lines += block("warning", [style.note(warning) for warning in decision.warnings])
     if not isinstance(decision, Allowed):
-        lines += _block("change", _diff(one, place, style))
+        lines += block("change", _diff(one, place, style))
     return "\n".join(lines)
-
-
-def _block(label: str, texts: list[str]) -> list[str]:
-    return [f"  {(label if at == 0 else ''):<12}{text}".rstrip() for at, text in enumerate(texts)]
 
 
 def _nodes(verdicts: list[core.NodeVerdict], style: Style) -> list[str]:
@@ -109,12 +126,6 @@ def _nodes(verdicts: list[core.NodeVerdict], style: Style) -> list[str]:
 def _diff(one: Admitted, place: Place, style: Style) -> list[str]:
     changed = patch.apply(one.before, one.reviewed[place].operations or one.reviewed[place].withheld)
     before, after = yaml.dump(one.before).splitlines(), yaml.dump(changed).splitlines()
+    paint = {"+": style.good, "-": style.bad}
     lines = list(difflib.unified_diff(before, after, lineterm="", n=3))[2:]
-    return [
-        style.good(line)
-        if line.startswith("+")
-        else style.bad(line)
-        if line.startswith("-")
-        else style.dim(line)
-        for line in lines
-    ]
+    return [paint.get(line[0], style.dim)(line) for line in lines]

@@ -12,7 +12,8 @@ from tessera.cli.capacity.documents import LINES, document
 from tessera.cli.capacity.order import AMOUNTS, FIELDS, in_order_of
 from tessera.cli.capacity.tables import draw
 from tessera.cli.common import completing
-from tessera.cli.common.cluster import ClusterChoice, cluster_options, selector_option
+from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options
+from tessera.cli.common.options import option, selector_option
 from tessera.cli.common.output import Output, no_headers_option, output_option
 from tessera.cli.common.reading import files_option, read_inventory, warn_of_dra
 from tessera.cli.common.terminal import Style
@@ -65,51 +66,41 @@ def resource_named(text: str, where: str) -> str:
 
 @click.command()
 @click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=completing.nodes)
-@click.option(
-    "--resource",
+@option(
+    "--resource NAME",
+    "Only this resource; gpu and 2g.20gb are short for NVIDIA's. Repeatable.  [default: GPUs and MIG devices]",
     "resources",
     multiple=True,
-    metavar="NAME",
     shell_complete=completing.resources,
-    help="Only this resource; gpu and 2g.20gb are short for NVIDIA's. Repeatable.  [default: GPUs and MIG devices]",
 )
-@click.option(
-    "--all", "everything", is_flag=True, help="All resources: cpu, memory, pods and whatever else nodes have."
-)
+@option("--all", "All resources: cpu, memory, pods and whatever else nodes have.", "everything")
 @selector_option("Only nodes with such labels: pool=a,zone in (x,y),!old.")
-@click.option("--pods", is_flag=True, help="Also the pods that hold these resources or wait for them.")
-@click.option(
+@option("--pods", "Also the pods that hold these resources or wait for them.")
+@option(
     "--by",
+    "By node: what each has. By namespace: what its pods ask for, hold and wait for now.",
     type=click.Choice(["node", "namespace"]),
     default="node",
-    show_default=True,
-    help="By node: what each has. By namespace: what its pods ask for, hold and wait for now.",
 )
-@click.option(
-    "-n",
-    "--namespace",
-    metavar="NAME",
+@option(
+    "-n, --namespace NAME",
+    "With --pods: only those of this namespace; all are counted.",
     shell_complete=completing.namespaces,
-    help="With --pods: only those of this namespace; all are counted.",
 )
-@click.option(
-    "-A", "--all-namespaces", is_flag=True, help="With --pods: those of all namespaces, as without -n."
-)
+@option("-A, --all-namespaces", "With --pods: those of all namespaces, as without -n.")
 @files_option()
-@click.option(
-    "--fail-below",
+@option(
+    "--fail-below NAME=N",
+    f"Exit with {EXIT_BELOW} if less than that is available in total. Repeatable.",
     "thresholds",
     multiple=True,
-    metavar="NAME=N",
     shell_complete=completing.resources,
-    help=f"Exit with {EXIT_BELOW} if less than that is available in total. Repeatable.",
 )
-@click.option("-w", "--watch", is_flag=True, help="Keep running, and show what changes.")
-@click.option(
-    "--sort-by",
+@option("-w, --watch", "Keep running, and show what changes.")
+@option(
+    "--sort-by FIELD",
+    f"Order nodes and pods by one of {', '.join(FIELDS)}; the largest amounts come first.",
     type=click.Choice(list(FIELDS)),
-    metavar="FIELD",
-    help=f"Order nodes and pods by one of {', '.join(FIELDS)}; the largest amounts come first.",
 )
 @no_headers_option
 @output_option("table", "wide", "csv", "name")
@@ -153,7 +144,7 @@ def command(
     """  # fmt: skip
     if watch and (sources or thresholds):
         raise click.UsageError("--watch follows a cluster: it goes neither with --from nor with --fail-below")
-    if sources and cluster != ClusterChoice():
+    if sources and cluster != NO_CLUSTER:
         raise click.UsageError("--from reads files: it does not go with --kubeconfig, --context or --as")
     if namespace and all_namespaces:
         raise click.UsageError("-n and -A: say one of them")

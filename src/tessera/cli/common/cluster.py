@@ -1,27 +1,25 @@
-"""The cluster that a command talks to: the options that say which, and the way there."""
+"""The cluster that a command talks to: the options that say which, and a client of it."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import click
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tessera.cli.common import completing
+from tessera.cli.common.options import gathered, option
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
     from tessera.kube.access.cluster import Cluster
     from tessera.kube.rest.client import Client
 
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterChoice:
-    """Which cluster a person means; without a word, the one that kubectl would take."""
+    """Which cluster the options name; without any, the one that kubectl would take."""
 
     kubeconfig: str | None = None
     context: str | None = None
@@ -39,7 +37,7 @@ class ClusterChoice:
 
     @asynccontextmanager
     async def connected(self, user_agent: str = "tessera") -> "AsyncIterator[Client]":
-        """A client of that cluster; errors on the way there name the cluster."""
+        """A client of that cluster; where the cluster cannot be reached, the error names it."""
         from tessera.kube.errors import Unreachable
         from tessera.kube.rest.client import Client
 
@@ -48,15 +46,14 @@ class ClusterChoice:
             try:
                 yield client
             except Unreachable as error:
-                raise Unreachable(
-                    error.kind, f"cannot reach the cluster ({cluster.source}): {error}"
-                ) from error
+                why = f"cannot reach the cluster ({cluster.source}): {error}"
+                raise Unreachable(error.kind, why) from error
 
     def run(self, work: "Callable[[Client], Awaitable[T]]") -> T:
-        """Do some work with a client of that cluster, from beginning to end."""
+        """Connect, do the work, and disconnect."""
         import asyncio
 
-        # what a person should know the commands say themselves; without a handler warnings would go to the terminal
+        # commands report errors themselves; without a handler, Python would print the library's warnings too
         logger = logging.getLogger("tessera.kube")
         if not logger.handlers:
             logger.addHandler(logging.NullHandler())
@@ -68,43 +65,20 @@ class ClusterChoice:
         return asyncio.run(with_client())
 
 
-def selector_option(help: str) -> Callable[[F], F]:  # noqa: A002 # as click has it
-    """Give a command `-l`, a selector of nodes; it gets its text as `selector`, empty where all are meant."""
-    return click.option("-l", "--selector", default="", metavar="SELECTOR", help=help)
+NO_CLUSTER: Final = ClusterChoice()
 
-
-def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--kubeconfig`, `--context` and `--as`; it gets a `ClusterChoice` called `cluster`."""
-
-    @click.option(
-        "--kubeconfig",
-        metavar="FILE",
-        shell_complete=completing.files,
-        help="The kubeconfig.  [default: $KUBECONFIG, ~/.kube/config, or the pod's own cluster]",
-    )
-    @click.option(
-        "--context",
-        metavar="NAME",
+cluster_options: Final = gathered(
+    "cluster",
+    ClusterChoice,
+    option(
+        "--kubeconfig FILE",
+        "The kubeconfig.  [default: $KUBECONFIG, ~/.kube/config, or the pod's own cluster]",
+    ),
+    option(
+        "--context NAME",
+        "The kubeconfig's context.  [default: the current one]",
         shell_complete=completing.contexts,
-        help="The kubeconfig's context.  [default: the current one]",
-    )
-    @click.option("--as", "user", metavar="USER", help="Act as this user, as kubectl does (impersonation).")
-    @click.option(
-        "--as-group",
-        "groups",
-        multiple=True,
-        metavar="GROUP",
-        help="With --as: a group of the user. Repeatable.",
-    )
-    @wraps(command)
-    def with_cluster(
-        *args: Any,
-        kubeconfig: str | None,
-        context: str | None,
-        user: str | None,
-        groups: tuple[str, ...],
-        **more: Any,
-    ) -> Any:
-        return command(*args, cluster=ClusterChoice(kubeconfig, context, user, groups), **more)
-
-    return with_cluster
+    ),
+    option("--as USER", "Act as this user, as kubectl does (impersonation).", "user"),
+    option("--as-group GROUP", "With --as: a group of the user. Repeatable.", "groups", multiple=True),
+)

@@ -1,56 +1,96 @@
-"""Options that several commands have: times, and those of a program that runs until it is told to stop."""
+"""Options, declared as `--help` shows them; those that several commands have; and the files that options name."""
 
-import asyncio
-import contextlib
-import logging
+import inspect
 import re
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
-from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common import completing
+from tessera.core.errors import InvalidInputs
 
-if TYPE_CHECKING:
-    from tessera.serving.http.server import Server
-
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _PART: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhd]?)", re.ASCII)
 
 
-def env_option(*names: str, **settings: Any) -> Callable[[F], F]:
-    """An option that can also be given in the environment: `--tls-cert` as `TESSERA_TLS_CERT`."""
-    variable = "TESSERA_" + names[0].removeprefix("--").replace("-", "_").upper()
-    return click.option(*names, envvar=variable, show_envvar=True, show_default=True, **settings)
+def option(declaration: str, help: str, name: str = "", **settings: Any) -> Callable[[F], F]:  # noqa: A002 # as click has it
+    """An option such as `-n, --namespace NAME`; `name` is its parameter, where that is another.
+
+    Without a value, a type and a default it is a flag. The shell completes a FILE. Help shows the default.
+    """
+    *short, last = declaration.split(", ")
+    long, _, metavar = last.partition(" ")
+    settings = {"show_default": True, **settings}
+    if metavar:
+        settings["metavar"] = metavar
+    elif not settings.keys() & {"type", "default"}:
+        settings["is_flag"] = True
+    if "FILE" in metavar:
+        settings.setdefault("shell_complete", completing.files)
+    return click.option(*short, long, *filter(None, [name]), help=help, **settings)
 
 
-def log_options(command: F) -> F:
+def env_option(declaration: str, help: str, name: str = "", **settings: Any) -> Callable[[F], F]:  # noqa: A002 # as click has it
+    """An option that the environment may give too: `--tls-cert` as `TESSERA_TLS_CERT`."""
+    long = declaration.rpartition("--")[2].partition(" ")[0]
+    variable = "TESSERA_" + long.replace("-", "_").upper()
+    return option(declaration, help, name, **{"envvar": variable, "show_envvar": True, **settings})
+
+
+def together(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Several options as one decorator; help lists them in this order."""
+
+    def decorate(command: F) -> F:
+        for one in reversed(options):
+            command = one(command)
+        return command
+
+    return decorate
+
+
+def gathered(name: str, make: Callable[..., Any], *options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Several options that a command gets as one argument: what `make` makes of those that it takes."""
+    taken = inspect.signature(make).parameters
+
+    def decorate(command: Any) -> Any:
+        @wraps(command)
+        def with_one(**given: Any) -> Any:
+            made = make(**{each: given.pop(each) for each in taken})
+            return command(**given, **{name: made})
+
+        return together(*options)(with_one)
+
+    return decorate
+
+
+def log_options(declare: Callable[..., Callable[[Any], Any]] = env_option) -> Callable[[F], F]:
     """How a program that runs until it is told to stop writes its log."""
-    level = click.Choice(["debug", "info", "warning", "error"])
-    command = env_option("--log-level", type=level, default="info", help="The lowest level that is logged.")(
-        command
+    forms, levels = (
+        click.Choice(["auto", "json", "text"]),
+        click.Choice(["debug", "info", "warning", "error"]),
     )
-    form, words = click.Choice(["auto", "json", "text"]), "`auto`: text on a terminal, JSON elsewhere."
-    return env_option("--log-format", type=form, default="auto", help=words)(command)
+    return together(
+        declare("--log-format", "`auto`: text on a terminal, JSON elsewhere.", type=forms, default="auto"),
+        declare("--log-level", "The lowest level that is logged.", type=levels, default="info"),
+    )
 
 
-_PROCESS_OPTIONS: Final = (
-    env_option("--metrics-listen", metavar="[HOST]:PORT", help="Serve /metrics, /livez and /readyz there."),
-    cluster_options,
-    log_options,
-)
+def selector_option(help: str) -> Callable[[F], F]:  # noqa: A002 # as click has it
+    """`-l`, a selector of nodes; its text is empty where all are meant."""
+    return option("-l, --selector SELECTOR", help, default="", show_default=False)
 
 
 class Duration(click.ParamType[float]):
-    """Seconds, more than none."""
+    """A time such as `5m`, in seconds; more than none."""
 
     name = "duration"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read `5m`."""
         if isinstance(value, (int, float)):
             return float(value)
         text, seconds, position = str(value).strip(), 0.0, 0
@@ -62,52 +102,11 @@ class Duration(click.ParamType[float]):
         return seconds
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessChoice:
-    """What a person said about a program that runs until it is told to stop."""
+def read_parsed(path: str, parse: Callable[[bytes, str], T]) -> T:
+    """What a file says, read by `parse`; all complaints at once, each with the file's name in front."""
+    from tessera.kube.object_files import called, read_file
 
-    metrics_listen: str | None
-    cluster: ClusterChoice
-    log_format: str
-    log_level: str
-
-    def run(self, work: "Callable[[], Coroutine[Any, Any, None]]") -> int:
-        """Work with logs set up until a signal, and then leave in good order."""
-        from tessera.serving.ending import Signalled, until_signalled
-        from tessera.serving.logs import Log, choose, forwarding
-
-        with forwarding(Log(choose(self.log_format), self.log_level)), contextlib.suppress(Signalled):
-            asyncio.run(until_signalled(work()))
-        return 0
-
-    async def serve(self, server: "Server", work: Coroutine[Any, Any, None], log: logging.Logger) -> None:
-        """Answer probes and scrapes, if that is wanted, for as long as the work goes on."""
-        from tessera.serving.address import Address
-
-        try:
-            if self.metrics_listen:
-                taken = await server.start(Address.parse(self.metrics_listen))
-                log.info("probes and metrics at %s", taken)
-            await work
-        finally:
-            work.close()
-            await server.stop()
-
-
-def process_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command these options; it gets a `ProcessChoice` called `process`."""
-
-    @wraps(command)
-    def with_process(
-        metrics_listen: str | None, cluster: ClusterChoice, log_format: str, log_level: str, **more: Any
-    ) -> Any:
-        from tessera.serving.address import Address
-
-        if metrics_listen:
-            Address.parse(metrics_listen)  # an error in it is reported before anything begins
-        return command(process=ProcessChoice(metrics_listen, cluster, log_format, log_level), **more)
-
-    chosen: Callable[..., Any] = with_process
-    for option in reversed(_PROCESS_OPTIONS):
-        chosen = option(chosen)
-    return chosen
+    try:
+        return parse(read_file(path), called(path))
+    except InvalidInputs as error:
+        raise InvalidInputs(f"{called(path)}: {one}" for one in error.errors) from error

@@ -1,22 +1,26 @@
 """`-o`: the forms in which commands print what they found, and the one place where documents become text.
 
-A command names the forms that it draws itself (`table`, `wide`, …). Documents it gives as plain values; every command prints them
-in the same forms: JSON, YAML, and kubectl's JSONPath templates.
+A command names the forms that it draws itself (`table`, `wide`, …), and gives documents as plain values. Every command prints
+documents in the same forms: JSON, YAML, and kubectl's JSONPath templates.
 """
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
+from tessera.cli.common.options import option
+from tessera.cli.common.terminal import Style, echo
+
 if TYPE_CHECKING:
     from tessera.cli.common.jsonpath import Template
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_DOCUMENTS: Final = ("json", "yaml", "jsonpath")
+_DOCUMENTS: Final = ("json", "yaml")
 _JSONPATH: Final = "jsonpath="
 
 
@@ -30,31 +34,32 @@ class Output:
     @property
     def is_document(self) -> bool:
         """Whether it is one of the forms that every document has."""
-        return self.form in _DOCUMENTS
+        return self.form in _DOCUMENTS or self.template is not None
 
     def text(self, document: Any, *, one_of_many: bool = False) -> str:
         """A document in this form; where several follow each other, JSON takes a line and YAML a separator."""
-        if self.template is not None:
-            return self.template.render(_plain(document))
-        if self.form == "json":
-            import msgspec
+        import msgspec
 
+        if self.form == "json":
             encoded = msgspec.json.encode(document)
             return (encoded if one_of_many else msgspec.json.format(encoded, indent=2)).decode()
+        plain = msgspec.to_builtins(document)  # mappings, lists and texts, as JSON would have them
+        if self.template is not None:
+            return self.template.render(plain)
         from tessera.protocol import yaml
 
-        return ("---\n" if one_of_many else "") + yaml.dump(_plain(document)).rstrip("\n")
+        return ("---\n" if one_of_many else "") + yaml.dump(plain).rstrip("\n")
 
     def print(self, document: Any) -> None:
         """Print a document; a template ends its lines itself, as with kubectl."""
         click.echo(self.text(document), nl=self.template is None)
 
-
-def _plain(document: Any) -> Any:
-    """Mappings, lists and texts, as JSON would have them."""
-    import msgspec
-
-    return msgspec.to_builtins(document)
+    def show(self, document: Callable[[], Any], drawn: Callable[[Style], Iterable[str]]) -> None:
+        """Print the document where one was asked for, else the lines that the command draws."""
+        if self.is_document:
+            self.print(document())
+        else:
+            echo(drawn(Style.of(sys.stdout)))
 
 
 class _Form(click.ParamType[Output]):
@@ -87,15 +92,9 @@ class _Form(click.ParamType[Output]):
 
 def output_option(*drawn: str, default: str | None = None, help: str = "") -> Callable[[F], F]:  # noqa: A002 # as click has it
     """Give a command `-o`: the forms that it draws itself, then those of every document; it gets an `Output`."""
-    names = (*drawn, *(name for name in _DOCUMENTS if name != "jsonpath"))
-    return click.option(
-        "-o",
-        "--output",
-        type=_Form(names),
-        default=default or names[0],
-        show_default=True,
-        help=help or "The output format; jsonpath={…} takes kubectl's templates.",
-    )
+    names = (*drawn, *_DOCUMENTS)
+    text = help or "The output format; jsonpath={…} takes kubectl's templates."
+    return option("-o, --output", text, type=_Form(names), default=default or names[0])
 
 
-no_headers_option: Final = click.option("--no-headers", is_flag=True, help="Print tables without headings.")
+no_headers_option: Final = option("--no-headers", "Print tables without headings.")

@@ -7,8 +7,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice
+from tessera.cli.common.options import option
 from tessera.inventory.inventory import Inventory
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -19,15 +19,9 @@ _STEP: Final = 100  # objects between two drawings of the bar
 
 def files_option(when: str = "") -> Callable[[F], F]:
     """Give a command `--from`; it gets `sources`, for `read_inventory`. `when`: the options that it goes with."""
-    return click.option(
-        "--from",
-        "sources",
-        multiple=True,
-        metavar="DIR|FILE",
-        shell_complete=completing.files,
-        help=f"{when}{'nodes' if when else 'Nodes'} and pods saved with kubectl, instead of a cluster; "
-        "- is standard input. DeviceClasses, ResourceSlices and ResourceClaims count too. Repeatable.",
-    )
+    what = f"{when}{'nodes' if when else 'Nodes'} and pods saved with kubectl, instead of a cluster; "
+    more = "- is standard input. DeviceClasses, ResourceSlices and ResourceClaims count too. Repeatable."
+    return option("--from DIR|FILE", what + more, "sources", multiple=True)
 
 
 def read_inventory(

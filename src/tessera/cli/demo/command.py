@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tessera.cli.common import completing
-from tessera.cli.common.terminal import Style, read_parsed
+from tessera.cli.common.options import option, read_parsed
+from tessera.cli.common.terminal import Style, echo
 from tessera.cli.dashboard import PORT
 
 if TYPE_CHECKING:
-    from tessera.simulation.node.descriptions import NodeSpec
     from tessera.simulation.stories.stage import Stage
     from tessera.simulation.stories.story import Story
 
@@ -52,34 +52,24 @@ def _stories() -> "tuple[Story, ...]":
 
 
 @click.command()
-@click.option(
-    "--story",
+@option(
+    "--story NAME",
+    "Play only this story. Repeatable.",
     "names",
     multiple=True,
-    metavar="NAME",
     shell_complete=completing.names(lambda: [story.name for story in _stories()]),
-    help="Play only this story. Repeatable.",
 )
-@click.option("--list", "list_only", is_flag=True, help="List the stories.")
-@click.option("--pause", is_flag=True, help="Wait for Enter after each story.")
-@click.option("--fast", is_flag=True, help="Do not pause for the reader.")
-@click.option(
-    "--serve", is_flag=True, help="Show the cluster on the dashboard, and keep it running until ^C."
-)
-@click.option(
+@option("--list", "List the stories.", "list_only")
+@option("--pause", "Wait for Enter after each story.")
+@option("--fast", "Do not pause for the reader.")
+@option("--serve", "Show the cluster on the dashboard, and keep it running until ^C.")
+@option(
     "--port",
+    "The dashboard's port on 127.0.0.1; 0 takes any free port.",
     type=click.IntRange(0, 65535),
     default=PORT,
-    show_default=True,
-    help="The dashboard's port on 127.0.0.1; 0 takes any free port.",
 )
-@click.option(
-    "--nodes",
-    "nodes_file",
-    metavar="FILE",
-    shell_complete=completing.files,
-    help="With --serve: your own nodes, and no stories unless named.",
-)
+@option("--nodes FILE", "With --serve: your own nodes, and no stories unless named.", "nodes_file")
 def command(
     names: tuple[str, ...],
     list_only: bool,
@@ -109,23 +99,18 @@ def command(
         raise click.UsageError("--pause waits for Enter, but there is no terminal")
     if nodes_file and not serve:
         raise click.UsageError("use --nodes only with --serve: stories have their own nodes")
-    own = _read_nodes(nodes_file) if nodes_file else None
+    from tessera.serving.ending import run_until_signalled
+    from tessera.simulation.node.descriptions import parse
+
+    own = read_parsed(nodes_file, parse) if nodes_file else None
     slow = sys.stdout.isatty() and not fast
     pace = Pace(_STEP_SECONDS if slow else 0.0, _STORY_SECONDS if slow and not pause else 0.0, pause)
-    from tessera.serving.ending import run_until_signalled
-
     chosen = [known[name] for name in names] or ([] if own else list(stories))
     if not serve:
         return run_until_signalled(_demo(chosen, pace))
     from tessera.cli.demo.serving import serve_demo
 
     return run_until_signalled(serve_demo(chosen, pace, port, own))
-
-
-def _read_nodes(file: str) -> "dict[str, NodeSpec]":
-    from tessera.simulation.node.descriptions import parse
-
-    return read_parsed(file, parse)
 
 
 async def _demo(stories: "list[Story]", pace: Pace) -> int:
@@ -145,14 +130,14 @@ async def tell_all(stories: "list[Story]", stage: "Stage", pace: Pace) -> int:
     """Tell stories, one after the other; the exit code."""
     style, width = Style.of(sys.stdout), min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns)
     began = time.monotonic()
-    _say(*textwrap.wrap(_OPENING, width), "", style=style)
+    echo([*textwrap.wrap(_OPENING, width), ""])
     good = 0
     for number, story in enumerate(stories):
         good += await _tell(story, stage, pace, style, width)
         if number + 1 < len(stories):
             await _wait(pace, style)
     last = f"{good} of {len(stories)} stories ended as expected, in {time.monotonic() - began:.0f} s."
-    _say((style.good if good == len(stories) else style.bad)(last), style=style)
+    click.echo((style.good if good == len(stories) else style.bad)(last))
     return 0 if good == len(stories) else 1
 
 
@@ -161,16 +146,16 @@ async def _tell(story: "Story", stage: "Stage", pace: Pace, style: Style, width:
     from tessera.simulation.stories.playing import play
     from tessera.simulation.stories.scenes import NodesCame
 
-    _say(*heading(story, style, width), style=style)
+    echo(heading(story, style, width))
     right, first = True, True
     async with aclosing(play(story, stage)) as scenes:
         async for _, scene in scenes:
             if isinstance(scene, NodesCame) and not first:
-                _say("", style=style)  # another cluster
-            _say(*tell(scene, style, width), style=style)
+                click.echo()  # another cluster
+            echo(tell(scene, style, width))
             right, first = right and not scene.wrong, False
             await asyncio.sleep(pace.step)
-    _say(style.good("  ✓ as expected") if right else style.bad("  ✗ not as expected"), "", style=style)
+    echo([style.good("  ✓ as expected") if right else style.bad("  ✗ not as expected"), ""])
     return right
 
 
@@ -178,7 +163,7 @@ async def _wait(pace: Pace, style: Style) -> None:
     if not pace.pause:
         await asyncio.sleep(pace.story)
         return
-    _say(style.dim("Enter: the next story"), style=style)
+    click.echo(style.dim("Enter: the next story"))
     loop = asyncio.get_running_loop()
     pressed = asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), pressed.set)  # the cluster goes on running meanwhile
@@ -188,8 +173,3 @@ async def _wait(pace: Pace, style: Style) -> None:
         loop.remove_reader(sys.stdin.fileno())
     if not sys.stdin.readline():
         raise KeyboardInterrupt  # ^D means the same here
-
-
-def _say(*lines: str, style: Style) -> None:
-    for line in lines:
-        click.echo(line, color=style.enabled)

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from tessera.cli.admit.page import explainer
+from tessera.cli.admit.explanation import explainer
 from tessera.cli.common.terminal import Style
 from tessera.cli.demo.command import Pace, tell_all
 from tessera.cli.why import explained
@@ -35,7 +35,7 @@ async def serve_demo(stories: list[Story], pace: Pace, port: int, own: dict[str,
         )
 
     nodes = {**known_nodes(), **(own or {})}
-    style = Style.of(sys.stdout)
+    bold = Style.of(sys.stdout).bold
     async with (
         embedded(nodes, configuration, on_admission=admitted) as cluster,
         cluster.cluster.client() as client,
@@ -48,7 +48,7 @@ async def serve_demo(stories: list[Story], pace: Pace, port: int, own: dict[str,
             why=explained(client, configuration.policy),
         ) as url,
     ):
-        click.echo(f"{style.bold(url)}  shows the cluster\n", color=style.enabled)
+        click.echo(f"{bold(url)}  shows the cluster\n")
         stage = Stage(client, cluster)
         if stories:
             await tell_all(stories, stage, pace)
@@ -56,11 +56,8 @@ async def serve_demo(stories: list[Story], pace: Pace, port: int, own: dict[str,
         await _equipped(cluster, stage)
         for pod in () if own else SOME_PODS:
             await stage.create(pod)
-        click.echo(
-            f"\n{style.bold(url)}  keeps showing it, with all nodes; ^C ends it\n"
-            f"export KUBECONFIG={cluster.kubeconfig}  connects kubectl and tessera to it",
-            color=style.enabled,
-        )
+        click.echo(f"\n{bold(url)}  keeps showing it, with all nodes; ^C ends it")
+        click.echo(f"export KUBECONFIG={cluster.kubeconfig}  connects kubectl and tessera to it")
         await asyncio.Event().wait()
     return 0
 

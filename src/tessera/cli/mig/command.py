@@ -10,9 +10,9 @@ COMMANDS: Final[Table] = {
     "validate": ("tessera.cli.mig.validate", "Check that layouts fit their cards, and say why they do not."),
     "convert": ("tessera.cli.mig.convert", "Write a layout in another format."),
     "show": ("tessera.cli.mig.show", "Draw a node's cards as tiles, as wide as their memory slices."),
-    "plan": ("tessera.cli.mig.plan.command", "Plan how to cut cards for a demand."),
+    "plan": ("tessera.cli.mig.plan", "Plan how to cut cards for a demand."),
     "products": ("tessera.cli.mig.products", "List the known cards and their profiles."),
-    "apply": ("tessera.cli.mig.apply.command", "Write a layout to nodes, and wait until they have it."),
+    "apply": ("tessera.cli.mig.apply", "Write a layout to nodes, and wait until they have it."),
 }
 
 

@@ -5,6 +5,7 @@ from typing import Final
 
 import click
 
+from tessera.cli.common.options import option
 from tessera.cli.mig.sources import Given, read_sources, source_options
 from tessera.core.errors import InvalidInput
 from tessera.core.text import first_of
@@ -17,14 +18,8 @@ _MOST_NAMES: Final = 5
 
 @click.command("convert")
 @source_options
-@click.option(
-    "--to",
-    "to",
-    type=click.Choice([format_.value for format_ in Format]),
-    required=True,
-    help="The format to write.",
-)
-@click.option("--name", metavar="NAME", help="The configuration's new name.  [default: its present name]")
+@option("--to", "The format to write.", type=click.Choice([one.value for one in Format]), required=True)
+@option("--name NAME", "The configuration's new name.  [default: its present name]")
 def command(given: Given, config: str | None, to: str, name: str | None) -> None:
     """Write a layout as a run.ai annotation, a mig-parted file or plain counts.
 

@@ -1,13 +1,12 @@
 """`tessera mig products`: the cards whose geometry is known."""
 
-import sys
 from typing import Any
 
 import click
 
 from tessera.cli.common import completing
 from tessera.cli.common.output import Output, no_headers_option, output_option
-from tessera.cli.common.terminal import Style, table
+from tessera.cli.common.terminal import Style, headed
 from tessera.core.mig.geometry import PRODUCTS, Product
 from tessera.core.mig.product import product_named
 
@@ -32,24 +31,19 @@ def command(names: tuple[str, ...], output: Output, no_headers: bool) -> None:
     """
     products = [product_named(name) for name in names] or PRODUCTS
     typed = dict(zip(PRODUCTS, completing.product_names(), strict=True))
-    if output.is_document:
-        output.print([_document(product, typed[product]) for product in products])
-        return
-    if output.form == "name":
-        click.echo("\n".join(typed[product] for product in products))
-        return
-    wide = output.form == "wide"
-    more = ("LABEL",) if wide else ()
-    rows = [("PRODUCT", "MEMORY", "SLICES", *more, "PROFILES")]
-    for product in products:
-        label = (product.label,) if wide else ()
-        memory = f"{product.memory_mib // _GIB} GB"
-        rows.append(
-            (typed[product], memory, str(product.memory_slices), *label, _profiles(product, wide=wide))
-        )
-    heading, *lines = table(rows)
-    for line in lines if no_headers else [Style.of(sys.stdout).bold(heading), *lines]:
-        click.echo(line)
+
+    def drawn(style: Style) -> list[str]:
+        if output.form == "name":
+            return [typed[product] for product in products]
+        wide = output.form == "wide"
+        rows = [("PRODUCT", "MEMORY", "SLICES", *(("LABEL",) if wide else ()), "PROFILES")]
+        for product in products:
+            memory, slices = f"{product.memory_mib // _GIB} GB", str(product.memory_slices)
+            label = (product.label,) if wide else ()
+            rows.append((typed[product], memory, slices, *label, _profiles(product, wide=wide)))
+        return headed(rows, style, headers=not no_headers)
+
+    output.show(lambda: [_document(product, typed[product]) for product in products], drawn)
 
 
 def _profiles(product: Product, *, wide: bool) -> str:
@@ -72,7 +66,7 @@ def _document(product: Product, name: str) -> dict[str, Any]:
                 "name": str(shape.profile),
                 "memorySlices": shape.size,
                 "most": shape.most,
-                "starts": list(shape.starts),
+                "starts": shape.starts,
                 "memoryMiB": shape.memory_mib,
             }
             for shape in product.shapes

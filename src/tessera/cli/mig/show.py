@@ -6,12 +6,12 @@ from typing import Final
 
 import click
 
-from tessera.cli.common.terminal import Style
+from tessera.cli.common.terminal import Style, echo
 from tessera.cli.mig.sources import Given, read_sources, source_options
 from tessera.cli.mig.tiles import draw_cards
 from tessera.core.errors import InvalidInputs
-from tessera.core.mig.layout import DoesNotFit, NodeLayout
-from tessera.inventory.layouts import Source, Unreadable
+from tessera.core.mig.layout import DoesNotFit
+from tessera.inventory.layouts import Unreadable
 
 ASSUMED: Final = (
     "the API does not say which devices are in use (kubelets write it from Kubernetes 1.36); "
@@ -24,10 +24,10 @@ ASSUMED: Final = (
 def command(given: Given, config: str | None) -> int:
     """Draw a node's cards as tiles, as wide as their memory slices.
 
-    Takes what `tessera mig validate` takes. If it also gets pods (--cluster, or among the objects of a file) it
-    shows which devices are in use: as kubelets tell it, as claims do where DRA hands devices out, else on as few cards as possible. Cards that are cut on demand are drawn
-    with what claims hold now. Colour only on a terminal, and
-    not where NO_COLOR is set; in a terminal that is too narrow for tiles (or where COLUMNS says so) they are listed.
+    Takes what `tessera mig validate` takes. If it also gets pods (--cluster, or among the objects of a file) it shows which devices
+    are in use: as the kubelets report it, with DRA as claims report it, else on as few cards as possible. Cards that are cut on demand
+    show what claims hold now. Colour only on a terminal, and not where NO_COLOR is set; a terminal that is too narrow for tiles (or
+    where COLUMNS says so) gets a list.
 
     \b
     tessera mig show 4g.71gb=1,3g.71gb=1 --product H200
@@ -44,23 +44,19 @@ def command(given: Given, config: str | None) -> int:
             failed = True
             continue
         try:
-            layout = source.present if source.present and not config else _desired(source, config)
+            present = None if config else source.present
+            layout = present or source.layout(source.document.select(config))
             in_use = source.in_use(layout)
         except (InvalidInputs, DoesNotFit) as error:
             click.echo(f"{source.where}: {error}", err=True)
             failed = True
             continue
         if len(sources) > 1:
-            click.echo(("\n" if number else "") + style.bold(source.where), color=style.enabled)
-        for line in draw_cards(layout.cards, style, in_use.slots if in_use else None, width):
-            click.echo(line, color=style.enabled)
+            click.echo(("\n" if number else "") + style.bold(source.where))
+        echo(draw_cards(layout.cards, style, in_use.slots if in_use else None, width))
         assumed |= in_use is not None and not in_use.certain
         if source.pending and not config:
             click.echo(f"{source.where}: the layout is pending: {source.pending}", err=True)
     if assumed:
         click.echo(ASSUMED, err=True)
     return int(failed)
-
-
-def _desired(source: Source, config: str | None) -> NodeLayout:
-    return source.layout(source.document.select(config))

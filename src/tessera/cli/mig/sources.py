@@ -3,14 +3,14 @@
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import click
 
 from tessera.cli.common import completing
-from tessera.cli.common.cluster import ClusterChoice, cluster_options, selector_option
+from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options
+from tessera.cli.common.options import gathered, option, selector_option
 from tessera.cli.common.reading import read_inventory
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
@@ -25,6 +25,8 @@ from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.entries import looks_like_counts, write_counts
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 
 @dataclass(frozen=True, slots=True)
 class Given:
@@ -37,55 +39,46 @@ class Given:
     selector: LabelSelector = EVERYTHING
 
 
-def product_option(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Product | None:
-    """The product that an option names; a callback for click."""
-    return product_named(value) if value else None
-
-
-def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The arguments and options of every command that reads layouts; it gets them as `given`."""
-
-    @click.argument("names", nargs=-1, metavar="[FILE|COUNTS|NODE]...", shell_complete=completing.layouts)
-    @click.option(
-        "--product",
-        callback=product_option,
-        metavar="NAME",
+def product_option(help: str) -> Callable[[F], F]:  # noqa: A002 # as click has it
+    """`--product`; a command gets the product itself."""
+    return option(
+        "--product NAME",
+        help,
+        callback=lambda _ctx, _param, value: product_named(value) if value else None,
         shell_complete=completing.names(completing.product_names),
-        help="The cards' product, such as H200, A100-80GB or A30.",
     )
-    @click.option(
-        "--cards",
-        type=click.IntRange(1, 1024),
-        show_default="as many as the layout names",
-        help="How many cards the node has.",
-    )
-    @click.option(
-        "--config", "config", metavar="NAME", help="The configuration to use, if there are several."
-    )
-    @click.option(
-        "--cluster",
-        "in_cluster",
-        is_flag=True,
-        help="Take the layouts of a cluster's nodes: the named ones, or all.",
-    )
-    @selector_option("With --cluster: only nodes with such labels.")
-    @cluster_options
-    @wraps(command)
-    def with_sources(
-        names: tuple[str, ...],
-        product: Product | None,
-        cards: int | None,
-        in_cluster: bool,
-        selector: str,
-        cluster: ClusterChoice,
-        **more: Any,
-    ) -> Any:
-        if not in_cluster and (selector or cluster != ClusterChoice()):
-            raise click.UsageError("use -l, --kubeconfig, --context and --as only with --cluster")
-        given = Given(names, product, cards, cluster if in_cluster else None, LabelSelector.parse(selector))
-        return command(given=given, **more)
 
-    return with_sources
+
+def cards_option(help: str, **settings: Any) -> Callable[[F], F]:  # noqa: A002 # as click has it
+    """`--cards`, a number of cards."""
+    return option("--cards", help, type=click.IntRange(1, 1024), **settings)
+
+
+def _given(
+    names: tuple[str, ...],
+    product: Product | None,
+    cards: int | None,
+    in_cluster: bool,
+    selector: str,
+    cluster: ClusterChoice,
+) -> Given:
+    if not in_cluster and (selector or cluster != NO_CLUSTER):
+        raise click.UsageError("use -l, --kubeconfig, --context and --as only with --cluster")
+    return Given(names, product, cards, cluster if in_cluster else None, LabelSelector.parse(selector))
+
+
+# the arguments and options of every command that reads layouts; beside `given` the command gets `config`
+source_options: Final = gathered(
+    "given",
+    _given,
+    click.argument("names", nargs=-1, metavar="[FILE|COUNTS|NODE]...", shell_complete=completing.layouts),
+    product_option("The cards' product, such as H200, A100-80GB or A30."),
+    cards_option("How many cards the node has.", show_default="as many as the layout names"),
+    option("--config NAME", "The configuration to use, if there are several."),
+    option("--cluster", "Take the layouts of a cluster's nodes: the named ones, or all.", "in_cluster"),
+    selector_option("With --cluster: only nodes with such labels."),
+    cluster_options,
+)
 
 
 def read_sources(given: Given, *, with_pods: bool = False) -> list[Source | Unreadable]:

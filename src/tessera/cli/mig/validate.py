@@ -1,6 +1,5 @@
 """`tessera mig validate`: does a layout fit its cards, and if not, why."""
 
-import sys
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -54,12 +53,7 @@ def command(given: Given, config: str | None, output: Output) -> int:
     Exit codes: 0 all fit (or can be read, without --product), 1 some do not, 2 bad input.
     """  # fmt: skip
     verdicts = [verdict for source in read_sources(given) for verdict in _verdicts(source, config)]
-    if output.is_document:
-        output.print(verdicts)
-    else:
-        style = Style.of(sys.stdout)
-        for verdict in verdicts:
-            click.echo(_line(verdict, style), color=style.enabled)
+    output.show(lambda: verdicts, lambda style: [_line(verdict, style) for verdict in verdicts])
     return int(any(verdict.outcome not in (Fit.FITS, Fit.READABLE) for verdict in verdicts))
 
 

@@ -1,4 +1,4 @@
-"""A plan as a table, a document, or the layouts to apply."""
+"""What `tessera mig plan` prints: a plan as a table, a document or the layouts to apply; and the advice of `--defragment`."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,15 +8,20 @@ from typing import Any, Final
 import click
 
 from tessera.cli.common.output import Output
-from tessera.cli.common.terminal import table
+from tessera.cli.common.terminal import echo, table
+from tessera.core.kubernetes.resources import short
 from tessera.core.mig.layout import NodeLayout, entries_of, named_cards
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.kinds import NodeCards
 from tessera.core.planning.planner import Plan
-from tessera.core.planning.summary import explain_plan
+from tessera.core.planning.summary import explain_advice, explain_plan
 from tessera.core.planning.waiting import Group, PlanEffect, Waiting
+from tessera.core.text import first_of
+from tessera.inventory.defragment import Defragmentation, Move
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.documents import convert
+
+_SHOWN: Final = 3  # cards, of many
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +35,11 @@ class More:
 NO_MORE: Final = More()
 
 
-def print_plan(plan: Plan, places: Sequence[NodeCards], output: Output, more: More = NO_MORE) -> None:
-    """Print a plan as it was asked for."""
+def print_plan(plan: Plan, places: Sequence[NodeCards], output: Output, more: More = NO_MORE) -> int:
+    """Print a plan as it was asked for; exit code 1 when it leaves some of the demand out."""
     places = [place for place in places if place.cards]
-    if output.is_document:
-        output.print(_document(plan, places, more))
-    else:
-        for line in DRAWN[output.form](plan, places, more):
-            click.echo(line)
+    output.show(lambda: _document(plan, places, more), lambda _: DRAWN[output.form](plan, places, more))
+    return int(bool(plan.left_out))
 
 
 def _table(plan: Plan, places: Sequence[NodeCards], more: More) -> Iterable[str]:
@@ -73,7 +75,7 @@ def _document(plan: Plan, places: Sequence[NodeCards], more: More) -> dict[str, 
         "optimal": plan.optimal,
         "gap": plan.gaps[0],
         "explanation": [*explain_plan(plan), *more.sentences],
-        "cost": {"nodes": list(plan.nodes), "cards": len(plan.used)},
+        "cost": {"nodes": plan.nodes, "cards": len(plan.used)},
         **more.fields,
         "cards": [_card(plan, place, number) for place in places for number in place.cards],
     }
@@ -110,7 +112,7 @@ def waiting_document(waiting: Waiting, outcome: PlanEffect) -> dict[str, Any]:
 
 def _group(group: Group) -> dict[str, Any]:
     devices = {str(profile): count * len(group.names) for profile, count in group.devices.items()}
-    return {"devices": devices, "pods": list(group.names)}
+    return {"devices": devices, "pods": group.names}
 
 
 def _counts(counts: Mapping[MigProfile, int]) -> dict[str, int]:
@@ -149,3 +151,52 @@ DRAWN: Final[dict[str, Callable[[Plan, Sequence[NodeCards], More], Iterable[str]
     "runai": _runai,
     "mig-parted": _parted,
 }
+
+
+def print_advice(found: Defragmentation, output: Output) -> int:
+    """Say whose end makes room; exit code 1 when there is none, even if every pod ended."""
+    echo(found.skipped, err=True)
+    if found.moves:
+        what = "which devices each pod holds is not known: assuming that pods are on as few cards as possible"
+        click.echo(what, err=True)
+    output.show(lambda: _advice_document(found), lambda _: _advice_lines(found))
+    return int(bool(found.advice.left_out))
+
+
+def _advice_lines(found: Defragmentation) -> list[str]:
+    rows: list[tuple[str, ...]] = [("NODE", "CARD", "POD", "HOLDS", "COULD MOVE TO")]
+    rows += [(move.node, str(move.card), move.pod, _holds(move), move.to or "-") for move in found.moves]
+    cards = [
+        f"{node} card {number}" for node, number in (found.places[one.card] for one in found.advice.cleared)
+    ]
+    where = [f"on {first_of(cards, _SHOWN)}"]
+    return [*explain_advice(found.advice), *where * bool(cards), *(["", *table(rows)] if found.moves else [])]
+
+
+def _holds(move: Move) -> str:
+    return " + ".join(f"{short(resource)} ×{number}" for resource, number in move.holds.items())
+
+
+def _advice_document(found: Defragmentation) -> dict[str, Any]:
+    advice = found.advice
+    return {
+        "demand": _counts(advice.wanted),
+        "served": _counts(advice.served),
+        "leftOut": _counts(advice.left_out),
+        "optimal": not any(advice.gaps[:2]),
+        "explanation": explain_advice(advice),
+        "pods": [
+            {"pod": one.pod, "node": one.node, "card": one.card, "holds": one.holds, "couldMoveTo": one.to}
+            for one in found.moves
+        ],
+        "cards": [
+            {
+                "node": found.places[one.card][0],
+                "card": found.places[one.card][1],
+                "product": found.cards[one.card].layout.product.name,
+                "room": _counts(one.room),
+                "pods": one.pods,
+            }
+            for one in advice.cleared
+        ],
+    }

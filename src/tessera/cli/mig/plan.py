@@ -9,85 +9,75 @@ from typing import Final
 import click
 
 from tessera.cli.common import completing
-from tessera.cli.common.cluster import ClusterChoice, cluster_options, selector_option
-from tessera.cli.common.options import Duration
+from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options
+from tessera.cli.common.options import Duration, option, selector_option
 from tessera.cli.common.output import Output, output_option
 from tessera.cli.common.reading import files_option, read_inventory
-from tessera.cli.mig.plan.cards import node_cards, product_cards
-from tessera.cli.mig.plan.defragment import print_advice
-from tessera.cli.mig.plan.output import DRAWN, NO_MORE, More, print_plan, waiting_document
-from tessera.cli.mig.sources import read_text
+from tessera.cli.common.terminal import echo
+from tessera.cli.mig.plan_output import DRAWN, More, print_advice, print_plan, waiting_document
+from tessera.cli.mig.sources import cards_option, read_text
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.resources import is_any_gpu
+from tessera.core.mig.layout import NodeLayout, resolve
+from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.kinds import NodeCards, Wanted
+from tessera.core.planning.kinds import Card, NodeCards, Wanted, card_of
 from tessera.core.planning.planner import Objective, Plan, Question, plan
 from tessera.core.planning.summary import explain_outcome, explain_waiting
-from tessera.inventory.defragment import defragment_inventory
-from tessera.inventory.pending import Pending, pending_inventory
+from tessera.inventory.defragment import defragment_inventory, make_room
+from tessera.inventory.inventory import Inventory
+from tessera.inventory.pending import Pending, pending_inventory, skipping, uncut
+from tessera.kube.object_files import called, objects_in
 from tessera.protocol import yaml
 from tessera.protocol.kubernetes.selector import LabelSelector
+from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.entries import looks_like_counts, read_counts
+from tessera.protocol.mig.nodes import GpuNode
 from tessera.solver import highs
 
 _MOST_DEMAND: Final = 9999  # of one profile: a plan beyond that is too long to read
+_MOST_ADVICE: Final = 999  # of one profile: advice beyond that is too long to follow
 
 
 @click.command("plan")
 @click.argument("demand", metavar="[COUNTS|FILE]", required=False, shell_complete=completing.counts_or_files)
-@click.option(
-    "--product",
+@option(
+    "--product NAME[=N]",
+    "The cards' product, and how many there are. Repeatable.",
     "products",
     multiple=True,
-    metavar="NAME[=N]",
     shell_complete=completing.names(completing.product_names),
-    help="The cards' product, and how many there are. Repeatable.",
 )
-@click.option(
-    "--cards",
-    type=click.IntRange(1, 1024),
-    show_default="as many as are needed",
-    help="How many cards there are of the one product.",
-)
-@click.option(
-    "--nodes",
+@cards_option("How many cards there are of the one product.", show_default="as many as are needed")
+@option(
+    "--nodes FILE",
+    "Take the cards of these Node objects, from their labels; other objects are skipped. Repeatable.",
     "node_files",
     multiple=True,
-    metavar="FILE",
-    shell_complete=completing.files,
-    help="Take the cards of these Node objects, from their labels; other objects are skipped. Repeatable.",
 )
-@click.option(
-    "--keep",
-    is_flag=True,
-    help="With --nodes: keep the devices of the nodes' present layouts, and use them for the demand.",
+@option(
+    "--keep", "With --nodes: keep the devices of the nodes' present layouts, and use them for the demand."
 )
-@click.option(
-    "--from-pending",
-    is_flag=True,
-    help="Take the demand from pods that wait for a node, and from pods that fell back.",
-)
-@click.option(
+@option("--from-pending", "Take the demand from pods that wait for a node, and from pods that fell back.")
+@option(
     "--since",
+    "With --from-pending: count fallbacks of pods created within this time.",
     type=Duration(),
     default="24h",
-    show_default=True,
-    help="With --from-pending: count fallbacks of pods created within this time.",
 )
 @files_option("With --from-pending or --defragment: ")
 @selector_option("With --from-pending or --defragment: only nodes with such labels.")
-@click.option(
+@option(
     "--objective",
-    type=click.Choice([o.value for o in Objective]),
+    "What to maximize if not all of the demand fits.",
+    type=click.Choice([one.value for one in Objective]),
     default="devices",
-    show_default=True,
-    help="What to maximize if not all of the demand fits.",
 )
-@click.option("--max-nodes", type=click.IntRange(1), help="Change at most this many nodes.")
-@click.option("--max-cards", type=click.IntRange(1), help="Cut at most this many cards.")
-@click.option(
-    "--defragment",
-    metavar="COUNTS",
-    help="Instead of a plan: name the fewest pods that must end, or move, to make room for these devices. Advice only.",
+@option("--max-nodes", "Change at most this many nodes.", type=click.IntRange(1))
+@option("--max-cards", "Cut at most this many cards.", type=click.IntRange(1))
+@option(
+    "--defragment COUNTS",
+    "Instead of a plan: name the fewest pods that must end, or move, to make room for these devices. Advice only.",
 )
 @output_option(*DRAWN)
 @cluster_options
@@ -134,7 +124,7 @@ def command(
             "no demand given: counts such as 2g.20gb=5, a file, --from-pending or --defragment"
         )
     live = from_pending or defragment is not None
-    if not live and (sources or selector or cluster != ClusterChoice()):
+    if not live and (sources or selector or cluster != NO_CLUSTER):
         raise click.UsageError(
             "use --from, -l, --kubeconfig, --context and --as only with --from-pending or --defragment"
         )
@@ -143,10 +133,10 @@ def command(
     if defragment is not None:
         if products or node_files or not (output.is_document or output.form == "table"):
             raise click.UsageError("--defragment takes a cluster's cards, and -o table, json or yaml")
+        demanded = read_counts(defragment, "--defragment", _MOST_ADVICE)
         inventory = defragment_inventory(LabelSelector.parse(selector))
-        return print_advice(
-            defragment, inventory, partial(read_inventory, cluster=cluster, sources=sources), output
-        )
+        read_inventory(inventory, cluster, sources)
+        return print_advice(make_room(demanded, inventory, highs), output)
     ask = partial(Question, objective=Objective(objective), most_nodes=max_nodes, most_cards=max_cards)
     pending = _pending(cluster, sources, selector, since) if from_pending else None
     if pending and not products and not node_files:
@@ -154,9 +144,9 @@ def command(
     wanted = pending.demand.all if pending else _read_demand(demand or "")
     if not wanted:
         return 0
-    places, given = node_cards(node_files, keep=keep) if node_files else ([], [])
+    places, given = _node_cards(node_files, keep=keep) if node_files else ([], [])
     if products:
-        more = product_cards(products, cards, sum(wanted.values()))
+        more = _product_cards(products, cards, sum(wanted.values()))
         places.append(NodeCards(None, range(len(given), len(given) + len(more))))
         given += more
     elif not node_files:
@@ -164,7 +154,7 @@ def command(
     found = plan(ask({Wanted(profile): count for profile, count in wanted.items()}, given, places), highs)
     if products and cards is None and not any("=" in product for product in products):
         places, found = _needed(places, found)
-    return _print(found, places, output)
+    return print_plan(found, places, output)
 
 
 def _pending(cluster: ClusterChoice, sources: Sequence[str], selector: str, since: float) -> Pending:
@@ -172,14 +162,8 @@ def _pending(cluster: ClusterChoice, sources: Sequence[str], selector: str, sinc
     read_inventory(inventory, cluster, sources)
     earliest = datetime.now(UTC) - timedelta(seconds=since)
     pending = Pending(inventory, earliest.strftime("%Y-%m-%dT%H:%M:%SZ"))
-    for line in pending.words():
-        click.echo(line, err=True)
+    echo(pending.words(), err=True)
     return pending
-
-
-def _print(found: Plan, places: list[NodeCards], output: Output, more: More = NO_MORE) -> int:
-    print_plan(found, places, output, more)
-    return int(bool(found.left_out))
 
 
 def _print_pending(pending: Pending, ask: Callable[..., Question], output: Output) -> int:
@@ -187,12 +171,10 @@ def _print_pending(pending: Pending, ask: Callable[..., Question], output: Outpu
     if not pending.demand.all:
         return 0
     cards = pending.cards()
-    for line in cards.skipped:
-        click.echo(line, err=True)
+    echo(cards.skipped, err=True)
     if not cards.cards:
         raise InvalidInput("no node has cards that could be cut; give cards: --product H200 --cards 4")
-    for line in explain_waiting(pending.waiting):
-        click.echo(line, err=True)
+    echo(explain_waiting(pending.waiting), err=True)
     if not pending.waiting.wanted and output.form == "table":
         click.echo("no layout is needed")
         return 0
@@ -200,14 +182,11 @@ def _print_pending(pending: Pending, ask: Callable[..., Question], output: Outpu
     used = set(found.nodes)
     places = [place for place in cards.places if place.name in used]
     outcome = pending.after(found, places)
-    more = More(
-        explain_outcome(outcome),
-        {
-            "cost": {"nodes": list(found.nodes), "cards": len(found.used), "podsToEnd": []},
-            "waiting": waiting_document(pending.waiting, outcome),
-        },
-    )
-    return _print(found, places, output, more)
+    fields = {
+        "cost": {"nodes": found.nodes, "cards": len(found.used), "podsToEnd": []},
+        "waiting": waiting_document(pending.waiting, outcome),
+    }
+    return print_plan(found, places, output, More(explain_outcome(outcome), fields))
 
 
 def _read_demand(argument: str) -> dict[MigProfile, int]:
@@ -226,3 +205,53 @@ def _needed(places: list[NodeCards], found: Plan) -> tuple[list[NodeCards], Plan
     count = max((number + 1 for number in found.used if number >= start), default=start)
     trimmed = replace(found, cards=found.cards[:count], kept=found.kept[:count])
     return [*places[:-1], NodeCards(None, range(start, count))], trimmed
+
+
+def _product_cards(products: tuple[str, ...], cards: int | None, enough: int) -> list[Card]:
+    """Cards of products that were named, each with a number; without a number as many as are enough."""
+    found: list[Card] = []
+    for text in products:
+        name, separator, number = text.partition("=")
+        if separator and not (number.isascii() and number.isdigit() and 0 < int(number[:9]) <= 1024):
+            raise InvalidInput(
+                f"--product {text}: expected a number of cards from 1 to 1024, such as {name}=4"
+            )
+        if not separator and len(products) > 1:
+            raise InvalidInput(f"--product {text}: with several products give the number of each: {text}=4")
+        if separator and cards is not None:
+            raise InvalidInput(f"--product {text} and --cards {cards}: give the number only once")
+        found += [Card(product_named(name))] * (int(number) if separator else cards or enough)
+    return found
+
+
+def _node_cards(files: tuple[str, ...], *, keep: bool) -> tuple[list[NodeCards], list[Card]]:
+    """The cards of nodes; nodes with unknown cards are skipped, with a warning."""
+    places: list[NodeCards] = []
+    cards: list[Card] = []
+    skipped = []
+    for file in files:
+        inventory = Inventory(is_any_gpu)
+        inventory.take(objects_in([file]))
+        for node in inventory.gpus.values():
+            if not node.label:
+                continue
+            try:
+                layout = _node_layout(node, keep=keep)
+            except InvalidInput as error:
+                skipped.append(skipping(node.name, str(error)))
+                continue
+            places.append(NodeCards(node.name, range(len(cards), len(cards) + len(layout.cards))))
+            cards += [card_of(card.product, card.instances) for card in layout.cards]
+    echo(skipped, err=True)
+    if not cards:
+        why = "no node has cards that could be cut" if skipped else "no node with GPUs"
+        raise InvalidInput(f"{called(*files)}: {why}")
+    return places, cards
+
+
+def _node_layout(node: GpuNode, *, keep: bool) -> NodeLayout:
+    layout = uncut(node)
+    if not keep or not node.layout:
+        return layout
+    wanted = mig.read(node.layout, mig.RUNAI_CONFIG).select()
+    return resolve(wanted, [card.product for card in layout.cards])

@@ -1,29 +1,30 @@
 """`tessera mig apply`: give nodes a layout, and see that they take it."""
 
+import difflib
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
 
 import click
 
 from tessera.cli.common import completing
-from tessera.cli.common.cluster import ClusterChoice, cluster_options, selector_option
-from tessera.cli.common.options import Duration
-from tessera.cli.common.terminal import Style
-from tessera.cli.mig.apply.output import describe, summary
-from tessera.cli.mig.sources import product_option, read_text
+from tessera.cli.common.cluster import ClusterChoice, cluster_options
+from tessera.cli.common.options import Duration, option, selector_option
+from tessera.cli.common.terminal import Style, echo
+from tessera.cli.mig.sources import cards_option, product_option, read_text
 from tessera.core.mig.geometry import Product
+from tessera.core.text import first_of, number_of
 from tessera.kube.object_files import naming
+from tessera.kube.rest.client import Client
 from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
-from tessera.rollout.changes import Change, Wanted
-from tessera.rollout.rollout import MaxUnavailable, Rollout, refusal
-from tessera.rollout.targets import changes_of
-from tessera.serving.ending import until_signalled
+from tessera.rollout.changes import Change, Wanted, changes_of
+from tessera.rollout.rollout import MaxUnavailable, NodeRollout, Rollout, refusal
+from tessera.serving.ending import Signalled, until_signalled
 
-if TYPE_CHECKING:
-    from tessera.kube.rest.client import Client
-
+_CONTEXT: Final = 2  # lines around a change: a layout has few
+_MOST_NAMED: Final = 8  # nodes that change alike are named up to here, and counted beyond
 _DRY_RUNS: Final = ("none", "client", "server")
 
 
@@ -42,53 +43,28 @@ class _BareDryRun(click.Command):
 @click.argument("layout", metavar="FILE|COUNTS|NAME", shell_complete=completing.counts_or_files)
 @click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=completing.nodes)
 @selector_option("Choose nodes by their labels, instead of by name.")
-@click.option("--config", metavar="NAME", help="The configuration to use, if the file has several.")
-@click.option(
+@option("--config NAME", "The configuration to use, if the file has several.")
+@option(
     "--label",
-    is_flag=True,
-    help=f"Write the label {mig.PARTED_CONFIG}, for NVIDIA's MIG manager: the argument names one of its configurations.",
+    f"Write the label {mig.PARTED_CONFIG}, for NVIDIA's MIG manager: the argument names one of its configurations.",
 )
-@click.option(
-    "--mig-parted",
+@option(
+    "--mig-parted FILE",
+    "With --label: the MIG manager's configuration file, to check that the layout fits.",
     "parted",
-    metavar="FILE",
-    help="With --label: the MIG manager's configuration file, to check that the layout fits.",
 )
-@click.option(
-    "--product",
-    callback=product_option,
-    metavar="NAME",
-    shell_complete=completing.names(completing.product_names),
-    help="The cards' product, if the nodes' labels do not name it.",
-)
-@click.option(
-    "--cards", type=click.IntRange(1, 1024), help="How many cards a node has, if its labels do not say so."
-)
-@click.option(
+@product_option("The cards' product, if the nodes' labels do not name it.")
+@cards_option("How many cards a node has, if its labels do not say so.")
+@option(
     "--dry-run",
+    "Only show what would change: `client`, or without a value; `server` also asks the API server whether it would take it.",
     type=click.Choice(_DRY_RUNS),
     default="none",
-    show_default=True,
-    help="Only show what would change: `client`, or without a value; `server` also asks the API server whether it would take it.",
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
-@click.option(
-    "--max-unavailable",
-    default="1",
-    show_default=True,
-    metavar="N|N%",
-    help="How many nodes to change at a time.",
-)
-@click.option(
-    "--timeout",
-    type=Duration(),
-    default="5m",
-    show_default=True,
-    help="How long a node may take to show its new layout.",
-)
-@click.option(
-    "--wait/--no-wait", default=True, show_default=True, help="Wait until the nodes show their new layout."
-)
+@option("-y, --yes", "Do not ask for confirmation.")
+@option("--max-unavailable N|N%", "How many nodes to change at a time.", default="1")
+@option("--timeout", "How long a node may take to show its new layout.", type=Duration(), default="5m")
+@option("--wait/--no-wait", "Wait until the nodes show their new layout.", default=True)
 @cluster_options
 def command(
     layout: str,
@@ -136,22 +112,16 @@ def command(
     with naming("--max-unavailable"):
         at_once = MaxUnavailable.parse(max_unavailable)
     changes = cluster.run(lambda client: changes_of(client, wanted, nodes, chosen))
-    style = Style.of(sys.stdout)
-    for line in describe(changes, style):
-        click.echo(line, color=style.enabled)
+    echo(_describe(changes, Style.of(sys.stdout)))
     if wanted.document is None:
-        click.echo(
-            f"not checked: what {wanted.config} is is not known here; give its file with --mig-parted FILE",
-            err=True,
-        )
+        what = f"not checked: what {wanted.config} is is not known here; give its file with --mig-parted FILE"
+        click.echo(what, err=True)
     to_write = [change for change in changes if not change.written]
     if dry_run != "none":
         return cluster.run(lambda client: _dry_run(client, to_write)) if dry_run == "server" else 0
-    if to_write and not yes and not _agreed(len(to_write)):
+    if to_write and not yes and not click.confirm(f"Change {number_of(len(to_write), 'node')}?", err=True):
         click.echo("nothing was changed", err=True)
         return 1
-    from tessera.serving.ending import Signalled
-
     try:
         return cluster.run(
             lambda client: _roll_out(client, changes, at_once.of(len(changes)), timeout if wait else None)
@@ -176,11 +146,7 @@ def _wanted(
     return Wanted(mig.read(text, where), name, label=label, product=product, cards=cards, text=text)
 
 
-def _agreed(number: int) -> bool:
-    return click.confirm(f"Change {number} node{'s' if number > 1 else ''}?", err=True)
-
-
-async def _dry_run(client: "Client", changes: Sequence[Change]) -> int:
+async def _dry_run(client: Client, changes: Sequence[Change]) -> int:
     refused = 0
     for change in changes:
         if why := await refusal(client, change):
@@ -191,13 +157,62 @@ async def _dry_run(client: "Client", changes: Sequence[Change]) -> int:
     return int(refused > 0)
 
 
-async def _roll_out(client: "Client", changes: Sequence[Change], at_once: int, timeout: float | None) -> int:
+async def _roll_out(client: Client, changes: Sequence[Change], at_once: int, timeout: float | None) -> int:
     rollout = Rollout(
         client, at_once=at_once, timeout=timeout, report=lambda line: click.echo(line, err=True)
     )
     try:
         await until_signalled(rollout.run(changes))
     finally:  # also when interrupted: the operator wants to know what is where
-        for line in summary(rollout.outcomes.values()):
-            click.echo(line)
+        echo(_summary(rollout.outcomes.values()))
     return int(not rollout.succeeded)
+
+
+def _describe(changes: Sequence[Change], style: Style) -> Iterator[str]:
+    """What would change, for people; nodes that change alike are told together."""
+    alike: dict[tuple[Any, ...], list[Change]] = {}
+    for change in changes:
+        if not change.written:
+            key = (change.before, change.after, tuple(change.counts))
+            alike.setdefault(key, []).append(change)
+    for same in alike.values():
+        yield style.bold(_nodes([change.node for change in same]))
+        for line in _diff(same[0]):
+            paint = {"-": style.bad, "+": style.good}.get(line[:1], style.dim)
+            yield "  " + paint(line)
+        for resource, before, after in same[0].counts:
+            yield f"  {resource}: {before} → {after}"
+        for change in same:
+            for risk in change.risks:
+                yield "  " + style.note(f"warning: {change.node}: {risk}")
+    already = [change.node for change in changes if change.written]
+    if already:
+        yield f"{_nodes(already)}: no change, the layout is the same"
+
+
+def _diff(change: Change) -> Iterator[str]:
+    before, after = change.before, change.after
+    if change.wanted.label:
+        if before is not None:
+            yield f"- {change.wanted.key}={before}"
+        yield f"+ {change.wanted.key}={after}"
+        return
+    yield change.wanted.key
+    lines = difflib.unified_diff((before or "").splitlines(), after.splitlines(), n=_CONTEXT, lineterm="")
+    for line in list(lines)[2:]:  # without names of files, of which there are none
+        if not line.startswith("@@"):
+            yield f"{line[:1]} {line[1:]}"
+
+
+def _nodes(names: Sequence[str]) -> str:
+    return f"node{'s' if len(names) > 1 else ''} {first_of(names, _MOST_NAMED)}"
+
+
+def _summary(outcomes: Iterable[NodeRollout]) -> Iterator[str]:
+    """What became of the nodes: a line for each with a reason, then how many ended in each way."""
+    counts: Counter[str] = Counter()
+    for outcome in outcomes:
+        counts[outcome.result] += 1
+        if outcome.reason:
+            yield f"{outcome.node}: {outcome.result}: {outcome.reason}"
+    yield ", ".join(f"{number} {result}" for result, number in counts.items())

@@ -1,1 +1,0 @@
-"""`tessera mig apply`: the command, and what it prints."""
