@@ -168,8 +168,7 @@ def plans(places: Places) -> None:
     for _, kind, raw in objects_in([places["bridged"]]):
         match kind:
             case "Pod":
-                if (pod := read_pod(raw).pod) is not None:
-                    state.put_pod(pod)
+                state.put_pod(read_pod(raw))
             case "ResourceClaim":
                 state.put_claim(read_claim(raw))
             case _:

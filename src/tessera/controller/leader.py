@@ -53,7 +53,6 @@ class Leader:
     ) -> None:
         self.identity = identity
         self.leads = False
-        self.changes = 0  # how often it began to lead
         self.beat = clock.now()  # when it last tried to get or keep the Lease
         self._client = client
         self._namespace = namespace
@@ -80,7 +79,6 @@ class Leader:
             await self._acquire()
             log.info("leading as %s", self.identity)
             self.leads = True
-            self.changes += 1
             try:
                 await self._while_leading(work)
             except LeadershipLost as lost:

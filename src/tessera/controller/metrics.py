@@ -19,13 +19,9 @@ class ControllerMetrics:
         self.refused: Callable[[], int] = lambda: 0
         self.templates: Callable[[], int] = lambda: 0
         self.events: Callable[[], Mapping[tuple[str, ...], int]] = dict  # by what became of them
-        self._writes = Counts("what", known=[("make",), ("mark",), ("remove",), ("record",)])
+        self.writes = Counts("what", known=[("make",), ("mark",), ("remove",), ("record",)])
         self._fallbacks = Counts("from", "to")
-        self._failures = Counts("what")
-
-    def written(self, what: str) -> None:
-        """One write went through."""
-        self._writes.add(what)
+        self.failures = Counts("what")
 
     def fell_back(self, asked: str, given: str) -> None:
         """A claim was allocated with another alternative than what was asked.
@@ -33,10 +29,6 @@ class ControllerMetrics:
         Types that no card has are counted together: a pod's author can write any.
         """
         self._fallbacks.add(*(one if one == "gpu" or is_known(one) else "other" for one in (asked, given)))
-
-    def failed(self, what: str) -> None:
-        """Something went wrong that will be tried again."""
-        self._failures.add(what)
 
     def families(self) -> Iterator[Family]:
         """Everything, as it is now."""
@@ -48,11 +40,11 @@ class ControllerMetrics:
             self.refused(),
         )
         yield gauge(f"{_PREFIX}_templates", "ResourceClaimTemplates that there are.", self.templates())
-        yield self._writes.family(f"{_PREFIX}_writes_total", "What was written, by what it was for.")
+        yield self.writes.family(f"{_PREFIX}_writes_total", "What was written, by what it was for.")
         yield self._fallbacks.family(
             f"{_PREFIX}_fallbacks_total", "Claims served with another type than what was asked."
         )
-        yield self._failures.family(f"{_PREFIX}_failures_total", "What went wrong and is tried again.")
+        yield self.failures.family(f"{_PREFIX}_failures_total", "What went wrong and is tried again.")
         yield labelled(
             f"{_PREFIX}_events_total",
             "counter",

@@ -8,8 +8,16 @@ from itertools import chain
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
-from tessera.controller.claims.objects import PodsClaim, Template, read_claim, read_pod, read_template
+from tessera.controller.claims.objects import (
+    FollowedPod,
+    PodsClaim,
+    Template,
+    read_claim,
+    read_pod,
+    read_template,
+)
 from tessera.controller.claims.plan import UNUSED_FOR, Make, Mark, Remove, plan
 from tessera.controller.claims.state import ClaimState, Record
 from tessera.core.requests.alternatives import parse, read
@@ -24,9 +32,9 @@ THERE = Template(KEY, "t", "1")
 
 
 def pods(*documents):
-    found = [read_pod(json.dumps(one).encode()).pod for one in documents]
-    assert None not in found
-    return {one.key: one for one in found if one is not None}
+    found = [read_pod(json.dumps(one).encode()) for one in documents]
+    assert all(one.template for one in found)
+    return {one.key: one for one in found}
 
 
 def claims(*documents):
@@ -81,10 +89,10 @@ def test_nothing_for_a_pod_whose_hash_does_not_match(text, template):
 def test_pods_that_are_not_bridged():
     """A pod without the annotation, or without the claim, is none of the controller's business."""
     plain = {"metadata": {"name": "p", "namespace": "a"}, "spec": {"nodeName": "n"}}
-    assert read_pod(json.dumps(plain).encode()).pod is None
+    assert read_pod(json.dumps(plain).encode()) == FollowedPod(Key("a", "p"))
     claimless = objects.pod()
     claimless["spec"]["resourceClaims"] = [{"name": "other", "resourceClaimTemplateName": TEMPLATE}]
-    assert read_pod(json.dumps(claimless).encode()).pod is None
+    assert read_pod(json.dumps(claimless).encode()).template == ""
 
 
 def test_unused_templates():
@@ -184,13 +192,13 @@ def test_the_largest_pods_take_little_memory():
 
     tracemalloc.start()
     try:
-        found = [read_pod(raw(number)).pod for number in range(40)]
+        found = [read_pod(raw(number)) for number in range(40)]
         read_pod(json.dumps(objects.pod()).encode())
         read.cache_clear()  # of the last ones
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert all(one is not None and one.text for one in found)
+    assert all(one.text for one in found)
     assert held < 40 * 12 * 2**10
 
 
@@ -316,7 +324,7 @@ def test_a_plan_does_not_look_at_settled_pods():
     state = ClaimState()
     state.put_template(THERE)
     for number in range(10_000):
-        state.put_pod(replace(text, key=Key("a", f"p{number}"), uid=f"u{number}"))
+        state.put_pod(structs.replace(text, key=Key("a", f"p{number}"), uid=f"u{number}"))
         state.put_claim(PodsClaim(Key("a", f"c{number}"), f"u{number}", ("gpu-0/1g-10gb",)))
     assert (state.waiting, state.records, len(state.users)) == ({}, {}, 1)
     assert list(chain(*plan(state, NOW))) == []

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from tessera.controller.claims.plan import Retries
 from tessera.controller.claims.reconciler import ClaimReconciler
-from tessera.controller.claims.retries import Retries
 from tessera.controller.leader import LeadershipLost
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.ticket_keeper import TicketKeeper
@@ -189,6 +189,38 @@ def test_fault_45_forged_pods():
     assert words.startswith(
         "the controller makes no ResourceClaimTemplate for this pod: it has no ticket of the webhook. Delete the pod"
     )
+
+
+def test_many_forged_pods_are_few_lines(caplog):
+    """A namespace's forged pods are one line for each reason, with their number; those of the next ten minutes are in the next line."""
+
+    def forged(number, namespace="a"):
+        return objects.pod(f"p{number}", namespace=namespace, ticket="")
+
+    async def main():
+        clock = FakeClock()
+        unnamed = [objects.pod(f"q{number}", template="tessera-0") for number in range(3)]
+        first = [forged(number) for number in range(20)]
+        async with world(*first, *unnamed, forged(0, "b"), clock=clock) as one:
+
+            async def add(*numbers):
+                for number in numbers:
+                    one.store.create(PODS, forged(number), "a")
+                    await one.until(lambda: len(one.store.list(EVENTS, "a")) == number + 1)  # noqa: B023 # waited for
+
+            await one.until(lambda: len(one.store.list(EVENTS)) == 21)
+            await add(20, 21, 22)
+            clock.time += 600
+            await add(23)
+
+    asyncio.run(main())
+    none = "so the controller makes no template for it"
+    assert sorted(each.message for each in caplog.records if none in each.message) == [
+        f"pod a/p0: it has no ticket of the webhook, {none} (nor for 19 more of this namespace)",
+        f"pod a/p20: it has no ticket of the webhook, {none} (nor for 3 more of this namespace)",
+        f"pod a/q0: its template's name does not match its annotation, {none} (nor for 2 more of this namespace)",
+        f"pod b/p0: it has no ticket of the webhook, {none}",
+    ]
 
 
 @pytest.mark.parametrize("key", [KEYS.previous, KEYS.current, KEYS.following])

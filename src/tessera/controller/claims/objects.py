@@ -1,7 +1,10 @@
 """Pods, templates and claims, as little of them as the bridge needs."""
 
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from tessera.core.requests.alternatives import (
     ALTERNATIVES_ANNOTATION,
@@ -28,39 +31,24 @@ _RECORD: Final = RECORD_ANNOTATION.encode()
 _whole: Final = decoder(dict[str, Any])
 
 
-@dataclass(frozen=True, slots=True)
-class ConvertedPod:
-    """A pod whose request the webhook has converted to a claim."""
+class FollowedPod(msgspec.Struct, frozen=True, gc=False):
+    """A pod; only its key, unless the webhook has replaced its request or converted it to a claim."""
 
     key: Key
-    uid: str
-    template: str
-    text: str | None  # of its alternatives; None: what it carries is not what its template is named by
-    waits: bool  # no node has it yet, and it is not being deleted
-    record: str = ""  # of the fallback, as much of it as is read
-    ticket: str = ""  # of the webhook, as it stands in the pod
+    uid: str = ""
     created: float = 0.0  # Unix time
+    record: str = (
+        ""  # of what the webhook or the scheduler gave in place of the request, as much of it as is read
+    )
+    template: str = ""  # of its claim; empty: its request was not converted
+    text: str | None = None  # of its alternatives; None: what it carries is not what its template is named by
+    waits: bool = False  # no node has it yet, and it is not being deleted
+    ticket: str = ""  # of the webhook, as it stands in the pod
 
     @property
     def alternatives(self) -> Alternatives | None:
         """What its claim may be served with: read when it is needed, since it takes many times the memory of its text."""
         return None if self.text is None else read(self.text)
-
-
-class ReplacedPod(NamedTuple):
-    """A pod whose request the webhook has replaced."""
-
-    uid: str
-    record: str
-    created: float  # Unix time
-
-
-class PodReading(NamedTuple):
-    """A pod that was read, if its request was converted or replaced."""
-
-    key: Key
-    pod: ConvertedPod | None
-    replaced: ReplacedPod | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,41 +71,37 @@ class PodsClaim:
     results: tuple[str, ...] = ()
 
 
-def read_pod(raw: bytes) -> PodReading:
-    """A pod, if its request was converted to a claim, or replaced."""
+def read_pod(raw: bytes) -> FollowedPod:
+    """A pod."""
     if _MARK not in raw and _RECORD not in raw:  # nearly all pods
         named = decode_named(raw).metadata
-        return PodReading(Key(named.namespace, named.name), None)
+        return FollowedPod(Key(named.namespace, named.name))
     one = decode_pod(raw)
     metadata = one.metadata
-    key, annotations = Key(metadata.namespace, metadata.name), annotations_of(metadata.annotations)
-    template = one.claim_templates.get(CLAIM)
-    text, record = (
-        annotations.get(ALTERNATIVES_ANNOTATION),
+    annotations = annotations_of(metadata.annotations)
+    found = FollowedPod(
+        Key(metadata.namespace, metadata.name),
+        metadata.uid,
+        seconds(metadata.creation_timestamp) or 0.0,
         record_with(annotations.get(RECORD_ANNOTATION, ""), ()),
     )
-    created = seconds(metadata.creation_timestamp) or 0.0
+    text, template = annotations.get(ALTERNATIVES_ANNOTATION), one.claim_templates.get(CLAIM)
     if text is None or not template:
-        return PodReading(key, None, ReplacedPod(metadata.uid, record, created) if record else None)
-    found = ConvertedPod(
-        key,
-        metadata.uid,
-        template,
-        None if carried(annotations, [template]) is None else text,
-        not one.spec.node_name and metadata.deletion_timestamp is None,
-        record,
-        kept(annotations.get(TICKET_ANNOTATION, "")),
-        created,
+        return found
+    return replace(
+        found,
+        template=template,
+        text=None if carried(annotations, [template]) is None else text,
+        waits=not one.spec.node_name and metadata.deletion_timestamp is None,
+        ticket=kept(annotations.get(TICKET_ANNOTATION, "")),
     )
-    return PodReading(key, found)
 
 
 def read_template(raw: bytes) -> Template:
     """A template."""
     metadata = decode_any(raw).metadata
-    since = seconds(
-        (metadata.annotations or {}).get(UNUSED_ANNOTATION)
-    )  # None, too, for what is no time: it counts again
+    # None, too, for what is no time: it counts again
+    since = seconds((metadata.annotations or {}).get(UNUSED_ANNOTATION))
     key = Key(metadata.namespace, metadata.name)
     leaves = metadata.deletion_timestamp is not None
     return Template(key, metadata.uid, metadata.resource_version, since, leaves)

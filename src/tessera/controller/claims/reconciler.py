@@ -4,24 +4,24 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from itertools import chain, islice
-from typing import Final, NoReturn, Protocol, TypeVar
+from typing import Final, NoReturn, TypeVar
+
+from msgspec.structs import replace
 
 from tessera.controller.claims.objects import (
     MANAGED_LABEL,
     MANAGER,
-    PodReading,
+    FollowedPod,
     PodsClaim,
     Template,
     read_claim,
     read_pod,
     read_template,
 )
-from tessera.controller.claims.plan import Action, plan
-from tessera.controller.claims.retries import Retries
+from tessera.controller.claims.plan import Action, Retries, plan
 from tessera.controller.claims.state import ClaimState, Record
-from tessera.controller.claims.writes import Writes
+from tessera.controller.claims.writes import RefusalLog, Writes
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.ticket_keeper import TicketKeeper
 from tessera.core.dra.slices import API_VERSION
@@ -32,17 +32,12 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.remedies import Backoff
-from tessera.kube.watch.resource import UNFINISHED_PODS, Key, Resource, Sink, replace_all
+from tessera.kube.watch.resource import RESOURCE_CLAIMS, UNFINISHED_PODS, Key, Resource, Sink, replace_all
 
 log = logging.getLogger(__name__)
 
 
-class _Keyed(Protocol):
-    @property
-    def key(self) -> Key: ...
-
-
-T = TypeVar("T", bound=_Keyed)
+T = TypeVar("T", FollowedPod, Template, PodsClaim)
 
 _TEMPLATES: Final = Resource(
     "resourceclaimtemplates",
@@ -50,7 +45,6 @@ _TEMPLATES: Final = Resource(
     labels=f"{MANAGED_LABEL}={MANAGER}",
     optional=True,
 )
-_CLAIMS: Final = Resource("resourceclaims", path_of(API_VERSION, "resourceclaims"), optional=True)
 _AT_ONCE: Final = 100  # writes of each kind before the next plan: what is new since then does not wait longer
 _UNAVAILABLE: Final = (429, 503)  # the API server itself, and not one object
 _RECENT: Final = 300.0  # seconds: a pod that was made before is not reported any more
@@ -69,9 +63,10 @@ class ClaimReconciler:
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.state = ClaimState()
+        self.state = state = ClaimState()
         self._keeper = keeper
         self._told: dict[Key, str] = {}  # the UIDs of refused pods that have an Event
+        self._refusals = RefusalLog(clock)
         self._writes = Writes(client, recorder, metrics)
         self._metrics = metrics
         self._clock = clock
@@ -81,30 +76,21 @@ class ClaimReconciler:
         self.follower = Follower(
             client,
             {
-                UNFINISHED_PODS: self._sink(
-                    read_pod,
-                    self.state.known_pods,
-                    self._put_pod,
-                    self._remove_pod,
-                ),
+                UNFINISHED_PODS: self._sink(read_pod, state.known_pods, self._put_pod, state.remove_pod),
                 _TEMPLATES: self._sink(
-                    read_template,
-                    lambda: self.state.templates,
-                    self._put_template,
-                    self.state.remove_template,
+                    read_template, lambda: state.templates, state.put_template, state.remove_template
                 ),
-                _CLAIMS: self._sink(
-                    read_claim, lambda: self.state.claims, self._put_claim, self.state.remove_claim
+                RESOURCE_CLAIMS: self._sink(
+                    read_claim, lambda: state.claims, state.put_claim, state.remove_claim
                 ),
             },
             clock=clock,
         )
-        metrics.bridged = lambda: len(self.state.pods)
+        metrics.bridged = lambda: len(state.pods)
         metrics.refused = lambda: (
-            sum(one.text is None for one in self.state.pods.values())
-            + sum(1 for _ in self.state.without_template())
+            sum(one.text is None for one in state.pods.values()) + sum(1 for _ in state.without_template())
         )
-        metrics.templates = lambda: len(self.state.templates)
+        metrics.templates = lambda: len(state.templates)
 
     async def able(self) -> None:
         """Wait until templates and claims can be read. The webhook converts requests while a controller leads: it must be able to serve them."""
@@ -158,9 +144,9 @@ class ClaimReconciler:
             except KubeError as error:
                 # others go first, also when the API server is slow for this one only
                 self._retries.put_off(_subject(action))
-                if _overtaken(error):  # the watch brings its new state
-                    continue
-                self._metrics.failed(what)
+                if isinstance(error, ApiError) and (error.is_conflict or error.is_not_found):
+                    continue  # the object has changed or gone, or its namespace has: the watch brings that
+                self._metrics.failures.add(what)
                 if not isinstance(error, ApiError) or error.code in _UNAVAILABLE:
                     raise
                 failures.setdefault(what, []).append(f"{action.key.namespace}/{action.key.name}: {error}")
@@ -175,17 +161,20 @@ class ClaimReconciler:
     def _report(self) -> None:
         """Report the pods whose requests the webhook has replaced, each once: a process that leads now reports the last minutes'."""
         since = self._clock.wall() - _RECENT
-        for key, pod in self.state.unreported.items():
+        for pod in self.state.unreported.values():
             if pod.created >= since:
-                self._writes.report(key, pod)
+                self._writes.report(pod)
         self.state.unreported.clear()
 
     def _refuse(self) -> None:
         """Tell the pods that wait with no right ticket, each once."""
-        for one in self.state.without_template():
-            if self._told.get(one.pod.key) != one.pod.uid:
-                self._told[one.pod.key] = one.pod.uid
-                self._writes.refuse(one.pod, one.why)
+        self._told = {key: uid for key, uid in self._told.items() if key in self.state.refused}
+        for pod, why in self.state.without_template():
+            if self._told.get(pod.key) != pod.uid:
+                self._told[pod.key] = pod.uid
+                self._writes.refuse(pod, why)
+                self._refusals.add(pod.key, why)
+        self._refusals.write()
 
     def _note(self, action: Action) -> None:
         """A record is written once, however slow the watch is; everything else is as the watch says."""
@@ -233,39 +222,11 @@ class ClaimReconciler:
 
         return Sink(read, replace, lambda one: told(put(one)), lambda key: told(remove(key)))
 
-    def _remove_pod(self, key: Key) -> bool:
-        self.state.put_replaced(key, None, since=0.0)
-        self._told.pop(key, None)
-        return self.state.remove_pod(key)
-
-    def _put_pod(self, one: PodReading) -> bool:
-        new = self.state.put_replaced(one.key, one.replaced, since=self._clock.wall() - _RECENT)
-        if one.pod is None:
-            self._told.pop(one.key, None)
-            return self.state.remove_pod(one.key) or new
-        if one.pod.text is None and one.key not in self.state.pods:
-            log.warning(
-                "pod %s/%s: its template's name does not match its annotation, so the controller makes no template",
-                *one.key,
-            )
-        self.state.put_pod(one.pod)
-        return True
-
-    def _put_template(self, one: Template) -> bool:
-        self.state.put_template(one)
-        return True
-
-    def _put_claim(self, one: PodsClaim) -> bool:
-        if not one.pod_uid:  # not of a pod that was converted, or no longer
-            return self.state.remove_claim(one.key)
-        self.state.put_claim(one)
-        return True
+    def _put_pod(self, pod: FollowedPod) -> bool:
+        if pod.template and pod.text is None and pod.key not in self.state.pods:
+            self._refusals.add(pod.key, "its template's name does not match its annotation")
+        return self.state.put_pod(pod, since=self._clock.wall() - _RECENT)
 
 
 def _subject(action: Action) -> tuple[type[Action], Key]:
     return type(action), action.key
-
-
-def _overtaken(error: KubeError) -> bool:
-    """Whether the object has changed or gone meanwhile, or its namespace has."""
-    return isinstance(error, ApiError) and (error.is_conflict or error.is_not_found)

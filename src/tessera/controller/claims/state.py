@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
-from tessera.controller.claims.objects import ConvertedPod, PodsClaim, ReplacedPod, Template
+from tessera.controller.claims.objects import FollowedPod, PodsClaim, Template
 from tessera.core.kubernetes.resources import short
 from tessera.core.requests.alternatives import read
 from tessera.core.requests.record import record_with, written
@@ -20,7 +20,7 @@ _MOST_UNREPORTED: Final = 1000  # as many events as wait to be written
 class Record:
     """Write what a pod got in place of what it asked for."""
 
-    pod: ConvertedPod
+    pod: FollowedPod
     taken: tuple[tuple[str, str], ...]  # as records have it: ("2g.20gb", "1g.10gb")
     text: str
 
@@ -30,51 +30,65 @@ class Record:
         return self.pod.key
 
 
-class Refused(NamedTuple):
-    """A pod that waits for a template, and that the controller makes none for."""
-
-    pod: ConvertedPod
-    why: str
-
-
 class ClaimState:
     """What the reconciler knows. Every change of an object updates the indexes; nothing else does."""
 
     def __init__(self) -> None:
-        self.pods: dict[Key, ConvertedPod] = {}
+        self.pods: dict[Key, FollowedPod] = {}  # those whose requests were converted
         self.templates: dict[Key, Template] = {}
         self.claims: dict[Key, PodsClaim] = {}
         self.users: Counter[Key] = Counter()  # by template: how many pods name it
-        self.waiting: dict[
-            Key, dict[Key, ConvertedPod]
-        ] = {}  # by template: pods that cannot start without it, and may have it
+        # by template: pods that cannot start without it, and may have it
+        self.waiting: dict[Key, dict[Key, FollowedPod]] = {}
         self.keys: TicketKeys | None = None  # of tickets; None while they are not known
-        self.refused: dict[Key, Refused] = {}  # pods that wait with no right ticket
+        self.refused: dict[Key, str] = {}  # pods that wait with no right ticket, and why it is not right
         self.replaced: dict[Key, str] = {}  # the UIDs of pods whose request the webhook has replaced
-        self.unreported: dict[Key, ReplacedPod] = {}  # of these, those that have no Event yet
+        self.unreported: dict[Key, FollowedPod] = {}  # of these, those that have no Event yet
         self.records: dict[Key, Record] = {}  # by claim: what its pod's annotation does not say yet
         # A claim can name any pod as its owner: only a pod of the claim's own namespace counts.
         self._pod_of: dict[Key, Key] = {}  # by namespace and UID
         self._claims_of: dict[Key, dict[Key, None]] = {}  # by namespace and UID of the pod
 
-    def put_pod(self, pod: ConvertedPod) -> None:
-        """Add a pod or take its new state."""
-        self.remove_pod(pod.key)
+    def put_pod(self, pod: FollowedPod, *, since: float = 0.0) -> bool:
+        """Take a pod, or its new state; whether there may be something to do.
+
+        A pod whose request was replaced, and that was created before `since`, was reported then. Of thousands that come at
+        once, the latest are reported.
+        """
+        if pod.record and not pod.template and self.replaced.get(pod.key) == pod.uid:
+            return False
+        known = self.remove_pod(pod.key)
+        if pod.template:
+            self._put_converted(pod)
+            return True
+        if not pod.record:
+            return known
+        self.replaced[pod.key] = pod.uid
+        if pod.created < since:
+            return known
+        self.unreported[pod.key] = pod
+        if len(self.unreported) > _MOST_UNREPORTED:
+            del self.unreported[next(iter(self.unreported))]
+        return True
+
+    def _put_converted(self, pod: FollowedPod) -> None:
         template = Key(pod.key.namespace, pod.template)
         self.pods[pod.key] = pod
         self.users[template] += 1
         if pod.waits and pod.text is not None:
-            why = self._why_refused(pod, pod.text)
-            if why is None:
-                self.waiting.setdefault(template, {})[pod.key] = pod
+            why = self.keys and self.keys.why_wrong(pod.ticket, pod.key.namespace, pod.text, pod.created)
+            if why:
+                self.refused[pod.key] = why
             else:
-                self.refused[pod.key] = Refused(pod, why)
+                self.waiting.setdefault(template, {})[pod.key] = pod
         owner = Key(pod.key.namespace, pod.uid)
         self._pod_of[owner] = pod.key
         self._compare(owner)
 
     def remove_pod(self, key: Key) -> bool:
-        """Forget a pod; False where it is not known."""
+        """Forget a pod; whether its request was converted."""
+        self.replaced.pop(key, None)
+        self.unreported.pop(key, None)
         pod = self.pods.pop(key, None)
         if pod is None:
             return False
@@ -92,56 +106,33 @@ class ClaimState:
         self._compare(owner)
         return True
 
-    def use_keys(self, keys: TicketKeys) -> bool:
-        """Check tickets with these keys; whether they are new."""
-        if self.keys == keys:
-            return False
-        self.keys = keys
-        for pod in list(self.pods.values()):
-            self.put_pod(pod)
-        return True
+    def use_keys(self, keys: TicketKeys) -> None:
+        """Check tickets with these keys from now on."""
+        if self.keys != keys:
+            self.keys = keys
+            for pod in list(self.pods.values()):
+                self.put_pod(pod)
 
-    def without_template(self) -> Iterator[Refused]:
-        """The pods that wait with no right ticket, and for whom no template is there."""
-        for one in self.refused.values():
-            if Key(one.pod.key.namespace, one.pod.template) not in self.templates:
-                yield one
-
-    def _why_refused(self, pod: ConvertedPod, text: str) -> str | None:
-        if self.keys is None:
-            return None
-        return self.keys.why_wrong(pod.ticket, pod.key.namespace, text, pod.created)
+    def without_template(self) -> Iterator[tuple[FollowedPod, str]]:
+        """The pods that wait with no right ticket, and for whom no template is there; and why it is not right."""
+        for key, why in self.refused.items():
+            if Key(key.namespace, self.pods[key].template) not in self.templates:
+                yield self.pods[key], why
 
     def known_pods(self) -> Iterable[Key]:
         """The pods whose requests were converted or replaced."""
         return {**self.pods, **self.replaced}
 
-    def put_replaced(self, key: Key, pod: ReplacedPod | None, *, since: float) -> bool:
-        """Take a pod whose request was replaced; whether it has yet to be reported. None: the pod's was not.
-
-        A pod that was made before `since` was reported then. Of thousands that come at once, the latest are.
-        """
-        if pod is None:
-            self.replaced.pop(key, None)
-            self.unreported.pop(key, None)
-            return False
-        if self.replaced.get(key) == pod.uid:
-            return False
-        self.replaced[key] = pod.uid
-        if pod.created < since:
-            return False
-        self.unreported[key] = pod
-        if len(self.unreported) > _MOST_UNREPORTED:
-            del self.unreported[next(iter(self.unreported))]
-        return True
-
-    def put_claim(self, claim: PodsClaim) -> None:
-        """Add a claim or take its new state."""
-        self.remove_claim(claim.key)
+    def put_claim(self, claim: PodsClaim) -> bool:
+        """Take a claim, or its new state; whether it is, or was, of a converted pod."""
+        known = self.remove_claim(claim.key)
+        if not claim.pod_uid:
+            return known
         owner = Key(claim.key.namespace, claim.pod_uid)
         self.claims[claim.key] = claim
         self._claims_of.setdefault(owner, {})[claim.key] = None
         self._compare(owner)
+        return True
 
     def remove_claim(self, key: Key) -> bool:
         """Forget a claim; False where it is not known."""
@@ -156,9 +147,10 @@ class ClaimState:
         self.records.pop(key, None)
         return True
 
-    def put_template(self, template: Template) -> None:
-        """Add a template or take its new state."""
+    def put_template(self, template: Template) -> bool:
+        """Take a template, or its new state."""
         self.templates[template.key] = template
+        return True
 
     def remove_template(self, key: Key) -> bool:
         """Forget a template; False where it is not known."""
@@ -175,7 +167,7 @@ class ClaimState:
                 self.records[key] = record
 
 
-def record_of(pod: ConvertedPod, claim: PodsClaim) -> Record | None:
+def record_of(pod: FollowedPod, claim: PodsClaim) -> Record | None:
     """What to write for a claim of a pod; None where its annotation says it, or there is nothing to say."""
     taken = _taken(pod.text, claim.results) if claim.results and pod.text is not None else ()
     if not taken or set(written(taken).split(",")) <= set(pod.record.split(",")):

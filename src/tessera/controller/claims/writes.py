@@ -1,6 +1,7 @@
 """What is written: templates, their marks, and the records and events of pods. Every write may be repeated."""
 
 import logging
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -8,8 +9,7 @@ from tessera.controller.claims.objects import (
     MANAGED_LABEL,
     MANAGER,
     UNUSED_ANNOTATION,
-    ConvertedPod,
-    ReplacedPod,
+    FollowedPod,
     Template,
     claim_spec_in,
 )
@@ -20,6 +20,7 @@ from tessera.core.dra.slices import API_VERSION
 from tessera.core.kubernetes.resources import short
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, Alternatives
 from tessera.core.requests.record import RECORD_ANNOTATION, recorded
+from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError
 from tessera.kube.events.correlator import About, Event
 from tessera.kube.events.recorder import Recorder
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 _SEEN_AFTER: Final = 1.0
 # seconds until the controller looks again at a template of that name that it did not make
 _FOREIGN_SECONDS: Final = 60.0
+# seconds until the log tells again of pods that are refused in the same namespace for the same reason
+_QUIET_SECONDS: Final = 600.0
 _TERMINATING: Final = "NamespaceTerminating"  # corev1.NamespaceTerminatingCause
 
 
@@ -63,22 +66,18 @@ class Writes:
         if isinstance(action, Make) and _TERMINATING not in error.causes:
             self._warn(action.pod, f"ResourceClaimTemplate {action.key.name} cannot be made: {error.message}")
 
-    def refuse(self, pod: ConvertedPod, why: str) -> None:
-        """Say on a pod, and in the log, that the controller makes no template for it."""
-        log.warning("pod %s/%s: %s, so the controller makes no template for it", *pod.key, why)
+    def refuse(self, pod: FollowedPod, why: str) -> None:
+        """Say on a pod that the controller makes no template for it."""
         self._warn(
             pod,
             f"the controller makes no ResourceClaimTemplate for this pod: {why}. Delete the pod: its workload creates it again, "
             "and the webhook decides again. Create a pod without a workload again yourself, as you first wrote it.",
         )
 
-    def report(self, key: Key, pod: ReplacedPod) -> None:
+    def report(self, pod: FollowedPod) -> None:
         """Say on a pod what the webhook gave it in place of its request."""
-        gets = ", ".join(
-            f"{short(given)} in place of {short(asked)}" for asked, given in recorded(pod.record)
-        )
-        about = About("v1", "Pod", key.name, key.namespace, pod.uid)
-        self._recorder.record(Event(about, "GPUFallback", f"the webhook gave it {gets}"))
+        gets = _gets((short(asked), short(given)) for asked, given in recorded(pod.record))
+        self._recorder.record(Event(_about(pod), "GPUFallback", f"the webhook gave it {gets}"))
 
     async def _make(self, make: Make) -> float:
         namespace, name = make.key
@@ -97,25 +96,23 @@ class Writes:
             "spec": template_spec(alternatives),
         }
         try:
-            await self._client.create(
-                path_of(API_VERSION, "resourceclaimtemplates", namespace=namespace), document
-            )
+            await self._client.create(_templates(namespace), document)
         except ApiError as error:
             if not error.is_conflict:
                 raise
             await self._compare(make, alternatives)
             return _FOREIGN_SECONDS
-        self._metrics.written("make")
+        self._metrics.writes.add("make")
         log.info("template %s/%s made: %s", namespace, name, alternatives)
         return _SEEN_AFTER
 
     async def _compare(self, make: Make, alternatives: Alternatives) -> None:
         """There is a template of that name without the controller's label: where it says something else, its maker must remove it."""
         namespace, name = make.key
-        raw = await self._client.get(
-            path_of(API_VERSION, "resourceclaimtemplates", namespace=namespace, name=name)
-        )
-        if claim_spec_in(raw) == template_spec(alternatives)["spec"]:
+        if (
+            claim_spec_in(await self._client.get(_templates(namespace, name)))
+            == template_spec(alternatives)["spec"]
+        ):
             return
         log.warning(
             "template %s/%s was not made by the controller and asks for something else", namespace, name
@@ -126,48 +123,77 @@ class Writes:
         )
 
     async def _mark(self, mark: Mark) -> None:
-        since = (
-            None
-            if mark.since is None
-            else datetime.fromtimestamp(mark.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        )
-        template = mark.template
-        metadata = {
-            "uid": template.uid,
-            "resourceVersion": template.version,
-            "annotations": {UNUSED_ANNOTATION: since},
-        }
-        await self._client.patch(_template_path(template), {"metadata": metadata})
-        self._metrics.written("mark")
+        since = mark.since and datetime.fromtimestamp(mark.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        metadata = {**_version(mark.template), "annotations": {UNUSED_ANNOTATION: since}}
+        await self._client.patch(_templates(*mark.key), {"metadata": metadata})
+        self._metrics.writes.add("mark")
 
     async def _remove(self, template: Template) -> None:
-        preconditions = {"uid": template.uid, "resourceVersion": template.version}
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
-        await self._client.delete(_template_path(template), body=options)
-        self._metrics.written("remove")
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": _version(template)}
+        await self._client.delete(_templates(*template.key), body=options)
+        self._metrics.writes.add("remove")
         log.info("template %s/%s removed", *template.key)
 
     async def _record(self, record: Record) -> None:
         pod = record.pod
         body = {"metadata": {"uid": pod.uid, "annotations": {RECORD_ANNOTATION: record.text}}}
         await self._client.patch(path_of("v1", "pods", namespace=pod.key.namespace, name=pod.key.name), body)
-        self._metrics.written("record")
-        gets = ", ".join(f"{given} in place of {asked}" for asked, given in record.taken)
-        self._recorder.record(
-            Event(_about(pod), "GPUFallback", f"the scheduler gave {gets}: the first that was free")
-        )
+        self._metrics.writes.add("record")
+        gets = _gets(record.taken)
+        message = f"the scheduler gave {gets}: the first that was free"
+        self._recorder.record(Event(_about(pod), "GPUFallback", message))
         for asked, given in record.taken:
             self._metrics.fell_back(asked, given)
         log.info("pod %s/%s gets %s", *pod.key, gets)
 
-    def _warn(self, pod: ConvertedPod, message: str) -> None:
+    def _warn(self, pod: FollowedPod, message: str) -> None:
         self._recorder.record(Event(_about(pod), "GPUClaimTemplate", message, "Warning"))
 
 
-def _about(pod: ConvertedPod) -> About:
+def _about(pod: FollowedPod) -> About:
     return About("v1", "Pod", pod.key.name, pod.key.namespace, pod.uid)
 
 
-def _template_path(template: Template) -> str:
-    namespace, name = template.key
+def _gets(taken: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(f"{given} in place of {asked}" for asked, given in taken)
+
+
+def _version(template: Template) -> dict[str, str]:
+    """What a write asks for, so that it changes no other template of that name, nor a later version."""
+    return {"uid": template.uid, "resourceVersion": template.version}
+
+
+def _templates(namespace: str, name: str | None = None) -> str:
     return path_of(API_VERSION, "resourceclaimtemplates", namespace=namespace, name=name)
+
+
+class RefusalLog:
+    """Logs the pods that the controller makes no template for.
+
+    One line tells of all that have the same namespace and reason, once in ten minutes: any tenant can make thousands of them.
+    """
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._waiting: dict[tuple[str, str], tuple[str, int]] = {}  # the name of the first, and how many more
+        self._logged: dict[tuple[str, str], float] = {}  # when
+
+    def add(self, pod: Key, why: str) -> None:
+        """One more of them."""
+        first, more = self._waiting.get((pod.namespace, why), (pod.name, -1))
+        self._waiting[pod.namespace, why] = first, more + 1
+
+    def write(self) -> None:
+        """Log those whose namespace and reason were not logged lately."""
+        now = self._clock.now()
+        self._logged = {group: when for group, when in self._logged.items() if now - when < _QUIET_SECONDS}
+        for group in self._waiting.keys() - self._logged.keys():
+            (namespace, why), (first, more) = group, self._waiting.pop(group)
+            self._logged[group] = now
+            log.warning(
+                "pod %s/%s: %s, so the controller makes no template for it%s",
+                namespace,
+                first,
+                why,
+                f" (nor for {more} more of this namespace)" if more else "",
+            )
