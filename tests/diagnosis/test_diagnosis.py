@@ -6,12 +6,16 @@ import pytest
 
 from tessera.core.admission.outcome import Denied
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.node import Namespace
+from tessera.diagnosis.admission import by_policy
 from tessera.diagnosis.changes import NodeOpened, PodsEnd
+from tessera.diagnosis.evidence import Evidence
 from tessera.diagnosis.gather import NoSuchObject, parse_target
 from tessera.simulation.control_plane import kinds
 from tessera.webhook.offline import admit_again
-from tests.build import MIG, offers, policy
+from tests.build import MIG, container, offers, policy
 from tests.build import node as core_node
+from tests.build import pod as core_pod
 from tests.diagnosis.clusters import QUOTAS, REPLICA_SETS, node, pod, refused, why
 
 POLICY = "gpu-webhook.k8s.io/fallback-policy"
@@ -290,6 +294,17 @@ async def test_policy_that_is_in_the_way(annotations: Any, namespace: Any, confi
     if annotations or namespace:
         assert found.cause == "policy"
         assert "fallback-policy is `never`, so it gets exactly this or waits" in found.answer
+
+
+def test_looking_for_a_policy_in_the_way_leaves_the_view_alone():
+    """A variant of the namespace is tried beside the view, not in it: another decision never sees it."""
+    space = Namespace("team", annotations={POLICY: "never"})
+    view = offers(core_node("a", **{"1g.10gb": 1}), namespaces=(space,))
+    asks = core_pod(container(**{"2g.20gb": 1}), namespace="team")
+    before = view.version
+    (remedy,) = by_policy(Evidence(offers=view), asks)
+    assert remedy.text.startswith(f"the annotation {POLICY} of namespace team is removed: it gets 1g.10gb")
+    assert (view.version, view.namespaces) == (before, {"team": space})
 
 
 async def test_rejected_pods_of_a_controller():

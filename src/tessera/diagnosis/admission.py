@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from tessera.core.admission import explanation
 from tessera.core.admission.constraints import (
@@ -15,7 +16,7 @@ from tessera.core.admission.constraints import (
     mode_said_by,
 )
 from tessera.core.admission.decision import decide, why_exempt
-from tessera.core.admission.outcome import Decision, Denied, Patched
+from tessera.core.admission.outcome import Denied, Patched
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.node import Namespace
@@ -28,6 +29,8 @@ from tessera.diagnosis.changes import CreatedAgain, QuotaRaised, Remedy
 from tessera.diagnosis.evidence import Evidence
 from tessera.diagnosis.nodes import Lack, request_of
 from tessera.inventory.report import amount
+
+Annotated = TypeVar("Annotated", Pod, Namespace)
 
 # the API server's words for a pod that a quota does not let in (k8s.io/apiserver, plugin resourcequota)
 _EXCEEDED: Final = re.compile(
@@ -86,11 +89,10 @@ def by_policy(seen: Evidence, pod: Pod) -> Iterator[Remedy]:
     offers, policy = seen.offers, seen.policy
     if isinstance(decide(pod, offers, policy), Patched):
         return
-    namespace = offers.namespaces.get(pod.namespace)
-    for text, other_pod, other_space, other_policy, commands in _variants(pod, namespace, policy):
-        tried = _decided(other_pod, offers, other_space, other_policy)
+    for text, other_pod, view, other_policy, commands in _variants(pod, offers, policy):
+        tried = decide(other_pod, view, other_policy)
         if isinstance(tried, Patched) and tried.replaced:
-            yield _remedy(seen, "policy", text, pod, tried, commands)
+            yield _remedy(seen, "policy", text, pod, tried, *commands)
             return
     # last, since it is another team's to give
     free = decide(pod, offers, replace(policy, fallback=replace(policy.fallback, respects_quota=False)))
@@ -99,7 +101,7 @@ def by_policy(seen: Evidence, pod: Pod) -> Iterator[Remedy]:
         wanted = ", ".join(new for _, new in free.replaced)
         text = f"a quota of namespace {pod.namespace} ({names}) leaves room for {wanted}"
         command = f"kubectl describe resourcequota -n {pod.namespace}"
-        yield _remedy(seen, "quota", text, pod, free, (command,))
+        yield _remedy(seen, "quota", text, pod, free, command)
 
 
 def by_enforcing(seen: Evidence, pod: Pod) -> Iterator[Remedy]:
@@ -107,13 +109,10 @@ def by_enforcing(seen: Evidence, pod: Pod) -> Iterator[Remedy]:
     tried = decide(pod, seen.offers, seen.policy)
     if isinstance(tried, Patched) and tried.replaced:
         command = f"kubectl label --overwrite namespace {pod.namespace} {MODE_LABEL}={Mode.ENFORCE.value}"
-        text = f"the webhook acts in namespace {pod.namespace}"
-        yield _remedy(seen, "policy", text, pod, tried, (command,))
+        yield _remedy(seen, "policy", f"the webhook acts in namespace {pod.namespace}", pod, tried, command)
 
 
-def _remedy(
-    seen: Evidence, kind: str, text: str, pod: Pod, tried: Patched, commands: tuple[str, ...]
-) -> Remedy:
+def _remedy(seen: Evidence, kind: str, text: str, pod: Pod, tried: Patched, *commands: str) -> Remedy:
     """What a pod gets when it is created again; it runs where some node has that free."""
     gets = ", ".join(f"{new} in place of {old}" for old, new in tried.replaced)
     by = {of_short(old): of_short(new) for old, new in tried.replaced}
@@ -124,28 +123,18 @@ def _remedy(
     return Remedy(kind, f"{words}, and waits until a node has that free", commands)
 
 
-def _decided(pod: Pod, offers: Offers, namespace: Namespace | None, policy: Policy) -> Decision:
-    known = offers.namespaces.get(pod.namespace)
-    try:
-        if namespace is not None:
-            offers.put_namespace(namespace)
-        return decide(pod, offers, policy)
-    finally:
-        if known is not None:
-            offers.put_namespace(known)
-
-
 def _variants(
-    pod: Pod, namespace: Namespace | None, policy: Policy
-) -> Iterator[tuple[str, Pod, Namespace | None, Policy, tuple[str, ...]]]:
-    """The same question with one thing less in the way; last of all with no annotation in the way."""
-    for key in (POLICY_ANNOTATION, MIN_MEMORY_ANNOTATION):
+    pod: Pod, offers: Offers, policy: Policy
+) -> Iterator[tuple[str, Pod, Offers, Policy, tuple[str, ...]]]:
+    """The same question with one thing less in the way, and what to type; last of all with no annotation in the way."""
+    keys, namespace = (POLICY_ANNOTATION, MIN_MEMORY_ANNOTATION), offers.namespaces.get(pod.namespace)
+    for key in keys:
         if key in pod.annotations:
-            yield f"the pod's annotation {key} is removed", _without(pod, key), namespace, policy, ()
+            yield f"the pod's annotation {key} is removed", _without(pod, key), offers, policy, ()
         if namespace is not None and key in namespace.annotations:
             text = f"the annotation {key} of namespace {namespace.name} is removed"
             command = f"kubectl annotate namespace {namespace.name} {key}-"
-            yield text, pod, _bare(namespace, key), policy, (command,)
+            yield text, pod, _with(offers, _without(namespace, key)), policy, (command,)
     given = policy.fallback
     for setting, better in (
         ("fallback.enabled: true", replace(given, enabled=True)),
@@ -154,22 +143,23 @@ def _variants(
         ("fallback.wholeGPU: true", replace(given, whole_gpu=True)),
     ):
         if better != given:
-            text = f"{setting} in the webhook's configuration"
-            yield text, pod, namespace, replace(policy, fallback=better), ()
-    keys = (POLICY_ANNOTATION, MIN_MEMORY_ANNOTATION)
+            allowing = replace(policy, fallback=better)
+            yield f"{setting} in the webhook's configuration", pod, offers, allowing, ()
     if namespace is not None and any(key in namespace.annotations for key in keys):
         domain = keys[0].partition("/")[0]
         text = f"the annotations {domain}/… of the pod and of namespace {namespace.name} are removed"
-        yield text, _without(pod, *keys), _bare(namespace, *keys), policy, ()
+        yield text, _without(pod, *keys), _with(offers, _without(namespace, *keys)), policy, ()
 
 
-def _without(pod: Pod, *keys: str) -> Pod:
-    return replace(pod, annotations={key: text for key, text in pod.annotations.items() if key not in keys})
+def _without(one: Annotated, *keys: str) -> Annotated:
+    return replace(one, annotations={key: text for key, text in one.annotations.items() if key not in keys})
 
 
-def _bare(namespace: Namespace, *keys: str) -> Namespace:
-    kept = {key: text for key, text in namespace.annotations.items() if key not in keys}
-    return Namespace(namespace.name, namespace.labels, kept)
+def _with(offers: Offers, namespace: Namespace) -> Offers:
+    """The same view with another state of a namespace. The two share the index of nodes."""
+    view = copy(offers)
+    view.namespaces = {**offers.namespaces, namespace.name: namespace}
+    return view
 
 
 # A quota
@@ -190,8 +180,7 @@ def exceeded_in(message: str) -> Exceeded | None:
     found = _EXCEEDED.search(message)
     if found is None:
         return None
-    asked, used, hard = (_amounts(found[name]) for name in ("asked", "used", "hard"))
-    return Exceeded(found["quota"], asked, used, hard)
+    return Exceeded(found["quota"], *(_amounts(found[name]) for name in ("asked", "used", "hard")))
 
 
 def _amounts(text: str) -> dict[str, str]:

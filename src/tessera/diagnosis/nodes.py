@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from fractions import Fraction
 
 from tessera.core.devices.capacity import PODS, NodeUse
 from tessera.core.errors import InvalidInput
@@ -13,8 +12,9 @@ from tessera.core.kubernetes.quantity import ZERO, Quantity
 from tessera.core.kubernetes.resources import is_any_gpu, short
 from tessera.core.requests.asking import alternatives_of, asked
 from tessera.inventory.inventory import Inventory
-from tessera.inventory.layouts import Source, node_layouts
 from tessera.inventory.report import amount
+from tessera.protocol.mig.documents import read_layout
+from tessera.protocol.mig.nodes import GpuNode
 
 
 class Lack(StrEnum):
@@ -50,15 +50,6 @@ class Shortage:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeLack:
-    """A node, and what it lacks first of all."""
-
-    node: str
-    lack: Lack
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class NodeGroup:
     """Nodes that lack the same."""
 
@@ -67,17 +58,13 @@ class NodeGroup:
     nodes: tuple[str, ...]
 
 
-def groups_of(lacks: Iterable[NodeLack]) -> tuple[NodeGroup, ...]:
+def groups_of(lacks: Iterable[tuple[str, Shortage]]) -> tuple[NodeGroup, ...]:
     """Nodes that say the same together; those that matter most first."""
     found: dict[tuple[Lack, str], list[str]] = {}
-    for one in lacks:
-        found.setdefault((one.lack, one.reason), []).append(one.node)
-    return tuple(
-        NodeGroup(lack, reason, tuple(sorted(names)))
-        for (lack, reason), names in sorted(
-            found.items(), key=lambda item: (_ORDER[item[0][0]], -len(item[1]), item[0][1])
-        )
-    )
+    for name, one in lacks:
+        found.setdefault((one.lack, one.reason), []).append(name)
+    groups = (NodeGroup(lack, reason, tuple(sorted(names))) for (lack, reason), names in found.items())
+    return tuple(sorted(groups, key=lambda one: (_ORDER[one.lack], -len(one.nodes), one.reason)))
 
 
 def gpus_of(amounts: Mapping[str, Quantity]) -> dict[str, int]:
@@ -125,10 +112,6 @@ def request_of(pod: Pod) -> Request:
     return Request(pod, tuple(choices))
 
 
-_Layout = tuple[Mapping[str, int], str, str]  # what the desired layout has, its state, the reason
-_NO_LAYOUT: _Layout = ({}, "", "")
-
-
 @dataclass(frozen=True, slots=True)
 class ObservedNode:
     """A node with what pods hold there, and what is known of its devices besides."""
@@ -136,13 +119,13 @@ class ObservedNode:
     use: NodeUse
     has: Mapping[str, int]  # GPUs that it offers, by a device plugin or by DRA
     capacity: Mapping[str, int]  # GPUs, healthy or not
-    layout: _Layout
+    layout: GpuNode | None  # with a layout that it has not taken, pending or failed
+    desired: Mapping[str, int]  # GPUs of that layout
     plugin: bool | None  # whether its device plugin is ready; None: not known
     known: bool  # who holds its devices
 
     @property
     def node(self) -> Node:
-        """The node."""
         return self.use.node
 
     def in_use(self, resource: str) -> int:
@@ -162,49 +145,46 @@ class ObservedNode:
             yield Shortage(Lack.CLOSED, closed)
         gpus = gpus_of(asks)
         for resource, count in gpus.items():
-            enough = self.has.get(resource, 0) >= count if not self.known else self.free(resource) >= count
-            if not enough:
+            has, free = self.has.get(resource, 0), self.free(resource)
+            if (free if self.known else has) < count:
                 lack, reason = self._without(resource, count)
-                free, total = _quantity(self.free(resource)), _quantity(self.has.get(resource, 0))
-                yield Shortage(lack, reason, resource, free, total)
+                yield Shortage(lack, reason, resource, _ONE.with_value(free), _ONE.with_value(has))
         if not self.known and gpus:
             yield Shortage(Lack.UNKNOWN, f"has {counted(self.has)}; who holds them could not be read")
-        resources = self.use.resources
         for resource, need in asks.items():
-            stated = resource in resources or resource not in {*STATED_BY_EVERY_NODE, PODS}
-            if resource in gpus or not stated:
+            usage = self.use.resources.get(resource)
+            if resource in gpus or (usage is None and resource in {*STATED_BY_EVERY_NODE, PODS}):
                 continue
-            usage = resources.get(resource)
-            free, total = (usage.available, usage.allocatable) if usage else (ZERO, ZERO)
-            if free < need:
-                reason = (
-                    f"{short(resource)}: {amount(free)} of {amount(total)} free, the pod needs {amount(need)}"
-                )
-                yield Shortage(Lack.OTHER, reason, resource, free, total)
+            free_now, total = (usage.available, usage.allocatable) if usage else (ZERO, ZERO)
+            if free_now < need:
+                has_free = f"{amount(free_now)} of {amount(total)} free"
+                reason = f"{short(resource)}: {has_free}, the pod needs {amount(need)}"
+                yield Shortage(Lack.OTHER, reason, resource, free_now, total)
 
-    def lack(self, request: Request) -> NodeLack:
+    def lack(self, request: Request) -> Shortage:
         """What it lacks for the choice of which it lacks the least; of equals the first."""
         some = (self._lack(request.pod, asks) for asks in request.choices)
         return min(some, key=lambda one: _ORDER[one.lack])
 
-    def _lack(self, pod: Pod, asks: Amounts) -> NodeLack:
+    def _lack(self, pod: Pod, asks: Amounts) -> Shortage:
         """What it lacks: of several GPU resources the one that is the furthest from there."""
-        name, found = self.node.name, list(self.shortages(pod, asks))
+        found = list(self.shortages(pod, asks))
         if not found:
-            return NodeLack(name, Lack.NOTHING, "has room for it")
+            return Shortage(Lack.NOTHING, "has room for it")
         gpus = [one for one in found if one.resource and one.lack is not Lack.OTHER]
         worst = max(gpus, key=lambda one: _ORDER[one.lack], default=found[0])
         if found[0].lack is not Lack.CLOSED:
-            return NodeLack(name, worst.lack, worst.reason)
+            return worst
         if worst.lack in _ABSENT:
-            return NodeLack(name, Lack.MISSING, f"no {counted(gpus_of(asks))}, and {found[0].reason}")
-        return NodeLack(name, Lack.CLOSED, "; ".join(one.reason for one in found))
+            return Shortage(Lack.MISSING, f"no {counted(gpus_of(asks))}, and {found[0].reason}")
+        return Shortage(Lack.CLOSED, "; ".join(one.reason for one in found))
 
     def _without(self, resource: str, count: int) -> tuple[Lack, str]:
         """Why the node has too few of one GPU resource free."""
         name, has, in_use = short(resource), self.has.get(resource, 0), self.in_use(resource)
         whole = self.capacity.get(resource, 0)
-        wished, state, reason = self.layout
+        state, reason = (self.layout.state, self.layout.reason) if self.layout else ("", "")
+        reason = reason or "it gives no reason"
         nothing_left = resource in self.capacity and not any(self.has.get(one) for one in self.capacity)
         if nothing_left and not self.plugin and (whole - in_use >= count or not whole):
             or_else = "" if self.plugin is False else ", or all its devices are unhealthy"
@@ -212,7 +192,7 @@ class ObservedNode:
             return Lack.PLUGIN_UNAVAILABLE, f"{name}: 0 of {whole} are offered: {missing}"
         if whole > has and whole - in_use >= count:
             return Lack.UNHEALTHY, f"{name}: {whole - has} of {whole} are unhealthy, {in_use} in use"
-        if state == "pending" and wished.get(resource, 0) - in_use >= count:
+        if state == "pending" and self.desired.get(resource, 0) - in_use >= count:
             return Lack.LAYOUT_PENDING, f"its layout with {name} is pending: {reason}"
         if has >= count:
             return Lack.TAKEN, f"{name}: {in_use} of {has} in use"
@@ -247,36 +227,33 @@ class ObservedNodes:
         *,
         known: bool,
     ) -> None:
-        layouts = _layouts(inventory)
         self.by_name: dict[str, ObservedNode] = {}
-        self._with: dict[
-            str, list[ObservedNode]
-        ] = {}  # resource → nodes that have it, had it or will have it
+        self.resources: set[str] = set()  # of which some node has any
+        # resource → nodes that have it, had it or will have it
+        self._with: dict[str, list[ObservedNode]] = {}
         self._failed: list[ObservedNode] = []
         self._enough: dict[object, tuple[str, ...]] = {}  # what is asked for → nodes that have it
-        self._labels: dict[
-            str, dict[str, list[ObservedNode]]
-        ] = {}  # key → value → nodes, of keys that pods select by
-        self.resources: set[str] = set()  # of which some node has any
+        # key → value → nodes, of keys that pods select by
+        self._labels: dict[str, dict[str, list[ObservedNode]]] = {}
         for use in inventory.capacity.nodes():
-            name = use.node.name
+            name, layout = use.node.name, _not_taken(inventory.gpus.get(use.node.name))
             capacity = {r: int(has.value) for r, has in capacity_of.get(name, {}).items()}
             plugin = None if plugins is None else plugins.get(name, False)
-            layout = layouts.get(name, _NO_LAYOUT)
-            one = ObservedNode(use, _offered(use.node), capacity, layout, plugin, known)
+            desired = _resources_of(layout) if layout else {}
+            one = ObservedNode(use, _offered(use.node), capacity, layout, desired, plugin, known)
             self.by_name[name] = one
             self.resources.update(use.node.allocatable, one.has)
-            for resource in {*one.has, *capacity, *layout[0]}:
+            for resource in {*one.has, *capacity, *desired}:
                 self._with.setdefault(resource, []).append(one)
-            if layout[1] == "failed":
+            if layout and layout.state == "failed":
                 self._failed.append(one)
 
     def __len__(self) -> int:
         return len(self.by_name)
 
-    def lacks(self, request: Request) -> Iterator[NodeLack]:
+    def lacks(self, request: Request) -> Iterator[tuple[str, Shortage]]:
         """What every node lacks."""
-        return (one.lack(request) for one in self.by_name.values())
+        return ((name, one.lack(request)) for name, one in self.by_name.items())
 
     def nearest(self, request: Request) -> tuple[NodeGroup, ...]:
         """The nodes that lack the least, of those that have what is asked for in any state; all others have no such GPU.
@@ -292,9 +269,9 @@ class ObservedNodes:
             found |= {one.node.name: one for one in (*rarest, *self._failed)}
         selector = request.pod.node_selector
         if not selector:
-            return _least(one.lack(request) for one in found.values())
+            return _least((name, one.lack(request)) for name, one in found.items())
         selected = min((self._labelled(*pair) for pair in selector.items()), key=len)
-        least = _least(one.lack(request) for one in selected if one.node.name in found)
+        least = _least((one.node.name, one.lack(request)) for one in selected if one.node.name in found)
         if least and _ORDER[least[0].lack] < _ORDER[Lack.CLOSED]:
             return least
         if enough := self._having(request, found):
@@ -306,14 +283,11 @@ class ObservedNodes:
         """The nodes that have as many such GPUs, free or not, and whether they take the pod or not."""
         key = request.key[0]
         if key not in self._enough:
-            some = (
-                name
-                for name, one in found.items()
-                if any(
-                    all(short_of.lack not in _ABSENT for short_of in one.shortages(Pod(), asks))
-                    for asks in request.choices
-                )
-            )
+
+            def has(one: ObservedNode, asks: Amounts) -> bool:
+                return all(short_of.lack not in _ABSENT for short_of in one.shortages(Pod(), asks))
+
+            some = (name for name, one in found.items() if any(has(one, asks) for asks in request.choices))
             self._enough[key] = tuple(sorted(some))
         return self._enough[key]
 
@@ -326,14 +300,10 @@ class ObservedNodes:
         return self._labels[key].get(value, [])
 
 
-def _least(lacks: Iterable[NodeLack]) -> tuple[NodeGroup, ...]:
+def _least(lacks: Iterable[tuple[str, Shortage]]) -> tuple[NodeGroup, ...]:
     """The groups of nodes that lack the least."""
     groups = groups_of(lacks)
     return tuple(one for one in groups if one.lack is groups[0].lack)
-
-
-def _quantity(number: int) -> Quantity:
-    return Quantity(Fraction(number))
 
 
 def _offered(node: Node) -> dict[str, int]:
@@ -343,18 +313,17 @@ def _offered(node: Node) -> dict[str, int]:
     return found
 
 
-def _layouts(inventory: Inventory) -> dict[str, _Layout]:
-    """The layouts that nodes are to take, where they have not."""
-    found = dict[str, _Layout]()
-    states = {name: one for name, one in inventory.gpus.items() if one.state in ("pending", "failed")}
-    for source in node_layouts(inventory, only=states) if states else ():
-        name = source.where.removeprefix("node ")
-        wished: Mapping[str, int] = {}
-        if isinstance(source, Source):
-            try:
-                for entries in source.configs(None).values():
-                    wished = source.layout(entries).resources(source.strategy)
-            except InvalidInput:
-                wished = {}
-        found[name] = (wished, states[name].state, states[name].reason or "it gives no reason")
-    return found
+def _not_taken(gpus: GpuNode | None) -> GpuNode | None:
+    """A node with a layout that it is to take and has not."""
+    described = gpus is not None and (gpus.layout is not None or gpus.mapping is not None)
+    return gpus if gpus and described and gpus.state in ("pending", "failed") else None
+
+
+def _resources_of(gpus: GpuNode) -> Mapping[str, int]:
+    """The GPUs of the layout that a node is to take; none where that cannot be told."""
+    if gpus.layout is None or gpus.product is None or gpus.cards is None:
+        return {}
+    try:
+        return read_layout(gpus.layout, [gpus.product] * gpus.cards).resources(gpus.strategy)
+    except InvalidInput:
+        return {}

@@ -193,7 +193,7 @@ def _repair(one: ObservedNode, short_of: Shortage, count: int) -> _Step:
         case Lack.LAYOUT_PENDING:
             command = f"kubectl get pods -A --field-selector spec.nodeName={name}"
             text = f"the pods that hold old devices of node {name} end: {short_of.reason}"
-            return _Step("mend", text, (NodeOffers(name, one.layout[0]),), command)
+            return _Step("mend", text, (NodeOffers(name, one.desired),), command)
         case _:
             text = f"node {name} gets a layout that it can take"
             return _Step("mend", text, (), f"tessera mig validate --cluster {name}")
