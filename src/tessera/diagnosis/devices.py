@@ -46,9 +46,7 @@ class SeenDevices:
     claims: Mapping[tuple[str, str], SeenClaim] = field(default_factory=dict)  # by namespace and name
     classes: tuple[str, ...] | None = None  # None: they could not be read
     none_of: frozenset[Wanted] = frozenset()  # of what is wanted, that of which surely no slice has a device
-    serving: Mapping[str, str] = field(
-        default_factory=dict
-    )  # extended resource that is asked for → its class
+    serving: Mapping[str, str] = field(default_factory=dict)  # extended resource asked for → its class
     unserved: frozenset[str] = frozenset()  # those that slices have devices of, and no class stands for
 
 
@@ -97,18 +95,10 @@ def devices_for(
     tried |= {
         name: DeviceClass(name, (_CALLED.format(resource=name),)) for name in resources if name not in serves
     }
-    found = _selected(tried, slices or ())
-    return SeenDevices(
-        claims,
-        tuple(sorted(known)),
-        frozenset(
-            one
-            for one, some in found.items()
-            if isinstance(one, Wanted) and some is False and slices is not None
-        ),
-        serves,
-        frozenset(one for one, some in found.items() if isinstance(one, str) and some is True),
-    )
+    found = _selected(tried, slices) if slices is not None else {}
+    none_of = frozenset(one for one, some in found.items() if isinstance(one, Wanted) and some is False)
+    unserved = frozenset(one for one, some in found.items() if isinstance(one, str) and some is True)
+    return SeenDevices(claims, tuple(sorted(known)), none_of, serves, unserved)
 
 
 def _selected(

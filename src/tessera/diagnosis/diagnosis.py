@@ -58,13 +58,11 @@ def _diagnosed(seen: Evidence, target: Target, solve: Solver) -> Diagnosis:
     if workload is not None and (refusal := _refusal(seen, workload)) is not None:
         return _not_created(seen, workload, refusal)
     if target.pod is None:
-        wants = workload.state.wanted if workload else 0
-        suspended = workload is not None and workload.state.spec.suspend
-        why = (
-            "it is suspended" if suspended
-            else "it wants no pods" if not wants
-            else "its controller has made no pod yet, and reported no reason"
-        )  # fmt: skip
+        why = "its controller has made no pod yet, and reported no reason"
+        if workload is None or not workload.state.wanted:
+            why = "it wants no pods"
+        if workload is not None and workload.state.spec.suspend:
+            why = "it is suspended"
         return Diagnosis(title, Cause.NOT_CREATED, f"{title} has no pods: {why}")
     return _of_pod(seen, target, target.pod, solve)
 

@@ -70,7 +70,6 @@ class SeenPod:
 
     @property
     def name(self) -> str:
-        """As messages name it."""
         return f"pod {self.pod.namespace}/{self.pod.name}"
 
     @property
@@ -111,7 +110,6 @@ class Target:
 
     @property
     def title(self) -> str:
-        """As messages name it."""
         if self.workload is not None:
             return self.workload.title
         return self.pod.name if self.pod else ""
@@ -131,7 +129,5 @@ class Evidence:
 
     @cached_property
     def nodes(self) -> ObservedNodes:
-        """Every node."""
-        inventory = self.inventory
-        known = "pods" not in self.unseen
+        inventory, known = self.inventory, "pods" not in self.unseen
         return ObservedNodes(inventory, inventory.capacity_of, self.plugins, known=known)

@@ -79,12 +79,10 @@ def age(now: float, since: float) -> str:
 
 
 def _pods_end(pods: Sequence[Holder], node: str, now: float) -> str:
-    told = ", ".join(
-        f"{one.pod} ({counted(one.holds)}, {'ending' if one.ending else age(now, one.since)})"
-        for one in pods[:_MOST_NAMED]
-    )
-    more = f" and {len(pods) - _MOST_NAMED} more" if len(pods) > _MOST_NAMED else ""
-    return f"{_some(len(pods))} on node {node}: {told}{more}"
+    told = [
+        f"{one.pod} ({counted(one.holds)}, {'ending' if one.ending else age(now, one.since)})" for one in pods
+    ]
+    return f"{_some(len(pods))} on node {node}: {first_of(told, _MOST_NAMED)}"
 
 
 def _some(number: int) -> str:
@@ -92,14 +90,6 @@ def _some(number: int) -> str:
 
 
 # On one node
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    kind: str
-    text: str
-    changes: tuple[Change, ...] = ()
-    command: str = ""
 
 
 def on_nodes(seen: Evidence, request: Request, groups: Sequence[NodeGroup]) -> list[Remedy]:
@@ -117,34 +107,32 @@ def on_nodes(seen: Evidence, request: Request, groups: Sequence[NodeGroup]) -> l
             if (steps := _steps(seen, seen.nodes.by_name[name], request.pod, asks, holders.get(name, [])))
         ]
         if tried:
-            best = min(tried, key=_size)
-            found.append((_size(best), best))
-    found.sort(key=lambda one: one[0])
-    return [_remedy(steps) for _, steps in found[:_MOST_ALTERNATIVES]]
+            found.append(min(tried, key=_size))
+    return [_together(steps) for steps in sorted(found, key=_size)[:_MOST_ALTERNATIVES]]
 
 
-def _size(steps: Sequence[_Step]) -> tuple[int, int]:
+def _size(steps: Sequence[Remedy]) -> tuple[int, int]:
     pods = sum(len(one.pods) for step in steps for one in step.changes if isinstance(one, PodsEnd))
     return len(steps), pods
 
 
-def _remedy(steps: Sequence[_Step]) -> Remedy:
+def _together(steps: Sequence[Remedy]) -> Remedy:
     certain = all(step.changes for step in steps)
     return Remedy(
         steps[0].kind,
         ", and ".join(step.text for step in steps),
-        tuple(dict.fromkeys(step.command for step in steps if step.command)),
+        tuple(dict.fromkeys(command for step in steps for command in step.commands)),
         tuple(change for step in steps for change in step.changes) if certain else (),
     )
 
 
 def _steps(
     seen: Evidence, one: ObservedNode, pod: Pod, asks: Amounts, holders: Sequence[Holder]
-) -> list[_Step]:
+) -> list[Remedy]:
     """All that must be done for a pod to run on a node; nothing where that is not known."""
     name = one.node.name
     shortages = list(one.shortages(pod, asks))
-    steps: list[_Step] = []
+    steps: list[Remedy] = []
     missing: dict[str, int] = {}  # devices that pods must give back
     for short_of in shortages:
         resource, count = short_of.resource, int(asks[short_of.resource].value) if short_of.resource else 0
@@ -152,13 +140,13 @@ def _steps(
             case Lack.CLOSED:
                 command = f"kubectl {'uncordon' if CORDONED in one.node.taints else 'describe node'} {name}"
                 text = f"the pod may go to node {name}: {short_of.reason}"
-                steps.append(_Step("change", text, (NodeOpened(name),), command))
+                steps.append(Remedy("change", text, (command,), (NodeOpened(name),)))
             case Lack.TAKEN:
                 missing[resource] = count - one.free(resource)
             case Lack.TOO_FEW:
                 fewer = one.has[resource]
                 text = f"the pod asks for at most {fewer} × {short(resource)} on one node"
-                steps.append(_Step("change", text, (PodAsks({resource: short_of.total}),)))
+                steps.append(Remedy("change", text, changes=(PodAsks({resource: short_of.total}),)))
                 missing[resource] = fewer - max(one.free(resource), 0)
             case Lack.OTHER:
                 continue
@@ -170,33 +158,31 @@ def _steps(
     if ending is None:
         return []
     if ending:
-        text = _pods_end(ending, name, seen.now)
-        steps.append(_Step("pod-ends", text, (PodsEnd(tuple(pod.pod for pod in ending)),)))
+        ends = PodsEnd(tuple(pod.pod for pod in ending))
+        steps.append(Remedy("pod-ends", _pods_end(ending, name, seen.now), changes=(ends,)))
     if (rest := _other_resources(name, asks, shortages, ending)) is not None:
         steps.append(rest)
     return steps
 
 
-def _repair(one: ObservedNode, short_of: Shortage, count: int) -> _Step:
+def _repair(one: ObservedNode, short_of: Shortage, count: int) -> Remedy:
     """What must be repaired on a node that would offer enough then."""
     name, resource = one.node.name, short_of.resource
-    describe = f"kubectl describe node {name}"
     match short_of.lack:
         case Lack.PLUGIN_UNAVAILABLE:
             command = f"kubectl get pods -A -o wide -l app.kubernetes.io/component=device-plugin --field-selector spec.nodeName={name}"
             counts = {resource: max(one.capacity.get(resource, 0), one.in_use(resource) + count)}
             text = f"the device plugin of node {name} comes back"
-            return _Step("mend", text, (NodeOffers(name, counts),), command)
         case Lack.UNHEALTHY:
+            command, counts = f"kubectl describe node {name}", {resource: one.capacity[resource]}
             text = f"the unhealthy devices of node {name} recover, or the card is replaced"
-            return _Step("mend", text, (NodeOffers(name, {resource: one.capacity[resource]}),), describe)
         case Lack.LAYOUT_PENDING:
-            command = f"kubectl get pods -A --field-selector spec.nodeName={name}"
+            command, counts = f"kubectl get pods -A --field-selector spec.nodeName={name}", {**one.desired}
             text = f"the pods that hold old devices of node {name} end: {short_of.reason}"
-            return _Step("mend", text, (NodeOffers(name, one.desired),), command)
         case _:
             text = f"node {name} gets a layout that it can take"
-            return _Step("mend", text, (), f"tessera mig validate --cluster {name}")
+            return Remedy("mend", text, (f"tessera mig validate --cluster {name}",))
+    return Remedy("mend", text, (command,), (NodeOffers(name, counts),))
 
 
 def _fewest(holders: Sequence[Holder], missing: Mapping[str, int]) -> list[Holder] | None:
@@ -211,7 +197,7 @@ def _fewest(holders: Sequence[Holder], missing: Mapping[str, int]) -> list[Holde
 
 def _other_resources(
     name: str, asks: Amounts, shortages: Sequence[Shortage], ending: Sequence[Holder]
-) -> _Step | None:
+) -> Remedy | None:
     """What else is short on a node when some of its pods have ended: cpu, memory, places for pods …"""
     fewer: dict[str, Quantity] = {}
     free: dict[str, Quantity] = {}
@@ -231,14 +217,12 @@ def _other_resources(
             free[one.resource] = min(need, one.total)
     if not reasons:
         return None
-    text = ", ".join(reasons)
     changes: list[Change] = [PodAsks(fewer)] if fewer else []
-    if free:
-        changes.append(NodeFreed(name, free))
+    changes += [NodeFreed(name, free)] if free else []
     ways = ["the pod asks for less"] if fewer or PODS not in free else []
     ways += [f"pods on node {name} end"] if free else []
-    joined = (" and " if fewer else ", or ").join(ways)
-    return _Step("change", f"{joined} ({text})", tuple(changes), f"kubectl describe node {name}")
+    text = f"{(' and ' if fewer else ', or ').join(ways)} ({', '.join(reasons)})"
+    return Remedy("change", text, (f"kubectl describe node {name}",), tuple(changes))
 
 
 # A layout
@@ -246,7 +230,7 @@ def _other_resources(
 
 def by_layout(seen: Evidence, pod: Pod, use: PodUse, solve: Solver) -> Iterator[Remedy]:
     """A layout that the planner proposes for this pod alone, beside everything that pods hold; else with pods that end."""
-    profiles = profiles_of(gpus_of(use.amounts))
+    profiles = _profiles_of(gpus_of(use.amounts))
     if not profiles or seen.unseen.keys() & {"nodes", "pods"}:
         return
     closed = {name for name, one in seen.nodes.by_name.items() if why_closed(pod, one.node)}
@@ -254,8 +238,7 @@ def by_layout(seen: Evidence, pod: Pod, use: PodUse, solve: Solver) -> Iterator[
     pending = Pending(replace(seen.inventory, pods=[waiting]), "9")
     cards = pending.cards()
     if pending.waiting.wanted and cards.cards:
-        found = plan(Question(pending.waiting.wanted, cards.cards, cards.places), solve)
-        found = cards.undisturbed(found)
+        found = cards.undisturbed(plan(Question(pending.waiting.wanted, cards.cards, cards.places), solve))
         places = [place for place in cards.places if place.name in found.nodes]
         if pending.after(found, places).placed:
             for place in places:
@@ -324,7 +307,7 @@ def _cut(card: CardLayout) -> str:
     return " + ".join(f"{number} × {profile}" for profile, number in card.counts.items()) or "whole"
 
 
-def profiles_of(gpus: Mapping[str, int]) -> dict[MigProfile, int]:
+def _profiles_of(gpus: Mapping[str, int]) -> dict[MigProfile, int]:
     """The MIG profiles among GPUs; none where something else is asked for too, which no layout gives."""
     found = {MigProfile.of_resource(resource): number for resource, number in gpus.items()}
     return {} if None in found else {profile: n for profile, n in found.items() if profile is not None}

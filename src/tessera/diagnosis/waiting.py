@@ -5,7 +5,7 @@ What nodes lack is worked out once for all pods that ask for the same: a cluster
 
 import difflib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -13,6 +13,7 @@ from tessera.core.admission.decision import decide
 from tessera.core.admission.outcome import Patched
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, is_extended
 from tessera.core.mig.geometry import PRODUCTS
+from tessera.core.text import first_of
 from tessera.diagnosis.admission import who_observes, why_never
 from tessera.diagnosis.devices import Obstacle, claims_of, obstacle, standing_for
 from tessera.diagnosis.evidence import Evidence, SeenPod
@@ -21,8 +22,6 @@ from tessera.diagnosis.nodes import Lack, NodeGroup, Request, counted, gpus_of, 
 _MOST_NAMED: Final = 3
 _ALIKE: Final = 0.9  # of difflib's ratio: one or two letters of a resource's name are wrong
 _NVIDIA: Final = "nvidia.com/"
-
-
 _SILENT: Final = "the scheduler has not said anything yet"
 _SENTENCES: Final[Mapping[Lack, str]] = {
     Lack.PLUGIN_UNAVAILABLE: "the device plugin of {where} is unavailable ({reason})",
@@ -80,50 +79,46 @@ class WaitingPods:
 
     def why(self, one: SeenPod) -> Waiting:
         """Why a pod that has no node has none."""
-        seen, request = self._seen, request_of(one.pod)
+        request, said = (
+            request_of(one.pod),
+            f"the scheduler says: {one.unscheduled}" if one.unscheduled else "",
+        )
         if gates := one.gates:
             text = f"a controller must remove its scheduling gate {', '.join(gates)}"
             return Waiting(Cause.GATED, text, request)
-        if (blocked := self._obstacle(one)) is not None:
+        if (blocked := self._obstacle(one, request)) is not None:
             return Waiting(blocked.cause, blocked.answer, request, obstacle=blocked)
-        if "nodes" in seen.unseen:
-            said = (
-                f"the scheduler says: {one.unscheduled}" if one.unscheduled else "the nodes could not be read"
-            )
-            return Waiting(Cause.UNSEEN, said, request)
-        for resource in request.choices[0]:
-            if (misspelt := self._misspelt(resource)) is not None:
-                return Waiting(misspelt.cause, misspelt.answer, request, obstacle=misspelt)
-        nearest = self._groups(request)
+        if "nodes" in self._seen.unseen:
+            return Waiting(Cause.UNSEEN, said or "the nodes could not be read", request)
+        if (key := request.key) not in self._nearest:
+            self._nearest[key] = self._seen.nodes.nearest(request)
+        nearest = self._nearest[key]
         lack = nearest[0].lack if nearest else Lack.MISSING
         found = Waiting(lack, "", request, nearest)
-        answer = self._sentence(found, one)
-        if lack not in (Lack.MISSING, Lack.TOO_FEW):
-            return Waiting(lack, answer, request, nearest)
-        return self._not_offered(lack, answer, one, found)
+        found = replace(found, answer=self._sentence(found, said or _SILENT))
+        return self._not_offered(found, one) if lack in (Lack.MISSING, Lack.TOO_FEW) else found
 
-    def _obstacle(self, one: SeenPod) -> Obstacle | None:
+    def _obstacle(self, one: SeenPod, request: Request) -> Obstacle | None:
+        """Why no node can ever serve it: its claims cannot be, or no node has a resource that was meant to be a GPU."""
         devices = self._seen.devices
-        return obstacle(devices, claims_of(devices, one.pod.namespace, one.state.claims))
+        blocked = obstacle(devices, claims_of(devices, one.pod.namespace, one.state.claims))
+        if blocked is None and "nodes" not in self._seen.unseen:
+            return next(filter(None, map(self._misspelt, request.choices[0])), None)
+        return blocked
 
-    def _groups(self, request: Request) -> tuple[NodeGroup, ...]:
-        """The groups of nodes that lack the least."""
-        key = request.key
-        if key not in self._nearest:
-            self._nearest[key] = self._seen.nodes.nearest(request)
-        return self._nearest[key]
-
-    def _not_offered(self, lack: Lack, answer: str, one: SeenPod, found: Waiting) -> Waiting:
+    def _not_offered(self, found: Waiting, one: SeenPod) -> Waiting:
         """No node has what is asked for: who else has a part in that."""
-        seen, cause = self._seen, str(lack)
+        seen, answer = self._seen, found.answer
         by_dra = [text for name in found.request.gpus if (text := standing_for(seen.devices, name))]
         if by_dra:
-            answer = f"{answer}; {by_dra[0]}"
-        elif never := why_never(seen, one.pod):
-            cause, answer = Cause.POLICY, f"{answer}; {never}, so it gets exactly this or waits"
-        elif (observes := who_observes(seen, one.pod)) and self._would_change(one):
-            cause, answer = Cause.OBSERVED, f"{answer}, and the webhook only observes here ({observes})"
-        return Waiting(cause, answer, found.request, found.nearest)
+            return replace(found, answer=f"{answer}; {by_dra[0]}")
+        if never := why_never(seen, one.pod):
+            text = f"{answer}; {never}, so it gets exactly this or waits"
+            return replace(found, cause=Cause.POLICY, answer=text)
+        if (observes := who_observes(seen, one.pod)) and self._would_change(one):
+            text = f"{answer}, and the webhook only observes here ({observes})"
+            return replace(found, cause=Cause.OBSERVED, answer=text)
+        return found
 
     def _would_change(self, one: SeenPod) -> bool:
         """Whether the webhook would give the pod something else, if it did more than observe."""
@@ -134,33 +129,27 @@ class WaitingPods:
             self._enforced[key] = isinstance(would, Patched) and bool(would.replaced)
         return self._enforced[key]
 
-    def _sentence(self, found: Waiting, one: SeenPod) -> str:
-        """Why no node takes it, by the nodes that are nearest to it."""
+    def _sentence(self, found: Waiting, said: str) -> str:
+        """Why no node takes it, by the nodes that are nearest to it; `said`: the scheduler's words."""
         wanted = found.wanted or "what it asks for"
         if not self._seen.nodes:
             return "there are no nodes"
         if not found.nearest:
             return f"no node offers {wanted}"
-        names, number = list[str](), sum(len(group.nodes) for group in found.nearest)
-        for group in found.nearest:
-            names += group.nodes[: _MOST_NAMED - len(names)]
-        more = f" and {number - len(names)} more" if number > len(names) else ""
-        where = f"node {names[0]}" if number == 1 else f"nodes {', '.join(names)}{more}"
-        reason = found.nearest[0].reason
-        said = f"the scheduler says: {one.unscheduled}" if one.unscheduled else _SILENT
-        if found.nearest[0].lack is Lack.NOTHING:
-            return f"{where} {'has' if number == 1 else 'have'} room for it, and {said}"
-        sentence = _SENTENCES.get(found.nearest[0].lack, "no node offers {wanted}")
+        lack, reason = found.nearest[0].lack, found.nearest[0].reason
+        names = [name for group in found.nearest for name in group.nodes]
+        where = f"node{'s' if len(names) > 1 else ''} {first_of(names, _MOST_NAMED)}"
+        if lack is Lack.NOTHING:
+            return f"{where} {'has' if len(names) == 1 else 'have'} room for it, and {said}"
+        sentence = _SENTENCES.get(lack, "no node offers {wanted}")
         return sentence.format(where=where, wanted=wanted, reason=reason, said=said)
-
-    # A resource that was meant to be a GPU
 
     def _misspelt(self, resource: str) -> Obstacle | None:
         """A resource that no node has and that was probably meant to be a GPU."""
         if is_any_gpu(resource) or not is_extended(resource) or resource in self._seen.nodes.resources:
             return None
         if resource not in self._meant:
-            self._meant[resource] = meant_by(resource, self._seen.nodes.resources)
+            self._meant[resource] = _meant_by(resource, self._seen.nodes.resources)
         meant = self._meant[resource]
         if meant is None and not resource.startswith(_NVIDIA):
             return None
@@ -169,7 +158,7 @@ class WaitingPods:
         return Obstacle(Lack.MISSING, f"no node has {resource}{hint}", remedy, "tessera capacity")
 
 
-def meant_by(resource: str, offered: Collection[str]) -> str | None:
+def _meant_by(resource: str, offered: Collection[str]) -> str | None:
     """The GPU resource that was probably meant: one that nodes offer, else one that some card can have."""
     cards = {profile.resource for product in PRODUCTS for profile in product.profiles}
     choices = sorted(filter(is_any_gpu, offered)), sorted({WHOLE_GPU} | cards)
