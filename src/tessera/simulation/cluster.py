@@ -1,15 +1,15 @@
 """A cluster in this process: API server, scheduler, the controller of claims, and nodes that come and go.
 
-What runs on it is not part of it: a webhook is reached through `services`, and a node's daemons (its device plugin) are
-handed in as functions.
+What runs on it is not part of it: a webhook is reached through `services`, and a node's daemon (its device plugin or DRA
+driver) is handed in as a function.
 """
 
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any
 
 from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.rest.client import Client
@@ -24,33 +24,27 @@ from tessera.simulation.control_plane.webhooks import Called, Webhooks
 from tessera.simulation.node.descriptions import NodeSpec
 from tessera.simulation.node.machine import SimulatedNode
 
-Daemon = Callable[[SimulatedNode], Awaitable[None]]  # runs on a node until it is cancelled
-
-_NAMESPACES: Final = ("default", "kube-system")
+# runs on a node of a cluster until it is cancelled
+Daemon = Callable[["EmbeddedCluster", SimulatedNode], Coroutine[Any, Any, None]]
 
 
 class EmbeddedCluster:
     """Everything but what Tessera itself does. Use it inside a task group: what fails there ends everything."""
 
     def __init__(
-        self,
-        folder: Path,
-        tasks: asyncio.TaskGroup,
-        *,
-        daemons: Iterable[Daemon] = (),
-        on_call: Callable[[Called], None] = lambda _: None,
+        self, folder: Path, tasks: asyncio.TaskGroup, daemon: Daemon, on_call: Callable[[Called], None]
     ) -> None:
         self.store = Store()
         self.services: dict[tuple[str, str], tuple[str, int]] = {}
         self.nodes: dict[str, SimulatedNode] = {}
         self._folder = folder
         self._tasks = tasks
-        self._daemons = tuple(daemons)
+        self._daemon = daemon
         self._events = Events(self.store)
         self._webhooks = Webhooks(self.store, self.services, on_call)
         self._server = ApiServer(self.store, self._webhooks.admit)
         self._controlling: list[asyncio.Task[None]] = []
-        self._working: dict[str, list[asyncio.Future[None]]] = {}
+        self._working: dict[str, tuple[asyncio.Task[None], ...]] = {}  # node → its daemon and its kubelet
         self._made = 0
 
     @property
@@ -58,10 +52,10 @@ class EmbeddedCluster:
         """Where its API server listens."""
         return self._server.url
 
-    async def start(self, port: int = 0) -> None:
+    async def start(self) -> None:
         """Start the control plane; there are no nodes yet."""
-        await self._server.start(port=port)
-        for name in _NAMESPACES:
+        await self._server.start()
+        for name in ("default", "kube-system"):
             self.make_namespace(name)
         for one in (Scheduler(self.store, self._events), ClaimController(self.store, self._events)):
             self._controlling.append(self._tasks.create_task(one.run()))
@@ -100,10 +94,11 @@ class EmbeddedCluster:
         )
 
     async def have(self, specs: Iterable[NodeSpec]) -> None:
-        """Have exactly these nodes; those that are there already stay as they are."""
+        """Have exactly these nodes; those that are there already stay, unless somebody changed their layout."""
         wanted = {spec.name: spec for spec in specs}
-        for name in [name for name, node in self.nodes.items() if wanted.get(name) != node.spec]:
-            await self.remove(name)
+        for name, node in list(self.nodes.items()):
+            if wanted.get(name) != node.spec or node.was_changed():
+                await self.remove(name)
         for name in [name for name in wanted if name not in self.nodes]:
             await self.add(wanted[name])
 
@@ -118,25 +113,19 @@ class EmbeddedCluster:
             await node.stop()
             raise
         self.nodes[spec.name] = node
-        work = [self._tasks.create_task(node.run())]
-        work += [self._tasks.create_task(_run(daemon, node)) for daemon in self._daemons]
-        self._working[spec.name] = [*work]
+        work = (self._daemon(self, node), node.run())
+        self._working[spec.name] = tuple(self._tasks.create_task(one) for one in work)
         return node
 
     async def remove(self, name: str) -> None:
         """A node leaves, with its pods."""
         node = self.nodes.pop(name)
-        kubelet, *daemons = self._working.pop(name)
-        for task in (*daemons, kubelet):
+        for task in self._working.pop(name):
             await _end(task)
         await node.stop()
         shutil.rmtree(node.folder, ignore_errors=True)
 
 
-async def _run(daemon: Daemon, node: SimulatedNode) -> None:
-    await daemon(node)
-
-
-async def _end(task: "asyncio.Future[None]") -> None:
+async def _end(task: "asyncio.Task[None]") -> None:
     task.cancel()
-    await asyncio.wait((task,))  # what it died of, if it did, is the task group's business
+    await asyncio.wait((task,))  # if it failed, the task group raises that

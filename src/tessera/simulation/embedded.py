@@ -7,42 +7,31 @@ and goes with them.
 
 import asyncio
 import logging
-import shutil
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tessera.dashboard.admissions import Admission
+from tessera.dashboard.layouts import moment
 from tessera.kube.view.live import LiveView
 from tessera.node.sources.simulated.cards import SMI_IN_CONTAINER
 from tessera.protocol.configuration.webhook import Configuration
-from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.serving.logs import Log, Record, Value
 from tessera.simulation.cluster import EmbeddedCluster
-from tessera.simulation.control_plane.kinds import DEVICE_CLASSES, KINDS, NODES
+from tessera.simulation.control_plane.kinds import DEVICE_CLASSES, KINDS
 from tessera.simulation.control_plane.store import StatusError
 from tessera.simulation.control_plane.webhooks import Called
-from tessera.simulation.installed import DaemonSets, controller, device_classes, webhook
+from tessera.simulation.installed import controller, device_classes, run_daemon, webhook
 from tessera.simulation.node.descriptions import NodeSpec
 from tessera.simulation.node.runtime import Container
 
 _CATCH_UP_SECONDS: Final = 10.0
 _MOST_REASONS: Final = 1000  # kept
-_ROOM_FOR_SOCKETS: Final = 40  # characters of a folder's path that leave room for the names of unix sockets
+_LONGEST_PATH: Final = 40  # of the folder: the path of a unix socket has 107 bytes at most
 _KINDS: Final = {kind.plural: kind for kind in KINDS}
-
-
-@dataclass(frozen=True, slots=True)
-class AdmissionSeen:
-    """What the webhook decided about a pod."""
-
-    namespace: str
-    pod: str
-    decision: str  # fallback, changed, as asked, rejected
-    record: str
-    reason: str
 
 
 class _Reasons(Log):
@@ -82,22 +71,18 @@ class Embedded:
         self._reasons = reasons
 
     async def have(self, nodes: Iterable[str]) -> None:
-        """Have exactly these nodes, as they are described: one that was changed is made anew."""
-        for stored in self.cluster.store.list(NODES):
-            name, annotations = stored.key[1], stored.document["metadata"].get("annotations") or {}
-            if name in self.cluster.nodes and annotations.get(RUNAI_CONFIG) != self._wanted_layout(name):
-                await self.cluster.remove(name)
+        """Have exactly these nodes, as they are described: one that was changed is made again."""
         wanted = [self._nodes[name] for name in nodes]
         for one in device_classes(wanted):
             with suppress(StatusError):  # it is there
                 self.cluster.store.create(DEVICE_CLASSES, one)
         await self.cluster.have(wanted)
 
-    def _wanted_layout(self, node: str) -> str | None:
-        return self.cluster.nodes[node].spec.annotations.get(RUNAI_CONFIG)
-
     async def settled(self) -> None:
-        """Return when the webhook knows everything as the API server does, and can convert requests: the controller is at work, and there is a key for tickets."""
+        """Return when the webhook knows everything as the API server does, and can convert requests.
+
+        To convert, it must know that the controller is at work, and have a key for tickets.
+        """
         async with asyncio.timeout(_CATCH_UP_SECONDS):
             while not self._caught_up():
                 await asyncio.sleep(0.005)
@@ -137,25 +122,23 @@ async def embedded(
     nodes: Mapping[str, NodeSpec],
     configuration: Configuration,
     *,
-    port: int = 0,
-    on_admission: Callable[[AdmissionSeen], None] = lambda _: None,
+    on_admission: Callable[[Admission], None] = lambda _: None,
 ) -> AsyncIterator[Embedded]:
     """A running cluster, with no nodes yet; at the end nothing of it is left."""
-    reasons, daemons = _Reasons(), DaemonSets()
+    reasons = _Reasons()
 
     def called(call: Called) -> None:
         if not call.dry_run:
-            on_admission(_seen(call, reasons.of.get((call.namespace, call.name), "")))
+            on_admission(_admission(call, reasons.of.get((call.namespace, call.name), "")))
 
-    with _quiet(), _folder() as folder:
+    with _quiet(), _short_folder() as folder:
         async with asyncio.TaskGroup() as tasks:
-            cluster = EmbeddedCluster(folder, tasks, daemons=[daemons.run], on_call=called)
-            await cluster.start(port)
+            cluster = EmbeddedCluster(Path(folder), tasks, run_daemon, called)
+            await cluster.start()
             try:
-                kubeconfig = folder / "kubeconfig"
+                kubeconfig = Path(folder) / "kubeconfig"
                 kubeconfig.write_text(cluster.kubeconfig())
                 async with cluster.client() as client:
-                    daemons.client = client
                     view = LiveView(client, keep=None)  # explanations speak of all nodes
                     async with webhook(cluster, client, view, configuration, reasons), controller(client):
                         yield Embedded(cluster, view, nodes, reasons, kubeconfig)
@@ -163,23 +146,19 @@ async def embedded(
                 await cluster.stop()
 
 
-def _seen(call: Called, reason: str) -> AdmissionSeen:
+def _admission(call: Called, reason: str) -> Admission:
     record = call.annotations.get("fallback", "")
     changed = "fallback" if record else "changed" if call.annotations else "as asked"
     decision = changed if call.allowed else "rejected"
-    return AdmissionSeen(call.namespace, call.name, decision, record, call.message or reason)
+    when = moment(time.time())
+    return Admission(when, call.namespace, call.name, decision, record, call.message or reason)
 
 
-@contextmanager
-def _folder() -> Iterator[Path]:
-    """A folder with a short path, gone afterwards."""
+def _short_folder() -> "tempfile.TemporaryDirectory[str]":
+    """A folder with a short path, so that it has room for the names of unix sockets."""
     usual = tempfile.gettempdir()
-    where = usual if len(usual) <= _ROOM_FOR_SOCKETS else "/tmp"  # noqa: S108 # short, and mkdtemp is careful
-    folder = Path(tempfile.mkdtemp(prefix="tessera-", dir=where))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    where = usual if len(usual) <= _LONGEST_PATH else "/tmp"  # noqa: S108 # mkdtemp makes a folder of its own there
+    return tempfile.TemporaryDirectory(prefix="tessera-", dir=where, ignore_cleanup_errors=True)
 
 
 @contextmanager

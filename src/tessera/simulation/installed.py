@@ -1,12 +1,11 @@
 """What the chart installs, on the embedded cluster: the webhook, the controller, and what runs on each node.
 
-The production code, put together as its processes put it together, without processes of its own.
+It is the production code, wired as in its own processes, but in this one.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final
 
 from tessera.controller.leader import Timing
@@ -43,35 +42,27 @@ from tessera.webhook.metrics import Metrics
 # the names that the chart gives everything
 _NAMESPACE, _SERVICE, _SECRET = "gpu-webhook", "gpu-webhook", "gpu-webhook-ca"
 _CONFIGURATION: Final = "gpu-allocation-webhook"
-_TICK: Final = 0.2  # seconds between two looks of what runs on a node; people are watching
-_LEASE: Final = Timing(
-    retry=0.1
-)  # the webhook believes a Lease once it was renewed: a demo starts that much sooner
+_TICK: Final = 0.2  # seconds between two polls of what runs on a node; people are watching
+# the webhook believes a Lease once it was renewed: a demo starts that much sooner
+_LEASE: Final = Timing(retry=0.1)
 _SMALL: Final = Limits(connections=16)
 
 
-@dataclass(slots=True)
-class DaemonSets:
-    """What runs on a node: the device plugin, or the DRA driver."""
-
-    client: Client | None = None
-
-    async def run(self, node: SimulatedNode) -> None:
-        """Run it until cancelled."""
-        if node.spec.devices is None:
-            return
-        settings = Settings(
-            node=node.name,
-            kubelet_dir=node.folder,
-            cdi_dir=node.cdi_folder,
-            state_dir=node.state_folder,
-            host_root=node.host_root,
-            tick=_TICK,
-        )
-        if node.spec.dra and self.client is not None:
-            await NodeDriver(node.spec.devices, settings, self.client).run()
-        else:
-            await NodePlugin(node.spec.devices, settings, self.client).run()
+async def run_daemon(cluster: EmbeddedCluster, node: SimulatedNode) -> None:
+    """Run the device plugin or the DRA driver of a node, until cancelled."""
+    if node.spec.devices is None:
+        return
+    settings = Settings(
+        node=node.name,
+        kubelet_dir=node.folder,
+        cdi_dir=node.cdi_folder,
+        state_dir=node.state_folder,
+        host_root=node.host_root,
+        tick=_TICK,
+    )
+    daemon = NodeDriver if node.spec.dra else NodePlugin
+    async with cluster.client() as client:
+        await daemon(node.spec.devices, settings, client).run()
 
 
 def device_classes(nodes: Iterable[NodeSpec]) -> list[Document]:
@@ -139,36 +130,23 @@ async def webhook(
             listener.abort()
 
 
-def _configuration() -> dict[str, object]:
-    own = ("kube-system", _NAMESPACE)
-    return {
-        "metadata": {"name": _CONFIGURATION},
-        "webhooks": [
-            {
-                "name": "gpu-allocation.k8s.io",
-                "admissionReviewVersions": ["v1"],
-                "clientConfig": {
-                    "service": {"namespace": _NAMESPACE, "name": _SERVICE, "path": "/mutate", "port": 443}
-                },
-                "rules": [
-                    {
-                        "apiGroups": [""],
-                        "apiVersions": ["v1"],
-                        "resources": ["pods"],
-                        "operations": ["CREATE"],
-                    }
-                ],
-                "namespaceSelector": {
-                    "matchExpressions": [
-                        {"key": "gpu-webhook", "operator": "NotIn", "values": ["disabled"]},
-                        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(own)},
-                    ]
-                },
-                "failurePolicy": "Fail",
-                "matchPolicy": "Equivalent",
-                "reinvocationPolicy": "IfNeeded",
-                "sideEffects": "NoneOnDryRun",
-                "timeoutSeconds": 10,
-            }
-        ],
+def _configuration() -> Document:
+    service = {"namespace": _NAMESPACE, "name": _SERVICE, "path": "/mutate", "port": 443}
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
+    exempt = [
+        {"key": "gpu-webhook", "operator": "NotIn", "values": ["disabled"]},
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", _NAMESPACE]},
+    ]
+    hook = {
+        "name": "gpu-allocation.k8s.io",
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": {"service": service},
+        "rules": [rule],
+        "namespaceSelector": {"matchExpressions": exempt},
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "reinvocationPolicy": "IfNeeded",
+        "sideEffects": "NoneOnDryRun",
+        "timeoutSeconds": 10,
     }
+    return {"metadata": {"name": _CONFIGURATION}, "webhooks": [hook]}

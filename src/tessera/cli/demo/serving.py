@@ -10,12 +10,11 @@ from tessera.cli.admit.explanation import explainer
 from tessera.cli.common.terminal import Style
 from tessera.cli.demo.command import Pace, tell_all
 from tessera.cli.why import explained
-from tessera.dashboard.admissions import Admission
 from tessera.dashboard.board import Board
 from tessera.dashboard.server import HOST, serve_dashboard
 from tessera.protocol.configuration import webhook as config
 from tessera.serving.address import Address
-from tessera.simulation.embedded import AdmissionSeen, Embedded, embedded
+from tessera.simulation.embedded import Embedded, embedded
 from tessera.simulation.node.descriptions import NodeSpec, known_nodes
 from tessera.simulation.stories.stage import Stage
 from tessera.simulation.stories.story import Story
@@ -28,16 +27,10 @@ async def serve_demo(stories: list[Story], pace: Pace, port: int, own: dict[str,
     """Stories while a page shows them; then nodes and pods to look at, until it is interrupted."""
     configuration = config.parse(config.EXAMPLE)
     board = Board(_ABOUT, all_admissions=True)
-
-    def admitted(seen: AdmissionSeen) -> None:
-        board.admitted(
-            Admission(board.now(), seen.namespace, seen.pod, seen.decision, seen.record, seen.reason)
-        )
-
     nodes = {**known_nodes(), **(own or {})}
     bold = Style.of(sys.stdout).bold
     async with (
-        embedded(nodes, configuration, on_admission=admitted) as cluster,
+        embedded(nodes, configuration, on_admission=board.admitted) as cluster,
         cluster.cluster.client() as client,
         serve_dashboard(
             client,

@@ -17,6 +17,7 @@ from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Container as Wanted
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.resources import is_extended
+from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.simulation.control_plane.events import Events
 from tessera.simulation.control_plane.kinds import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tessera.simulation.control_plane.scheduler import read_pod
@@ -63,6 +64,14 @@ class SimulatedNode:
             "annotations": dict(self.spec.annotations),
         }
         self._store.create(NODES, {"metadata": metadata, "spec": spec, "status": self._status()})
+
+    def was_changed(self) -> bool:
+        """Whether the node's object is gone, or has another layout than the node was made with."""
+        try:
+            annotations = self._store.get(NODES, self.name).document["metadata"].get("annotations") or {}
+        except StatusError:
+            return True
+        return annotations.get(RUNAI_CONFIG) != self.spec.annotations.get(RUNAI_CONFIG)
 
     async def run(self) -> None:
         """Do a kubelet's work until cancelled."""
