@@ -15,7 +15,7 @@ from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.rest.client import Client
 from tessera.protocol import yaml
 from tessera.simulation.control_plane.apiserver import ApiServer
-from tessera.simulation.control_plane.dra.claim_controller import ClaimController
+from tessera.simulation.control_plane.dra.claims import ClaimController
 from tessera.simulation.control_plane.events import Events
 from tessera.simulation.control_plane.kinds import NAMESPACES
 from tessera.simulation.control_plane.scheduler import Scheduler

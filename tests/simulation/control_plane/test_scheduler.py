@@ -35,16 +35,16 @@ def told(store, name):
 
 
 def test_fits_into_what_is_left():
-    """Requests of pods that are there count; the next pod waits, and goes when there is room."""
+    """Requests of pods that are there count; the pod that came last waits, and goes when there is room."""
     store, scheduler = cluster(("a", {GPU: "2"}, {}))
     for name in ("one", "two", "three"):
         submit(store, name, {GPU: 1})
     scheduler.look()
-    assert [where(store, name) for name in ("one", "three", "two")] == ["a", "a", None]
-    assert told(store, "two") == f"0/1 nodes are available: 1 Insufficient {GPU}."
+    assert [where(store, name) for name in ("one", "two", "three")] == ["a", "a", None]
+    assert told(store, "three") == f"0/1 nodes are available: 1 Insufficient {GPU}."
     store.delete(PODS, "one", "default")
     scheduler.look()
-    assert where(store, "two") == "a"
+    assert where(store, "three") == "a"
     reasons = [stored.document["reason"] for stored in store.list(EVENTS)]
     assert sorted(reasons) == ["FailedScheduling", "Scheduled", "Scheduled", "Scheduled"]
 
@@ -55,7 +55,7 @@ def test_the_emptiest_node():
     for name in ("one", "two", "three"):
         submit(store, name, {"cpu": "1"})
     scheduler.look()
-    assert [where(store, name) for name in ("one", "three", "two")] == ["a", "b", "a"]
+    assert [where(store, name) for name in ("one", "two", "three")] == ["a", "b", "a"]
 
 
 @pytest.mark.parametrize(

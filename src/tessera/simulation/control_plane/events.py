@@ -1,8 +1,7 @@
 """Events: what happened to an object, as `kubectl describe` shows it."""
 
 import contextlib
-import secrets
-from datetime import UTC, datetime
+import hashlib
 from typing import Final
 
 from tessera.simulation.control_plane.kinds import EVENTS
@@ -12,23 +11,24 @@ _MOST: Final = 1000  # kept; a real cluster keeps them for an hour
 
 
 class Events:
-    """Writes events; the same thing said again is counted, not repeated."""
+    """Writes events; the same event again is counted, not repeated."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._names: dict[tuple[str, str, str], tuple[str, str]] = {}  # uid, reason, message → the event
 
     def record(
         self, component: str, about: Document, reason: str, message: str, *, warning: bool = False
     ) -> None:
         """Something happened to an object."""
-        metadata = about["metadata"]
+        metadata, moment = about["metadata"], self._store.now()
         namespace = metadata.get("namespace") or "default"
-        moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        key = (str(metadata.get("uid")), reason, message)
-        if self._again(key, moment):
+        same = hashlib.sha256(f"{metadata.get('uid')} {reason} {message}".encode()).hexdigest()[:16]
+        name = f"{metadata['name']}.{same}"
+        with contextlib.suppress(StatusError):
+            event = self._store.get(EVENTS, name, namespace).document
+            event |= {"count": event["count"] + 1, "lastTimestamp": moment}
+            self._store.update(EVENTS, name, event, namespace)
             return
-        name = f"{metadata['name']}.{secrets.token_hex(8)}"
         event = {
             "metadata": {"name": name, "namespace": namespace},
             "involvedObject": {
@@ -48,21 +48,7 @@ class Events:
             "lastTimestamp": moment,
         }
         self._store.create(EVENTS, event, namespace)
-        self._names[key] = (namespace, name)
-        while len(self._names) > _MOST:
-            old = self._names.pop(next(iter(self._names)))
-            with contextlib.suppress(StatusError):
-                self._store.delete(EVENTS, old[1], old[0])
-
-    def _again(self, key: tuple[str, str, str], moment: str) -> bool:
-        """Count an event that is there already."""
-        if key not in self._names:
-            return False
-        namespace, name = self._names[key]
-        try:
-            event = self._store.get(EVENTS, name, namespace).document
-        except StatusError:
-            return False  # it was deleted
-        event |= {"count": event.get("count", 1) + 1, "lastTimestamp": moment}
-        self._store.update(EVENTS, name, event, namespace)
-        return True
+        kept = self._store.list(EVENTS)
+        if len(kept) > _MOST:
+            oldest = min(kept, key=lambda one: one.made)
+            self._store.delete(EVENTS, oldest.key[1], oldest.key[0])

@@ -6,7 +6,6 @@ that will do, it takes the one with the better alternatives of a claim, then the
 `DynamicResources` at weight 20 (examples/scheduler.yaml), short of nodes that are nearly full.
 """
 
-import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Collection
@@ -21,8 +20,8 @@ from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.scheduling import CORDONED, Taint
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.protocol.kubernetes.nodes import decode_node, node_of
+from tessera.simulation.control_plane.dra.allocating import CannotEvaluate
 from tessera.simulation.control_plane.dra.claims import NotMade, Unschedulable
-from tessera.simulation.control_plane.dra.devices import CannotEvaluate
 from tessera.simulation.control_plane.dra.scheduling import Claimed, Round
 from tessera.simulation.control_plane.events import Events
 from tessera.simulation.control_plane.kinds import (
@@ -32,10 +31,9 @@ from tessera.simulation.control_plane.kinds import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
-from tessera.simulation.control_plane.store import Document, Key, Store, Stored, StoredChange
+from tessera.simulation.control_plane.store import Document, Store, Stored, has_ended
 
 NAME: Final = "default-scheduler"
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(slots=True)
@@ -82,27 +80,11 @@ class Scheduler:
     def __init__(self, store: Store, events: Events) -> None:
         self._store = store
         self._events = events
-        self._look = asyncio.Event()
-        self._arrivals: dict[Key, int] = {}  # pods in the order in which they came
 
     async def run(self) -> None:
         """Schedule until cancelled."""
-        version = self._store.version
-        with contextlib.ExitStack() as stops:
-            stops.callback(self._store.follow(PODS, version, self._pod_changed))
-            for kind in (NODES, DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS):
-                stops.callback(self._store.follow(kind, version, lambda _: self._look.set()))
-            while True:
-                self.look()
-                await self._look.wait()
-                self._look.clear()
-
-    def _pod_changed(self, change: StoredChange) -> None:
-        if change.type == "ADDED":
-            self._arrivals[change.after.key] = change.version
-        elif change.type == "DELETED":
-            self._arrivals.pop(change.after.key, None)
-        self._look.set()
+        kinds = (PODS, NODES, DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS)
+        await self._store.call_on_changes(kinds, self.look)
 
     def look(self) -> None:
         """Try every pod that waits, the oldest first."""
@@ -113,11 +95,11 @@ class Scheduler:
         rooms = {room.node.name: room for one in self._store.list(NODES) if (room := _room(one)) is not None}
         for stored, pod in pods:
             name = (pod.get("spec") or {}).get("nodeName")
-            if name in rooms and (pod.get("status") or {}).get("phase") not in _ENDED:
+            if name in rooms and not has_ended(pod):
                 with contextlib.suppress(InvalidInput):  # what it takes is not known
                     rooms[name].take(read_pod(stored))
         round_ = Round(self._store)
-        for stored, document in sorted(waiting, key=lambda one: self._arrivals.get(one[0].key, 0)):
+        for stored, document in sorted(waiting, key=lambda one: one[0].made):
             try:
                 self._schedule(document, read_pod(stored), tuple(rooms.values()), round_)
             except NotMade:
@@ -139,36 +121,34 @@ class Scheduler:
                 fitting.append((room, found))
             else:
                 reasons.update(found)
+        if not rooms:
+            self._unschedulable(document, "no nodes available to schedule pods")
+            return
         if not fitting:
             # counted and sorted as texts, as the real one does
             counted = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
-            self._unschedulable(
-                document,
-                f"0/{len(rooms)} nodes are available: {counted}."
-                if rooms
-                else "no nodes available to schedule pods",
-            )
+            self._unschedulable(document, f"0/{len(rooms)} nodes are available: {counted}.")
             return
         best, claimed = min(fitting, key=lambda one: (-one[1].score, one[0].load))
         best.take(pod)
         round_.take(claimed, claims, document, best.node.name)
         document["spec"]["nodeName"] = best.node.name
-        _condition(document, {"type": "PodScheduled", "status": "True"})
-        metadata = document["metadata"]
-        self._store.update(PODS, metadata["name"], document, metadata["namespace"])
-        self._events.record(
-            NAME,
-            document,
-            "Scheduled",
-            f"Successfully assigned {metadata['namespace']}/{metadata['name']} to {best.node.name}",
-        )
+        self._write(document, {"type": "PodScheduled", "status": "True"})
+        assigned = f"Successfully assigned {pod.namespace}/{pod.name} to {best.node.name}"
+        self._events.record(NAME, document, "Scheduled", assigned)
 
     def _unschedulable(self, document: Document, message: str) -> None:
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-        if _condition(document, condition):
-            metadata = document["metadata"]
-            self._store.update(PODS, metadata["name"], document, metadata["namespace"])
+        if condition not in ((document.get("status") or {}).get("conditions") or ()):
+            self._write(document, condition)
             self._events.record(NAME, document, "FailedScheduling", message, warning=True)
+
+    def _write(self, pod: Document, condition: Document) -> None:
+        """Write a pod with one condition replaced."""
+        metadata, status = pod["metadata"], pod.setdefault("status", {})
+        others = [one for one in status.get("conditions") or () if one["type"] != condition["type"]]
+        status["conditions"] = [*others, condition]
+        self._store.update(PODS, metadata["name"], pod, metadata["namespace"])
 
 
 def read_pod(stored: Stored) -> Pod:
@@ -186,14 +166,11 @@ def _room(stored: Stored) -> Room | None:
 
 
 def _waits(pod: Document) -> bool:
-    spec, metadata = pod.get("spec") or {}, pod["metadata"]
-    ours = (
-        bool(spec.get("containers"))
-        and spec.get("schedulerName", NAME) == NAME
-        and not spec.get("schedulingGates")
-    )
-    ended = (pod.get("status") or {}).get("phase") in _ENDED
-    return ours and not ended and not spec.get("nodeName") and not metadata.get("deletionTimestamp")
+    """Whether a pod waits for this scheduler."""
+    spec = pod.get("spec") or {}
+    placed = spec.get("nodeName") or pod["metadata"].get("deletionTimestamp") or has_ended(pod)
+    ours = spec.get("schedulerName", NAME) == NAME and not spec.get("schedulingGates")
+    return ours and not placed and bool(spec.get("containers"))
 
 
 def _needs(pod: Pod) -> list[tuple[str, Fraction]]:
@@ -205,13 +182,3 @@ def _repels(taint: Taint, pod: Pod) -> bool:
     return taint.effect in ("NoSchedule", "NoExecute") and not any(
         t.tolerates(taint) for t in pod.tolerations
     )
-
-
-def _condition(pod: Document, condition: Document) -> bool:
-    """Set a condition; False when the pod had it already."""
-    status = pod.setdefault("status", {})
-    others = [one for one in status.get("conditions") or () if one["type"] != condition["type"]]
-    if condition in (status.get("conditions") or ()):
-        return False
-    status["conditions"] = [*others, condition]
-    return True

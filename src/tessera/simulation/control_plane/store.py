@@ -1,16 +1,18 @@
 """Objects as an API server keeps them: versions, conflicts, and a history that watches follow.
 
-In memory and without I/O; everything happens at once, on the caller's turn. The store keeps JSON and hands out
-fresh documents, so that no object is changed behind its back.
+Objects are in memory. A change is done when the call returns, and followers have heard of it. The store keeps JSON and hands
+out fresh documents, so that nobody can change a stored object by accident.
 """
 
+import asyncio
+import contextlib
 import secrets
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -24,7 +26,7 @@ _HISTORY: Final = 10_000  # changes a watch can be behind
 
 
 class StatusError(TesseraError):
-    """The answer no, as a Kubernetes Status."""
+    """A refusal, as a Kubernetes Status."""
 
     def __init__(self, code: int, reason: str, message: str, cause: str | None = None) -> None:
         self.code, self.reason, self.message, self.cause = code, reason, message, cause
@@ -32,7 +34,7 @@ class StatusError(TesseraError):
 
     @property
     def document(self) -> Document:
-        """The Status object that says it."""
+        """The Status object."""
         details = {"causes": [{"reason": self.cause}]} if self.cause else {}
         return {
             "kind": "Status",
@@ -44,6 +46,11 @@ class StatusError(TesseraError):
             "details": details,
             "code": self.code,
         }
+
+
+def has_ended(pod: Document) -> bool:
+    """Whether a pod's containers have ended for good, so that it holds nothing any more."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def not_found(kind: ResourceType, name: str) -> StatusError:
@@ -63,12 +70,12 @@ class Stored:
     key: Key
     version: int
     encoded: bytes
+    made: int  # the version at which it was made: who came first
 
     @property
     def document(self) -> Document:
         """The object, fresh: the caller may change it."""
-        document: Document = msgspec.json.decode(self.encoded)
-        return document
+        return msgspec.json.decode(self.encoded, type=Document)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +96,20 @@ class _Collection:
     followers: list[Callable[[StoredChange], None]] = field(default_factory=list)
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class Store:
     """All objects of a cluster."""
 
-    def __init__(self, now: Callable[[], datetime] = _utc_now) -> None:
+    def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self.version = 1
         self._now = now
         self._collections: dict[ResourceType, _Collection] = {}
 
     def _of(self, kind: ResourceType) -> _Collection:
         return self._collections.setdefault(kind, _Collection())
+
+    def now(self) -> str:
+        """This moment, as the API writes it."""
+        return self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def get(self, kind: ResourceType, name: str, namespace: str = "") -> Stored:
         """One object, or NotFound."""
@@ -137,7 +144,7 @@ class Store:
         if metadata.get("resourceVersion"):
             raise StatusError(400, "BadRequest", "resourceVersion should not be set on objects to be created")
         metadata["uid"] = str(uuid.uuid4())
-        metadata["creationTimestamp"] = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        metadata["creationTimestamp"] = self.now()
         if kind.namespaced:
             metadata["namespace"] = namespace
         return self._put(kind, key, document, "ADDED")
@@ -178,6 +185,10 @@ class Store:
             return old  # nothing changed: followers hear of nothing
         return self._put(kind, old.key, document, "MODIFIED")
 
+    def set_status(self, kind: ResourceType, name: str, status: Document, namespace: str = "") -> Stored:
+        """Replace an object's status, and nothing else of it."""
+        return self.update(kind, name, {"status": status}, namespace, status=True)
+
     def delete(self, kind: ResourceType, name: str, namespace: str = "") -> Stored:
         """Remove an object; its last state gets a version of its own, as watches see it."""
         old = self.get(kind, name, namespace)
@@ -204,6 +215,17 @@ class Store:
 
         return stop
 
+    async def call_on_changes(self, kinds: Iterable[ResourceType], look: Callable[[], None]) -> NoReturn:
+        """Call `look` now, and again whenever an object of these kinds has changed, until cancelled."""
+        changed = asyncio.Event()
+        with contextlib.ExitStack() as stops:
+            for kind in kinds:
+                stops.callback(self.follow(kind, self.version, lambda _: changed.set()))
+            while True:
+                look()
+                await changed.wait()
+                changed.clear()
+
     def forget_history(self) -> None:
         """Compact: a watch from before now gets 410."""
         for collection in self._collections.values():
@@ -222,8 +244,9 @@ class Store:
         self.version += 1
         collection = self._of(kind)
         document["metadata"]["resourceVersion"] = str(self.version)
-        stored = Stored(key, self.version, msgspec.json.encode(_completed(kind, document)))
         before = collection.objects.get(key)
+        made = before.made if before else self.version
+        stored = Stored(key, self.version, msgspec.json.encode(_completed(kind, document)), made)
         if type_ == "DELETED":
             del collection.objects[key]
         else:

@@ -21,7 +21,7 @@ from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.simulation.control_plane.events import Events
 from tessera.simulation.control_plane.kinds import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tessera.simulation.control_plane.scheduler import read_pod
-from tessera.simulation.control_plane.store import Document, Key, StatusError, Store, Stored
+from tessera.simulation.control_plane.store import Document, Key, StatusError, Store, Stored, has_ended
 from tessera.simulation.node.descriptions import NodeSpec
 from tessera.simulation.node.drivers import Allocated, Drivers, Prepared, PrepareFailed, Use, uses
 from tessera.simulation.node.kubelet import AdmissionFailed, Held, Kubelet
@@ -114,7 +114,7 @@ class SimulatedNode:
 
     def _report(self) -> None:
         with contextlib.suppress(StatusError):  # the node was deleted: its status has no place any more
-            self._store.update(NODES, self.name, {"status": self._status()}, status=True)
+            self._store.set_status(NODES, self.name, self._status())
 
     # its pods
 
@@ -124,7 +124,9 @@ class SimulatedNode:
 
     async def _ensure_pods(self) -> None:
         bound = self._bound()
-        there = {key: _uid(one) for key, one in bound.items() if not _has_ended(one)}
+        there = {
+            key: pod["metadata"]["uid"] for key, one in bound.items() if not has_ended(pod := one.document)
+        }
         for key in [key for key, uid in self._uids.items() if there.get(key) != uid]:
             del self._uids[key]  # gone, or another pod of the same name
             self.containers.pop(key, None)
@@ -195,7 +197,7 @@ class SimulatedNode:
 
     def _set_status(self, key: Key, status: Document) -> None:
         try:
-            self._store.update(PODS, key[1], {"status": status}, key[0], status=True)
+            self._store.set_status(PODS, key[1], status, key[0])
         except StatusError:
             self._look.set()  # deleted meanwhile: the next look cleans up
 
@@ -214,14 +216,6 @@ class SimulatedNode:
         there = self.host_root / path.lstrip("/")
         there.parent.mkdir(parents=True, exist_ok=True)
         return there
-
-
-def _uid(stored: Stored) -> str:
-    return str(stored.document["metadata"].get("uid"))
-
-
-def _has_ended(stored: Stored) -> bool:
-    return (stored.document.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def _is_over_before_the_rest(one: Wanted, pod: Pod) -> bool:

@@ -7,8 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.core.dra.slices import Kind, PoolId
-from tessera.simulation.control_plane.dra.allocating import Alternative, allocate, score, score_of
-from tessera.simulation.control_plane.dra.devices import Device, Stock
+from tessera.simulation.control_plane.dra.allocating import (
+    Alternative,
+    Device,
+    Stock,
+    allocate,
+    score,
+    score_of,
+)
 
 POOL = PoolId("driver", "pool")
 KIND = Kind("driver")

@@ -14,7 +14,14 @@ from tessera.core.kubernetes.pod import Pod
 from tessera.protocol.dra.objects import read_claim, read_class
 from tessera.protocol.kubernetes.dra import decode_claim
 from tessera.protocol.kubernetes.lean_pod import NodeSelectorIn, term_of
-from tessera.simulation.control_plane.dra.allocating import Given, allocate, score
+from tessera.simulation.control_plane.dra.allocating import (
+    DeviceId,
+    Devices,
+    Given,
+    allocate,
+    readable,
+    score,
+)
 from tessera.simulation.control_plane.dra.claims import (
     NotMade,
     Unschedulable,
@@ -23,7 +30,6 @@ from tessera.simulation.control_plane.dra.claims import (
     extended,
     requests_of,
 )
-from tessera.simulation.control_plane.dra.devices import DeviceId, Devices, readable, selects
 from tessera.simulation.control_plane.kinds import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tessera.simulation.control_plane.store import Document, StatusError, Store
 
@@ -103,7 +109,7 @@ class Round:
         wanted = [(one, tuple(requests_of(one, self._classes))) for one in open_]
         stock = self._devices.on(node)
         taken = [one for one in stock.devices if one.id in self._taken]
-        given = allocate([one for _, requests in wanted for one in requests], stock, taken, selects)
+        given = allocate([one for _, requests in wanted for one in requests], stock, taken)
         if given is None:
             return ["cannot allocate all claims"]
         parts = tuple(
@@ -134,7 +140,7 @@ class Round:
         holder = {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
         status["reservedFor"] = [*(status.get("reservedFor") or ()), holder]
         space, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
-        self._store.update(RESOURCE_CLAIMS, name, {"status": status}, space, status=True)
+        self._store.set_status(RESOURCE_CLAIMS, name, status, space)
 
 
 def _allocation(given: tuple[Given, ...], node: str) -> Document:
