@@ -226,19 +226,17 @@ def test_plugin_gone_while_a_pod_is_admitted(moment: str, monkeypatch: pytest.Mo
     run(story)
 
 
-def test_plugin_gone_in_the_middle_of_a_call() -> None:
-    """A call whose plugin goes ends as a failure of the pod, not as the end of the caller."""
+def test_plugin_that_cannot_be_reached() -> None:
+    """A call that finds no plugin ends as a failure of the pod, not as the end of the caller."""
 
     async def story(root: Path) -> None:
         async with running(ListSource(mock_devices(2)), root=root) as node:
             kubelet = node.kubelet
             await kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 2})
             plugin = kubelet.plugins[GPU]
-            call = asyncio.create_task(kubelet.admit("ml/a", {GPU: 1}))
-            await asyncio.sleep(0)  # it has asked, and waits
-            await plugin.channel.close(None)
-            with pytest.raises(AdmissionFailed, match=f"the plugin of {GPU} has gone"):
-                await call
+            (kubelet.folder / plugin.endpoint).rename(kubelet.folder / "elsewhere")
+            with pytest.raises(AdmissionFailed, match="UNAVAILABLE"):
+                await kubelet.admit("ml/a", {GPU: 1})
 
     run(story)
 

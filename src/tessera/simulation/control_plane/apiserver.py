@@ -26,9 +26,8 @@ from tessera.simulation.control_plane.kinds import (
     ResourceType,
     discover,
 )
-from tessera.simulation.control_plane.lists import Lists, watch
+from tessera.simulation.control_plane.lists import Lists, selector_of, watch
 from tessera.simulation.control_plane.patches import apply_patch
-from tessera.simulation.control_plane.selectors import selector_of
 from tessera.simulation.control_plane.store import Document, StatusError, Store
 
 # bodies: the API server takes 3 MiB, and reviews for webhooks are larger; programs on this machine may take their time

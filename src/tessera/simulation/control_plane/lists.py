@@ -1,14 +1,15 @@
-"""Lists and watches: the two ways of reading many objects."""
+"""Lists and watches: the two ways of reading many objects, and the label and field selectors in their queries."""
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncGenerator, Mapping
-from typing import Final
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 
+from tessera.core.errors import InvalidInput
+from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.simulation.control_plane.kinds import ResourceType
-from tessera.simulation.control_plane.selectors import Selector, selector_of
 from tessera.simulation.control_plane.store import Document, StatusError, Store, Stored, StoredChange, expired
 
 _OPEN_LISTS: Final = 16  # lists that are being read page by page
@@ -16,6 +17,46 @@ _LONGEST_WATCH: Final = 1800.0  # seconds, for clients that do not say
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
 Query = Mapping[str, str]
+Selector = Callable[[Document], bool]
+
+
+def selector_of(query: Mapping[str, str]) -> Selector | None:
+    """The selector in a query; None when it asks for everything."""
+    labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
+    if not labels and not fields:
+        return None
+    tests = [label_selector(labels), field_selector(fields)]
+    return lambda document: all(test(document) for test in tests)
+
+
+def label_selector(text: str) -> Selector:
+    """`app=x,tier!=y,env in (a,b),gpu,!old`."""
+    try:
+        selector = LabelSelector.parse(text)
+    except InvalidInput as error:
+        raise StatusError(400, "BadRequest", f"unable to parse the label selector: {error}") from error
+    return lambda document: selector.matches(document["metadata"].get("labels") or {})
+
+
+def field_selector(text: str) -> Selector:
+    """`metadata.name=x,spec.nodeName!=`, joined by commas."""
+    tests = [_field_test(part.strip()) for part in text.split(",") if part.strip()]
+    return lambda document: all(test(document) for test in tests)
+
+
+def _field_test(part: str) -> Selector:
+    path, operator, wanted = re.match(r"([\w.]*)\s*(==|=|!=)?\s*(.*)", part).groups()  # type: ignore[union-attr] # matches anything
+    if not path or operator is None:
+        raise StatusError(400, "BadRequest", f'unable to parse the field selector "{part}"')
+
+    def test(document: Document) -> bool:
+        value: Any = document
+        for name in path.split("."):
+            value = value.get(name) if isinstance(value, dict) else None
+        found = "" if value is None else str(value)
+        return (found == wanted) is (operator != "!=")
+
+    return test
 
 
 class Lists:
@@ -67,20 +108,19 @@ async def watch(
     store: Store, kind: ResourceType, namespace: str, query: Query, bookmark_seconds: float
 ) -> AsyncGenerator[bytes, None]:
     """The events of a watch, each a line, until the time that the client set is over."""
-    wanted = query.get("resourceVersion", "")
+    selector, wanted = selector_of(query), query.get("resourceVersion", "")
     since = int(wanted) if wanted.isdigit() else 0
     initial = query.get("sendInitialEvents") == "true"
     if initial or since == 0:
         since = store.version
-        selector = selector_of(query)
         for stored in store.list(kind, namespace):
             if selector is None or selector(stored.document):
                 yield event("ADDED", stored.encoded)
         if initial:
             yield bookmark(kind, since, end_of_initial=True)
-    waiting = _Waiting(namespace, since, query)
+    changes: asyncio.Queue[StoredChange] = asyncio.Queue()
     try:
-        stop = store.follow(kind, since, waiting.add)
+        stop = store.follow(kind, since, changes.put_nowait)
     except StatusError as error:
         yield event("ERROR", msgspec.json.encode(error.document))
         return
@@ -90,50 +130,26 @@ async def watch(
         bookmarks = query.get("allowWatchBookmarks") == "true"
         while (left := deadline - loop.time()) > 0:
             pause = min(left, bookmark_seconds) if bookmarks else left
-            lines = await waiting.lines(pause)
-            if lines:
+            try:
+                async with asyncio.timeout(pause):
+                    news = [await changes.get()]
+            except TimeoutError:
+                if pause < left:
+                    yield bookmark(kind, store.version)
+                continue
+            while not changes.empty():
+                news.append(changes.get_nowait())
+            here = (change for change in news if namespace in {"", change.after.key[0]})
+            if lines := b"".join(_selected(change, selector) for change in here):
                 yield lines
-            elif pause < left:
-                yield bookmark(kind, store.version)
     finally:
         stop()
 
 
-class _Waiting:
-    """Lines on their way to one watch."""
-
-    def __init__(self, namespace: str, since: int, query: Query) -> None:
-        self._namespace, self._since = namespace, since
-        self._selector = selector_of(query)
-        self._lines: deque[bytes] = deque()
-        self._awake = asyncio.Event()
-
-    def add(self, change: StoredChange) -> None:
-        """Take a change, if this watch is to see it."""
-        if change.version <= self._since or self._namespace not in {"", change.after.key[0]}:
-            return
-        line = event(change.type, change.after.encoded)
-        if self._selector is not None:
-            line = _selected(change, self._selector)
-        if line:
-            self._lines.append(line)
-            self._awake.set()
-
-    async def lines(self, seconds: float) -> bytes:
-        """All lines there are; when there are none, those that come first within so many seconds."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._awake.wait()
-        except TimeoutError:
-            return b""
-        self._awake.clear()
-        lines = b"".join(self._lines)
-        self._lines.clear()
-        return lines
-
-
-def _selected(change: StoredChange, selector: Selector) -> bytes:
-    """What a watch with a selector sees: objects appear and vanish as they come to match and cease to."""
+def _selected(change: StoredChange, selector: Selector | None) -> bytes:
+    """What a watch sees; with a selector, objects appear and vanish as they come to match and cease to."""
+    if selector is None:
+        return event(change.type, change.after.encoded)
     now = change.type != "DELETED" and selector(change.after.document)
     before = change.before is not None and selector(change.before.document)
     if not now and not before:

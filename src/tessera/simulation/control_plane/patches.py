@@ -1,5 +1,7 @@
 """The four kinds of patches that an API server takes."""
 
+from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any, Final
 
 from tessera.simulation.control_plane.store import Document, StatusError
@@ -18,37 +20,24 @@ def apply_patch(content_type: str, document: Document, patch: Any) -> Document:
         case "application/json-patch+json":
             return json_patch(document, patch)
         case "application/merge-patch+json":
-            return _object(merge_patch(document, patch))
+            return _object(_merged(document, patch, {}))
         case "application/strategic-merge-patch+json" | "application/apply-patch+yaml":
-            return _object(strategic_merge(document, patch))
+            return _object(_merged(document, patch, _MERGE_KEYS))
         case other:
             raise StatusError(415, "UnsupportedMediaType", f"{other or 'no content type'} is not a patch")
 
 
-def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7396."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        else:
-            result[name] = merge_patch(result.get(name), value)
-    return result
-
-
-def strategic_merge(target: Any, patch: Any, field: str = "") -> Any:
-    """A merge patch that merges some lists by key, and knows `$patch: delete`."""
+def _merged(target: Any, patch: Any, keys: Mapping[str, str], field: str = "") -> Any:
+    """RFC 7396; lists that have a key in `keys` are merged by it, and may have items with `$patch: delete`."""
     if isinstance(patch, dict):
         result = dict(target) if isinstance(target, dict) else {}
         for name, value in patch.items():
             if value is None:
                 result.pop(name, None)
-            elif not name.startswith("$"):
-                result[name] = strategic_merge(result.get(name), value, name)
+            elif name != "$patch":
+                result[name] = _merged(result.get(name), value, keys, name)
         return result
-    key = _MERGE_KEYS.get(field)
+    key = keys.get(field)
     if not isinstance(patch, list) or not isinstance(target, list) or key is None:
         return patch
     merged = {item.get(key): item for item in target}
@@ -56,7 +45,7 @@ def strategic_merge(target: Any, patch: Any, field: str = "") -> Any:
         if item.get("$patch") == "delete":
             merged.pop(item.get(key), None)
         else:
-            merged[item.get(key)] = strategic_merge(merged.get(item.get(key)), item)
+            merged[item.get(key)] = _merged(merged.get(item.get(key)), item, keys)
     return list(merged.values())
 
 
@@ -64,48 +53,51 @@ def json_patch(document: Document, operations: Any) -> Document:
     """RFC 6902, without move and copy; an operation that does not apply fails the whole patch."""
     if not isinstance(operations, list):
         raise StatusError(400, "BadRequest", "a JSON patch is a list of operations")
-    root: Any = document
+    above = {"": deepcopy(document)}  # a path begins with `/`, so its first part is empty
     for operation in operations:
         try:
-            root = _operate(root, operation)
+            *parents, last = (
+                part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")
+            )
+            target: Any = above
+            for part in parents:
+                target = target[_step(target, part)]
+            _carry_out(target, last, operation["op"], operation.get("value"))
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise StatusError(
                 422, "Invalid", f"the server rejected our request: {operation}: {error!r}"
             ) from error
-    return _object(root)
+    return _object(above[""])
 
 
-def _operate(root: Any, operation: Any) -> Any:
-    tokens = [token.replace("~1", "/").replace("~0", "~") for token in operation["path"].split("/")[1:]]
-    return _descend(root, tokens, operation["op"], operation.get("value"))
+def _step(target: Any, part: str) -> Any:
+    """A part of a path, as an index where it points into a list."""
+    if isinstance(target, list) and not part.isdigit():
+        raise IndexError(part)
+    return int(part) if isinstance(target, list) else part
 
 
-def _descend(node: Any, tokens: list[str], op: str, value: Any) -> Any:
-    """A copy of `node` with the operation done below it."""
-    if not tokens:
-        if op == "test" and node != value:
-            raise ValueError("test failed")
-        return node if op == "test" else value
-    step, rest = tokens[0], tokens[1:]
-    copy = dict(node) if isinstance(node, dict) else list(node)
-    index: Any = step
-    if isinstance(copy, list):
-        index = len(copy) if step == "-" and op == "add" and not rest else int(step)
-        if not 0 <= index <= len(copy) - (op != "add" or bool(rest)):
-            raise IndexError(step)
-    if rest or op == "test":
-        copy[index] = _descend(copy[index], rest, op, value)
-    elif op == "remove":
-        del copy[index]
-    elif op == "add" and isinstance(copy, list):
-        copy.insert(index, value)
-    elif op == "add" or (op == "replace" and (isinstance(copy, list) or index in copy)):
-        copy[index] = value
-    elif op == "replace":
-        raise KeyError(step)  # what is not there cannot be replaced
-    else:
-        raise ValueError(f"unknown op {op}")
-    return copy
+def _carry_out(target: Any, last: str, op: str, value: Any) -> None:
+    if op == "add" and isinstance(target, list):
+        index = len(target) if last == "-" else _step(target, last)
+        if index > len(target):
+            raise IndexError(last)
+        target.insert(index, value)
+        return
+    step = _step(target, last)
+    match op:
+        case "add":
+            target[step] = value
+        case "remove":
+            del target[step]
+        case "replace" | "test":
+            found = target[step]  # what is not there can be neither replaced nor tested
+            if op == "replace":
+                target[step] = value
+            elif found != value:
+                raise ValueError("test failed")
+        case _:
+            raise ValueError(f"unknown op {op}")
 
 
 def _object(value: Any) -> Document:

@@ -1,7 +1,7 @@
 """Nodes from a short YAML: a name, what the node has, and which devices its plugin or its DRA driver is to find."""
 
 import importlib.resources
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
@@ -11,16 +11,7 @@ from tessera.core.kubernetes.quantity import Quantity
 from tessera.protocol import yaml
 from tessera.protocol.configuration import devices as device_config
 from tessera.protocol.configuration.devices import DeviceConfiguration
-from tessera.protocol.configuration.schema import (
-    Boolean,
-    Errors,
-    Field,
-    ListOf,
-    MapOf,
-    Record,
-    Text,
-    shown,
-)
+from tessera.protocol.configuration.schema import Boolean, Errors, Field, ListOf, MapOf, Record, Text, shown
 from tessera.protocol.mig.documents import RUNAI_CONFIG
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
@@ -39,15 +30,6 @@ class NodeSpec:
     dra: bool = False
 
 
-def _plain(text: str) -> str:
-    return text
-
-
-def _amount(text: str) -> str:
-    Quantity.parse(text)
-    return text
-
-
 def _taint(text: str) -> Mapping[str, str]:
     what, colon, effect = text.rpartition(":")
     key, _, value = what.partition("=")
@@ -56,68 +38,60 @@ def _taint(text: str) -> Mapping[str, str]:
     return {"key": key, "value": value, "effect": effect}
 
 
-@dataclass(frozen=True, slots=True)
-class _Amount:
+def _amount(value: Any) -> str:
     """A quantity, also one that YAML reads as a number."""
+    Quantity.parse(str(value))
+    return str(value)
 
-    words: str = "quantity"
 
-    def read(self, value: Any, path: str, errors: Errors) -> str:
-        text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-        return Text("a quantity", _amount, "0").read(text, path, errors)
-
-    def schema(self) -> dict[str, Any]:
-        return {"type": ["string", "integer"]}
+def _devices(value: Any) -> DeviceConfiguration:
+    return device_config.parse(yaml.dump(value))
 
 
 @dataclass(frozen=True, slots=True)
-class _Devices:
-    """The device plugin's configuration."""
+class _Parsed:
+    """A value that a function reads, and refuses with `InvalidInput`."""
 
-    words: str = "configuration of the device plugin"
+    words: str
+    parse: Callable[[Any], Any]
 
-    def read(self, value: Any, path: str, errors: Errors) -> DeviceConfiguration | None:
+    def read(self, value: Any, path: str, errors: Errors) -> Any:
         try:
-            return device_config.parse(yaml.dump(value), path)
+            return self.parse(value)
         except InvalidInput as error:
             for line in str(error).splitlines():
                 errors.add(path, line)
-        return None
 
     def schema(self) -> dict[str, Any]:
-        return {"type": "object"}
+        return {}
 
 
-_TEXT: Final = Text("text", _plain, "")
+_TEXT: Final = Text("text", str, "")
+_AMOUNT: Final = _Parsed("quantity", _amount)
+_DEVICES: Final = _Parsed("configuration of the device plugin", _devices)
 _NODE: Final = Record(
     (
-        Field("cpu", _Amount(), "CPUs.", default="64"),
-        Field("memory", _Amount(), "Memory.", default="512Gi"),
-        Field("pods", _Amount(), "Pods that it takes.", default="110"),
-        Field("others", MapOf(_TEXT, _Amount()), "Further resources.", default=_NOTHING),
+        Field("cpu", _AMOUNT, "CPUs.", default="64"),
+        Field("memory", _AMOUNT, "Memory.", default="512Gi"),
+        Field("pods", _AMOUNT, "Pods that it takes.", default="110"),
+        Field("others", MapOf(_TEXT, _AMOUNT), "Further resources.", default=_NOTHING),
         Field("labels", MapOf(_TEXT, _TEXT), "Labels.", default=_NOTHING),
         Field("annotations", MapOf(_TEXT, _TEXT), "Annotations.", default=_NOTHING),
         Field("taints", ListOf(Text("taint", _taint, _NOTHING)), "Taints.", default=()),
         Field("layout", _TEXT, f"The annotation {RUNAI_CONFIG}.", default=""),
+        Field("devices", _DEVICES, "What its device plugin or DRA driver is configured with.", default=None),
         Field(
-            "devices", _Devices(), "What its device plugin or DRA driver is configured with.", default=None
-        ),
-        Field(
-            "dra",
-            Boolean(),
-            "Its devices come from the DRA driver, not from the device plugin.",
-            default=False,
+            "dra", Boolean(), "Its devices come from the DRA driver, not the device plugin.", default=False
         ),
     )
 )
-_DOCUMENT: Final = MapOf(Text("name of a node", _plain, ""), _NODE)
+_DOCUMENT: Final = MapOf(_TEXT, _NODE)
 
 
 def parse(text: str | bytes, source: str = "nodes") -> dict[str, NodeSpec]:
     """The nodes of a document by name, or every error about it."""
-    document = yaml.load(text, source)
     errors = Errors()
-    read = _DOCUMENT.read(document, "", errors)
+    read = _DOCUMENT.read(yaml.load(text, source), "", errors)
     errors.raise_if_any()
     return {name: _spec(name, one) for name, one in read.items()}
 

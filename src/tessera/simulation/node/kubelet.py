@@ -2,14 +2,15 @@
 
 It serves Registration and PodResources on unix sockets, listens to every plugin's ListAndWatch, counts what is
 allocatable, and asks plugins for devices when a pod comes. Like the real one it deletes all sockets in its folder when
-it starts, refuses a socket it is connected to already, and holds a plugin that breaks off for gone until it registers
-again. It keeps what it has allocated in a checkpoint on disk, strikes out pods that have ended only when PodResources is asked
-and every pod is known, and can be restarted into a time in which it does not know its pods yet. It can be stopped and
-made to hang up.
+it starts, refuses a socket that it is connected to already, and takes a plugin whose stream ends for gone until it registers
+again. It keeps what it has allocated in a checkpoint on disk; pods that have ended leave the checkpoint when a client asks
+PodResources and the kubelet knows every pod. A test can stop it, have it hang up on a plugin, and restart it so that it does not
+know its pods yet.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -18,7 +19,7 @@ import grpc
 import grpc.aio
 
 from tessera.core.errors import TesseraError
-from tessera.node.rpc import serve
+from tessera.node.rpc import CallFailed, call, serve
 from tessera.protocol.kubelet import checkpoint, messages
 from tessera.protocol.kubelet import podresources_pb2 as podresources
 from tessera.protocol.kubelet import v1beta1_pb2 as v1beta1
@@ -40,7 +41,6 @@ class Plugin:
 
     resource: str
     endpoint: str
-    channel: grpc.aio.Channel
     options: v1beta1.DevicePluginOptions = field(default_factory=v1beta1.DevicePluginOptions)
     lists: int = 0  # how many lists it has sent
     follower: "asyncio.Task[None] | None" = None
@@ -57,15 +57,13 @@ class Kubelet:
         self.devices: dict[str, dict[str, bool]] = {}  # resource → id → healthy
         self.pods: dict[str, dict[str, Held]] = {}  # namespace/name → container → what it holds
         self.unknown: set[str] = set()  # pods that run and that it has not heard of since it started
-        self._allocated: dict[
-            str, dict[str, Held]
-        ] = {}  # like `pods`, with init containers and pods that ended
+        # like `pods`, with init containers and pods that ended
+        self._allocated: dict[str, dict[str, Held]] = {}
         self.registrations: list[str] = []  # resources, in the order they came
         self._pod_resources = root / "pod-resources" if pod_resources else None
         self._on_change = on_change
         self._servers: list[grpc.aio.Server] = []
         self._condition = asyncio.Condition()
-        self._retired: set[asyncio.Task[None]] = set()
 
     # what a node's status would say
 
@@ -105,8 +103,6 @@ class Kubelet:
         for server in self._servers:
             await server.stop(None)
         self._servers.clear()
-        while self._retired:
-            await asyncio.gather(*self._retired, return_exceptions=True)
         self.devices.clear()
         await self._changed()
 
@@ -206,19 +202,12 @@ class Kubelet:
         method: messages.Method[messages.Request, messages.Response],
         request: messages.Request,
     ) -> messages.Response:
+        socket = self.folder / plugin.endpoint
         try:
-            answer: messages.Response = await plugin.channel.unary_unary(method.path, **method.codec)(
-                request, timeout=_TIMEOUT
-            )
-        except grpc.aio.AioRpcError as error:
-            raise AdmissionFailed(f"{method.name}: {error.code().name}: {error.details()}") from error
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            # this task was not cancelled: the channel was closed, since its plugin has gone
-            raise AdmissionFailed(f"{method.name}: the plugin of {plugin.resource} has gone") from None
-        return answer
+            return await call(socket, method, request, _TIMEOUT)
+        except CallFailed as error:
+            details = str(error).removeprefix(f"{socket}: {method.name}: ")
+            raise AdmissionFailed(f"{method.name}: {error.status.name}: {details}") from error
 
     # what it serves, and the plugins it listens to
 
@@ -239,10 +228,7 @@ class Kubelet:
             await context.abort(grpc.StatusCode.ALREADY_EXISTS, f"{request.endpoint} is connected already")
         if old is not None:
             await self._drop(old)
-        channel = grpc.aio.insecure_channel(
-            f"unix:{self.folder / request.endpoint}", options=(("grpc.use_local_subchannel_pool", 1),)
-        )
-        plugin = Plugin(request.resource_name, request.endpoint, channel, request.options)
+        plugin = Plugin(request.resource_name, request.endpoint, request.options)
         self.plugins[plugin.resource] = plugin
         self.registrations.append(plugin.resource)
         plugin.follower = asyncio.create_task(self._follow(plugin))
@@ -251,28 +237,24 @@ class Kubelet:
 
     async def _follow(self, plugin: Plugin) -> None:
         method = messages.LIST_AND_WATCH
-        try:
-            async for answer in plugin.channel.unary_stream(method.path, **method.codec)(v1beta1.Empty()):
-                plugin.lists += 1
-                self.devices[plugin.resource] = {
-                    device.ID: device.health == messages.HEALTHY for device in answer.devices
-                }
-                self._write_checkpoint()
-                await self._changed()
-        except grpc.aio.AioRpcError:
-            pass  # it is gone, which is all there is to know
-        finally:
-            await plugin.channel.close(None)
+        options = (("grpc.use_local_subchannel_pool", 1),)
+        async with grpc.aio.insecure_channel(f"unix:{self.folder / plugin.endpoint}", options) as channel:
+            with suppress(grpc.aio.AioRpcError):  # it is gone
+                async for answer in channel.unary_stream(method.path, **method.codec)(v1beta1.Empty()):
+                    plugin.lists += 1
+                    self.devices[plugin.resource] = {
+                        device.ID: device.health == messages.HEALTHY for device in answer.devices
+                    }
+                    self._write_checkpoint()
+                    await self._changed()
         self._forget(plugin)
         await self._changed()
 
     async def _drop(self, plugin: Plugin) -> None:
         self._forget(plugin)
-        follower = plugin.follower
-        if follower is not None and not follower.done():
-            follower.cancel()
-            self._retired.add(follower)
-            follower.add_done_callback(self._retired.discard)
+        if plugin.follower is not None:
+            plugin.follower.cancel()
+            await asyncio.wait((plugin.follower,))
 
     def _forget(self, plugin: Plugin) -> None:
         """A plugin that is gone leaves its devices, all unhealthy."""
