@@ -11,6 +11,7 @@ from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.view.files import FileView
 from tessera.kube.view.live import LiveView
+from tessera.protocol.configuration import webhook as config
 from tessera.webhook.certificates.manager import CertificateManager
 from tessera.webhook.certificates.served import ServedCertificate
 from tessera.webhook.http.listener import Listener
@@ -24,7 +25,7 @@ from tessera.webhook.metrics import (
     server_metrics,
     view_metrics,
 )
-from tessera.webhook.reload import Reloads
+from tessera.webhook.reload import Followed
 from tests.webhook.certificates.authorities import FakeStore
 from tests.webhook.certificates.test_manager import NAMES, SIGNER, quiet
 
@@ -57,7 +58,7 @@ def test_metrics():
     families = [
         *server_metrics(Listener({}, Limits())),
         *memory_metrics(0, 0, 0),
-        *reload_metrics(Reloads()),
+        *reload_metrics(Followed("configuration", [], config.parse, lambda _: None, lambda *_: None)),
         *view_metrics(LiveView(client)),
         *view_metrics(FileView([])),
         *log_metrics(quiet()),

@@ -65,20 +65,12 @@ def test_fault_26_broken_while_running(tmp_path):
     assert follow.told == [
         ("configuration not reloaded, the last good one stays in use", f'{path}: limit: "1x" is not a number')
     ]
-    assert (follow.followed.reloads.good, follow.followed.reloads.bad, follow.followed.reloads.current) == (
-        1,
-        1,
-        False,
-    )
+    assert (follow.followed.good, follow.followed.bad, follow.followed.current) == (1, 1, False)
     path.write_text("12")
     follow.check()
     assert follow.used == [1, 12]
     assert follow.told[1:] == [("configuration reloaded", None)]
-    assert (follow.followed.reloads.good, follow.followed.reloads.bad, follow.followed.reloads.current) == (
-        2,
-        1,
-        True,
-    )
+    assert (follow.followed.good, follow.followed.bad, follow.followed.current) == (2, 1, True)
 
 
 def test_every_complaint(tmp_path):

@@ -12,6 +12,7 @@ from tessera.core.admission.outcome import REJECTIONS, Decision, Denied, Patched
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.view.files import FileView
 from tessera.kube.view.live import LiveView
+from tessera.protocol.configuration.webhook import Configuration
 from tessera.serving.logs import Log
 from tessera.serving.metrics import (
     CONTENT_TYPE,
@@ -27,13 +28,11 @@ from tessera.serving.metrics import (
 )
 from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import Response, Route
-from tessera.webhook.reload import Reloads
+from tessera.webhook.reload import Followed
 
 # 50 µs, where admissions are, to 1 s, where something is very wrong
 _BOUNDS: Final = (5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0)
-_TEXT_SECONDS: Final = (
-    1.0  # for which a scrape is answered with the same text: it takes a millisecond to write
-)
+_TEXT_SECONDS: Final = 1.0  # a scrape gets the same text for so long: it takes a millisecond to write
 _BOUNDS_NS: Final = [round(bound * 1e9) for bound in _BOUNDS]
 
 
@@ -63,6 +62,18 @@ class DecisionCounters:
         self.rejections = Counts("reason", known=((code,) for code in REJECTIONS))
         self.injected = 0
         self.conversions = Counts("way", known=((one,) for one in CONVERSIONS))
+
+    def samples(self) -> Iterable[tuple[str, str, Iterable[tuple[Labels, Number]]]]:
+        """Every counter: its name, its help, its labels and values."""
+        outcomes = [({"outcome": one.name.lower()}, self.outcomes[one]) for one in OutcomeLabel]
+        yield "gpu_webhook_requests_total", "Admission reviews, by outcome.", outcomes
+        text = "GPU requests rewritten, by the profile asked for and the profile given."
+        yield "gpu_webhook_fallback_total", text, self.fallbacks.samples()
+        yield "gpu_webhook_rejections_total", "Pods rejected, by reason.", self.rejections.samples()
+        text = "Pods whose GPU request could be a claim (fallback.dra: first-available): claim, or why not converted."
+        yield "gpu_webhook_bridge_total", text, self.conversions.samples()
+        text = "Pods that got resources for their GPUs."
+        yield "gpu_webhook_injected_pods_total", text, [({}, self.injected)]
 
 
 class Metrics:
@@ -107,56 +118,27 @@ class Metrics:
         return self._shown
 
     def _own(self) -> Iterable[Family]:
-        yield self._family(
-            "gpu_webhook_requests_total",
-            "Admission reviews by outcome; in observe mode, by what it would be.",
-            lambda tally: [({"outcome": one.name.lower()}, tally.outcomes[one]) for one in OutcomeLabel],
-        )
+        both = zip(self.enforced.samples(), self.observed.samples(), strict=True)
+        for (name, text, done), (_, _, would) in both:
+            observed = [("", {**labels, "mode": "observe"}, value) for labels, value in would]
+            yield Family(name, "counter", text, [*(("", *one) for one in done), *observed])
         yield Family(
             "gpu_webhook_request_duration_seconds",
             "histogram",
             "Time from a whole review to its answer, inside the webhook.",
             self._histogram(),
         )
-        yield self._family(
-            "gpu_webhook_fallback_total",
-            "GPU requests rewritten, by profile asked and given.",
-            lambda tally: tally.fallbacks.samples(),
-        )
-        yield self._family(
-            "gpu_webhook_rejections_total",
-            "Pods rejected, by reason.",
-            lambda tally: tally.rejections.samples(),
-        )
-        yield self._family(
-            "gpu_webhook_bridge_total",
-            "Pods whose GPU request could be a claim (fallback.dra: first-available): it is one, or why it is not.",
-            lambda tally: tally.conversions.samples(),
-        )
-        yield self._family(
-            "gpu_webhook_injected_pods_total",
-            "Pods that were given resources for their GPUs.",
-            lambda tally: [({}, tally.injected)],
-        )
         yield counter(
             "gpu_webhook_beyond_limits_total",
-            "Pods that were too large to be decided about, or took too long.",
+            "Pods that were too large to decide about, or took too long.",
             self.beyond_limits,
         )
         yield Family(
             "gpu_webhook_build_info",
             "gauge",
-            "Always 1; the labels say what is running.",
+            "Always 1; the labels say which versions run.",
             [("", {"version": self._version, "python": platform.python_version()}, 1)],
         )
-
-    def _family(
-        self, name: str, text: str, samples: Callable[[DecisionCounters], Iterable[tuple[Labels, Number]]]
-    ) -> Family:
-        """A counter of what was done and of what would have been."""
-        done = (("", labels, value) for labels, value in samples(self.enforced))
-        would = (("", {**labels, "mode": "observe"}, value) for labels, value in samples(self.observed))
-        return Family(name, "counter", text, [*done, *would])
 
     def _histogram(self) -> Iterable[tuple[str, Labels, Number]]:
         total = 0
@@ -168,31 +150,32 @@ class Metrics:
 
 
 def server_metrics(listener: Listener) -> Iterable[Family]:
-    """The HTTPS side."""
     tally = listener.counters
-    yield gauge("gpu_webhook_connections", "Connections that are open.", len(listener.connections))
-    yield counter("gpu_webhook_connections_accepted_total", "Connections that were opened.", tally.accepted)
-    yield counter("gpu_webhook_connections_refused_total", "Connections ended to make room.", tally.refused)
+    yield gauge("gpu_webhook_connections", "Open connections.", len(listener.connections))
+    yield counter("gpu_webhook_connections_accepted_total", "Connections opened.", tally.accepted)
+    yield counter("gpu_webhook_connections_refused_total", "Connections closed to make room.", tally.refused)
     yield counter(
         "gpu_webhook_tls_handshake_failures_total",
-        "Connections that never got through TLS.",
+        "Connections that failed in the TLS handshake.",
         tally.handshake_failures,
     )
     yield counter(
-        "gpu_webhook_http_bad_requests_total", "Requests refused before they were read.", tally.bad_requests
+        "gpu_webhook_http_bad_requests_total",
+        "Requests refused before a handler got them.",
+        tally.bad_requests,
     )
     yield counter(
         "gpu_webhook_http_crowded_out_total",
-        "Requests refused because too much was being read at once.",
+        "Requests refused, and clients closed, because gpu_webhook_http_reading_bytes was at its limit.",
         tally.crowded_out,
     )
     yield gauge(
         "gpu_webhook_http_reading_bytes",
-        "Requests not answered yet, and answers not taken yet.",
+        "Bytes of requests that wait for an answer, and of answers that clients do not read.",
         listener.buffered,
     )
     yield counter("gpu_webhook_http_timeouts_total", "Requests that did not arrive in time.", tally.timeouts)
-    yield counter("gpu_webhook_http_faults_total", "Exceptions that were answered with 500.", tally.faults)
+    yield counter("gpu_webhook_http_faults_total", "Exceptions answered with 500.", tally.faults)
 
 
 def memory_metrics(verdicts: int, label_tables: int, heads: int) -> Iterable[Family]:
@@ -201,54 +184,54 @@ def memory_metrics(verdicts: int, label_tables: int, heads: int) -> Iterable[Fam
     yield labelled(
         "gpu_webhook_remembered_bytes",
         "gauge",
-        "Memory that decisions and requests of the past take, about.",
+        "Approximate size of the caches, in bytes.",
         ["what"],
         {(what,): size for what, size in sizes.items()},
     )
 
 
-def reload_metrics(reloads: Reloads) -> Iterable[Family]:
-    """The configuration file."""
-    yield counter("gpu_webhook_config_reloads_total", "Configurations taken into use.", reloads.good)
-    yield counter("gpu_webhook_config_reload_errors_total", "Configurations refused.", reloads.bad)
+def reload_metrics(followed: Followed[Configuration]) -> Iterable[Family]:
+    yield counter("gpu_webhook_config_reloads_total", "Configurations loaded.", followed.good)
+    yield counter("gpu_webhook_config_reload_errors_total", "Configurations refused.", followed.bad)
     yield gauge(
         "gpu_webhook_config_last_reload_successful",
         "1 while the configuration in use is the one in the file.",
-        int(reloads.current),
+        int(followed.current),
     )
     yield gauge(
         "gpu_webhook_config_last_reload_success_timestamp_seconds",
         "When the configuration in use was read, Unix time.",
-        reloads.last_good,
+        followed.last_good,
     )
 
 
 def view_metrics(view: LiveView | FileView) -> Iterable[Family]:
-    """The view of the cluster."""
     yield gauge("gpu_webhook_node_view_nodes", "Nodes in the view.", len(view.offers.nodes))
     yield gauge(
-        "gpu_webhook_node_view_complete", "1 once everything was listed.", int(view.missing() is None)
+        "gpu_webhook_node_view_complete", "1 once all objects are listed.", int(view.missing() is None)
     )
     if isinstance(view, FileView):
-        yield counter("gpu_webhook_node_view_file_errors_total", "Node files refused.", view.failures)
+        yield counter(
+            "gpu_webhook_node_view_file_errors_total", "Files of --nodes that were refused.", view.failures
+        )
         return
     yield gauge(
         "gpu_webhook_node_view_unevaluated_classes",
-        "DeviceClasses of which it cannot be said what they select; the devices count as selected.",
+        "DeviceClasses whose CEL cannot be evaluated for some device. The device counts as selected.",
         len(view.dra.class_errors),
     )
     followed = view.reflectors
     yield labelled(
         "gpu_webhook_node_view_age_seconds",
         "gauge",
-        "Time since the API server last said anything.",
+        "Time since the API server last sent anything.",
         ["resource"],
         {(one.resource.name,): age for one in followed if (age := one.age) is not None},
     )
     yield labelled(
         "gpu_webhook_node_view_lists_total",
         "counter",
-        "Complete lists read; more than one is a relist.",
+        "Complete lists read. More than one is a relist.",
         ["resource"],
         {(one.resource.name,): one.health.lists for one in followed},
     )
@@ -269,19 +252,19 @@ def view_metrics(view: LiveView | FileView) -> Iterable[Family]:
 
 
 def event_metrics(recorder: Recorder) -> Iterable[Family]:
-    """The Events on pods' owners."""
     yield labelled(
         "gpu_webhook_events_total",
         "counter",
-        "Events on pods' owners: written, or dropped since an object has had too many (limited), too many wait (full), "
-        "or the API server did not take them (failed).",
+        "Events on pods' owners: written; or dropped, because the object had too many (limited), too many waited (full), "
+        "or the API server refused them (failed).",
         ["result"],
         recorder.counts,
     )
 
 
 def log_metrics(log: Log) -> Iterable[Family]:
-    """The log."""
     yield counter(
-        "gpu_webhook_log_lines_dropped_total", "Log lines that could not be written in time.", log.dropped
+        "gpu_webhook_log_lines_dropped_total",
+        "Log lines dropped, because they could not be written in time.",
+        log.dropped,
     )

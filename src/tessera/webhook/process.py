@@ -187,7 +187,7 @@ class Webhook:
 
         followed = Followed("configuration", [path], config.parse, use, self._report)
         followed.load()
-        self._metrics.add_source(lambda: reload_metrics(followed.reloads))
+        self._metrics.add_source(lambda: reload_metrics(followed))
         self._start(followed.follow())
 
     def _certificates(self, client: Client | None) -> None:
@@ -296,9 +296,7 @@ class Webhook:
             self._log.error(message, error=error)
 
     def _ready(self) -> Iterable[Family]:
-        yield gauge(
-            "gpu_webhook_ready", "1 while the webhook calls itself ready.", int(not self._health.missing())
-        )
+        yield gauge("gpu_webhook_ready", "1 while the webhook is ready.", int(not self._health.missing()))
 
 
 def _authorities(path: Path | None) -> str | None:

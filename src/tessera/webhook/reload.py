@@ -6,7 +6,6 @@ Reading and parsing happen in a thread.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
@@ -18,18 +17,8 @@ T = TypeVar("T")
 _INTERVAL_SECONDS: Final = 2.0  # the kubelet itself takes about a minute to bring a change to the files
 
 
-@dataclass(slots=True)
-class Reloads:
-    """What became of the attempts, for metrics."""
-
-    good: int = 0
-    bad: int = 0
-    last_good: float = 0.0  # Unix time
-    current: bool = True  # what is in use is what is in the files
-
-
 class Followed(Generic[T]):
-    """One thing that is read from one or more files, and its last good value's successor."""
+    """One thing that is read from one or more files: the last good value stays in use until there is a new one."""
 
     def __init__(
         self,
@@ -39,7 +28,10 @@ class Followed(Generic[T]):
         use: Callable[[T], None],
         report: Callable[[str, str | None], None],  # what happened, and the error if it is one
     ) -> None:
-        self.reloads = Reloads()
+        self.good = 0  # attempts, for metrics
+        self.bad = 0
+        self.last_good = 0.0  # Unix time
+        self.current = True  # what is in use is what is in the files
         self._what = what
         self._files = WatchedFiles(*paths)
         self._parse = parse
@@ -49,8 +41,7 @@ class Followed(Generic[T]):
     def load(self) -> T:
         """Read for the first time; here an error is the caller's, since there is no last good value yet."""
         value = self._look()
-        if value is None:
-            raise RuntimeError("loaded twice")
+        assert value is not None  # noqa: S101 # the first look always finds a change
         self._accept(value)
         return value
 
@@ -68,15 +59,15 @@ class Followed(Generic[T]):
                 self._accept(value)
                 self._report(f"{self._what} reloaded", None)
         except TesseraError as error:
-            self.reloads.bad += 1
-            self.reloads.current = False
+            self.bad += 1
+            self.current = False
             self._report(f"{self._what} not reloaded, the last good one stays in use", str(error))
 
     def _accept(self, value: T) -> None:
         self._use(value)
-        self.reloads.good += 1
-        self.reloads.last_good = time.time()
-        self.reloads.current = True
+        self.good += 1
+        self.last_good = time.time()
+        self.current = True
 
     def _look(self) -> T | None:
         """The new value if the files have changed since the last look. An error is told once per change."""

@@ -17,9 +17,13 @@ from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.protocol.kubernetes.webhook import Secret
-from tessera.serving.metrics import Family, counter
-from tessera.webhook.certificates.manager import expiry_family, valid_family
-from tessera.webhook.certificates.served import ServedCertificate, server_context
+from tessera.serving.metrics import Family
+from tessera.webhook.certificates.served import (
+    ServedCertificate,
+    certificate_metrics,
+    served_metrics,
+    server_context,
+)
 from tessera.webhook.certificates.signer import Signer
 from tessera.webhook.certificates.store import read_object
 from tessera.webhook.reload import Followed
@@ -94,18 +98,9 @@ class CertificateFiles:
         return None
 
     def metrics(self) -> Iterable[Family]:
-        yield expiry_family({"serving": self._validity[1] if self._validity else None})
-        yield valid_family(self.not_ready() is None)
-        yield counter(
-            "gpu_webhook_certificate_renewals_total",
-            "Certificates put into service.",
-            self.followed.reloads.good,
-        )
-        yield counter(
-            "gpu_webhook_certificate_errors_total",
-            "Certificates that were refused.",
-            self.followed.reloads.bad,
-        )
+        ends = {"serving": self._validity[1] if self._validity else None}
+        yield from certificate_metrics(ends, self.followed.bad)
+        yield from served_metrics(self.followed.good, self.not_ready() is None)
 
     def _use(self, pair: tuple[ssl.SSLContext, bytes]) -> None:
         context, self._chain = pair

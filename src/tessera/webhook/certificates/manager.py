@@ -6,7 +6,7 @@ certificate in use goes on being served, and the next look comes soon.
 """
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -14,7 +14,7 @@ from tessera.core.errors import TesseraError
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.protocol.authority_secret import set_aside
 from tessera.serving.logs import Log
-from tessera.serving.metrics import Family, counter, gauge, labelled
+from tessera.serving.metrics import Family, gauge
 from tessera.webhook.certificates import rotation
 from tessera.webhook.certificates.authorities import (
     InvalidAuthorities,
@@ -35,7 +35,12 @@ from tessera.webhook.certificates.rotation import (
     not_ready,
     plan,
 )
-from tessera.webhook.certificates.served import ServedCertificate, server_context
+from tessera.webhook.certificates.served import (
+    ServedCertificate,
+    certificate_metrics,
+    served_metrics,
+    server_context,
+)
 from tessera.webhook.certificates.signer import Signer
 from tessera.webhook.certificates.store import (
     Conflict,
@@ -240,15 +245,9 @@ class CertificateManager:
 
     def metrics(self) -> Iterable[Family]:
         authorities = self._known.authorities if self._known else None
-        yield expiry_family(
-            {
-                "serving": self._leaf.not_after if self._leaf else None,
-                "authority": authorities.current.not_after if authorities else None,
-            }
-        )
-        yield counter(
-            "gpu_webhook_certificate_errors_total", "Attempts to renew or publish that failed.", self.errors
-        )
+        serving = self._leaf.not_after if self._leaf else None
+        authority = authorities.current.not_after if authorities else None
+        yield from certificate_metrics({"serving": serving, "authority": authority}, self.errors)
         yield Family(
             "gpu_webhook_clock_offset_seconds",
             "gauge",
@@ -261,29 +260,13 @@ class CertificateManager:
             int(Duty.KEEP in self._duties),
         )
         if Duty.SERVE in self._duties:
-            yield counter(
-                "gpu_webhook_certificate_renewals_total", "Certificates put into service.", self.signed
-            )
-            yield valid_family(self._leaf is not None and self._leaf.valid(self._clock.wall()))
+            valid = self._leaf is not None and self._leaf.valid(self._clock.wall())
+            yield from served_metrics(self.signed, valid)
             yield gauge(
                 "gpu_webhook_certificate_trusted",
-                "1 while the published bundle trusted the serving certificate within the last minute.",
+                "1 while the published bundle trusts the serving certificate, as seen within the last minute.",
                 int(self.trusted()),
             )
-
-
-def expiry_family(ends: Mapping[str, float | None]) -> Family:
-    return labelled(
-        "gpu_webhook_certificate_expiry_timestamp_seconds",
-        "gauge",
-        "When a certificate expires, Unix time.",
-        ["certificate"],
-        {(name,): end for name, end in ends.items() if end is not None},
-    )
-
-
-def valid_family(valid: bool) -> Family:
-    return gauge("gpu_webhook_certificate_valid", "1 while the serving certificate is valid.", int(valid))
 
 
 def names_of_service(service: str, namespace: str) -> list[str]:

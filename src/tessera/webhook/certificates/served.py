@@ -7,8 +7,10 @@ is never changed: there is a new one for every pair, and `ServedCertificate` hol
 import asyncio
 import os
 import ssl
+from collections.abc import Iterable, Mapping
 
 from tessera.core.errors import InvalidInput
+from tessera.serving.metrics import Family, counter, gauge, labelled
 
 
 class InvalidCertificate(InvalidInput):
@@ -86,3 +88,23 @@ def _explain(error: ssl.SSLError) -> str:
     if error.reason == "KEY_VALUES_MISMATCH":
         return "the certificate and the private key do not belong together"
     return f"no certificate chain and private key in PEM ({(error.reason or 'unreadable').lower().replace('_', ' ')})"
+
+
+def certificate_metrics(ends: Mapping[str, float | None], errors: int) -> Iterable[Family]:
+    """What there is to see of certificates, whoever makes them: when each ends, as far as that is known."""
+    yield labelled(
+        "gpu_webhook_certificate_expiry_timestamp_seconds",
+        "gauge",
+        "When a certificate expires, Unix time.",
+        ["certificate"],
+        {(name,): end for name, end in ends.items() if end is not None},
+    )
+    text = "Failed attempts to renew, publish or reload."
+    yield counter("gpu_webhook_certificate_errors_total", text, errors)
+
+
+def served_metrics(renewals: int, valid: bool) -> Iterable[Family]:
+    """What there is to see of the certificate that is served."""
+    yield counter("gpu_webhook_certificate_renewals_total", "Certificates put into service.", renewals)
+    text = "1 while the dates of the serving certificate are valid."
+    yield gauge("gpu_webhook_certificate_valid", text, int(valid))
