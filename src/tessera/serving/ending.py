@@ -73,12 +73,7 @@ def run_until_signalled(work: Coroutine[Any, Any, int]) -> int:
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The error to report, of several that happened together."""
-    leaves: list[BaseException] = []
-    pending: list[BaseException] = [group]
-    while pending:
-        one = pending.pop(0)
-        if isinstance(one, BaseExceptionGroup):
-            pending.extend(one.exceptions)
-        else:
-            leaves.append(one)
-    return next((one for one in leaves if isinstance(one, TesseraError)), leaves[0])
+    found: BaseException = group.subgroup(TesseraError) or group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found

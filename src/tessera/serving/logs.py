@@ -35,23 +35,14 @@ Value = str | int | float | bool | None
 T = TypeVar("T", bound=Value)
 
 
-class Record(Mapping[str, Value]):
-    """Fields that the lines about many pods have in common, encoded once."""
+class Record:
+    """Fields that the lines about many pods have in common, encoded once. Those that are None are left out."""
 
-    __slots__ = ("_fields", "json")
+    __slots__ = ("fields", "json")
 
     def __init__(self, **fields: Value) -> None:
-        self._fields = fields
-        self.json = _pairs(fields)
-
-    def __getitem__(self, name: str) -> Value:
-        return self._fields[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._fields)
-
-    def __len__(self) -> int:
-        return len(self._fields)
+        self.fields = {name: value for name, value in fields.items() if value is not None}
+        self.json = _pairs(self.fields)
 
 
 class _About(msgspec.Struct, gc=False):
@@ -107,7 +98,13 @@ class Log:
         if LEVELS[level] < self._least:
             return
         if self._form == "text":
-            fields = {"uid": uid, "namespace": namespace, "pod": pod, **record, "microseconds": microseconds}
+            fields = {
+                "uid": uid,
+                "namespace": namespace,
+                "pod": pod,
+                **record.fields,
+                "microseconds": microseconds,
+            }
             self._add(_text_line(self._time(), level, "admission", fields))
             return
         about = _About(self._time(), level, "admission", uid, namespace, pod).json()
@@ -196,7 +193,6 @@ class Forward(logging.Handler):
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One line for one record."""
         level = "error" if record.levelno >= logging.ERROR else record.levelname.lower()
         fields: dict[str, Value] = {"logger": record.name}
         if record.exc_info and record.exc_info[1]:
@@ -224,8 +220,7 @@ def _fields_of(error: BaseException) -> dict[str, Value]:
 
 def choose(form: str, fd: int = 2) -> Format:
     """`auto` is text for a person at a terminal and JSON for everything else."""
-    text = form == "text" or (form == "auto" and os.isatty(fd))
-    return "text" if text else "json"
+    return "text" if form == "text" or (form == "auto" and os.isatty(fd)) else "json"
 
 
 def _json_line(when: str, level: str, message: str, fields: Mapping[str, Value]) -> bytes:
@@ -274,5 +269,5 @@ def _quoted(value: str, spaces: bool = False) -> str:
     """As it is when it is plain, else with everything escaped that could move the cursor or break the line."""
     if _PLAIN.fullmatch(value.replace(" ", "") if spaces else value):
         return _short(value)
-    text = _encode(_short(value).encode(errors="replace").decode()).decode()
-    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text[1:-1] if spaces else text)
+    text = _json(_short(value)).decode()
+    return text[1:-1] if spaces else text

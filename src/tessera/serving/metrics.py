@@ -42,12 +42,10 @@ class Family:
 
 
 def counter(name: str, text: str, value: Number) -> Family:
-    """A counter without labels."""
     return Family(name, "counter", text, [("", {}, value)])
 
 
 def gauge(name: str, text: str, value: Number) -> Family:
-    """A gauge without labels."""
     return Family(name, "gauge", text, [("", {}, value)])
 
 
@@ -75,18 +73,15 @@ class Counts:
         self._values: dict[tuple[str, ...], int] = dict.fromkeys(known, 0)
 
     def add(self, *values: str) -> None:
-        """One more of these."""
         known = self._values
         if values not in known and len(known) >= _MOST_SERIES:
             values = ("other",) * len(self.labels)
         known[values] = known.get(values, 0) + 1
 
     def samples(self) -> Iterable[tuple[Labels, int]]:
-        """Labels and values."""
         return [(dict(zip(self.labels, key, strict=True)), value) for key, value in self._values.items()]
 
     def family(self, name: str, text: str) -> Family:
-        """The metric."""
         return labelled(name, "counter", text, self.labels, self._values)
 
 

@@ -48,7 +48,7 @@ class _Reasons(Log):
         self, level: str, uid: str, namespace: str, pod: str, microseconds: int, record: Record
     ) -> None:
         """Keep what was decided about pods."""
-        self.of[namespace, pod] = str(record.get("reason") or "")
+        self.of[namespace, pod] = str(record.fields.get("reason", ""))
         if len(self.of) > _MOST_REASONS:
             del self.of[next(iter(self.of))]
 

@@ -29,12 +29,9 @@ from tessera.protocol.configuration.webhook import Configuration, OnError
 from tessera.serving.logs import Log, Record
 from tessera.webhook.http.messages import TEXT, Response, Route
 from tessera.webhook.metrics import Metrics, OutcomeLabel
-from tessera.webhook.reviewed import review_pod
-from tessera.webhook.workloads import decide_workload
+from tessera.webhook.reviewed import decide_workload, review_pod
 
-_MOST_REMEMBERED: Final = (
-    16 * 2**20
-)  # bytes of responses kept at a time: some 4,000 templates of the usual size
+_MOST_REMEMBERED: Final = 16 * 2**20  # bytes of responses: some 4,000 templates of the usual size
 _LARGEST: Final = 64 * 1024  # bytes of one of them; larger pods are decided each time
 _OVERHEAD: Final = 600  # bytes of one, beside its texts (tracemalloc)
 _INCOMPLETE: Final = "the view of the cluster is not complete yet"
@@ -48,9 +45,7 @@ class CachedResponse(msgspec.Struct, frozen=True, gc=False):
     outcome: OutcomeLabel
     level: str
     record: Record
-    replaced: tuple[
-        tuple[str, str], ...
-    ] = ()  # as the counter names it: a profile that no card has is "other"
+    replaced: tuple[tuple[str, str], ...] = ()  # as counted: a profile that no card has is "other"
     injected: bool = False
     rejected: str | None = None  # why, as the counter names it
     observed: bool = False  # all of this would be, and is not
@@ -71,44 +66,36 @@ class CachedResponse(msgspec.Struct, frozen=True, gc=False):
         workload: str | None = None,
     ) -> "CachedResponse":
         """The response that carries a decision; `workload` is whose templates it is about, if not a pod."""
-        tail = review.tail(given, operations)
         is_observed = isinstance(given, Observed)
         decision = given.would if isinstance(given, Observed) else given
         outcome = OutcomeLabel.of(decision)
         word = outcome.name.lower()
         if is_observed and outcome is not OutcomeLabel.UNCHANGED:
             word = f"would be {word}"
-        mode = Mode.OBSERVE.value if is_observed else None
-        if isinstance(decision, Denied):
-            record = Record(decision=word, workload=workload, mode=mode, reason=decision.message)
-            code = decision.code
-            return cls(tail, outcome, "warning", record, rejected=code, observed=is_observed, quotas=quotas)
-        if not isinstance(decision, Patched):
-            record = Record(decision=word, workload=workload, mode=mode, reason=decision.reason)
-            return cls(
-                tail,
-                outcome,
-                "info",
-                record,
-                observed=is_observed,
-                quotas=quotas,
-                conversion=decision.conversion,
-            )
-        replaced, gpu_type = decision.replaced, decision.gpu_type
+        denied = decision if isinstance(decision, Denied) else None
+        replaced = decision.replaced if isinstance(decision, Patched) else ()
+        gpu_type = decision.gpu_type if isinstance(decision, Patched) else None
         asked, chosen = map(",".join, zip(*replaced, strict=True)) if replaced else (None, None)
         record = Record(
             decision=word,
             workload=workload,
-            mode=mode,
-            reason=decision.reason,
+            mode=Mode.OBSERVE.value if is_observed else None,
+            reason=decision.message if isinstance(decision, Denied) else decision.reason,
             asked=asked,
             chosen=chosen,
             gpu_type=gpu_type,
         )
-        counted = tuple((old if is_known(old) else "other", new) for old, new in replaced)
-        injected = gpu_type is not None
         return cls(
-            tail, outcome, "info", record, counted, injected, None, is_observed, quotas, decision.conversion
+            review.tail(given, operations),
+            outcome,
+            "warning" if denied else "info",
+            record,
+            replaced=tuple((old if is_known(old) else "other", new) for old, new in replaced),
+            injected=gpu_type is not None,
+            rejected=denied.code if denied else None,
+            observed=is_observed,
+            quotas=quotas,
+            conversion="" if isinstance(decision, Denied) else decision.conversion,
         )
 
 
@@ -142,7 +129,6 @@ class Memory:
         self._responses[key], self._sizes[key] = response, size
 
     def forget(self) -> None:
-        """Forget all of them."""
         self._responses.clear()
         self._sizes.clear()
         self.bytes = 0
@@ -191,11 +177,9 @@ class Admission:
     def _workload(self, request: Request) -> CachedResponse:
         """The response to an object that makes pods; few are created, so it is worked out each time."""
         found = decide_workload(request, self.view, self._policy)
-        return (
-            _ALLOWED
-            if found is None
-            else CachedResponse.of(found.decision, found.operations, workload=found.title)
-        )
+        if found is None:
+            return _ALLOWED
+        return CachedResponse.of(found.decision, found.operations, workload=found.title)
 
 
 _ALLOWED: Final = CachedResponse.of(review.ALLOWED)
@@ -210,8 +194,8 @@ class Endpoint:
         missing: Callable[[], str | None],  # what keeps the view from being complete
         metrics: Metrics,
         log: Log,
-        tell: Callable[[Request, CachedResponse], None]
-        | None = None,  # of fallbacks and rejections; never waits
+        # of fallbacks and rejections; never waits
+        tell: Callable[[Request, CachedResponse], None] | None = None,
     ) -> None:
         self._tell = tell
         self._admission = admission
@@ -221,16 +205,13 @@ class Endpoint:
         self._on_error: OnError = "allow"
 
     def configure(self, configuration: Configuration) -> None:
-        """Follow this from the next request on."""
         self._admission.policy = configuration.policy
         self._on_error = configuration.server.on_error
 
     def route(self) -> Route:
-        """What the server calls."""
         return Route(self.handle, b"POST", json=True)
 
     def handle(self, body: bytes) -> Response:
-        """Answer one review."""
         begun = time.perf_counter_ns()
         try:
             request = review.decode(body)

@@ -28,7 +28,7 @@ class OwnerEvents:
             return
         about = About(owner.api_version, owner.kind, owner.name, request.namespace, owner.uid)
         would = response.observed  # told, and not done
-        reason = response.record["reason"]
+        reason = response.record.fields["reason"]
         if response.rejected is not None:
             word, text = ("GPUWouldReject", "would be rejected") if would else ("GPURejected", "is rejected")
             event = Event(about, word, f"a pod {text}: {reason}", "Warning")

@@ -22,7 +22,6 @@ class Health:
         self._checks[name] = check
 
     def missing(self) -> list[str]:
-        """What keeps the server from being ready."""
         return [f"{name}: {word}" for name, check in self._checks.items() if (word := check()) is not None]
 
     def routes(self) -> dict[bytes, Route]:

@@ -104,7 +104,6 @@ class Metrics:
         self._nanoseconds += nanoseconds
 
     def text(self) -> bytes:
-        """Everything, in the text format."""
         return exposition(family for source in self._sources for family in source())
 
     def route(self) -> Route:
@@ -178,9 +177,9 @@ def server_metrics(listener: Listener) -> Iterable[Family]:
     yield counter("gpu_webhook_http_faults_total", "Exceptions answered with 500.", tally.faults)
 
 
-def memory_metrics(verdicts: int, label_tables: int, heads: int) -> Iterable[Family]:
-    """What is remembered, in bytes; each part has a limit."""
-    sizes = {"verdicts": verdicts, "label_tables": label_tables, "heads": heads}
+def memory_metrics(responses: int, labels: int, headers: int) -> Iterable[Family]:
+    """The caches, in bytes; each has a limit."""
+    sizes = {"verdicts": responses, "label_tables": labels, "heads": headers}
     yield labelled(
         "gpu_webhook_remembered_bytes",
         "gauge",

@@ -20,7 +20,7 @@ from tessera.protocol.admission.created import as_created
 from tessera.protocol.admission.patch import Operation
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.protocol.kubernetes.workloads import Place, title_of, written
-from tessera.webhook.reviewed import KnownReviews, Reviewed, review_templates
+from tessera.webhook.reviewed import KnownReviews, Reviewed, review_pod, review_templates
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,6 @@ class Admitted:
 
     @property
     def after(self) -> dict[str, Any]:
-        """The object with the patch applied."""
         after: dict[str, Any] = patch.apply(self.before, self.operations)
         return after
 
@@ -48,7 +47,6 @@ class Admitted:
 
     @property
     def rejected(self) -> bool:
-        """Whether some pod of it was rejected."""
         return any(isinstance(one.decision, Denied) for one in self.reviewed.values())
 
     @property
@@ -59,16 +57,11 @@ class Admitted:
 
     @property
     def operations(self) -> list[Operation]:
-        """The patch of the whole object."""
         return [operation for one in self.reviewed.values() for operation in one.operations]
 
 
 def admit(
-    one: dict[str, Any],
-    view: ClusterView,
-    policy: Policy,
-    namespace: str,
-    known: KnownReviews | None = None,
+    one: dict[str, Any], view: ClusterView, policy: Policy, namespace: str, known: KnownReviews | None = None
 ) -> Admitted:
     """Admit one object as the webhook would; `namespace` is that of objects that name none.
 
@@ -80,7 +73,8 @@ def admit(
             f"kind: {'missing' if kind is None else 'not a text'}; expected a Kubernetes object"
         )
     try:
-        return Admitted(one, review_templates(one, view, policy, namespace, known=known))
+        review_one = review_pod if known is None else known.review_pod
+        return Admitted(one, review_templates(one, view, policy, namespace, review_one))
     except BeyondLimits as error:
         raise InvalidInput(f"{title_of(one)}: the webhook would decide nothing: {error}") from error
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -97,7 +98,10 @@ class Webhook:
 
     async def run(self) -> int:
         """Start every part, serve until told to stop, end every part; answers the exit code."""
-        self._attach(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(_THREADS, "tessera"))
+        loop.set_exception_handler(self._on_loop_error)
+        self._log.attach(loop)
         async with AsyncExitStack() as parts:
             parts.enter_context(on_signals(self._stop))
             parts.enter_context(forwarding(self._log))
@@ -105,7 +109,8 @@ class Webhook:
             if client is not None:
                 await parts.enter_async_context(client)
             parts.push_async_callback(self._end_tasks)
-            view = self._view(client)
+            nodes = self._settings.nodes
+            view = FileView(nodes) if nodes or client is None else LiveView(client)
             admission = Admission(view.offers, Policy())
             endpoint = Endpoint(admission, view.missing, self._metrics, self._log, self._events(client))
             self._configure(endpoint, view)
@@ -131,11 +136,6 @@ class Webhook:
                 await self._drain(https)
         return self._exit_code
 
-    def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        loop.set_default_executor(ThreadPoolExecutor(_THREADS, "tessera"))
-        loop.set_exception_handler(self._on_loop_trouble)
-        self._log.attach(loop)
-
     # What there is to serve with
 
     def _client(self) -> Client | None:
@@ -152,11 +152,6 @@ class Webhook:
                 f"without --tls-cert and --tls-key the webhook keeps its certificates in a cluster: {error}"
             ) from error
         return Client(cluster, user_agent=f"tessera-webhook/{__version__}")
-
-    def _view(self, client: Client | None) -> LiveView | FileView:
-        if self._settings.nodes or client is None:
-            return FileView(self._settings.nodes)
-        return LiveView(client)
 
     def _follow_controller(self, client: Client | None, offers: Offers) -> None:
         """Requests become claims only while there is a process that makes the claims' templates, and a key for their tickets."""
@@ -221,14 +216,15 @@ class Webhook:
         """The HTTPS listener, not started; one for metrics and probes beside it, if there is to be one."""
         settings = self._settings
         routes = {b"/mutate": mutate, **self._health.routes()}
+        on_fault = partial(self._log.unexpected, "a request failed")
         if settings.metrics_listen is None:
             routes[b"/metrics"] = self._metrics.route()
         else:  # first, so that probes are answered while there is no certificate yet
             plain_routes = {**self._health.routes(), b"/metrics": self._metrics.route()}
-            plain = Listener(plain_routes, settings.limits, on_fault=self._on_fault)
+            plain = Listener(plain_routes, settings.limits, on_fault=on_fault)
             self._log.info("metrics and probes", address=str(plain.start(settings.metrics_listen)))
             parts.callback(plain.abort)
-        https = Listener(routes, settings.limits, self._served.context, self._on_fault)
+        https = Listener(routes, settings.limits, self._served.context, on_fault)
         self._metrics.add_source(lambda: server_metrics(https))
         return https
 
@@ -261,7 +257,7 @@ class Webhook:
         self._stopping.set()
 
     def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run beside the listeners; if it fails, the process ends and the kubelet starts it anew."""
+        """Run beside the listeners; if it fails, the process ends and the kubelet starts it again."""
         task = asyncio.ensure_future(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_end)
@@ -279,15 +275,12 @@ class Webhook:
             self._exit_code = 1
             self._stopping.set()
 
-    def _on_fault(self, error: Exception) -> None:
-        self._log.unexpected("a request failed", error)
-
-    def _on_loop_trouble(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
+    def _on_loop_error(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        message, error = str(context.get("message")), context.get("exception")
         if isinstance(error, Exception):
-            self._log.unexpected(str(context.get("message")), error)
+            self._log.unexpected(message, error)
         else:
-            self._log.warning(str(context.get("message")))
+            self._log.warning(message)
 
     def _report(self, message: str, error: str | None) -> None:
         if error is None:

@@ -46,7 +46,6 @@ class Followed(Generic[T]):
         return value
 
     async def follow(self, interval: float = _INTERVAL_SECONDS) -> None:
-        """Look for changes until cancelled."""
         while True:
             await asyncio.sleep(interval)
             await self.check()

@@ -1,28 +1,35 @@
 """A decision about a pod, or about each pod template of an object, with the patch that carries it out.
 
 A template is put into an AdmissionReview and takes the very same path as the API server's pods.
+
+An operator has workloads (Jobs, JobSets, …) sent here where something counts a workload by its templates before there are
+pods, as Kueue does: then it counts what will run. The templates are marked, and pods made from them keep the decision.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from tessera.core.admission.constraints import Mode, mode_in
-from tessera.core.admission.decision import decide
-from tessera.core.admission.outcome import Decision, Observed, Patched, observed
+from tessera.core.admission.decision import decide, decide_template
+from tessera.core.admission.limits import MOST_CONTAINERS, MOST_TEMPLATES, at_most
+from tessera.core.admission.outcome import Allowed, Decision, Denied, Observed, Patched, observed
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Pod
+from tessera.core.requests import record
 from tessera.core.values import value
 from tessera.protocol.admission import patch, review
 from tessera.protocol.admission.patch import Operation
 from tessera.protocol.admission.review import Request
-from tessera.protocol.kubernetes.workloads import Place, templates_of, title_of
+from tessera.protocol.kubernetes.workloads import Place, templates_of, title_of, written
 
 Decide = Callable[[Pod, ClusterView, Policy], Decision]
+Review = Callable[[Request, ClusterView, Policy], "Reviewed"]
 
 _MOST_KNOWN: Final = 4096  # pods: more than most clusters have templates, some 16 MiB
 
@@ -51,15 +58,14 @@ class KnownReviews:
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], Reviewed] = {}
 
-    def review_pod(self, request: Request, view: ClusterView, policy: Policy, decide: Decide) -> Reviewed:
-        """As the function `review_pod`."""
+    def review_pod(self, request: Request, view: ClusterView, policy: Policy) -> Reviewed:
         used = (tuple(one.used.items()) for one in view.quotas.get(request.namespace, ()))
         key = (request.key(policy.annotations), *used)
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            found = self._known[key] = review_pod(request, view, policy, decide)
+            found = self._known[key] = review_pod(request, view, policy)
         return found
 
 
@@ -78,12 +84,7 @@ def review_pod(request: Request, view: ClusterView, policy: Policy, decide: Deci
 
 
 def review_templates(
-    one: dict[str, Any],
-    view: ClusterView,
-    policy: Policy,
-    namespace: str,
-    decide: Decide = decide,
-    known: KnownReviews | None = None,
+    one: dict[str, Any], view: ClusterView, policy: Policy, namespace: str, review_one: Review = review_pod
 ) -> dict[Place, Reviewed]:
     """Review each pod template of an object, by its place; an object that makes no pods has none."""
     templates = templates_of(one)
@@ -93,11 +94,9 @@ def review_templates(
     if not isinstance(metadata, dict):
         raise InvalidInput(f"{one.get('kind')}: metadata: expected an object")
     space = metadata.get("namespace") or namespace
-    review_one = review_pod if known is None else known.review_pod
     try:
         return {
-            place: _below(place, review_one(_request(pod, space), view, policy, decide))
-            for place, pod in templates
+            place: _below(place, review_one(_request(pod, space), view, policy)) for place, pod in templates
         }
     except InvalidInput as error:
         raise InvalidInput(f"{title_of(one)}: {str(error).removeprefix('request.object.')}") from error
@@ -128,3 +127,64 @@ def _below(place: Place, reviewed: Reviewed) -> Reviewed:
         return copies
 
     return replace(reviewed, operations=moved(reviewed.operations), withheld=moved(reviewed.withheld))
+
+
+@value
+class DecidedWorkload:
+    """What is decided about all templates of a workload."""
+
+    title: str
+    decision: Decision | Observed
+    operations: tuple[Operation, ...]
+
+
+def decide_workload(request: Request, view: ClusterView, policy: Policy) -> DecidedWorkload | None:
+    """Decide about a new object; None for one that has no pod templates, or none that can be read.
+
+    Raises `BeyondLimits` for one that is too large to be decided about.
+    """
+    try:
+        document = request.read_workload()
+        templates = templates_of(document)
+        at_most(len(templates), MOST_TEMPLATES, "pod templates", "the workload")
+        at_most(sum(_containers(one) for _, one in templates), MOST_CONTAINERS, "containers", "the workload")
+        review_one = partial(review_pod, decide=decide_template)
+        found = review_templates(document, view, policy, request.namespace, review_one)
+    except InvalidInput:  # the API server's, or its own controller's, to complain about
+        return None
+    if not found:
+        return None
+    decision = _together({place: one.would for place, one in found.items()})
+    watched = any(isinstance(one.decision, Observed) for one in found.values())
+    operations = tuple(operation for one in found.values() for operation in one.operations)
+    return DecidedWorkload(title_of(document), observed(decision) if watched else decision, operations)
+
+
+def _containers(template: dict[str, Any]) -> int:
+    spec = template.get("spec")
+    lists = [spec.get(name) for name in ("initContainers", "containers")] if isinstance(spec, dict) else []
+    return sum(len(one) for one in lists if isinstance(one, list))
+
+
+def _together(every: Mapping[Place, Decision]) -> Decision:
+    """One decision for several templates: rejected if one is, changed if one is."""
+    for place, one in every.items():
+        if isinstance(one, Denied):
+            return Denied(one.code, f"{written(place)}: {one.message}") if len(every) > 1 else one
+    admitted = [one for one in every.values() if not isinstance(one, Denied)]
+    changed = [one for one in admitted if isinstance(one, Patched)]
+    reason = "; ".join(dict.fromkeys(one.reason for one in admitted))
+    replaced = tuple(dict.fromkeys(pair for one in changed for pair in one.replaced))
+    gpu_type = next((one.gpu_type for one in changed if one.gpu_type is not None), None)
+    # first those about what was replaced, one for each, as in any rewrite
+    about = [words for one in changed for words in one.warnings[: len(one.replaced)]]
+    rest = [words for one in changed for words in one.warnings[len(one.replaced) :]]
+    rest += [words for one in admitted if isinstance(one, Allowed) for words in one.warnings]
+    warnings = (*dict.fromkeys(about), *dict.fromkeys(rest))
+    audit = {name: text for one in admitted for name, text in one.audit.items()}
+    if replaced:
+        audit["fallback"] = record.written(replaced)
+    if not changed:
+        return Allowed(reason, warnings, audit)
+    edits = tuple(edit for one in changed for edit in one.edits)
+    return Patched(edits, reason, replaced, gpu_type, warnings, audit)

@@ -13,17 +13,18 @@ from typing import Final
 
 from tessera.serving.address import Address
 from tessera.serving.http.messages import (
+    READ,
     Handler,
     HangUp,
     Headers,
     Limits,
+    Parser,
     Request,
     Response,
     Stream,
     head,
     text,
 )
-from tessera.serving.http.parser import READ, Parser
 
 # connections accepted in a row: few of the places, so that a crowd does not end a client before its request was read
 _BATCH: Final = 4
@@ -61,7 +62,6 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The port that was taken."""
         return self.address.port
 
     @property
@@ -78,7 +78,6 @@ class Server:
         return self.address
 
     async def stop(self) -> None:
-        """Close the listener and cut every connection."""
         if self._listener is not None:
             asyncio.get_running_loop().remove_reader(self._listener)
             self._listener.close()

@@ -45,7 +45,6 @@ def names_in(pem: bytes) -> frozenset[str]:
 
 
 def bundle_of(authorities: Iterable[Authority]) -> bytes:
-    """The bundle that trusts these."""
     return b"".join(one.certificate for one in authorities)
 
 

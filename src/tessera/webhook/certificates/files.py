@@ -61,11 +61,9 @@ class CertificateFiles:
         )
 
     def load(self) -> None:
-        """Read the pair for the first time; a bad one is the caller's error."""
         self.followed.load()
 
     async def run(self, interval: float = 2.0) -> None:
-        """Follow the files until cancelled."""
         while True:
             await self.inspect()
             await self._clock.sleep(interval)

@@ -113,7 +113,6 @@ class CertificateManager:
         return self.not_ready() is None and self._clock.now() - self._known_at <= self._longest_gap
 
     async def run(self) -> None:
-        """Look after the certificates until cancelled."""
         while True:
             wait = await self.settle()
             await self._clock.sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311 # replicas need not look together

@@ -145,7 +145,6 @@ def _made(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Mad
 
 
 def main() -> None:
-    """Answer the one question on standard input."""
     question: Question = msgspec.json.decode(sys.stdin.buffer.read(), type=Question)
     sys.stdout.buffer.write(msgspec.json.encode(answer(question)))
 

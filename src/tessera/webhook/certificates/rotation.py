@@ -50,7 +50,6 @@ class Authority:
     key: bytes = field(default=b"", compare=False, repr=False)
 
     def valid(self, now: float) -> bool:
-        """Whether it may sign now."""
         return self.not_before <= now < self.not_after
 
 
@@ -64,7 +63,6 @@ class Leaf:
     not_after: float
 
     def valid(self, now: float) -> bool:
-        """Whether a client would accept it now."""
         return self.not_before <= now < self.not_after
 
 

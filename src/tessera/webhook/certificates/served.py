@@ -32,16 +32,13 @@ class ServedCertificate:
 
     @property
     def present(self) -> bool:
-        """Whether there is anything to show yet."""
         return self._context is not None
 
     async def wait(self) -> None:
-        """Come back when there is."""
         if not self.present:
             await self._present.wait()
 
     def context(self) -> ssl.SSLContext:
-        """The context for a new connection."""
         if self._context is None:
             raise RuntimeError("asked for a TLS context before there was a certificate")
         return self._context
@@ -104,7 +101,6 @@ def certificate_metrics(ends: Mapping[str, float | None], errors: int) -> Iterab
 
 
 def served_metrics(renewals: int, valid: bool) -> Iterable[Family]:
-    """What there is to see of the certificate that is served."""
     yield counter("gpu_webhook_certificate_renewals_total", "Certificates put into service.", renewals)
     text = "1 while the dates of the serving certificate are valid."
     yield gauge("gpu_webhook_certificate_valid", text, int(valid))

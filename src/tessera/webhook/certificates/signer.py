@@ -71,7 +71,6 @@ class Signer:
         return made
 
     async def authority(self, not_before: float, not_after: float) -> Authority:
-        """A new authority, with its key."""
         made = await self._ask(MakeAuthority(not_before, not_after))
         (found,) = authorities_in(made.certificate)
         return Authority(found.name, found.not_before, found.not_after, found.certificate, made.key)
@@ -79,7 +78,6 @@ class Signer:
     async def leaf(
         self, authority: Authority, names: Sequence[str], not_before: float, not_after: float
     ) -> Made:
-        """A new key and a certificate for it."""
         return await self._ask(
             SignLeaf(authority.certificate, authority.key, list(names), not_before, not_after)
         )

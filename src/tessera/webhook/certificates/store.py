@@ -67,7 +67,6 @@ class KubeStore:
         return self.client.server_date
 
     async def read_bundles(self) -> StoredBundles | None:
-        """The webhook configuration, if there is one."""
         found = await read_object(self.client, self._configuration_path, WebhookConfiguration)
         if found is None:
             return None
@@ -75,12 +74,10 @@ class KubeStore:
         return StoredBundles(found.metadata.resource_version, bundles)
 
     async def read_secret(self) -> StoredSecret | None:
-        """The Secret, if there is one."""
         found = await read_object(self.client, self._secret_path, Secret)
         return None if found is None else StoredSecret(found.metadata.resource_version, found.data or {})
 
     async def create_secret(self, data: Mapping[str, bytes | None]) -> None:
-        """Be the first."""
         body = {
             "apiVersion": "v1",
             "kind": "Secret",

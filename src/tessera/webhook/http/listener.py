@@ -94,7 +94,6 @@ class Listener:
         self.abort()
 
     def abort(self) -> None:
-        """Close everything now."""
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._stop_listening()
@@ -200,7 +199,6 @@ class Listener:
         self.connections.add(connection)
 
     def leave(self, connection: Connection) -> None:
-        """A client has gone."""
         self.connections.discard(connection)
         self.set_buffered(connection, 0)
 

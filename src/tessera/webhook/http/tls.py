@@ -85,7 +85,6 @@ class TlsTransport(asyncio.Protocol, asyncio.Transport):
     # The listener's side, during the handshake
 
     def expire(self) -> None:
-        """It takes too long."""
         self.abort()
 
     # The connection's side
@@ -105,11 +104,9 @@ class TlsTransport(asyncio.Protocol, asyncio.Transport):
             self.abort()
 
     def get_write_buffer_size(self) -> int:
-        """How many bytes the client has not taken yet."""
         return self._transport.get_write_buffer_size()
 
     def pause_reading(self) -> None:
-        """Take nothing more from the client."""
         self._paused = True
         self._transport.pause_reading()
 
@@ -134,7 +131,6 @@ class TlsTransport(asyncio.Protocol, asyncio.Transport):
         return self._transport.get_extra_info(name, default)
 
     def is_closing(self) -> bool:
-        """Whether nothing more can be written."""
         return self._closing or self._transport.is_closing()
 
     def close(self) -> None:
@@ -151,7 +147,6 @@ class TlsTransport(asyncio.Protocol, asyncio.Transport):
             self._transport.close()
 
     def abort(self) -> None:
-        """Close now."""
         self._closing = True
         self._listener.handshakes.discard(self)  # its place is free from now on
         self._transport.abort()
