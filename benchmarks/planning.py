@@ -12,8 +12,8 @@ from typing import Final
 from benchmarks.corpus import waiting
 from benchmarks.results import TESSERA, Results, in_turns
 from benchmarks.stage import Stage
+from tessera.core.mig.placement import maximal_patterns
 from tessera.core.planning.kinds import NodeCards, Wanted, card_of
-from tessera.core.planning.patterns import maximal_patterns
 from tessera.core.planning.planner import Question, plan
 from tessera.solver import highs
 

@@ -96,7 +96,7 @@ class Inventory:
 
     def remove_node(self, name: str) -> None:
         """Forget a node."""
-        self.capacity.remove_node(name)
+        self.capacity.pop(name, None)
         self.gpus.pop(name, None)
 
     def used(self, name: str) -> dict[str, int]:
@@ -126,7 +126,7 @@ class Inventory:
 
     def begin_nodes(self) -> Callable[[bytes], None]:
         """Begin a list of nodes, from nothing."""
-        self.capacity.forget_nodes()
+        self.capacity.clear()
         self.gpus.clear()
         return lambda raw: self.put(self.decode_node(raw))
 

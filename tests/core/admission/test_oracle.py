@@ -12,7 +12,7 @@ from tessera.core.admission.fallback.search import FallbackSearch
 from tessera.core.admission.policy import FallbackPolicy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.node import Node, why_excluded
-from tessera.core.kubernetes.pod import peak, requested
+from tessera.core.kubernetes.pod import requested
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.quota import Allowance, Quota
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Taint
@@ -208,7 +208,11 @@ class Oracle:
         def amount(container):
             return sum(asked.value for s in sources if (asked := container.asked(s)))
 
-        return peak(self.asker, amount)
+        sidecars = most = 0
+        for one in self.asker.init_containers:
+            most = max(most, sidecars + amount(one))
+            sidecars += amount(one) if one.restartable else 0
+        return max(most, sidecars + sum(map(amount, self.asker.containers)))
 
     def fits(self, combination):
         """Whether one node has all of it."""

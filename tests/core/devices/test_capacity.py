@@ -100,7 +100,7 @@ def test_nodes_and_sums():
     assert texts(capacity.asked) == {GPU: "1", MIG + "2g.20gb": "2"}
     assert len(capacity) == 4
     assert "d" in capacity
-    capacity.remove_node("b")
+    capacity.pop("b")
     assert [one.node.name for one in capacity.nodes()] == ["c", "a"]
 
 

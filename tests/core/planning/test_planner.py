@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from tessera.core.mig.geometry import PRODUCTS, SIMULATED_H200_70GB, Product
 from tessera.core.mig.layout import CardLayout, DoesNotFit
-from tessera.core.mig.placement import Instance, Wish, place
+from tessera.core.mig.placement import Instance, Wish, maximal_patterns, place
 from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.fragmentation import CardUse, Room, rooms
 from tessera.core.planning.kinds import Card, NodeCards, Wanted
-from tessera.core.planning.patterns import maximal_patterns
 from tessera.core.planning.planner import Objective, Plan, Question
 from tessera.core.planning.planner import plan as plan_question
 from tessera.core.planning.program import Found

@@ -49,9 +49,3 @@ def test_a_goal_that_cannot_be_better_is_not_asked_about():
     """Nothing is smaller than nothing."""
     assert minimise(program(), [{0: 1}], [0, 3], Answering()) == Solution((0, 3), (0,))
     assert minimise(program(), [{}], [0, 3], Answering()) == Solution((0, 3), (0,))
-
-
-def test_what_is_proven():
-    """Goals count as proven from the first on."""
-    assert Solution((), (0, 0, 2, 0)).proven == 2
-    assert Solution((), (0, 0)).proven == 2

@@ -24,7 +24,7 @@ class _Served(Pools):
 
     def __init__(self) -> None:
         super().__init__(lambda *_: True)
-        self.put_class(DeviceClass("two", resource=TWO))
+        self.replace_classes([DeviceClass("two", resource=TWO)])
         self.now: dict[str, int] = {}
 
     def served(self, node: Node) -> dict[str, int]:
@@ -328,7 +328,7 @@ def test_slices_that_are_gone_for_good(dra):
     dra.told(ready=False)
     serves(dra)
     assert dra.later(1000) == {TWO: 3}
-    dra.pools.remove_class("two")
+    dra.pools.replace_classes([])
     serves(dra)
     assert dra.later(0) == {}
     dra.nodes.delete(Key("", "n"))

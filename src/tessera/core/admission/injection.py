@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final, Literal
 
-from tessera.core.kubernetes.pod import Container, Pod
-from tessera.core.kubernetes.pod_level import why_broken
+from tessera.core.kubernetes.pod import Container, Pod, why_pod_level_broken
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import is_any_gpu, short
 from tessera.core.text import first_of, quoted
@@ -167,7 +166,7 @@ def _follow(pod: Pod, gpu_type: str, resource: str, rule: InjectionRule) -> Inje
             if count:
                 here[name] = amount
     changed = _with_running(pod, [_write(c, amounts) for c, amounts in zip(running, written, strict=True)])
-    if (broken := why_broken(pod, changed, [name for name, _ in rule.per_gpu])) is not None:
+    if (broken := why_pod_level_broken(pod, changed, [name for name, _ in rule.per_gpu])) is not None:
         return Refused("pod_level_resources", f"GPU type {gpu_type}: {broken}")
     if any(pod.annotations.get(key) != value for key, value in rule.annotations.items()):
         changed = replace(changed, annotations={**pod.annotations, **rule.annotations})

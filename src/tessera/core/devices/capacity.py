@@ -6,12 +6,12 @@ and takes the old one out before the new one goes in.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, TypeVar
 
 from tessera.core.kubernetes.node import GPU_PRODUCT_LABEL, Node
-from tessera.core.kubernetes.pod import NOTHING, Amounts, Container, Pod
+from tessera.core.kubernetes.pod import NOTHING, Amounts, Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
 from tessera.core.kubernetes.resources import is_any_gpu, is_extended
 from tessera.core.mig.profile import MigProfile
@@ -105,13 +105,6 @@ def in_effect(spec: Amounts, actual: Amounts, allocated: Amounts, *, infeasible:
     return most
 
 
-def resized(container: Container, actual: Amounts, allocated: Amounts, *, infeasible: bool) -> Container:
-    """A container with the requests that are in effect."""
-    return replace(
-        container, requests=in_effect(container.requests, actual, allocated, infeasible=infeasible)
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Usage:
     """One resource, on a node or on many."""
@@ -153,22 +146,21 @@ class NodeUse:
         return "plugin" if is_extended(resource) else ""
 
 
-class Capacity:
-    """The nodes of a cluster and the sums of what pods use."""
+class Capacity(dict[str, Node]):
+    """The nodes of a cluster by name, and the sums of what pods use.
+
+    Pods that are bound to a node that is gone count again should it come back.
+    """
 
     def __init__(self) -> None:
-        self._nodes: dict[str, Node] = {}
+        super().__init__()
         self._taken: dict[str, dict[str, Quantity]] = {}  # by node; empty: of pods that no node has
         # by node, of what DRA serves there: whichever way a pod asked, a claim holds the device
         self.claimed: Mapping[str, Mapping[str, int]] = {}
 
     def put_node(self, node: Node) -> None:
         """Add a node or take its new state."""
-        self._nodes[node.name] = node
-
-    def remove_node(self, name: str) -> None:
-        """Forget a node; pods that are still bound to it count again should it come back."""
-        self._nodes.pop(name, None)
+        self[node.name] = node
 
     def add(self, use: PodUse) -> None:
         """Count a pod in."""
@@ -186,25 +178,9 @@ class Capacity:
         if not taken:
             self._taken.pop(use.node, None)
 
-    def forget_nodes(self) -> None:
-        """There is a new list of nodes to come."""
-        self._nodes.clear()
-
     def forget_pods(self) -> None:
         """There is a new list of pods to come."""
         self._taken.clear()
-
-    def __len__(self) -> int:
-        return len(self._nodes)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._nodes
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._nodes)
-
-    def __getitem__(self, name: str) -> Node:
-        return self._nodes[name]
 
     @property
     def asked(self) -> Amounts:
@@ -213,7 +189,7 @@ class Capacity:
 
     def usage(self, name: str) -> Usages:
         """The resources of one node: those that it has, and those that pods hold there."""
-        node, taken = self._nodes[name], self._taken.get(name, {})
+        node, taken = self[name], self._taken.get(name, {})
         allocatable, claimed = node.allocatable, self.claimed.get(name, {})
         return {
             resource: Usage(_number(node.dra[resource]), _number(claimed.get(resource, 0)))
@@ -224,12 +200,11 @@ class Capacity:
 
     def nodes(self) -> Iterator[NodeUse]:
         """Every node that has anything, those with the same GPUs together."""
-        for name in sorted(self._nodes, key=lambda name: (self._product(name), name)):
-            if resources := self.usage(name):
-                yield NodeUse(self._nodes[name], resources)
-
-    def _product(self, name: str) -> str:
-        return self._nodes[name].labels.get(GPU_PRODUCT_LABEL, "")
+        for node in sorted(
+            self.values(), key=lambda node: (node.labels.get(GPU_PRODUCT_LABEL, ""), node.name)
+        ):
+            if resources := self.usage(node.name):
+                yield NodeUse(node, resources)
 
 
 def _taken_by(use: PodUse) -> Iterator[tuple[str, Quantity]]:

@@ -46,60 +46,32 @@ class Pools:
         self._slices: dict[str, Slice] = {}
         self._pools: dict[PoolId, dict[str, Slice]] = {}
         self._at: dict[Spot, dict[PoolId, int]] = {}  # pools with slices there, and how many
-        self._classes: dict[str, DeviceClass] = {}
-        self._serving: dict[str, DeviceClass] = {}
+        self.classes: Mapping[str, DeviceClass] = {}  # by name
+        self.serving: Mapping[str, DeviceClass] = {}  # the class that serves each extended resource
         self._verdicts: dict[tuple[str, ...], _Verdicts] = {}  # by a class's selectors
         self._users: dict[Contents, int] = {}  # how many slices have the same
         self._counts: dict[tuple[Contents, ...], dict[str, int]] = {}  # of equal pools, by class
         self._shared: dict[tuple[tuple[str, int], ...], Served] = {}  # equal answers are one object
 
     @property
-    def classes(self) -> Mapping[str, DeviceClass]:
-        """The classes by name."""
-        return self._classes
-
-    @property
-    def serving(self) -> Mapping[str, DeviceClass]:
-        """The class that serves each extended resource."""
-        return self._serving
-
-    @property
     def slices(self) -> Mapping[str, Slice]:
         """The slices by name."""
         return self._slices
 
-    def doubtful(self) -> list[str]:
-        """The classes of which it could not be said for some kind of devices whether they select it."""
-        return [
-            one.name
-            for one in self._classes.values()
-            if any(verdict is None for verdict in self._verdicts.get(one.selectors, _NONE).values())
-        ]
-
     # what changes
-
-    def put_class(self, one: DeviceClass) -> bool:
-        """Add a class or take its new state; False when nothing changed."""
-        if self._classes.get(one.name) == one:
-            return False
-        self._classes[one.name] = one
-        self._classes_changed()
-        return True
-
-    def remove_class(self, name: str) -> bool:
-        """Forget a class."""
-        if self._classes.pop(name, None) is None:
-            return False
-        self._classes_changed()
-        return True
 
     def replace_classes(self, classes: Iterable[DeviceClass]) -> bool:
         """Take a whole new list of classes."""
         fresh = {one.name: one for one in classes}
-        if fresh == self._classes:
+        if fresh == self.classes:
             return False
-        self._classes = fresh
-        self._classes_changed()
+        self.classes = fresh
+        self.serving = serving(fresh)
+        self._shared.clear()
+        self._counts.clear()
+        used = {one.selectors for one in fresh.values()}
+        for selectors in [one for one in self._verdicts if one not in used]:
+            del self._verdicts[selectors]
         return True
 
     def put_slice(self, one: Slice) -> Spots:
@@ -139,14 +111,14 @@ class Pools:
 
     def served(self, node: Node) -> Served:
         """How many devices DRA serves on a node, by extended resource name."""
-        if not self._slices or not self._classes:
+        if not self._slices or not self.classes:
             return NOTHING_SERVED
         total: dict[str, int] = {}
-        for pool in self._usable(node):
-            for name, number in pool.items():
+        for slices in self.slices_for(node):
+            for name, number in self._count(slices, node).items():
                 total[name] = total.get(name, 0) + number
         found = tuple(
-            (resource, total[one.name]) for resource, one in self._serving.items() if total.get(one.name)
+            (resource, total[one.name]) for resource, one in self.serving.items() if total.get(one.name)
         )
         if not found:
             return NOTHING_SERVED
@@ -190,16 +162,11 @@ class Pools:
 
     def resources_of(self, kind: Kind) -> list[str]:
         """The extended resources whose classes select a kind of devices."""
-        return [resource for resource, one in self._serving.items() if self._may_select(one, kind)]
+        return [resource for resource, one in self.serving.items() if self._may_select(one, kind)]
 
     def _near(self, node: Node) -> Iterable[PoolId]:
         """The pools that may have slices for a node."""
         return dict.fromkeys(pool for spot in spots_of_node(node) for pool in self._at.get(spot, ()))
-
-    def _usable(self, node: Node) -> Iterator[Mapping[str, int]]:
-        """The devices of each pool that a node can use, by class."""
-        for usable in self.slices_for(node):
-            yield self._count(usable, node)
 
     def slices_for(self, node: Node) -> Iterator[list[Slice]]:
         """The slices that the scheduler allocates from for a node, pool by pool."""
@@ -246,7 +213,7 @@ class Pools:
         if not counting.are_valid(groups, sets):
             return {}
         found: dict[str, int] = {}
-        for one in self._classes.values():
+        for one in self.classes.values():
             if number := counting.count(groups, sets, partial(self._may_select, one)):
                 found[one.name] = number
         return found
@@ -292,14 +259,3 @@ class Pools:
                 one for pool in {one.pool for one in changed} for one in self._pools.get(pool, {}).values()
             ]
         return frozenset[Spot]().union(*(spots_of(where) for where in {one.where for one in slices}))
-
-    def _classes_changed(self) -> None:
-        self._serving = serving(self._classes)
-        self._shared.clear()
-        self._counts.clear()
-        used = {one.selectors for one in self._classes.values()}
-        for selectors in [one for one in self._verdicts if one not in used]:
-            del self._verdicts[selectors]
-
-
-_NONE: Final[Mapping[Kind, bool | None]] = {}

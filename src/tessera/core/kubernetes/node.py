@@ -39,17 +39,9 @@ class Offer:
     # ResourceSlices. All others are allocatable: a device plugin serves them.
     dra: frozenset[str] = frozenset()
 
-    def without_dra(self) -> "Offer":
-        """What device plugins alone offer."""
-        left = tuple(pair for pair in self.counts if pair[0] not in self.dra)
-        return Offer(left, self.card_memory_gb, self.whole)
-
     def count(self, resource: str) -> int:
         """How many of a resource the node has."""
-        for name, count in self.counts:
-            if name == resource:
-                return count
-        return 0
+        return next((count for name, count in self.counts if name == resource), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +175,7 @@ def is_other(resource: str) -> bool:
 
 def others(node: Node) -> Iterator[tuple[str, Number]]:
     """What a node has of resources that fallback does not look at."""
-    for resource, quantity in node.allocatable.items():
-        if is_other(resource):
-            yield resource, quantity.number
-    for resource, quantity in node.away.items():
+    for resource, quantity in (*node.allocatable.items(), *node.away.items()):
         if is_other(resource):
             yield resource, quantity.number
     if node.dra:

@@ -1,6 +1,6 @@
 """The little of a pod that decisions need, and how the scheduler counts it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from operator import is_
 from types import MappingProxyType
@@ -109,26 +109,10 @@ def _same(new: tuple[Container, ...], old: tuple[Container, ...]) -> bool:
     return all(map(is_, new, old))
 
 
-def peak(pod: Pod, amount: Callable[[Container], Number]) -> Number:
-    """What a pod needs at most at one time, as the scheduler counts.
-
-    Regular containers and sidecars run together; an ordinary init container runs beside the sidecars before it.
-    """
-    sidecars: Number = 0
-    most: Number = 0
-    for container in pod.init_containers:
-        if container.restartable:
-            sidecars += amount(container)
-            most = max(most, sidecars)
-        else:
-            most = max(most, sidecars + amount(container))
-    return max(most, sidecars + sum(map(amount, pod.containers)))
-
-
 def moments(pod: Pod) -> list[dict[str, Number]]:
     """What a pod's containers need of each resource at each moment that can be the peak: the last one is its running.
 
-    As `peak` counts, for all resources in one walk: each ordinary init container beside the sidecars before it.
+    As the scheduler counts: regular containers and sidecars run together, an ordinary init container beside the sidecars before it.
     """
     sidecars: dict[str, Number] = {}
     found = []
@@ -186,19 +170,59 @@ def named_nodes(terms: tuple[NodeSelectorTerm, ...] | None) -> set[str]:
     return names
 
 
+def peak(pod: Pod, resource: str) -> Number:
+    """What a pod's containers need of a resource at most at one time."""
+    return max(moment.get(resource, 0) for moment in moments(pod))
+
+
 def requested(pod: Pod) -> dict[str, Quantity]:
     """Everything a pod requests of its node, as the scheduler counts: containers, sidecars, overhead, pod level."""
-    total: dict[str, Quantity] = {}
-    names = {resource: None for container in pod.all_containers() for resource in container.resources()}
-    for resource in names:
-        first = next(asked for c in pod.all_containers() if (asked := c.asked(resource)) is not None)
-
-        def amount(container: Container, resource: str = resource) -> Number:
-            asked = container.asked(resource)
-            return asked.number if asked is not None else 0
-
-        total[resource] = first.with_value(peak(pod, amount))
+    total: dict[str, Quantity] = {}  # as the first container that asks for it writes it
+    for container in pod.all_containers():
+        for resource in container.resources():
+            if resource not in total and (asked := container.asked(resource)) is not None:
+                total[resource] = asked
+    known = moments(pod)
+    for resource, first in total.items():
+        total[resource] = first.with_value(max(moment.get(resource, 0) for moment in known))
     total.update(pod.pod_requests)
-    for resource, amount_ in pod.overhead.items():
-        total[resource] = total[resource] + amount_ if resource in total else amount_
+    for resource, amount in pod.overhead.items():
+        total[resource] = total[resource] + amount if resource in total else amount
     return total
+
+
+# What a pod's own `spec.resources` can hold, beside huge pages (component-helpers/resource, SupportedPodLevelResources)
+_OF_WHOLE_PODS: Final = ("cpu", "memory")
+
+
+def why_pod_level_broken(before: Pod, after: Pod, names: Iterable[str]) -> str | None:
+    """Which of the pod's own `spec.resources` the API server would find broken, and what to do about it.
+
+    It compares limits container by container (not those of init containers), and requests as a sum
+    (`validatePodResourceConsistency` and `defaultPodRequests` in Kubernetes' pkg/apis/core).
+    """
+    mend = "raise that, or remove spec.resources"
+    for name in names:
+        most, whole, needs = before.pod_limits.get(name), _pod_request(before, name), peak(after, name)
+        for container in after.containers:
+            limit = container.limits.get(name)
+            if limit is not None and most is not None and limit > most:
+                return (
+                    f"container {container.name} would have a limit of {limit} {name}, more than the {most} of "
+                    f"spec.resources.limits; {mend}"
+                )
+        if whole is not None and needs > whole.value:
+            hint = " (set by the API server where there are only limits)" if before.pod_limits else ""
+            return (
+                f"the containers would request {whole.with_value(needs)} {name} in all, more than the {whole} of "
+                f"spec.resources.requests{hint}; {mend}"
+            )
+    return None
+
+
+def _pod_request(pod: Pod, name: str) -> Quantity | None:
+    """What the pod as a whole requests: where it has limits only, the API server sets that before it asks us."""
+    if name in pod.pod_requests or not pod.pod_limits or name not in _OF_WHOLE_PODS:
+        return pod.pod_requests.get(name)
+    first = next((asked for c in pod.all_containers() if (asked := c.asked(name)) is not None), None)
+    return pod.pod_limits.get(name) if first is None else first.with_value(peak(pod, name))

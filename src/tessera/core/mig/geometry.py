@@ -11,7 +11,7 @@ were not seen on hardware, and neither were the A30's profile ids. PCI ids are t
 configuration chooses layouts; a board that is not among them matches no device filter.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,7 +35,6 @@ class Shape:
 
     @property
     def compute(self) -> int:
-        """Compute slices."""
         return self.profile.compute
 
     @property
@@ -83,15 +82,12 @@ def simulated_product(
     memory_gb: int,
     slices: int,
     profiles: Iterable[MigProfile],
-    *,
-    most: dict[MigProfile, int] | None = None,
-    starts: dict[MigProfile, Sequence[int]] | None = None,
-    label: str | None = None,
+    label: str = "",
 ) -> Product:
     """A card that exists only in a simulation: `slices` equal slices of compute and memory, and its own profiles.
 
     A profile takes as many slices as its memory needs (at least as many as its compute), and lies anywhere and as
-    often as it fits unless `starts` and `most` say otherwise.
+    often as it fits.
     """
     if not 1 <= slices <= MAX_SLICES or memory_gb < slices:
         raise InvalidInput(
@@ -102,13 +98,8 @@ def simulated_product(
         size = max(profile.compute, -(-profile.memory_gb * slices // memory_gb))
         if size > slices:
             raise InvalidInput(f"{name}: {profile} needs {size} slices, the card has {slices}")
-        allowed = tuple(sorted(set((starts or {}).get(profile, range(slices - size + 1)))))
-        if not allowed or allowed[0] < 0 or allowed[-1] + size > slices:
-            raise InvalidInput(f"{name}: {profile} must start between 0 and {slices - size}")
-        count = (most or {}).get(profile, slices // size)
-        if count < 1:
-            raise InvalidInput(f"{name}: {profile} ×{count}: a profile of a card fits at least once")
-        shapes.append(Shape(profile, size, allowed, count, number, profile.memory_gb * 1024))
+        starts = tuple(range(slices - size + 1))
+        shapes.append(Shape(profile, size, starts, slices // size, number, profile.memory_gb * 1024))
     if not shapes:
         raise InvalidInput(f"{name}: a card that can be cut has at least one profile")
     media = max((shape.most for shape in shapes if shape.media), default=0)
@@ -135,29 +126,17 @@ _EIGHTHS: Final = {
     "7g": (7, 8, 1, (0,), 0),
 }
 
-# Usable MiB, read through NVML; every other product's are the name's gigabytes
-_MEASURED_MIB: Final = {
-    "NVIDIA H200": {
-        "1g": 16384,
-        "1g+me": 16384,
-        "1g double": 33280,
-        "2g": 33280,
-        "3g": 71424,
-        "4g": 71424,
-        "7g": 143360,
-    },
-}
+# Usable MiB of these kinds, read through NVML; every other product's are the name's gigabytes
+_MEASURED_MIB: Final = {"NVIDIA H200": (16384, 16384, 33280, 33280, 71424, 71424, 143360)}
 
 # Names that some boards give a profile instead: there are A100-80GB PCIe that report 79 GB
 _OTHER_NAMES: Final = {("NVIDIA A100-80GB", "7g"): 79}
 
 
-def _eighths(
-    name: str, gigabytes: tuple[int, ...], labels: tuple[str, ...], pci_ids: tuple[int, ...]
-) -> Product:
+def _eighths(name: str, gigabytes: tuple[int, ...], labels: str, pci_ids: tuple[int, ...]) -> Product:
     """A card of eighths; `gigabytes` of 1g (and 1g+me), 1g double, 2g, 3g, 4g, 7g."""
     named = dict(zip(("1g", "1g double", "2g", "3g", "4g", "7g"), gigabytes, strict=True))
-    measured = _MEASURED_MIB.get(name, {})
+    measured = dict(zip(_EIGHTHS, _MEASURED_MIB.get(name, ()), strict=False))
     shapes = []
     for kind, (compute, size, most, starts, profile_id) in _EIGHTHS.items():
         extras = "+me" if kind.endswith("+me") else ""
@@ -165,14 +144,15 @@ def _eighths(
             if gb is not None:
                 profile = MigProfile(compute, gb, extras)
                 shapes.append(Shape(profile, size, starts, most, profile_id, measured.get(kind, gb * 1024)))
-    return _product(name, named["7g"], 7, 8, shapes, labels, pci_ids)
+    shapes.sort(key=lambda shape: shape.profile)
+    return Product(name, named["7g"] * 1024, 7, 8, tuple(shapes), tuple(labels.split()), pci_ids)
 
 
 def _quarters(
     name: str,
     memory_gb: int,
     profiles: dict[str, tuple[int, tuple[int, ...], int]],
-    labels: tuple[str, ...],
+    labels: str,
     pci_ids: tuple[int, ...],
 ) -> Product:
     """A card of four compute and four memory slices; profile → most, starts, profile id."""
@@ -180,20 +160,8 @@ def _quarters(
     for text, (most, starts, profile_id) in profiles.items():
         profile = MigProfile.parse(text)
         shapes.append(Shape(profile, profile.compute, starts, most, profile_id, profile.memory_gb * 1024))
-    return _product(name, memory_gb, 4, 4, shapes, labels, pci_ids)
-
-
-def _product(
-    name: str,
-    memory_gb: int,
-    compute_slices: int,
-    memory_slices: int,
-    shapes: list[Shape],
-    labels: tuple[str, ...],
-    pci_ids: tuple[int, ...],
-) -> Product:
     shapes.sort(key=lambda shape: shape.profile)
-    return Product(name, memory_gb * 1024, compute_slices, memory_slices, tuple(shapes), labels, pci_ids)
+    return Product(name, memory_gb * 1024, 4, 4, tuple(shapes), tuple(labels.split()), pci_ids)
 
 
 # No real card: seven slices of 10 GB, on which 2×2g.20gb + 1×3g.30gb is a full card
@@ -205,60 +173,25 @@ SIMULATED_H200_70GB: Final = simulated_product(
     label="NVIDIA-H200-70GB",
 )
 
+# name; GB of 1g, 1g double, 2g, 3g, 4g and 7g; labels; PCI ids. A GH200 is named after the memory of the CPU beside it.
+_CARDS_OF_EIGHTHS: Final = (
+    ("NVIDIA A100-40GB", (5, 10, 10, 20, 20, 40), "NVIDIA-A100-SXM4-40GB NVIDIA-A100-PCIE-40GB NVIDIA-A100-PG509-200", (0x20B010DE, 0x20B110DE, 0x20F110DE)),
+    ("NVIDIA A100-80GB", (10, 20, 20, 40, 40, 80), "NVIDIA-A100-SXM4-80GB NVIDIA-A100-80GB-PCIe NVIDIA-A100-PCIE-80GB", (0x20B210DE, 0x20B510DE)),
+    ("NVIDIA H100-80GB", (10, 20, 20, 40, 40, 80), "NVIDIA-H100-80GB-HBM3 NVIDIA-H100-PCIe NVIDIA-H100-SXM5-80GB", (0x233010DE, 0x233110DE)),
+    ("NVIDIA H100-94GB", (12, 24, 24, 47, 47, 94), "NVIDIA-H100-NVL NVIDIA-H100-SXM5-94GB", (0x232110DE,)),
+    ("NVIDIA H100-96GB", (12, 24, 24, 48, 48, 96), "NVIDIA-H100-SXM5-96GB NVIDIA-H100-96GB-HBM3", (0x233D10DE,)),
+    ("NVIDIA H20", (12, 24, 24, 48, 48, 96), "NVIDIA-H20", (0x232910DE,)),
+    ("NVIDIA GH200-96GB", (12, 24, 24, 48, 48, 96), "NVIDIA-GH200-480GB NVIDIA-GH200-120GB", (0x234210DE,)),
+    ("NVIDIA GH200-144GB", (18, 36, 36, 72, 72, 144), "NVIDIA-GH200-144G-HBM3e", (0x234810DE,)),
+    ("NVIDIA H200", (18, 35, 35, 71, 71, 141), "NVIDIA-H200 NVIDIA-H200-NVL", (0x233510DE, 0x233B10DE)),
+    ("NVIDIA B200", (23, 45, 45, 90, 90, 180), "NVIDIA-B200", (0x290110DE,)),
+    ("NVIDIA GB200", (23, 47, 47, 93, 93, 186), "NVIDIA-GB200", (0x294110DE,)),
+    ("NVIDIA B300", (34, 67, 67, 135, 135, 269), "NVIDIA-B300 NVIDIA-B300-SXM6-AC", (0x318210DE,)),
+    ("NVIDIA GB300", (35, 70, 70, 139, 139, 278), "NVIDIA-GB300", ()),
+)  # fmt: skip
+
 PRODUCTS: Final[tuple[Product, ...]] = (
-    _eighths(
-        "NVIDIA A100-40GB",
-        (5, 10, 10, 20, 20, 40),
-        ("NVIDIA-A100-SXM4-40GB", "NVIDIA-A100-PCIE-40GB", "NVIDIA-A100-PG509-200"),
-        (0x20B010DE, 0x20B110DE, 0x20F110DE),
-    ),
-    _eighths(
-        "NVIDIA A100-80GB",
-        (10, 20, 20, 40, 40, 80),
-        ("NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-80GB-PCIe", "NVIDIA-A100-PCIE-80GB"),
-        (0x20B210DE, 0x20B510DE),
-    ),
-    _eighths(
-        "NVIDIA H100-80GB",
-        (10, 20, 20, 40, 40, 80),
-        ("NVIDIA-H100-80GB-HBM3", "NVIDIA-H100-PCIe", "NVIDIA-H100-SXM5-80GB"),
-        (0x233010DE, 0x233110DE),
-    ),
-    _eighths(
-        "NVIDIA H100-94GB",
-        (12, 24, 24, 47, 47, 94),
-        ("NVIDIA-H100-NVL", "NVIDIA-H100-SXM5-94GB"),
-        (0x232110DE,),
-    ),
-    _eighths(
-        "NVIDIA H100-96GB",
-        (12, 24, 24, 48, 48, 96),
-        ("NVIDIA-H100-SXM5-96GB", "NVIDIA-H100-96GB-HBM3"),
-        (0x233D10DE,),
-    ),
-    _eighths("NVIDIA H20", (12, 24, 24, 48, 48, 96), ("NVIDIA-H20",), (0x232910DE,)),
-    _eighths(
-        "NVIDIA GH200-96GB",
-        (12, 24, 24, 48, 48, 96),
-        ("NVIDIA-GH200-480GB", "NVIDIA-GH200-120GB"),  # named after the memory of the CPU beside it
-        (0x234210DE,),
-    ),
-    _eighths("NVIDIA GH200-144GB", (18, 36, 36, 72, 72, 144), ("NVIDIA-GH200-144G-HBM3e",), (0x234810DE,)),
-    _eighths(
-        "NVIDIA H200",
-        (18, 35, 35, 71, 71, 141),
-        ("NVIDIA-H200", "NVIDIA-H200-NVL"),
-        (0x233510DE, 0x233B10DE),
-    ),
-    _eighths("NVIDIA B200", (23, 45, 45, 90, 90, 180), ("NVIDIA-B200",), (0x290110DE,)),
-    _eighths("NVIDIA GB200", (23, 47, 47, 93, 93, 186), ("NVIDIA-GB200",), (0x294110DE,)),
-    _eighths(
-        "NVIDIA B300",
-        (34, 67, 67, 135, 135, 269),
-        ("NVIDIA-B300", "NVIDIA-B300-SXM6-AC"),
-        (0x318210DE,),
-    ),
-    _eighths("NVIDIA GB300", (35, 70, 70, 139, 139, 278), ("NVIDIA-GB300",), ()),
+    *(_eighths(*card) for card in _CARDS_OF_EIGHTHS),
     _quarters(
         "NVIDIA A30",
         24,
@@ -269,7 +202,7 @@ PRODUCTS: Final[tuple[Product, ...]] = (
             "2g.12gb+me": (1, (0, 2), 6),
             "4g.24gb": (1, (0,), 0),
         },
-        ("NVIDIA-A30",),
+        "NVIDIA-A30",
         (0x20B710DE,),
     ),
     _quarters(
@@ -283,11 +216,8 @@ PRODUCTS: Final[tuple[Product, ...]] = (
             "2g.48gb": (2, (0, 2), 5),
             "4g.96gb": (1, (0,), 0),
         },
-        (
-            "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition",
-            "NVIDIA-RTX-PRO-6000-Blackwell-Workstation-Edition",
-            "NVIDIA-RTX-PRO-6000-Blackwell-Max-Q-Workstation-Edition",
-        ),
+        "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition NVIDIA-RTX-PRO-6000-Blackwell-Workstation-Edition "
+        "NVIDIA-RTX-PRO-6000-Blackwell-Max-Q-Workstation-Edition",
         (0x2BB510DE,),
     ),
     SIMULATED_H200_70GB,

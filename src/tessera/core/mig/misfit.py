@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from tessera.core.mig.geometry import Product, Shape
 from tessera.core.mig.placement import Wish, place
 from tessera.core.mig.profile import MigProfile
+from tessera.core.text import number_of
 
 _Asked = list[tuple[Wish, Shape]]
 
@@ -64,7 +65,7 @@ def _not_a_start(_product: Product, asked: _Asked) -> str | None:
 def _wrong_size(product: Product, asked: _Asked) -> str | None:
     for wish, shape in asked:
         if wish.size not in (None, shape.size):
-            return f"{wish.profile} takes {_count(shape.size, 'slice')} of {a(product)}, not {wish.size}"
+            return f"{wish.profile} takes {number_of(shape.size, 'slice')} of {a(product)}, not {wish.size}"
     return None
 
 
@@ -141,10 +142,6 @@ def _listed(wishes: Sequence[Wish]) -> str:
 def _either(options: Sequence[object]) -> str:
     texts = [str(option) for option in options]
     return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + " or " + texts[-1]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 _REASONS: tuple[Callable[[Product, _Asked], str | None], ...] = (

@@ -1,14 +1,18 @@
 """Where instances lie on a card: an exact search over the few starts that each profile has.
 
-A card has a handful of slices, so a set of them is a bit mask and the search is a plain depth-first one.
+A card has a handful of slices, so a set of them is a bit mask and the search is a plain depth-first one. Of the counts of
+profiles that a card can hold only the few maximal ones are worth knowing: every layout is a part of one.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tessera.core.mig.geometry import MAX_SLICES, Product, Shape
 from tessera.core.mig.profile import MigProfile
+
+Pattern = tuple[int, ...]  # a count for each profile that was asked about
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +115,35 @@ def _search(
             return [start, *rest]
     dead.add((index, taken, below))
     return None
+
+
+@lru_cache(maxsize=4096)
+def maximal_patterns(
+    product: Product, kept: tuple[Instance, ...], profiles: tuple[MigProfile, ...], most: Pattern
+) -> tuple[Pattern, ...]:
+    """All counts of the profiles, at most `most` of each, that fit beside what is kept and leave no room for more."""
+    feasible = set(_feasible(product, [Wish(i.profile, i.position) for i in kept], profiles, most))
+    return tuple(
+        sorted(
+            pattern
+            for pattern in feasible
+            if not any(
+                (*pattern[:index], count + 1, *pattern[index + 1 :]) in feasible
+                for index, count in enumerate(pattern)
+            )
+        )
+    )
+
+
+def _feasible(
+    product: Product, wishes: list[Wish], profiles: Sequence[MigProfile], most: Sequence[int]
+) -> list[Pattern]:
+    if not profiles:
+        return [()]
+    found: list[Pattern] = []
+    for count in range(most[0] + 1):
+        more = [*wishes, *[Wish(profiles[0])] * count]
+        if count and place(product, more) is None:
+            break  # with more of it, it would fit no better
+        found += [(count, *rest) for rest in _feasible(product, more, profiles[1:], most[1:])]
+    return found

@@ -6,7 +6,6 @@ slicing. People write `H200` or `A100-40GB`.
 """
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 from tessera.core.errors import InvalidInput
@@ -20,15 +19,13 @@ _SUFFIX: Final = re.compile(r"(-mig-[0-9a-z.+-]+|-shared)+$")
 _GIGABYTES: Final = re.compile(r"([1-9]\d{0,4})gb?")
 
 
-def find_product(
-    text: str, memory_mib: int | None = None, among: Iterable[Product] = PRODUCTS
-) -> Product | None:
+def find_product(text: str, memory_mib: int | None = None) -> Product | None:
     """The product that a label means, told apart by the card's memory where the label leaves it open."""
     plain = _plain(text)
     label = _SUFFIX.sub("", plain)
     if "-mig-" in plain:
         memory_mib = None  # the slice's, not the card's
-    candidates = _candidates(label, among)
+    candidates = _candidates(label)
     if memory_mib is None and len(candidates) > 1:
         memory_mib = _memory_in(label)
     if memory_mib is not None:
@@ -42,24 +39,22 @@ def find_product(
     return real[0] if len(real) == 1 else None
 
 
-def product_named(text: str, among: Iterable[Product] = PRODUCTS) -> Product:
+def product_named(text: str) -> Product:
     """The product a person named; refused with the names that would do."""
-    among = tuple(among)
-    found = find_product(text, among=among)
+    found = find_product(text)
     if found is not None:
         return found
-    candidates = _candidates(_plain(text), among)
-    names = ", ".join(product.short_name for product in candidates or among)
+    candidates = _candidates(_plain(text))
+    names = ", ".join(product.short_name for product in candidates or PRODUCTS)
     if candidates:
         raise InvalidInput(f"product {quoted(text)} may be one of several: {names}")
     raise InvalidInput(f"unknown product {quoted(text)}; known are {names}")
 
 
-def _candidates(label: str, among: Iterable[Product]) -> list[Product]:
-    among = tuple(among)
-    exact = [p for p in among if label in map(_plain, (p.name, p.short_name, *p.labels))]
+def _candidates(label: str) -> list[Product]:
+    exact = [p for p in PRODUCTS if label in map(_plain, (p.name, p.short_name, *p.labels))]
     words = label.split("-")
-    family = [p for p in among if words[: len(_family(p))] == _family(p)]
+    family = [p for p in PRODUCTS if words[: len(_family(p))] == _family(p)]
     # a simulated card may carry a real card's label: then its memory tells them apart
     return exact + [p for p in family if p not in exact and (not exact or p.simulated)]
 

@@ -12,9 +12,8 @@ from itertools import combinations
 
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout
-from tessera.core.mig.placement import Instance
+from tessera.core.mig.placement import Instance, Pattern, maximal_patterns
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.patterns import Pattern, maximal_patterns
 from tessera.core.planning.program import Program, Solver, Sum, minimise
 
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from tessera.core.mig.geometry import MAX_SLICES, Product
 from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy
-from tessera.core.mig.placement import Instance
+from tessera.core.mig.placement import Instance, maximal_patterns
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.patterns import maximal_patterns
 
 
 @dataclass(frozen=True, slots=True)

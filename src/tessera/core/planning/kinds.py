@@ -14,9 +14,8 @@ from typing import Final
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
-from tessera.core.mig.placement import Instance
+from tessera.core.mig.placement import Instance, Pattern, maximal_patterns
 from tessera.core.mig.profile import MigProfile
-from tessera.core.planning.patterns import Pattern, maximal_patterns
 
 ANYWHERE: Final = 0  # the queue of a demand that may go to every node
 

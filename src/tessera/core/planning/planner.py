@@ -15,10 +15,9 @@ from typing import Final
 
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout
-from tessera.core.mig.placement import Instance, Wish
+from tessera.core.mig.placement import Instance, Pattern, Wish
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.kinds import Card, Kinds, NodeCards, Wanted, kinds_of
-from tessera.core.planning.patterns import Pattern
 from tessera.core.planning.program import Program, Solver, Sum, minimise
 
 _PROMISED: Final = 3  # the goals that count; the others only choose among plans that are as good

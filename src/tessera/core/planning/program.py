@@ -21,10 +21,6 @@ class Row:
     weights: Sum
     most: int
 
-    def holds(self, values: Sequence[int]) -> bool:
-        """Whether these values keep it."""
-        return total(self.weights, values) <= self.most
-
 
 @dataclass(slots=True)
 class Program:
@@ -45,7 +41,7 @@ class Program:
     def holds(self, values: Sequence[int]) -> bool:
         """Whether these values are an answer."""
         return all(0 <= value <= limit for value, limit in zip(values, self.limits, strict=True)) and all(
-            row.holds(values) for row in self.rows
+            total(row.weights, values) <= row.most for row in self.rows
         )
 
 
@@ -74,11 +70,6 @@ class Solution:
 
     values: tuple[int, ...]
     gaps: tuple[int, ...]
-
-    @property
-    def proven(self) -> int:
-        """For how many of the goals, from the first on, nothing better exists."""
-        return next((number for number, gap in enumerate(self.gaps) if gap), len(self.gaps))
 
 
 def minimise(program: Program, goals: Sequence[Sum], start: Sequence[int], solve: Solver) -> Solution:

@@ -11,7 +11,7 @@ from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.defragment import Advice
 from tessera.core.planning.planner import Objective, Plan
 from tessera.core.planning.waiting import Group, PlanEffect, Waiting
-from tessera.core.text import first_of
+from tessera.core.text import first_of, number_of
 
 _SHOWN: Final = 3  # names, of many
 
@@ -19,7 +19,7 @@ _SHOWN: Final = 3  # names, of many
 def explain_plan(plan: Plan) -> list[str]:
     """What fits, whether more could, what is left out and why, what is not needed."""
     asked, served, used = sum(plan.demand.values()), sum(plan.served.values()), set(plan.used)
-    where = f"{len(used)} of {_count(len(plan.cards), 'card')}"
+    where = f"{len(used)} of {number_of(len(plan.cards), 'card')}"
     if plan.left_out:
         measure = "devices" if plan.objective is Objective.DEVICES else "memory"
         limit = f"no plan serves more {measure}"
@@ -28,7 +28,7 @@ def explain_plan(plan: Plan) -> list[str]:
             limit = f"at most {plan.gaps[0]} {unit}{measure} more could be served"
         fit = "fits" if served == 1 else "fit"
         on = f", on {where}" if plan.cards else ""
-        sentences = [f"{served} of {_count(asked, 'device')} {fit}{on}; {limit}"]
+        sentences = [f"{served} of {number_of(asked, 'device')} {fit}{on}; {limit}"]
     else:
         what = "the one device fits" if asked == 1 else f"all {asked} devices fit"
         sentences = [f"{what} on {where}; {_fewest(plan)}"]
@@ -36,11 +36,11 @@ def explain_plan(plan: Plan) -> list[str]:
         f"left out: {profile} ×{count}, {_why(plan, profile)}" for profile, count in plan.left_out.items()
     ]
     if plan.nodes:
-        sentences.append(f"to change: {_count(len(used), 'card')} of {_named(plan.nodes, 'node')}")
+        sentences.append(f"to change: {number_of(len(used), 'card')} of {_named(plan.nodes, 'node')}")
     spare = [number for number in range(len(plan.cards)) if number not in used and not plan.kept[number]]
     if spare:
         sentences.append(
-            f"not needed: {_count(len(spare), 'empty card') if plan.named else named_cards(spare)}"
+            f"not needed: {number_of(len(spare), 'empty card') if plan.named else named_cards(spare)}"
         )
     return sentences
 
@@ -74,7 +74,7 @@ def explain_waiting(waiting: Waiting) -> list[str]:
     free = [group for group in waiting.free if group.waits]
     if free:
         pods = sum(len(group.names) for group in free)
-        could = f"{_count(pods, 'waiting pod')} could go to free devices ({_devices(free)})"
+        could = f"{number_of(pods, 'waiting pod')} could go to free devices ({_devices(free)})"
         sentences.append(f"{could}: no layout is needed for {'it' if pods == 1 else 'them'}")
     alike: dict[str, list[Group]] = {}
     for group, reason in waiting.hopeless:
@@ -93,7 +93,7 @@ def explain_outcome(outcome: PlanEffect) -> list[str]:
         return []
     return [
         "no pod must end first: pods keep what they hold",
-        f"with it {placed} of {_count(placed + left, 'waiting pod')} would get a place",
+        f"with it {placed} of {number_of(placed + left, 'waiting pod')} would get a place",
     ]
 
 
@@ -102,14 +102,14 @@ def explain_advice(advice: Advice) -> list[str]:
     asked, served, pods = sum(advice.wanted.values()), sum(advice.served.values()), len(advice.pods)
     room = "room for " + (f"all {asked} devices" if asked > 1 else "the one device")
     if served < asked:
-        room = f"room for {served} of {_count(asked, 'device')}"
+        room = f"room for {served} of {number_of(asked, 'device')}"
     if not pods:
         sentences = [f"{room} is there; no pod must end"]
     else:
         fewer = "fewer do not suffice"
         if advice.gaps[1]:
             fewer = f"at most {advice.gaps[1]} fewer would suffice"
-        sentences = [f"{room}: {_count(pods, 'pod')} must end or move; {fewer}"]
+        sentences = [f"{room}: {number_of(pods, 'pod')} must end or move; {fewer}"]
     if served < asked:
         limit = (
             f"at most {advice.gaps[0]} more could get room" if advice.gaps[0] else "even if every pod ended"
@@ -133,7 +133,3 @@ def _named(names: Sequence[str], noun: str) -> str:
         return f"{noun} {names[0]}"
     shown = first_of(names, _SHOWN)
     return f"{noun}s {shown}" if len(names) <= _SHOWN else f"{len(names)} {noun}s ({shown})"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

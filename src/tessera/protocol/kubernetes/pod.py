@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from tessera.core.devices.capacity import PodUse, in_effect, pod_use, resized
+from tessera.core.devices.capacity import PodUse, in_effect, pod_use
 from tessera.core.kubernetes.pod import Amounts, Container, Pod
 from tessera.protocol.kubernetes.lean_pod import (
     MANAGED_LABEL,
@@ -188,7 +188,7 @@ def _pod(one: PodIn, keep: Keep) -> Pod:
         if actual is None or actual.resources is None or (init and not read.restartable):
             return read
         has, promised = _actual(actual, keep, f"status of container {given.name}")
-        return resized(read, has, promised, infeasible=infeasible)
+        return replace(read, requests=in_effect(read.requests, has, promised, infeasible=infeasible))
 
     whole = _kept(pod_resources_of(spec), keep)
     pod_requests = amounts_of(whole.requests, "spec.resources.requests")
