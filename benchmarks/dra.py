@@ -29,7 +29,7 @@ from tessera.core.mig.product import product_named
 from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
-from tessera.node.assembly import NodeSources, Settings
+from tessera.node.assembly import Settings, node_sources
 from tessera.node.dra.slices.documents import Offer, offer, pool_of, specs
 from tessera.node.metrics import DraMetrics
 from tessera.node.rpc import address, call
@@ -112,8 +112,7 @@ async def _making() -> float:
     configuration = device_config.parse(_DYNAMIC)
     with tempfile.TemporaryDirectory() as nowhere:
         settings = Settings(_NODE, state_dir=Path(nowhere))
-        sources = NodeSources(configuration, settings, DraMetrics())
-        devices = [device for source in sources.all for device in await source.devices()]
+        devices, _ = await node_sources(configuration, settings, DraMetrics()).ask()
     product = product_named("H200")
     counted = {Slot(number).uuid(_NODE): product for number in range(8)}
     begun = time.perf_counter()

@@ -22,7 +22,7 @@ from e2e.command import Running
 from e2e.webhook import Webhook, registered
 from tessera.core.admission.constraints import DRA_ANNOTATION
 from tessera.core.kubernetes.resources import is_whole_or_mig
-from tessera.core.mig.layout import Strategy, resolve
+from tessera.core.mig.layout import resolve
 from tessera.core.requests.alternatives import GENERAL_CLASS
 from tessera.kube.access.choice import find_cluster
 from tessera.kube.rest import client as kube
@@ -188,10 +188,7 @@ def _slices(spec: NodeSpec, uid: str) -> Sequence[Object]:
     text = spec.annotations[RUNAI_CONFIG]
     layout = resolve(documents.read(text, "layout").select(), simulated.cards)
     with tempfile.TemporaryDirectory() as tools:
-        cards = CardDevices(
-            node=spec.name, strategy=Strategy.MIXED, tools=Path(tools), env_list="", cdi_kind="x/y"
-        )
-        offered = offer(cards.of(layout))
+        offered = offer(CardDevices(simulated, spec.name, Path(tools)).of(layout))
     owner = {"apiVersion": "v1", "kind": "Node", "name": spec.name, "uid": uid, "controller": True}
     return plan(specs(Offer(spec.name, offered, {})), {}, owner, 0).create
 

@@ -12,12 +12,12 @@ import pytest
 
 from tessera.core.devices.device import Card, Device, DeviceNode, Edits, Handover, Place, Span
 from tessera.core.devices.transition import Transition
-from tessera.node.cdi import CdiDirectory
-from tessera.node.deviceplugin.allocations import GRACE, Holders
+from tessera.node.assembly import NodeSources, Settings
 from tessera.node.deviceplugin.plugin import Plugin
+from tessera.node.events import NodeEvents
 from tessera.node.metrics import Metrics
+from tessera.node.polling import NotPublished
 from tessera.node.sources import Source, SourceFailed
-from tessera.node.state import DeviceState
 from tessera.simulation.node.kubelet import Kubelet
 
 GPU = "device.example.com/gpu"
@@ -147,25 +147,20 @@ async def running(
     metrics = Metrics()
     transitions: list[Transition] = []
     changed = asyncio.Event()
-    plugin = Plugin(
-        sources=sources,
-        kubelet_dir=root,
-        cdi=CdiDirectory(root / "cdi"),
-        state=DeviceState(root / "state" / "devices.json"),
-        holders=Holders(root / "state" / "holders.json", grace=GRACE * tick),
-        metrics=metrics,
-        possible=lambda: possible,
-        handover=handover,
-        changed=changed,
-        tick=tick,
-    )
 
-    async def poll() -> None:
-        async for result in plugin.polls():
+    class Sources(NodeSources):
+        def possible(self) -> Sequence[Device]:
+            return possible
+
+        def report(self, result: Transition | NotPublished) -> None:
             if isinstance(result, Transition):
-                transitions.append(result)  # noqa: PERF401 # tests read the list while it grows
+                transitions.append(result)
 
-    tasks = [asyncio.create_task(plugin.run()), asyncio.create_task(poll())]
+    settings = Settings("node-1", kubelet_dir=root, cdi_dir=root / "cdi", state_dir=root / "state", tick=tick)
+    plugin = Plugin(
+        Sources(sources, changed=changed), settings, metrics, NodeEvents("node-1", None), handover
+    )
+    tasks = [asyncio.create_task(plugin.run()), asyncio.create_task(plugin.polling())]
     try:
         yield Running(root, kubelet, plugin, metrics, transitions, changed)
     finally:

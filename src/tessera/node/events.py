@@ -1,70 +1,88 @@
-"""Events of the node, as `kubectl describe node` shows them: a layout that waits or failed, devices that are unhealthy."""
+"""What is told of a node's devices and layout, in the log and as Events that `kubectl describe node` shows."""
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from tessera.core.devices.device import Device
+from tessera.core.devices.device import Device, by_resource
 from tessera.kube.events.correlator import About, Event
-from tessera.node.sources.simulated.layout import Outcome, State
+from tessera.kube.events.recorder import Recorder
+from tessera.node.sources.simulated.layout import LayoutStatus, State
+from tessera.node.state import Key
 
-COMPONENT: Final = "tessera-device-plugin"
-STATE_UNREADABLE: Final = "DeviceStateUnreadable"  # reason of an Event: what the last run had is rebuilt
+log = logging.getLogger(__name__)
+
+STATE_UNREADABLE: Final = "DeviceStateUnreadable"  # what the last run had is rebuilt
 CLAIM_UNREADABLE: Final = "ClaimStateUnreadable"  # it is not known which devices a claim holds
 _MOST_NAMED: Final = 3
 
 
-def warning(node: str, reason: str, message: str) -> Event:
-    """Something about a node that its operator ought to know."""
-    return Event(_about(node), reason, message, "Warning")
+class NodeEvents:
+    """Events of one node, by its recorder; without a cluster there is none, and nothing is recorded."""
 
+    def __init__(self, node: str, recorder: Recorder | None) -> None:
+        # as the kubelet names the node in its own events: by name, and the name again in place of the uid
+        self._about = About("v1", "Node", node, uid=node)
+        self._recorder = recorder
+        self._problems: Mapping[Key, str] = {}  # as they were recorded last
+        self._layout: LayoutStatus | None = None
 
-def _about(node: str) -> About:
-    """The node as the kubelet names it in its own events: by name, and the name again in place of the uid."""
-    return About("v1", "Node", node, uid=node)
+    def warn(self, reason: str, message: str) -> None:
+        """Record something that the node's operator ought to know."""
+        self._record(Event(self._about, reason, message, "Warning"))
 
+    def record_news(self, devices: Sequence[Device], layout: LayoutStatus | None) -> None:
+        """Record how devices and layout differ from what was recorded last."""
+        for event in self.news(devices, layout):
+            self._record(event)
 
-class NodeNews:
-    """Compares what is with what was reported last, and yields an event for each difference."""
-
-    def __init__(self, node: str) -> None:
-        self._about = _about(node)
-        self._unhealthy: dict[tuple[str, str], str] = {}  # device → its problem
-        self._outcome: Outcome | None = None
-
-    def of(self, devices: Sequence[Device], outcome: Outcome | None) -> Iterator[Event]:
-        """The news, once each."""
-        yield from self._devices(devices)
-        yield from self._layout(outcome)
-
-    def _devices(self, devices: Sequence[Device]) -> Iterator[Event]:
-        unhealthy = {device.key: device.problem for device in devices if device.problem}
-        before, self._unhealthy = self._unhealthy, unhealthy
-        there = {device.key for device in devices}
-        for resource in sorted({resource for resource, _ in (*unhealthy, *before)}):
-            worse = [key for key in unhealthy if key[0] == resource and before.get(key) != unhealthy[key]]
-            better = [key for key in before if key[0] == resource and key not in unhealthy and key in there]
-            if worse:
-                shown = "; ".join(f"{key[1]}: {unhealthy[key]}" for key in worse[:_MOST_NAMED])
-                more = f" and {len(worse) - _MOST_NAMED} more" if len(worse) > _MOST_NAMED else ""
-                yield self._event(
-                    "GPUUnhealthy", f"{resource}: {len(worse)} unhealthy: {shown}{more}", "Warning"
-                )
-            if better:
-                yield self._event("GPUHealthy", f"{resource}: {len(better)} healthy again")
-
-    def _layout(self, outcome: Outcome | None) -> Iterator[Event]:
-        before, self._outcome = self._outcome, outcome
-        if outcome is None or outcome == before:
+    def news(self, devices: Sequence[Device], layout: LayoutStatus | None) -> Iterator[Event]:
+        """An event for each difference, once."""
+        for resource, unhealthy, healthy in _health_changes(self._problems, devices):
+            if unhealthy:
+                message = f"{resource}: {_described(unhealthy)}"
+                yield Event(self._about, "GPUUnhealthy", message, "Warning")
+            if healthy:
+                yield Event(self._about, "GPUHealthy", f"{resource}: {len(healthy)} healthy again")
+        self._problems = {device.key: device.problem for device in devices if device.problem}
+        before, self._layout = self._layout, layout
+        if layout is None or layout == before:
             return
-        match outcome.state:
+        match layout.state:
             case State.FAILED:
-                yield self._event("MIGLayoutFailed", f"the MIG layout failed: {outcome.reason}", "Warning")
+                message = f"the MIG layout failed: {layout.reason}"
+                yield Event(self._about, "MIGLayoutFailed", message, "Warning")
             case State.PENDING:
-                yield self._event("MIGLayoutPending", f"the MIG layout is pending: {outcome.reason}")
+                yield Event(self._about, "MIGLayoutPending", f"the MIG layout is pending: {layout.reason}")
             case State.SUCCESS if before is not None and before.state is not State.SUCCESS:
-                yield self._event("MIGLayoutApplied", "the MIG layout is in place")
-            case _:
-                return
+                yield Event(self._about, "MIGLayoutApplied", "the MIG layout is in place")
 
-    def _event(self, reason: str, message: str, kind: str = "Normal") -> Event:
-        return Event(self._about, reason, message, kind)
+    def _record(self, event: Event) -> None:
+        if self._recorder is not None:
+            self._recorder.record(event)
+
+
+def log_health(before: Iterable[Device], after: Sequence[Device]) -> None:
+    """One line per resource whose devices became unhealthy or recovered."""
+    problems = {device.key: device.problem for device in before}
+    for resource, unhealthy, healthy in _health_changes(problems, after):
+        if unhealthy:
+            log.warning("%s: %s", resource, _described(unhealthy))
+        if healthy:
+            names = ", ".join(device.id for device in healthy[:_MOST_NAMED])
+            log.info("%s: %d healthy again: %s", resource, len(healthy), names)
+
+
+def _health_changes(
+    problems: Mapping[Key, str], devices: Sequence[Device]
+) -> Iterator[tuple[str, list[Device], list[Device]]]:
+    """By resource: the devices that have another problem than before, and those that no longer have one."""
+    for resource, members in sorted(by_resource(devices).items()):
+        changed = [device for device in members if device.problem != problems.get(device.key, "")]
+        yield resource, [one for one in changed if one.problem], [one for one in changed if one.healthy]
+
+
+def _described(unhealthy: Sequence[Device]) -> str:
+    shown = "; ".join(f"{device.id}: {device.problem}" for device in unhealthy[:_MOST_NAMED])
+    more = f" and {len(unhealthy) - _MOST_NAMED} more" if len(unhealthy) > _MOST_NAMED else ""
+    return f"{len(unhealthy)} unhealthy: {shown}{more}"

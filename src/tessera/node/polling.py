@@ -1,15 +1,11 @@
-"""Polling once a second, and what is logged about it: the same for every protocol."""
+"""How loops rest between two rounds, and what they log and count of failures."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
-
-from tessera.core.devices.device import Device, by_resource
-
-log = logging.getLogger(__name__)
 
 TICK: Final = 1.0  # seconds between polls
 _LONGEST_RETRY: Final = 5  # ticks between tries of what fails
@@ -72,26 +68,3 @@ class Failures:
     def round_over(self) -> None:
         """The loop has come round: what did not fail this time is news when it fails again."""
         self._last, self._now = self._now, {}
-
-
-def with_health(devices: Iterable[Device], wanted: Iterable[Device]) -> tuple[Device, ...]:
-    """Devices that stay as they are, with the health that the sources say now; one that they do not know is healthy."""
-    health = {device.key: device.problem for device in wanted}
-    return tuple(
-        device if device.leaving else replace(device, problem=health.get(device.key, ""))
-        for device in devices
-    )
-
-
-def log_health(before: Iterable[Device], after: Iterable[Device]) -> None:
-    """One line per resource whose devices became unhealthy or recovered."""
-    earlier = {device.key: device.problem for device in before}
-    for resource, devices in by_resource(after).items():
-        changed = [device for device in devices if device.problem != earlier.get(device.key, "")]
-        unhealthy = [f"{device.id}: {device.problem}" for device in changed if device.problem]
-        healthy = [device.id for device in changed if not device.problem]
-        if unhealthy:
-            more = f" (and {len(unhealthy) - 3} more)" if len(unhealthy) > 3 else ""
-            log.warning("%s: %d unhealthy: %s%s", resource, len(unhealthy), "; ".join(unhealthy[:3]), more)
-        if healthy:
-            log.info("%s: %d healthy again: %s", resource, len(healthy), ", ".join(healthy[:3]))

@@ -490,7 +490,7 @@ def test_fault_57_a_truncated_record_while_a_layout_is_pending(also: str) -> Non
                 for change in node.transitions:
                     assert {device.id for device in change.waiting} == {f"MIG-0-{n}-1" for n in range(4)}
                     assert change.holders == {(four, "MIG-0-0-4"): "ml/train"}
-                assert str(record) in node.plugin.state_error
+                assert str(record) in node.plugin._state.error
                 assert node.metric("failures_total", what="state") == 1
                 await kubelet.remove("ml/train")
                 await kubelet.until(lambda kubelet: kubelet.allocatable.get(one) == 6)

@@ -82,6 +82,12 @@ class Cluster:
         return {device["name"]: device for one in self.slices for device in one["spec"].get("devices") or ()}
 
     @property
+    def warnings(self) -> dict[str, str]:
+        """The messages of Events that warn, by reason."""
+        events = [one.document for one in self.server.store.list(EVENTS)]
+        return {one["reason"]: one["message"] for one in events if one["type"] == "Warning"}
+
+    @property
     def taints(self) -> dict[str, list[str]]:
         return {
             name: [f"{taint['key']}:{taint['effect']}" for taint in device["taints"]]
@@ -222,7 +228,7 @@ def test_claims_are_prepared_over_the_socket() -> None:
 
 
 def test_an_ill_device_is_tainted_and_told() -> None:
-    """The scheduler keeps away, the kubelet hears why; well again, both hear that."""
+    """The scheduler keeps away, the kubelet and an Event say why; well again, both hear that."""
 
     async def story(root: Path) -> None:
         async with cluster(root) as found:
@@ -240,6 +246,7 @@ def test_an_ill_device_is_tainted_and_told() -> None:
                 assert "fell off the bus" in ill.devices[0].message
                 taint = "gpu.tessera.dev/unhealthy:NoSchedule"
                 await found.until(lambda: found.taints == {name: [taint] for name in found.devices})
+                await found.until(lambda: "fell off the bus" in found.warnings.get("GPUUnhealthy", ""))
                 (root / "faults").unlink()
                 assert {one.health for one in (await stream.read()).devices} == {health.HEALTHY}
                 await found.until(lambda: not found.taints)
@@ -309,9 +316,7 @@ def test_nothing_is_offered_beside_a_device_plugin() -> None:
             await found.until(lambda: found.driver.driver.conflict)
             assert "nvidia.com/mig-2g.20gb: 1" in (found.driver.driver.conflict or "")
             assert (found.slices, found.driver.ready) == ([], False)
-            await found.until(lambda: found.server.store.list(EVENTS))
-            [event] = [one.document for one in found.server.store.list(EVENTS)]
-            assert (event["reason"], event["type"]) == ("DevicePluginConflict", "Warning")
+            await found.until(lambda: found.warnings.keys() == {"DevicePluginConflict"})
 
             def status(count: str) -> Any:
                 return {"status": {"allocatable": {"nvidia.com/mig-2g.20gb": count}}}
@@ -474,10 +479,9 @@ def test_fault_59_a_record_that_cannot_be_rebuilt() -> None:
         async with cluster(root) as found:
             socket, service = await found.registered(), messages.PLUGIN_SERVICES[0]
             await found.until(lambda: found.driver.metrics.unreadable == 1 and found.slices)
-            await found.until(lambda: found.server.store.list(EVENTS))
-            [event] = [one.document for one in found.server.store.list(EVENTS)]
-            assert (event["reason"], event["type"]) == ("ClaimStateUnreadable", "Warning")
-            assert f"{folder / 'u-lost.json'} does not say which devices its claim holds" in event["message"]
+            await found.until(lambda: found.warnings)
+            message = f"{folder / 'u-lost.json'} does not say which devices its claim holds"
+            assert message in found.warnings["ClaimStateUnreadable"]
             assert not found.driver.ready
             request = dra.NodePrepareResourcesRequest(claims=[found.claim("b", ONE)])
             waiting = asyncio.create_task(call(socket, messages.prepare(service), request, 20.0))
@@ -505,10 +509,8 @@ def test_fault_57_a_truncated_record_of_devices() -> None:
         async with cluster(root, CONFIGURATION.replace("2g.20gb=1,1g.10gb=2", "7g.70gb=1")) as found:
             await found.until(lambda: found.taints == {TWO: ["gpu.tessera.dev/leaving:NoSchedule"]})
             assert set(found.devices) == {TWO}
-            await found.until(lambda: found.server.store.list(EVENTS))
-            [event] = [one.document for one in found.server.store.list(EVENTS)]
-            assert (event["reason"], event["type"]) == ("DeviceStateUnreadable", "Warning")
-            assert str(record) in event["message"]
+            await found.until(lambda: found.warnings)
+            assert str(record) in found.warnings["DeviceStateUnreadable"]
 
     run(story)
 

@@ -13,6 +13,7 @@ from tessera.core.mig.layout import Strategy
 from tessera.node.sources import SourceFailed
 from tessera.node.sources.nvml import NvmlSource, mig_minors
 from tessera.node.sources.nvml_library import NvmlCard, NvmlEvent, NvmlLibrary, NvmlMigDevice
+from tessera.protocol.configuration.devices import NvmlCards
 from tests.node.sources.fake_pynvml import FakePynvml
 
 WHOLE = NvmlCard(0, "GPU-0", "NVIDIA H200", 143771, minor=0, numa=1)
@@ -59,14 +60,9 @@ class Clock:
 def source(
     nvml: FakeNvml, strategy: Strategy = Strategy.MIXED, *, clock: Clock | None = None, **options: Any
 ) -> NvmlSource:
-    return NvmlSource(
-        nvml,
-        strategy=strategy,
-        env_list="NVIDIA_VISIBLE_DEVICES",
-        cdi_kind="tessera.nvml/gpu",
-        clock=clock or Clock(),
-        **options,
-    )
+    described = options.pop("described", True)
+    cards = NvmlCards(strategy, "NVIDIA_VISIBLE_DEVICES", "tessera.nvml/gpu", described_by_us=described)
+    return NvmlSource(nvml, cards, clock=clock or Clock(), **options)
 
 
 def resources(devices: Sequence[Device]) -> list[tuple[str, str]]:

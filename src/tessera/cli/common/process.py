@@ -80,12 +80,12 @@ class NodeChoice:
 
     def devices(self, metrics: "NodeMetrics") -> "list[Device]":
         """What the sources report now; nothing is written."""
-        from tessera.node.assembly import NodeSources
+        from tessera.node.assembly import node_sources
 
         async def read(folder: str) -> "list[Device]":
             settings = replace(self.settings, state_dir=Path(folder))
-            sources = NodeSources(self.configuration(), settings, metrics)
-            return [device for source in sources.all for device in await source.devices()]
+            devices, _ = await node_sources(self.configuration(), settings, metrics).ask()
+            return devices
 
         with tempfile.TemporaryDirectory() as folder:
             return asyncio.run(read(folder))

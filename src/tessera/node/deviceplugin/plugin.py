@@ -1,91 +1,65 @@
 """The device plugin: from what sources say to what the kubelet knows.
 
-Two loops, each polling once a second and doing what is to be done. `polls` asks the sources, puts the CDI specs in
-place, publishes, and yields what came of it; `run` keeps every resource registered. Nothing is remembered that cannot be
-looked at again, so there is no missed event to recover from.
+Two loops, each polling once a second and doing what is to be done. `polling` asks the sources, puts the CDI specs in place and
+publishes; `run` keeps every resource registered.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from pathlib import Path
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from tessera.core.devices.device import Device, DeviceSet, Handover, by_resource
 from tessera.core.devices.transition import Transition, transition
 from tessera.core.errors import InvalidInput
 from tessera.core.text import first_of
+from tessera.node.assembly import NodeSources, Settings
 from tessera.node.cdi import CdiDirectory
-from tessera.node.deviceplugin.allocations import A_POD, Allocations, Holders
+from tessera.node.deviceplugin.allocations import A_POD, GRACE, Allocations, Holders
 from tessera.node.deviceplugin.endpoint import Endpoint
 from tessera.node.deviceplugin.service import ResourceService
+from tessera.node.events import NodeEvents, log_health
 from tessera.node.files import PREFIX
 from tessera.node.metrics import Metrics
-from tessera.node.polling import TICK, Failures, NotPublished, Pace, either, log_health, with_health
+from tessera.node.poller import NOT_SAVED, TIMEOUT, Poller, with_health
+from tessera.node.polling import either
 from tessera.node.rpc import remove_dead_sockets
-from tessera.node.sources import Answers, Source, SourceFailed
 from tessera.node.state import DeviceState, Key, rebuilt, unknown
 
 log = logging.getLogger(__name__)
 
-_RECALL: Final = (
-    3.0  # seconds for which a device that a layout took can come back: the kubelet chose it before it knew
-)
-_TIMEOUT: Final = 60.0  # seconds: a loop that has not come round for that long hangs
+# Seconds for which a device that a layout took can come back: the kubelet chose it before it knew
+_RECALL: Final = 3.0
 
 
-class Plugin:
+class Plugin(Poller):
     """Everything between the sources of devices and the kubelet."""
+
+    failure = "publish"
 
     def __init__(
         self,
-        *,
-        sources: Sequence[Source],
-        kubelet_dir: Path,
-        cdi: CdiDirectory,
-        state: DeviceState,
-        holders: Holders,
+        sources: NodeSources,
+        settings: Settings,
         metrics: Metrics,
-        possible: Callable[[], Sequence[Device]] = tuple,
+        events: NodeEvents,
         handover: Handover = Handover.CDI,
-        changed: asyncio.Event | None = None,
-        tick: float = TICK,
     ) -> None:
-        """`possible`: every device that the cards could have, whatever their layout.
-
-        `changed` is set by a source that has news, so that the next poll need not wait for its second.
-        """
-        self._sources = Answers(sources)
-        self._folder = kubelet_dir / "device-plugins"
-        self._cdi = cdi
-        self._state = state
-        self._possible = possible
+        state = DeviceState(settings.state_dir / "devices.json")
+        super().__init__(sources, settings, state, metrics, events)
+        self._folder = settings.kubelet_dir / "device-plugins"
+        self._cdi = CdiDirectory(settings.cdi_dir)
+        self._holders = Holders(settings.state_dir / "holders.json", grace=GRACE * settings.tick)
+        self._allocations = Allocations(settings.kubelet_dir, self._holders, self._send_again)
         self._metrics = metrics
         self._handover = handover
-        self._tick = tick
-        self._holders = holders
-        self._allocations = Allocations(kubelet_dir, holders, self._send_again)
         self._endpoints: dict[str, Endpoint] = {}
-        self._devices: tuple[Device, ...] = ()
-        self._known = False  # whether it is known which devices the last run had
         self._published = False
         self._wanted: Sequence[Device] = ()  # by the sources, at the last poll
         self._removed: dict[Key, tuple[Device, float]] = {}  # by a layout a moment ago, and when
-        self._failures = Failures(log, metrics.failed)
-        self._changed = changed or asyncio.Event()
         self._unregistered = asyncio.Event()  # set when a resource may be new
-        self._beats = [time.monotonic(), time.monotonic()]
-
-    @property
-    def devices(self) -> tuple[Device, ...]:
-        """What is published to the kubelet, leaving devices included."""
-        return self._devices
-
-    @property
-    def state_error(self) -> str:
-        """Why the devices of the last run could not be read, and had to be rebuilt; empty: they could."""
-        return self._state.error
+        self._registered_at = time.monotonic()  # when the loop that registers last came round
 
     @property
     def ready(self) -> bool:
@@ -95,7 +69,7 @@ class Plugin:
     @property
     def alive(self) -> bool:
         """Whether both loops still come round."""
-        return time.monotonic() - min(self._beats) < _TIMEOUT
+        return time.monotonic() - min(self.beat, self._registered_at) < TIMEOUT
 
     async def in_use(self) -> frozenset[Key]:
         """The devices that pods hold, as far as it is known; those that are not proven free are among them."""
@@ -114,68 +88,42 @@ class Plugin:
         finally:
             await asyncio.gather(*(endpoint.close() for endpoint in self._endpoints.values()))
 
-    async def polls(self) -> AsyncIterator[Transition | NotPublished]:
-        """Poll once a second, and sooner when a source has news; what came of it, if the sources could say."""
-        loaded = self._state.load()
-        self._devices, self._known = loaded or (), loaded is not None
-        if self._state.error:
-            self._metrics.failed("state")
-        self._holders.load()
-        self._hold_if_lost()
-        pace = Pace(self._changed, self._tick)
-        while True:
-            self._changed.clear()
-            result = await self._poll()
-            if result is not None:
-                yield result
-            self._beats[0] = time.monotonic()
-            await pace.rest(failed=isinstance(result, NotPublished))
-
     async def _ensure_registered(self) -> None:
         while True:
             self._unregistered.clear()
             await asyncio.gather(*(endpoint.ensure_registered() for endpoint in self._endpoints.values()))
-            self._beats[1] = time.monotonic()
-            await either(self._unregistered, self._tick)
+            self._registered_at = time.monotonic()
+            await either(self._unregistered, self._settings.tick)
 
-    async def _poll(self) -> Transition | NotPublished | None:
-        """Ask the sources; if the answer is news, write it to disk and then publish it to the kubelet."""
-        wanted: Sequence[Device] | None = None
+    def _begin(self, loaded: tuple[Device, ...] | None) -> None:
+        super()._begin(loaded)
+        self._holders.load()
+        self._hold_if_lost()
+
+    async def _put_in_place(self, wanted: list[Device]) -> Transition:
+        """If what is wanted is news, write it to disk and then publish it to the kubelet."""
         try:
-            wanted, failure = await self._sources.ask()
-            if failure:
-                self._failed("source", failure)
             if not self._known:
                 await self._recover(wanted)
-            if self._keys - {device.key for device in wanted}:
+            keys = {device.key for device in wanted}
+            if self._keys - keys:
                 await self._allocations.settle(self._keys)
             # from here to the end nothing is awaited: no Allocate can come between what is decided and what is published
-            held = (
-                self._allocations.held(self._keys) if self._keys - {device.key for device in wanted} else {}
-            )
+            held = self._allocations.held(self._keys) if self._keys - keys else {}
             self._wanted = wanted
             change = transition(self._devices, wanted, held)
             if change.devices != self._devices or not self._published or not self._cdi.intact():
-                by_resource(
-                    change.devices
-                )  # an id that stands twice is an InvalidInput, before anything is written
+                by_resource(change.devices)  # raises if an id stands twice, before anything is written
                 self._put_on_disk(change.devices)
                 self._publish(change.devices)
-        except SourceFailed as error:
-            self._failed("source", error)
-            return None
-        except (InvalidInput, OSError) as error:
-            self._failed("publish", error)
-            if wanted is not None:
-                self._keep(wanted)
-            return NotPublished(str(error))
-        finally:
-            self._failures.round_over()
+        except (InvalidInput, OSError):
+            self._keep(wanted)
+            raise
         return change
 
     async def _recover(self, wanted: Sequence[Device]) -> None:
         """Find out which devices the last run had, where its record is missing or cannot be read."""
-        error, possible = self._state.error, self._possible()
+        error, possible = self._state.error, self._sources.possible()
         counted, listed = await self._allocations.counted(), self._allocations.listed
         if error and counted is None:
             raise InvalidInput(f"{error}; and the kubelet does not say which devices pods hold")
@@ -257,9 +205,7 @@ class Plugin:
         self._cdi.write(devices)
         if not self._state.save(devices) and self._devices:
             self._cdi.write(self._devices)
-            raise OSError(
-                "a restart would not know these devices, and could give a pod's slices to another pod"
-            )
+            raise OSError(NOT_SAVED)
 
     def _send_again(self) -> bool:
         """Send the devices of one resource to the kubelet once more; False when it listens to none."""
@@ -267,9 +213,6 @@ class Plugin:
         if streams:
             streams.send()
         return bool(streams)
-
-    def _failed(self, what: str, error: Exception) -> None:
-        self._failures.add(what, "devices stay as they were, will try again: %s", error)
 
     def _publish(self, devices: tuple[Device, ...]) -> None:
         log_health(self._devices if self._published else (), devices)

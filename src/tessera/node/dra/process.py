@@ -6,14 +6,12 @@ import time
 from typing import Final
 
 from tessera.core.dra.slices import DRIVER
-from tessera.core.mig.geometry import Product
-from tessera.core.mig.layout import Slot
 from tessera.kube.errors import KubeError
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
-from tessera.node.assembly import NodeSources, Settings
+from tessera.node.assembly import Settings, node_sources
 from tessera.node.cdi import ClaimFiles
-from tessera.node.dra.claims.objects import Given, given
+from tessera.node.dra.claims.objects import given
 from tessera.node.dra.claims.prepared import PreparedClaims
 from tessera.node.dra.claims.preparing import Claims
 from tessera.node.dra.claims.upkeep import forget_stale
@@ -23,16 +21,14 @@ from tessera.node.dra.registration import Endpoint
 from tessera.node.dra.service import ClaimService, HealthService
 from tessera.node.dra.slices.documents import pool_of
 from tessera.node.dra.slices.publisher import Publisher
+from tessera.node.events import NodeEvents
 from tessera.node.files import SHARED_LEFTOVERS_AGE, remove_leftovers
 from tessera.node.metrics import DraMetrics
-from tessera.node.sources import Answers
-from tessera.node.state import DeviceState
+from tessera.node.poller import TIMEOUT
 from tessera.protocol.configuration.devices import DeviceConfiguration
-from tessera.protocol.kubelet.dra_messages import ClaimName
 
 log = logging.getLogger(__name__)
 
-_TIMEOUT: Final = 60.0  # seconds: a loop that has not come round for that long hangs
 _CLEAN_EVERY: Final = 60.0  # seconds
 _STALE_EVERY: Final = 5  # cleanings
 
@@ -49,36 +45,34 @@ class NodeDriver:
         self._instance = Instance(self._folder / "instances")
         self._store = PreparedClaims(self._folder / "claims")
         self._files = ClaimFiles(settings.cdi_dir)
-        self._sources = NodeSources(configuration, settings, self.metrics, client)
+        self._sources = node_sources(configuration, settings, self.metrics, client)
         self._health = HealthService()
         self._recorder = Recorder(client, DRIVER, instance=settings.node)
         self.metrics.events = self._recorder.counts
+        events = NodeEvents(settings.node, self._recorder)
         self._publisher = Publisher(
-            client, settings.node, self._node_uid, self._instance.leads, self.metrics, self._recorder
-        )
-        self.driver = Driver(
-            sources=Answers(self._sources.all),
-            changed=self._sources.changed,
-            settings=settings,
-            client=client,
-            store=self._store,
-            state=DeviceState(self._folder / "devices.json", shared=True),
-            files=self._files,
-            publisher=self._publisher,
-            health=self._health,
-            recorder=self._recorder,
-            metrics=self.metrics,
-            possible=self._sources.possible,
-            counted=_counted(configuration, settings.node),
-            evict_unhealthy=configuration.evict_unhealthy,
+            client, settings.node, self._node_uid, self._instance.leads, self.metrics, events
         )
         self.claims = Claims(
             pool=self._pool,
             store=self._store,
             files=self._files,
-            read=self._read,
+            read=lambda claim: given(client, claim, self._pool),
             offered=lambda: self.driver.offered,
             metrics=self.metrics,
+        )
+        self.driver = Driver(
+            self._sources,
+            settings,
+            self.metrics,
+            events,
+            configuration=configuration,
+            client=client,
+            claims=self.claims,
+            store=self._store,
+            files=self._files,
+            publisher=self._publisher,
+            health=self._health,
         )
         services = [*ClaimService(self.claims, self.metrics).handlers(), *self._health.handlers()]
         self._endpoint = Endpoint(
@@ -89,7 +83,7 @@ class NodeDriver:
     @property
     def alive(self) -> bool:
         """Whether the loops still come round."""
-        return time.monotonic() - min(self.driver.beat, self._endpoint_beat) < _TIMEOUT
+        return time.monotonic() - min(self.driver.beat, self._endpoint_beat) < TIMEOUT
 
     @property
     def ready(self) -> bool:
@@ -102,7 +96,7 @@ class NodeDriver:
         with self._instance:
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._polling())
+                    tasks.create_task(self.driver.polling())
                     tasks.create_task(self._publisher.run())
                     tasks.create_task(self._ensure_registered())
                     tasks.create_task(self._recorder.run())
@@ -112,10 +106,6 @@ class NodeDriver:
             finally:
                 await self._endpoint.close()
                 await self.claims.drained()
-
-    async def _polling(self) -> None:
-        async for result in self.driver.polls(self.claims):
-            self._sources.report(result)
 
     async def _ensure_registered(self) -> None:
         while True:
@@ -149,16 +139,5 @@ class NodeDriver:
             for uid in self._files.clean(self._store.uids()):
                 log.info("CDI spec of a claim that is not known removed: %s", uid)
 
-    async def _read(self, claim: ClaimName) -> tuple[Given, ...]:
-        return await given(self._client, claim, self._pool)
-
     async def _node_uid(self) -> str:
         return (await read_node(self._client, self._settings.node)).metadata.uid
-
-
-def _counted(configuration: DeviceConfiguration, node: str) -> dict[str, Product]:
-    """The cards that are cut on demand, by UUID."""
-    cards = configuration.simulated
-    if cards is None or cards.dynamic is None:
-        return {}
-    return {Slot(number).uuid(node): product for number, product in enumerate(cards.cards)}

@@ -14,6 +14,7 @@ from tessera.core.mig.product import find_product
 from tessera.core.mig.profile import MIG_PREFIX
 from tessera.node.sources import SourceFailed
 from tessera.node.sources.nvml_library import Nvml, NvmlCard, NvmlEvent, NvmlMigDevice
+from tessera.protocol.configuration.devices import NvmlCards
 
 _CARDS_EVERY: Final = 10.0  # seconds: layouts of real cards change rarely, and events are read at every poll
 # After that long without another event a card that answers is taken for well: it was reset, or the fault was passing
@@ -27,31 +28,25 @@ _MINOR: Final = re.compile(r"(gpu\d+/gi\d+(?:/ci\d+)?)/access (\d+)")
 
 
 class NvmlSource:
-    """The GPUs of this machine; `described` says whether CDI edits are ours to make."""
+    """The GPUs of this machine."""
 
     def __init__(
         self,
         nvml: Nvml,
+        configuration: NvmlCards,
         *,
-        strategy: Strategy,
-        env_list: str,
-        cdi_kind: str,
-        described: bool = True,
         host_root: Path = Path("/"),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._nvml = nvml
-        self._strategy = strategy
-        self._env_list = env_list
-        self._cdi_kind = cdi_kind
-        self._described = described
+        self._configuration = configuration
+        self._strategy = configuration.strategy
         self._host_root = host_root
         self._clock = clock
         self._cards: Sequence[NvmlCard] = ()
         self._cards_at: float | None = None
-        self._faults: dict[
-            tuple[str, int | None], tuple[float, str]
-        ] = {}  # card and GPU instance → when, what
+        # card and GPU instance → when, what
+        self._faults: dict[tuple[str, int | None], tuple[float, str]] = {}
 
     def devices(self) -> Sequence[Device]:
         """The GPUs and MIG devices that the strategy makes resources of."""
@@ -80,9 +75,9 @@ class NvmlSource:
         return Device(
             mig.uuid if mig else card.uuid,
             resource=resource,
-            cdi_kind=self._cdi_kind,
-            edits=Edits(nodes=self._nodes(card, mig)) if self._described else Edits(),
-            env_list=self._env_list,
+            cdi_kind=self._configuration.cdi_kind,
+            edits=Edits(nodes=self._nodes(card, mig)) if self._configuration.described_by_us else Edits(),
+            env_list=self._configuration.env_list,
             place=_place(card, mig),
             numa=() if card.numa is None else (card.numa,),
             problem=self._problem(card, mig),

@@ -13,6 +13,7 @@ from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.node.dra.slices.documents import Document, Offer, offer, specs
 from tessera.node.dra.slices.publisher import Publisher
+from tessera.node.events import NodeEvents
 from tessera.node.metrics import DraMetrics
 from tessera.serving.http.messages import Request, Response
 from tessera.simulation.control_plane.kinds import EVENTS, RESOURCE_SLICES
@@ -71,7 +72,7 @@ async def keeping() -> AsyncIterator[Kept]:
                 uid,
                 lambda: kept is None or kept.leads,
                 DraMetrics(),
-                recorder,
+                NodeEvents(NODE, recorder),
                 retry=(0.01, 0.1),
             )
             kept = Kept(server, publisher)

@@ -10,6 +10,7 @@ from tessera.core.devices.device import Assignment, Device
 from tessera.core.mig.geometry import SIMULATED_H200_70GB
 from tessera.core.mig.layout import NodeLayout, Strategy
 from tessera.node.sources.simulated.cards import CardDevices
+from tessera.protocol.configuration.devices import SimulatedCards
 from tessera.protocol.mig.documents import read_layout
 
 CARDS = [SIMULATED_H200_70GB] * 4
@@ -24,14 +25,10 @@ def devices_of(
 
 
 def maker(tmp_path: Path, strategy: Strategy = Strategy.MIXED) -> CardDevices:
-    return CardDevices(
-        node="node-1",
-        strategy=strategy,
-        tools=tmp_path,
-        env_list="NVIDIA_VISIBLE_DEVICES",
-        cdi_kind="tessera.simulated/gpu",
-        numa_nodes=2,
+    cards = SimulatedCards(
+        tuple(CARDS), strategy, "", "NVIDIA_VISIBLE_DEVICES", "tessera.simulated/gpu", numa_nodes=2
     )
+    return CardDevices(cards, "node-1", tmp_path)
 
 
 def counted(devices: list[Device]) -> dict[str, int]:

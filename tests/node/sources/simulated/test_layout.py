@@ -8,7 +8,8 @@ from tessera.core.devices.transition import Transition, transition
 from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import SIMULATED_H200_70GB
 from tessera.core.mig.layout import Strategy
-from tessera.node.sources.simulated.layout import Decided, LayoutFile, Layouts, Outcome, State
+from tessera.node.sources.simulated.layout import Decided, Layouts, LayoutStatus, State, file_text
+from tessera.protocol.configuration.devices import SimulatedCards
 from tests.node.running import slices
 
 CARDS = [SIMULATED_H200_70GB] * 4
@@ -17,7 +18,8 @@ DONE = Transition(())
 
 
 def layouts(tmp_path: Path, default: str = "", strategy: Strategy = Strategy.MIXED) -> Layouts:
-    return Layouts(CARDS, strategy, default=default, path=tmp_path / "state" / "layout")
+    cards = SimulatedCards(tuple(CARDS), strategy, default, "", "x/y", numa_nodes=0)
+    return Layouts(cards, tmp_path / "state" / "layout")
 
 
 def resources(decided: Decided) -> dict[str, int]:
@@ -29,7 +31,7 @@ def test_a_layout_that_fits_is_taken(tmp_path: Path) -> None:
     some = layouts(tmp_path)
     decided = some.decide("2g.20gb=2,3g.30gb=1", None)
     assert resources(decided) == MIXED
-    assert decided.outcome(DONE) == Outcome(State.SUCCESS)
+    assert decided.status(DONE) == LayoutStatus(State.SUCCESS)
     assert some.decide("2g.20gb=2,3g.30gb=1", decided) is decided
     for nothing in (None, "", " \n"):
         assert resources(some.decide(nothing, decided)) == {"nvidia.com/gpu": 4}
@@ -56,12 +58,12 @@ def test_fault_27_a_bad_layout_changes_nothing(tmp_path: Path, text: str, reason
     some = layouts(tmp_path)
     bad = some.decide(text, some.decide("2g.20gb=2,3g.30gb=1", None))
     assert resources(bad) == MIXED
-    outcome = bad.outcome(DONE)
+    outcome = bad.status(DONE)
     assert outcome.state is State.FAILED
     assert reason in outcome.reason
     assert "\n" not in outcome.reason
     assert len(outcome.reason) <= 1024
-    assert some.decide("1g.10gb=7", bad).outcome(DONE) == Outcome(State.SUCCESS)
+    assert some.decide("1g.10gb=7", bad).status(DONE) == LayoutStatus(State.SUCCESS)
 
 
 def test_fault_27_across_a_restart(tmp_path: Path) -> None:
@@ -69,7 +71,7 @@ def test_fault_27_across_a_restart(tmp_path: Path) -> None:
     layouts(tmp_path).decide("2g.20gb=2,3g.30gb=1", None)
     decided = layouts(tmp_path).decide("nonsense", None)
     assert resources(decided) == MIXED
-    assert decided.outcome(DONE).state is State.FAILED
+    assert decided.status(DONE).state is State.FAILED
     assert resources(layouts(tmp_path / "elsewhere").decide("nonsense", None)) == {"nvidia.com/gpu": 4}
 
 
@@ -97,8 +99,8 @@ def test_a_kept_layout_that_is_no_text_is_none(tmp_path: Path) -> None:
 def test_strategies_may_refuse(tmp_path: Path) -> None:
     """What the strategy does not allow is a failed layout; in the configuration it is a mistake."""
     decided = layouts(tmp_path, strategy=Strategy.SINGLE).decide("2g.20gb=2,3g.30gb=1", None)
-    assert decided.outcome(DONE).state is State.FAILED
-    assert "use strategy mixed" in decided.outcome(DONE).reason
+    assert decided.status(DONE).state is State.FAILED
+    assert "use strategy mixed" in decided.status(DONE).reason
     with pytest.raises(InvalidInput, match="use strategy mixed"):
         layouts(tmp_path, default="2g.20gb=2,3g.30gb=1", strategy=Strategy.SINGLE)
 
@@ -108,7 +110,7 @@ def test_fault_28_pending_until_pods_end(tmp_path: Path) -> None:
     decided = layouts(tmp_path).decide("7g.70gb=1", None)
     before = slices(2, [0])
     change = transition(before, slices(7, [0]), {before[0].key: "ml/train"})
-    assert decided.outcome(change) == Outcome(
+    assert decided.status(change) == LayoutStatus(
         State.PENDING,
         "1 to come after 1 × 2g.20gb, kept for ml/train",
     )
@@ -120,7 +122,7 @@ def test_what_stays_is_counted(tmp_path: Path) -> None:
     ones, twos = slices(1, range(4)), slices(2, [4])
     held = {device.key: f"ml/batch-{number // 2}" for number, device in enumerate(ones)}
     change = transition([*ones, *twos], slices(7, [0]), held | {twos[0].key: "ml/train"})
-    assert decided.outcome(change).reason == (
+    assert decided.status(change).reason == (
         "1 to come after 4 × 1g.10gb, kept for ml/batch-0, ml/batch-1; 1 × 2g.20gb, kept for ml/train"
     )
 
@@ -131,7 +133,7 @@ def test_a_long_reason_ends_after_a_word(tmp_path: Path) -> None:
     before = [device for card in range(100) for device in slices(2, [0], card)]
     pods = [f"ml/long-name-of-batch-{number:03}" for number in range(100)]
     held = dict(zip((device.key for device in before), pods, strict=True))
-    reason = decided.outcome(transition(before, slices(7, [0]), held)).reason
+    reason = decided.status(transition(before, slices(7, [0]), held)).reason
     assert len(reason) <= 1024
     assert reason.startswith("1 to come after 100 × 2g.20gb, kept for ml/long-name-of-batch-000, ")
     assert reason.endswith(" …")
@@ -141,13 +143,12 @@ def test_a_long_reason_ends_after_a_word(tmp_path: Path) -> None:
 def test_a_file_is_followed(tmp_path: Path) -> None:
     """The file's text, every time it changes; nothing while there is no file."""
     path = tmp_path / "layout.yaml"
-    file = LayoutFile(path)
-    assert file.read() is None
+    assert file_text(path) is None
     path.write_text("1g.10gb=7")
-    assert file.read() == "1g.10gb=7"
+    assert file_text(path) == "1g.10gb=7"
     path.write_text("2g.20gb=3")
-    assert file.read() == "2g.20gb=3"
+    assert file_text(path) == "2g.20gb=3"
     path.write_bytes(b"\xff\xfe")
-    assert file.read() == "\ufffd\ufffd"
+    assert file_text(path) == "\ufffd\ufffd"
     path.unlink()
-    assert file.read() is None
+    assert file_text(path) is None

@@ -54,17 +54,17 @@ def test_the_outcome_is_measured(tmp_path: Path) -> None:
         name = "tessera_device_plugin_layout_state"
         return [one for one in found if sample(metrics, name, state=one) == 1]
 
-    simulated.settled(transition((), (), {}))
+    simulated.report(transition((), (), {}))
     assert states() == [], "no layout is known yet"
     before = asyncio.run(simulated.devices())
-    simulated.settled(transition((), before, {}))
+    simulated.report(transition((), before, {}))
     assert states() == ["success"]
     (tmp_path / "layout").write_text("7g.70gb=1")
     wanted = asyncio.run(simulated.devices())
-    simulated.settled(transition(before, wanted, {before[0].key: "ml/train"}))
+    simulated.report(transition(before, wanted, {before[0].key: "ml/train"}))
     assert states() == ["pending"]
     (tmp_path / "layout").write_text("nonsense")
-    simulated.settled(transition(wanted, asyncio.run(simulated.devices()), {}))
+    simulated.report(transition(wanted, asyncio.run(simulated.devices()), {}))
     assert states() == ["failed"]
 
 

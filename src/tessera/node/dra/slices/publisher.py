@@ -10,14 +10,13 @@ import msgspec
 from tessera.core.dra.slices import API_VERSION, DRIVER
 from tessera.core.errors import InvalidInput
 from tessera.kube.errors import NOT_JSON, ApiError, KubeError
-from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import Key, Resource, Sink
 from tessera.node.dra.slices.documents import Document
 from tessera.node.dra.slices.plan import Plan, dropped, essence, plan
-from tessera.node.events import warning
+from tessera.node.events import NodeEvents
 from tessera.node.metrics import DraMetrics
 from tessera.node.polling import Failures
 
@@ -46,7 +45,7 @@ class Publisher:
         node_uid: Callable[[], Awaitable[str]],
         leads: Callable[[], bool],
         metrics: DraMetrics,
-        recorder: Recorder,
+        events: NodeEvents,
         *,
         retry: tuple[float, float] = _RETRY,
     ) -> None:
@@ -55,7 +54,7 @@ class Publisher:
         self._node_uid = node_uid
         self._leads = leads
         self._metrics = metrics
-        self._recorder = recorder
+        self._events = events
         self._retry = retry
         self._desired: Sequence[Document] | None = None  # None: nothing to say yet
         self._current: dict[str, Document] = {}
@@ -198,7 +197,7 @@ class Publisher:
         if lost != self._dropped:
             text = f"the API server dropped {' and '.join(lost) or 'fields'} of the devices: is the feature gate on?"
             log.error("%s (docs/dra.md)", text)
-            self._recorder.record(warning(self._node, "FieldsDropped", text))
+            self._events.warn("FieldsDropped", text)
             self._metrics.failed("dropped")
             self._dropped = lost
 

@@ -13,11 +13,11 @@ from typing import Final
 from tessera.core.devices.device import Card, Device, DeviceType, Edits, Model, Mount, Place, Span
 from tessera.core.devices.preference import blocks_of
 from tessera.core.kubernetes.resources import WHOLE_GPU
-from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy
 from tessera.core.mig.placement import every_place
 from tessera.core.mig.profile import MigProfile
 from tessera.node.files import PREFIX, write_whole
+from tessera.protocol.configuration.devices import SimulatedCards
 
 SMI_IN_CONTAINER: Final = "/usr/bin/nvidia-smi"  # where NVIDIA's runtime puts the real one
 _VARIABLE: Final = "TESSERA_DEVICE_"  # nvidia-smi.sh looks for it
@@ -27,53 +27,41 @@ _SMI: Final = (importlib.resources.files(__package__) / "nvidia-smi.sh").read_by
 class CardDevices:
     """Makes the devices of one node's cards."""
 
-    def __init__(
-        self,
-        *,
-        node: str,
-        strategy: Strategy,
-        tools: Path,
-        env_list: str,
-        cdi_kind: str,
-        numa_nodes: int = 0,  # of the simulated machine; 0: nothing is said about them
-    ) -> None:
+    def __init__(self, configuration: SimulatedCards, node: str, tools: Path) -> None:
+        self._configuration = configuration
         self._node = node
-        self._strategy = strategy
         self._smi = tools / f"{PREFIX}nvidia-smi"
-        self._env_list = env_list
-        self._cdi_kind = cdi_kind
-        self._numa_nodes = numa_nodes
         self._made: tuple[NodeLayout, list[Device]] | None = None
+        self._on_demand: list[Device] | None = None
 
     def of(self, layout: NodeLayout) -> Sequence[Device]:
         """The devices that a layout makes; the tool that they mount is put in place first."""
         self._put_tool()
         if self._made is None or self._made[0] is not layout:
-            slots = layout.slots(self._strategy)
+            slots = layout.slots(self._configuration.strategy)
             made = [
                 self._device(layout, resource, slot) for resource, those in slots.items() for slot in those
             ]
             self._made = (layout, made)
         return self._made[1]
 
-    def every(self, cards: Sequence[Product], profiles: Collection[MigProfile]) -> Sequence[Device]:
-        """Every device that these cards could have: each card as a whole, and the places of these profiles, not cut yet."""
-        layout = NodeLayout(tuple(CardLayout(card) for card in cards))
+    def on_demand(self, profiles: Collection[MigProfile]) -> Sequence[Device]:
+        """Each card as a whole, and every place of these profiles, not cut yet."""
         self._put_tool()
-        if self._made is None or self._made[0] != layout:
+        if self._on_demand is None:
             names = {"", *map(str, profiles)}  # a whole card has no profile
-            made = [
+            self._on_demand = [
                 replace(device, model=replace(device.model, cut=not device.model.profile))
-                for device in self.possible(cards)
+                for device in self.possible()
                 if device.model.profile in names
             ]
-            self._made = (layout, made)
-        return self._made[1]
+        return self._on_demand
 
-    def possible(self, cards: Sequence[Product]) -> Sequence[Device]:
-        """Every device that any layout could make of these cards."""
+    def possible(self) -> Sequence[Device]:
+        """Every device that any layout could make of the cards."""
+        cards = self._configuration.cards
         layout = NodeLayout(tuple(CardLayout(card) for card in cards))
-        single = self._strategy is Strategy.SINGLE
+        single = self._configuration.strategy is Strategy.SINGLE
         return [
             self._device(
                 layout, WHOLE_GPU if place is None or single else place.profile.resource, Slot(number, place)
@@ -96,7 +84,7 @@ class CardDevices:
                 raise
 
     def _device(self, layout: NodeLayout, resource: str, slot: Slot) -> Device:
-        product = layout.cards[slot.card].product
+        product, numa_nodes = layout.cards[slot.card].product, self._configuration.numa_nodes
         gpu = Slot(slot.card).uuid(self._node)
         described = [product.name, gpu, str(product.memory_mib)]
         variable = f"{_VARIABLE}{slot.card:04}"
@@ -114,12 +102,12 @@ class CardDevices:
         return Device(
             name,
             resource=resource,
-            cdi_kind=self._cdi_kind,
+            cdi_kind=self._configuration.cdi_kind,
             edits=Edits(
                 env=((variable, "|".join(described)),), mounts=(Mount(SMI_IN_CONTAINER, str(self._smi)),)
             ),
-            env_list=self._env_list,
+            env_list=self._configuration.env_list,
             place=Place(Card(slot.card, blocks_of(product)), span),
-            numa=(slot.card * self._numa_nodes // len(layout.cards),) if self._numa_nodes else (),
+            numa=(slot.card * numa_nodes // len(layout.cards),) if numa_nodes else (),
             model=model,
         )

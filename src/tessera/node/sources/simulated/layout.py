@@ -7,7 +7,6 @@ annotation does not empty the node.
 
 import logging
 import textwrap
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -16,17 +15,15 @@ from typing import Final
 from tessera.core.devices.transition import Transition
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import short
-from tessera.core.mig.geometry import Product
-from tessera.core.mig.layout import CardLayout, NodeLayout, Strategy
-from tessera.kube.files import WatchedFiles
+from tessera.core.mig.layout import CardLayout, NodeLayout
 from tessera.node.files import write_whole
+from tessera.node.polling import NotPublished
+from tessera.protocol.configuration.devices import SimulatedCards
 from tessera.protocol.mig import documents as mig
 
 log = logging.getLogger(__name__)
 
 _MOST_REASON: Final = 1024  # characters: an annotation is read by people
-
-
 _ON_DEMAND: Final = (
     "the cards of this node are cut as claims ask for it (simulated.partitioning: dynamic); remove the layout, or set "
     "partitioning: static"
@@ -42,7 +39,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class LayoutStatus:
     """What became of the layout that was asked for."""
 
     state: State
@@ -57,19 +54,17 @@ class Decided:
     desired: str | None  # as the node or the file says it, empty for nothing; None: it is not known yet
     refusal: str = ""  # why that text was refused, and an earlier layout holds
 
-    def not_in_place(self, reason: str) -> Outcome:
-        """What became of the layout that was asked for while its devices cannot be put in place."""
+    def status(self, result: Transition | NotPublished) -> LayoutStatus:
+        """What became of the layout that was asked for, given what became of its devices."""
         if self.refusal:
-            return Outcome(State.FAILED, self.refusal)
-        return Outcome(State.PENDING, shortened(f"cannot be put in place, will be tried again: {reason}"))
-
-    def outcome(self, change: Transition) -> Outcome:
-        """What became of the layout that was asked for, given what the devices did."""
-        if self.refusal:
-            return Outcome(State.FAILED, self.refusal)
-        if change.complete:
-            return Outcome(State.SUCCESS)
-        return Outcome(State.PENDING, shortened(f"{len(change.waiting)} to come after {_staying(change)}"))
+            return LayoutStatus(State.FAILED, self.refusal)
+        if isinstance(result, NotPublished):
+            reason = f"cannot be put in place, will be tried again: {result.reason}"
+        elif result.complete:
+            return LayoutStatus(State.SUCCESS)
+        else:
+            reason = f"{len(result.waiting)} to come after {_staying(result)}"
+        return LayoutStatus(State.PENDING, _shortened(reason))
 
 
 def text_of(desired: str | None) -> str:
@@ -80,12 +75,10 @@ def text_of(desired: str | None) -> str:
 class Layouts:
     """Decides what a node's cards are cut into, and keeps the last good text on disk."""
 
-    def __init__(
-        self, cards: Sequence[Product], strategy: Strategy, *, default: str = "", path: Path
-    ) -> None:
-        self._cards = tuple(cards)
-        self._strategy = strategy
-        self._default = default
+    def __init__(self, configuration: SimulatedCards, path: Path) -> None:
+        self._cards = configuration.cards
+        self._strategy = configuration.strategy
+        self._default = configuration.layout
         self._path = path
         self._read("")  # a default that does not fit is a mistake in the configuration
 
@@ -97,7 +90,7 @@ class Layouts:
         try:
             decided = Decided(self._read(text), text)
         except InvalidInput as error:
-            refusal = shortened("; ".join(str(error).split("\n")))
+            refusal = _shortened("; ".join(str(error).split("\n")))
             log.error("layout refused, the last good one stays: %s", refusal)  # noqa: TRY400 # one line
             good = before.layout if before else self._last_good() or self._read("")
             decided = Decided(good, text, refusal)
@@ -163,24 +156,14 @@ def _staying(change: Transition) -> str:
     )
 
 
-def shortened(reason: str) -> str:
+def _shortened(reason: str) -> str:
     """The reason on one line; one that is too long ends after a word, and shows that it goes on."""
     return textwrap.shorten(reason, _MOST_REASON, placeholder=" …", break_on_hyphens=False)
 
 
-class LayoutFile:
-    """A layout in a file, followed; without the file none is desired."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._watched = WatchedFiles(path)
-        self._text: str | None = None
-
-    def read(self) -> str | None:
-        """What the file says now."""
-        if self._watched.changed():
-            try:
-                self._text = self._path.read_text(errors="replace")
-            except OSError:
-                self._text = None
-        return self._text
+def file_text(path: Path) -> str | None:
+    """The layout that a file desires; None: there is no file."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return None

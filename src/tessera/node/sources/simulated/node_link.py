@@ -20,7 +20,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import NODES, Key, Sink
-from tessera.node.sources.simulated.layout import Outcome, text_of
+from tessera.node.sources.simulated.layout import LayoutStatus, text_of
 from tessera.protocol.kubernetes.objects import Metadata, decode_any
 from tessera.protocol.mig.documents import CONFIG_REASON, CONFIG_STATE, RUNAI_CONFIG
 from tessera.protocol.mig.nodes import MAPPING, encode_mapping, gpu_labels, mapping_of, stale_labels
@@ -57,7 +57,7 @@ def report_of(
     leaving: Collection[str],
     strategy: Strategy,
     desired: str | None,
-    outcome: Outcome,
+    status: LayoutStatus,
 ) -> Report:
     """The report of a node whose cards are cut like this now; where no layout is desired there is no state either.
 
@@ -66,10 +66,10 @@ def report_of(
     mapping = mapping_of(there, node, leaving)
     return Report(
         desired,
-        labels={**gpu_labels(there, strategy), CONFIG_STATE: str(outcome.state) if desired else None},
+        labels={**gpu_labels(there, strategy), CONFIG_STATE: str(status.state) if desired else None},
         annotations={
             MAPPING: encode_mapping(mapping) if mapping else None,
-            CONFIG_REASON: (outcome.reason if desired else "") or None,
+            CONFIG_REASON: (status.reason if desired else "") or None,
         },
     )
 

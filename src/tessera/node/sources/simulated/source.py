@@ -5,7 +5,6 @@ import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from tessera.core.devices.device import Device
 from tessera.core.devices.transition import Transition
@@ -13,21 +12,15 @@ from tessera.core.errors import InvalidInput
 from tessera.core.mig.layout import NodeLayout
 from tessera.core.planning.fragmentation import CardUse, occupied
 from tessera.kube.rest.client import Client
+from tessera.node.metrics import NodeMetrics
+from tessera.node.polling import NotPublished
 from tessera.node.sources import SourceFailed
 from tessera.node.sources.simulated.cards import CardDevices
-from tessera.node.sources.simulated.layout import Decided, LayoutFile, Layouts, Outcome, State
+from tessera.node.sources.simulated.layout import Decided, Layouts, LayoutStatus, file_text
 from tessera.node.sources.simulated.node_link import NodeLink, beside, report_of, without
 from tessera.protocol.configuration.devices import SimulatedCards
 
 log = logging.getLogger(__name__)
-
-
-class LayoutMetrics(Protocol):
-    """Where the state of the layout is counted."""
-
-    def layout(self, state: State) -> None:
-        """The layout is in this state from now on."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +40,7 @@ class SimulatedSource:
         *,
         node: str,
         state_dir: Path,
-        metrics: LayoutMetrics,
+        metrics: NodeMetrics,
         client: Client | None = None,
         layout_file: Path | None = None,
         changed: asyncio.Event | None = None,
@@ -60,35 +53,18 @@ class SimulatedSource:
             raise InvalidInput(
                 "--layout and partitioning: dynamic exclude each other: the cards are cut as claims ask for it"
             )
+        self.status: LayoutStatus | None = None  # what became of the layout; None: nothing is known yet
         self._configuration = configuration
         self._node = node
         self._strategy = configuration.strategy
         self._metrics = metrics
-        self._file = LayoutFile(layout_file) if layout_file else None
+        self._layout_file = layout_file
         self._link = NodeLink(client, node, changed) if client and not layout_file else None
-        self._layouts = Layouts(
-            configuration.cards,
-            configuration.strategy,
-            default=configuration.layout,
-            path=state_dir / "layout",
-        )
-        self._cards = CardDevices(
-            node=node,
-            strategy=configuration.strategy,
-            tools=state_dir,
-            env_list=configuration.env_list,
-            cdi_kind=configuration.cdi_kind,
-            numa_nodes=configuration.numa_nodes,
-        )
+        self._layouts = Layouts(configuration, state_dir / "layout")
+        self._cards = CardDevices(configuration, node, state_dir)
         self._decided: Decided | None = None
-        self._outcome: Outcome | None = None
         self._there: _There | None = None  # None: nothing yet
-        self._reported: tuple[Decided, Outcome, _There | None] | None = None
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """What became of the layout; None: nothing is known yet."""
-        return self._outcome
+        self._reported: tuple[Decided, LayoutStatus, _There | None] | None = None
 
     async def run(self) -> None:
         """Follow the node and write reports to it until cancelled; without a cluster there is nothing to do."""
@@ -101,25 +77,25 @@ class SimulatedSource:
         if self._decided is None:
             raise SourceFailed("the layout of the simulated cards is not known yet")
         if self._configuration.dynamic is not None:
-            return self._cards.every(self._configuration.cards, self._configuration.dynamic)
+            return self._cards.on_demand(self._configuration.dynamic)
         return self._cards.of(self._decided.layout)
 
     def possible(self) -> Sequence[Device]:
         """Every device that any layout could make of the cards."""
-        return self._cards.possible(self._configuration.cards)
+        return self._cards.possible()
 
-    def settled(self, change: Transition) -> None:
-        """What became of the devices that were given last: publish it in the log, in the metrics and at the node."""
-        if self._decided is not None:
-            waiting = {device.id for device in change.waiting}
-            leaving = frozenset(device.id for device in change.leaving)
+    def report(self, result: Transition | NotPublished) -> None:
+        """What became of the devices that were given last: publish it in the log, in the metrics and at the node.
+
+        Where they could not be put in place, those that were there before still are.
+        """
+        if self._decided is None:
+            return
+        if isinstance(result, Transition):
+            waiting = {device.id for device in result.waiting}
+            leaving = frozenset(device.id for device in result.leaving)
             self._there = _There(without(self._decided.layout, self._node, waiting), leaving)
-            self._publish(self._decided, self._decided.outcome(change))
-
-    def not_settled(self, reason: str) -> None:
-        """The devices that were given last could not be put in place: those that were there before still are."""
-        if self._decided is not None:
-            self._publish(self._decided, self._decided.not_in_place(reason))
+        self._publish(self._decided, self._decided.status(result))
 
     def use(self, held: Collection[tuple[str, str]]) -> tuple[CardUse, ...]:
         """The cards as they are cut now, and which of their devices are among these that pods hold."""
@@ -134,25 +110,25 @@ class SimulatedSource:
         }
         return occupied(layout, slots)
 
-    def _publish(self, decided: Decided, outcome: Outcome) -> None:
-        if outcome != self._outcome:
-            if self._outcome is None or outcome.state is not self._outcome.state:
-                self._metrics.layout(outcome.state)
-            log.info("layout %s%s", outcome.state, f": {outcome.reason}" if outcome.reason else "")
-            self._outcome = outcome
-        news = (decided, outcome, self._there)
+    def _publish(self, decided: Decided, status: LayoutStatus) -> None:
+        if status != self.status:
+            if self.status is None or status.state is not self.status.state:
+                self._metrics.layout(status.state)
+            log.info("layout %s%s", status.state, f": {status.reason}" if status.reason else "")
+            self.status = status
+        news = (decided, status, self._there)
         if self._link is not None and self._there is not None and news != self._reported:
             self._reported = news
             layout, leaving = self._there.layout, self._there.leaving
-            self._link.report(
-                report_of(self._node, layout, leaving, self._strategy, decided.desired, outcome)
-            )
+            self._link.report(report_of(self._node, layout, leaving, self._strategy, decided.desired, status))
 
     def _decide(self) -> Decided | None:
         if self._configuration.dynamic is not None:
             return self._layouts.refuse(self._link.desired if self._link else None)
         if self._link is None:
-            return self._layouts.decide(self._file.read() if self._file else None, self._decided)
+            return self._layouts.decide(
+                file_text(self._layout_file) if self._layout_file else None, self._decided
+            )
         if self._link.heard:
             return self._layouts.decide(self._link.desired, self._decided)
         if self._link.silent and self._decided is None:
