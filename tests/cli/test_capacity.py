@@ -13,8 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from tessera.cli.capacity.documents import document
-from tessera.cli.capacity.order import in_order_of
+from tessera.cli.capacity.forms import document, in_order_of
 from tessera.cli.capacity.screens import ChangedLines, Documents, Picture
 from tessera.cli.common.cluster import ClusterChoice
 from tessera.cli.common.output import Output
@@ -614,7 +613,7 @@ def test_dra_followed():
     documents = {one["kind"] + one["metadata"]["name"]: one for one in _with_dra()}
     inventory = Inventory(is_any_gpu)
     followed = FollowedInventory(inventory)
-    followed.follower = cast(Any, SimpleNamespace(reflectors=[]))
+    followed.follower = cast(Any, SimpleNamespace(relist=lambda _: None))
     sinks = {resource.name: sink for resource, sink in followed.sinks.items()}
 
     def put(resource, name):

@@ -1,22 +1,18 @@
 """`tessera capacity`: what is there, what is taken, what is left."""
 
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
 import click
 
-from tessera.cli.capacity.documents import LINES, document
-from tessera.cli.capacity.order import AMOUNTS, FIELDS, in_order_of
-from tessera.cli.capacity.tables import draw
+from tessera.cli.capacity.forms import AMOUNTS, FIELDS, document, drawn, in_order_of
+from tessera.cli.capacity.screens import show_changes
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options
 from tessera.cli.common.options import option, selector_option
 from tessera.cli.common.output import Output, no_headers_option, output_option
 from tessera.cli.common.reading import files_option, read_inventory, warn_of_dra
-from tessera.cli.common.terminal import Style
 from tessera.core.devices.capacity import PODS, Usage, total
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
@@ -29,39 +25,6 @@ from tessera.protocol.kubernetes.selector import LabelSelector
 
 EXIT_BELOW: Final = 4
 _PLAIN: Final = ("cpu", "memory", "ephemeral-storage", PODS)  # Kubernetes' own resources have no domain
-
-
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """The least of a resource that must be available in total."""
-
-    resource: str
-    least: Quantity
-
-    @classmethod
-    def parse(cls, text: str) -> "Threshold":
-        """Read `nvidia.com/mig-2g.20gb=4`."""
-        resource, equals, least = text.rpartition("=")
-        if not equals:
-            raise InvalidInput(f"--fail-below {text}: expected a resource and a number, such as 2g.20gb=4")
-        try:
-            return cls(resource_named(resource, "--fail-below"), Quantity.parse(least))
-        except InvalidQuantity as error:
-            raise InvalidInput(f"--fail-below {text}: {error}") from error
-
-
-def resource_named(text: str, where: str) -> str:
-    """The resource that a person means: its name, or a short one (`gpu`, `2g.20gb`)."""
-    if "/" in text or text in _PLAIN or text.startswith("hugepages-"):
-        return text
-    if text == "gpu":
-        return WHOLE_GPU
-    try:
-        return MigProfile.parse(text.removeprefix("mig-")).resource
-    except InvalidProfile as error:
-        raise InvalidInput(
-            f"{where} {text}: not a resource such as gpu, 2g.20gb, nvidia.com/gpu or cpu"
-        ) from error
 
 
 @click.command()
@@ -124,9 +87,9 @@ def command(
 ) -> int:
     """Show what nodes have, what pods hold of it, what is left, and what waiting pods ask for.
 
-    Counted as the scheduler counts: init containers, sidecars, overhead, pod-level requests; pods that have ended hold
+    The command counts as the scheduler does: init containers, sidecars, overhead, pod-level requests. Pods that have ended hold
     nothing, pods being deleted hold what they have until they are gone. Where DRA serves devices, a column says what comes from it
-    and what from device plugins; of DRA's devices those are allocated that claims hold. `-o wide` adds the state of nodes, and how many more
+    and what from device plugins; DRA's devices are allocated while claims hold them. `-o wide` adds the state of nodes, and how many more
     MIG devices their cards could hold. `-o name` prints the nodes' names, with --pods those of the pods.
 
     \b
@@ -142,13 +105,13 @@ def command(
     \b
     Exit codes: 0 done, 1 the cluster cannot be asked, 2 bad input, 4 less is available than --fail-below says.
     """  # fmt: skip
+    by_namespace = by == "namespace"
     if watch and (sources or thresholds):
         raise click.UsageError("--watch follows a cluster: it goes neither with --from nor with --fail-below")
     if sources and cluster != NO_CLUSTER:
         raise click.UsageError("--from reads files: it does not go with --kubeconfig, --context or --as")
     if namespace and all_namespaces:
         raise click.UsageError("-n and -A: say one of them")
-    by_namespace = by == "namespace"
     _check_whose(namespace, pods=pods, by_namespace=by_namespace, output=output)
     if everything and sort_by in AMOUNTS:
         raise click.UsageError(
@@ -156,10 +119,13 @@ def command(
         )
     if everything and resources:
         raise click.UsageError("--all and --resource: say one of them")
-    least = [Threshold.parse(text) for text in thresholds]
-    wanted = frozenset(resource_named(text, "--resource") for text in resources)
-    shown = _shown(wanted, everything=everything)
-    watched = frozenset(one.resource for one in least)
+    least = [_threshold(text) for text in thresholds]
+    wanted = frozenset(_resource_named(text, "--resource") for text in resources)
+    watched = frozenset(resource for resource, _ in least)
+
+    def shown(resource: str) -> bool:
+        return everything or (resource in wanted if wanted else is_any_gpu(resource))
+
     inventory = Inventory(
         # GPUs always count: what is left of a card depends on all that is cut from it
         keep=cache(lambda resource: shown(resource) or is_any_gpu(resource) or resource in watched),
@@ -167,18 +133,13 @@ def command(
         names=frozenset(nodes),
         holds=lambda use: (pods or by_namespace) and namespace in (None, use.namespace),
     )
-
-    with_rooms = output.is_document or output.form == "wide"
+    rooms = output.is_document or output.form == "wide"
 
     def report() -> Report:
-        found = report_of(
-            inventory, shown, with_pods=pods, with_rooms=with_rooms, with_namespaces=by_namespace
-        )
+        found = report_of(inventory, shown, with_pods=pods, with_rooms=rooms, with_namespaces=by_namespace)
         return in_order_of(sort_by, found) if sort_by else found
 
     if watch:
-        from tessera.cli.capacity.screens import show_changes
-
         cluster.run(lambda client: show_changes(client, inventory, report, output, headers=not no_headers))
         return 0
     read_inventory(inventory, cluster, sources)
@@ -186,11 +147,17 @@ def command(
     if missing := [name for name in nodes if name not in inventory.capacity]:
         raise InvalidInput(f"{_where(sources)}: no node {', '.join(missing)}")
     found = report()
-    _print(found, output, headers=not no_headers)
+    output.show(
+        lambda: document(found), lambda style: drawn(found, output.form, style, headers=not no_headers)
+    )
     if not found.nodes:
         click.echo(_nothing(inventory, wanted, sources), err=True)
     elif pods and not found.pods:
-        click.echo(_no_pods(namespace, "anything" if everything else _what(wanted)), err=True)
+        where, what = (
+            f"namespace {namespace}: " if namespace else "",
+            "anything" if everything else _what(wanted),
+        )
+        click.echo(f"{where}no pod holds or waits for {what}", err=True)
     return _below(inventory, least)
 
 
@@ -199,25 +166,6 @@ def _check_whose(namespace: str | None, *, pods: bool, by_namespace: bool, outpu
         raise click.UsageError("--by namespace goes neither with --pods nor with -o wide or name")
     if namespace and not pods and not by_namespace:
         raise click.UsageError("-n says whose pods to list: it goes with --pods or --by namespace")
-
-
-def _shown(wanted: frozenset[str], *, everything: bool) -> Callable[[str], bool]:
-    if everything:
-        return lambda _: True
-    return wanted.__contains__ if wanted else is_any_gpu
-
-
-def _print(report: Report, output: Output, *, headers: bool) -> None:
-    if output.is_document:
-        output.print(document(report))
-        return
-    style = Style.of(sys.stdout)
-    if lines_of := LINES.get(output.form):
-        lines = lines_of(report, headers=headers)
-    else:
-        lines = draw(report, style, wide=output.form == "wide", headers=headers)
-    for line in lines:
-        click.echo(line, color=style.enabled)
 
 
 def _where(sources: Sequence[str]) -> str:
@@ -234,22 +182,40 @@ def _nothing(inventory: Inventory, wanted: frozenset[str], sources: Sequence[str
     return f"no {_what(wanted)} on {on}; --all shows every resource"
 
 
-def _no_pods(namespace: str | None, what: str) -> str:
-    """Why no pods are listed."""
-    where = f"namespace {namespace}: " if namespace else ""
-    return f"{where}no pod holds or waits for {what}"
-
-
 def _what(wanted: frozenset[str]) -> str:
     return ", ".join(sorted(wanted)) if wanted else "GPUs"
 
 
-def _below(inventory: Inventory, thresholds: Sequence[Threshold]) -> int:
+def _threshold(text: str) -> tuple[str, Quantity]:
+    """A resource and the least of it that must be available in total, of `nvidia.com/mig-2g.20gb=4`."""
+    resource, equals, least = text.rpartition("=")
+    if not equals:
+        raise InvalidInput(f"--fail-below {text}: expected a resource and a number, such as 2g.20gb=4")
+    try:
+        return _resource_named(resource, "--fail-below"), Quantity.parse(least)
+    except InvalidQuantity as error:
+        raise InvalidInput(f"--fail-below {text}: {error}") from error
+
+
+def _resource_named(text: str, where: str) -> str:
+    """The resource that a person means: its name, or a short one (`gpu`, `2g.20gb`)."""
+    if "/" in text or text in _PLAIN or text.startswith("hugepages-"):
+        return text
+    if text == "gpu":
+        return WHOLE_GPU
+    try:
+        return MigProfile.parse(text.removeprefix("mig-")).resource
+    except InvalidProfile as error:
+        why = f"{where} {text}: not a resource such as gpu, 2g.20gb, nvidia.com/gpu or cpu"
+        raise InvalidInput(why) from error
+
+
+def _below(inventory: Inventory, thresholds: Sequence[tuple[str, Quantity]]) -> int:
     code = 0
     totals = total(one.resources for one in inventory.capacity.nodes()) if thresholds else {}
-    for one in thresholds:
-        available = totals.get(one.resource, Usage()).available
-        if available < one.least:
-            click.echo(f"{one.resource}: {available} available, less than {one.least}", err=True)
+    for resource, least in thresholds:
+        available = totals.get(resource, Usage()).available
+        if available < least:
+            click.echo(f"{resource}: {available} available, less than {least}", err=True)
             code = EXIT_BELOW
     return code

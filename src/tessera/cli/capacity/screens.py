@@ -5,14 +5,13 @@ import shutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
 import click
 
-from tessera.cli.capacity.documents import LINES, document
-from tessera.cli.capacity.tables import Row, draw, tables
+from tessera.cli.capacity.forms import Row, document, draw, drawn, tables
 from tessera.cli.common.output import Output
-from tessera.cli.common.terminal import Style
+from tessera.cli.common.terminal import Style, echo
 from tessera.inventory.following import following
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.report import Report
@@ -27,48 +26,40 @@ async def show_changes(
     client: Client, inventory: Inventory, report: Callable[[], Report], output: Output, *, headers: bool
 ) -> None:
     """Show a cluster as it is and as it changes, until interrupted."""
-    screen = screen_for(output, headers=headers)
+    screen = _screen_for(output, headers=headers)
     async with following(client, inventory) as cluster:
         while True:
             cluster.changed.clear()
             cluster.now()
             screen.show(report(), cluster.error)
             await asyncio.sleep(_PACE)
-            with suppress(TimeoutError):  # then draw again: the trouble may be what is new
+            with suppress(TimeoutError):  # then draw again: an error may be what is new
                 async with asyncio.timeout(STALE):
                     await cluster.changed.wait()
 
 
-class Screen(Protocol):
-    """Where a report goes, again and again."""
-
-    def show(self, report: Report, trouble: str) -> None:
-        """How things are now, and why that may not be so."""
-        ...
-
-
-def screen_for(output: Output, *, headers: bool = True) -> Screen:
-    """The one that suits an output and standard output."""
+def _screen_for(output: Output, *, headers: bool) -> "Picture | Lines":
     if output.is_document:
         return Documents(lambda report: output.text(document(report), one_of_many=True))
-    if lines_of := LINES.get(output.form):
-        return Documents(lambda report: "\n".join(lines_of(report, headers=headers)))
+    if output.form in ("csv", "name"):
+        plain = Style(enabled=False)
+        return Documents(lambda report: "\n".join(drawn(report, output.form, plain, headers=headers)))
     kind = Picture if sys.stdout.isatty() else ChangedLines
     return kind(wide=output.form == "wide", headers=headers)
 
 
 class Picture:
-    """A terminal that is drawn anew."""
+    """A terminal that is drawn again and again; nodes come last, because not all of them may fit."""
 
     def __init__(self, *, wide: bool, headers: bool = True) -> None:
         self._wide, self._headers = wide, headers
         self._style = Style.of(sys.stdout)
 
-    def show(self, report: Report, trouble: str) -> None:
-        """One screen full."""
-        drawn = draw(report, self._style, wide=self._wide, nodes_last=True, headers=self._headers)
-        lines = drawn or ["nothing to see yet"]
-        below = ["", self._style.bad(trouble)] if trouble else []
+    def show(self, report: Report, error: str) -> None:
+        """One screen full: how things are now, and below it why that may not be so."""
+        nodes, *others = tables(report, wide=self._wide)
+        lines = draw([*others, nodes], self._style, headers=self._headers) or ["nothing to see yet"]
+        below = ["", self._style.bad(error)] if error else []
         height = shutil.get_terminal_size().lines - 1 - len(below)
         if len(lines) > height:
             lines = [*lines[: height - 1], f"… {len(lines) - height + 1} more lines"]
@@ -76,18 +67,17 @@ class Picture:
 
 
 class Lines:
-    """For readers of lines, people or programs; trouble goes to standard error, once."""
+    """For readers of lines, people or programs; an error goes to standard error, once."""
 
-    _trouble = ""
+    _error = ""
 
-    def show(self, report: Report, trouble: str) -> None:
+    def show(self, report: Report, error: str) -> None:
         """What is new."""
-        for line in self.news(report):
-            click.echo(line)
+        echo(self.news(report))
         sys.stdout.flush()
-        if trouble and not self._trouble:
-            click.echo(trouble, err=True)
-        self._trouble = trouble
+        if error and not self._error:
+            click.echo(error, err=True)
+        self._error = error
 
     def news(self, report: Report) -> list[str]:
         """The lines to print."""

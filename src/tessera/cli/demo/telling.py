@@ -1,0 +1,140 @@
+"""The stories of `tessera demo`, told at the terminal; with `--serve` on the dashboard too, and the cluster after them."""
+
+import asyncio
+import shutil
+import sys
+import textwrap
+import time
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final
+
+import click
+
+from tessera.cli.admit.explanation import explainer
+from tessera.cli.common.terminal import Style, echo
+from tessera.cli.demo.narrator import heading, tell
+from tessera.cli.why import explained
+from tessera.dashboard.board import Board
+from tessera.dashboard.server import HOST, serve_dashboard
+from tessera.protocol.configuration import webhook as config
+from tessera.serving.address import Address
+from tessera.simulation.embedded import Embedded, embedded
+from tessera.simulation.node.descriptions import NodeSpec, known_nodes
+from tessera.simulation.stories.playing import play
+from tessera.simulation.stories.scenes import NodesCame
+from tessera.simulation.stories.stage import Stage
+from tessera.simulation.stories.story import Story
+from tessera.simulation.stories.table import SOME_PODS
+
+_WIDEST: Final = 100  # columns
+_ABOUT: Final = "the embedded cluster of tessera demo"
+_OPENING: Final = (
+    "An embedded cluster. Its API server, scheduler and kubelets are stand-ins. The rest is what a real cluster would "
+    "run: the webhook over HTTPS, a device plugin or DRA driver per node over gRPC, the controller, CDI specs in files."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long to wait for the person who reads."""
+
+    step: float  # seconds
+    story: float
+    pause: bool  # until Enter is pressed
+
+
+async def tell_demo(stories: list[Story], pace: Pace) -> int:
+    """Tell stories on a cluster of their own; the exit code."""
+    async with (
+        embedded(known_nodes(), config.parse(config.EXAMPLE)) as cluster,
+        cluster.cluster.client() as client,
+    ):
+        return await _tell_all(stories, Stage(client, cluster), pace)
+
+
+async def serve_demo(stories: list[Story], pace: Pace, port: int, own: dict[str, NodeSpec] | None) -> int:
+    """The same while the dashboard shows the cluster; then nodes and pods to look at, until interrupted."""
+    configuration = config.parse(config.EXAMPLE)
+    board = Board(_ABOUT, all_admissions=True)
+    nodes = {**known_nodes(), **(own or {})}
+    bold = Style.of(sys.stdout).bold
+    async with (
+        embedded(nodes, configuration, on_admission=board.admitted) as cluster,
+        cluster.cluster.client() as client,
+        serve_dashboard(
+            client,
+            board,
+            explainer(cluster.view.offers, configuration.policy),
+            Address(HOST, port),
+            denials=False,
+            why=explained(client, configuration.policy),
+        ) as url,
+    ):
+        click.echo(f"{bold(url)}  shows the cluster\n")
+        stage = Stage(client, cluster)
+        if stories:
+            await _tell_all(stories, stage, pace)
+        await cluster.have(tuple(own or nodes))
+        await _equipped(cluster, stage)
+        for pod in () if own else SOME_PODS:
+            await stage.create(pod)
+        click.echo(f"\n{bold(url)}  keeps showing it, with all nodes; ^C ends it")
+        click.echo(f"export KUBECONFIG={cluster.kubeconfig}  connects kubectl and tessera to it")
+        await asyncio.Event().wait()
+    return 0
+
+
+async def _equipped(cluster: Embedded, stage: Stage) -> None:
+    """Wait until every node offers some of its devices, and the webhook knows."""
+    nodes = [node for node in cluster.cluster.nodes.values() if node.spec.devices]
+    listed = {device.resource for node in nodes if node.spec.devices for device in node.spec.devices.static}
+    await stage.until(
+        lambda: stage.offers([node.name for node in nodes], listed),
+        lambda found: all(any(has.values()) for has in found.values()),
+    )
+    await cluster.settled()
+
+
+async def _tell_all(stories: list[Story], stage: Stage, pace: Pace) -> int:
+    style, width = Style.of(sys.stdout), min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns)
+    began = time.monotonic()
+    echo([*textwrap.wrap(_OPENING, width), ""])
+    good = 0
+    for number, story in enumerate(stories):
+        good += await _tell(story, stage, pace, style, width)
+        if number + 1 < len(stories):
+            await _wait(pace, style)
+    last = f"{good} of {len(stories)} stories ended as expected, in {time.monotonic() - began:.0f} s."
+    click.echo((style.good if good == len(stories) else style.bad)(last))
+    return 0 if good == len(stories) else 1
+
+
+async def _tell(story: Story, stage: Stage, pace: Pace, style: Style, width: int) -> bool:
+    echo(heading(story, style, width))
+    right, first = True, True
+    async with aclosing(play(story, stage)) as scenes:
+        async for _, scene in scenes:
+            if isinstance(scene, NodesCame) and not first:
+                click.echo()  # another cluster
+            echo(tell(scene, style, width))
+            right, first = right and not scene.wrong, False
+            await asyncio.sleep(pace.step)
+    echo([style.good("  ✓ as expected") if right else style.bad("  ✗ not as expected"), ""])
+    return right
+
+
+async def _wait(pace: Pace, style: Style) -> None:
+    if not pace.pause:
+        await asyncio.sleep(pace.story)
+        return
+    click.echo(style.dim("Enter: the next story"))
+    loop = asyncio.get_running_loop()
+    pressed = asyncio.Event()
+    loop.add_reader(sys.stdin.fileno(), pressed.set)  # the cluster goes on running meanwhile
+    try:
+        await pressed.wait()
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
+    if not sys.stdin.readline():
+        raise KeyboardInterrupt  # ^D means the same here
