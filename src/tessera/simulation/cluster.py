@@ -14,13 +14,13 @@ from typing import Any
 from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.rest.client import Client
 from tessera.protocol import yaml
+from tessera.simulation.control_plane.admission import Called, Webhooks
 from tessera.simulation.control_plane.apiserver import ApiServer
 from tessera.simulation.control_plane.dra.claims import ClaimController
 from tessera.simulation.control_plane.events import Events
 from tessera.simulation.control_plane.kinds import NAMESPACES
 from tessera.simulation.control_plane.scheduler import Scheduler
 from tessera.simulation.control_plane.store import StatusError, Store
-from tessera.simulation.control_plane.webhooks import Called, Webhooks
 from tessera.simulation.node.descriptions import NodeSpec
 from tessera.simulation.node.machine import SimulatedNode
 

@@ -21,9 +21,9 @@ from tessera.node.sources.simulated.cards import SMI_IN_CONTAINER
 from tessera.protocol.configuration.webhook import Configuration
 from tessera.serving.logs import Log, Record, Value
 from tessera.simulation.cluster import EmbeddedCluster
+from tessera.simulation.control_plane.admission import Called
 from tessera.simulation.control_plane.kinds import DEVICE_CLASSES, KINDS
 from tessera.simulation.control_plane.store import StatusError
-from tessera.simulation.control_plane.webhooks import Called
 from tessera.simulation.installed import controller, device_classes, run_daemon, webhook
 from tessera.simulation.node.descriptions import NodeSpec
 from tessera.simulation.node.runtime import Container

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tessera.simulation.control_plane.pod_rules import check, with_defaults
+from tessera.simulation.control_plane.admission import check, with_defaults
 from tessera.simulation.control_plane.store import StatusError
 
 

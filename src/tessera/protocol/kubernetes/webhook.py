@@ -10,6 +10,7 @@ class ServiceReference(Part):
 
     name: str = ""
     namespace: str = ""
+    path: str = "/"
     port: int | None = None
 
 
@@ -23,6 +24,8 @@ class ClientConfig(Part):
 
 class Rule(Part):
     operations: list[str] | None = None
+    api_groups: list[str] | None = None
+    api_versions: list[str] | None = None
     resources: list[str] | None = None
 
 

@@ -12,10 +12,10 @@ import pytest
 from tessera.serving.address import Address
 from tessera.serving.http.messages import Response
 from tessera.serving.http.server import Server
+from tessera.simulation.control_plane.admission import Webhooks
 from tessera.simulation.control_plane.apiserver import Target
 from tessera.simulation.control_plane.kinds import CONFIG_MAPS, MUTATING_WEBHOOKS, NAMESPACES, PODS
 from tessera.simulation.control_plane.store import StatusError, Store
-from tessera.simulation.control_plane.webhooks import Webhooks
 from tests.kube.certificates import Authority
 
 AUTHORITY = Authority()
