@@ -137,7 +137,9 @@ class Webhooks:
         if where not in self._services:
             raise KubeError(f'service "{service.name}" not found in namespace {service.namespace}')
         address = ServerAddress("https", *self._services[where])
-        tls = Tls(ca=hook.client_config.ca_bundle, server_name=f"{service.name}.{service.namespace}.svc")
+        tls = Tls(
+            ca=hook.client_config.ca_bundle or None, server_name=f"{service.name}.{service.namespace}.svc"
+        )
         key = (address, tls, hook.timeout_seconds)
         if key not in self._clients:
             timeouts = Timeouts(answer=float(hook.timeout_seconds))
