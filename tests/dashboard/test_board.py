@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tessera.dashboard.admissions import Admission
 from tessera.dashboard.board import Board
+from tessera.dashboard.history import Admission
 from tessera.dashboard.observed import Denial, read_denial, read_node
 from tessera.kube.watch.resource import Key
 from tests.dashboard.objects import MIG, ids, node, pod
@@ -315,6 +315,42 @@ def test_trouble():
     assert news(one)[0] == {"about": {"cluster": "a test", "trouble": "nodes: nothing heard"}}
     one.set_error("nodes: nothing heard")
     assert news(one) == ({}, [])
+
+
+def test_device_seconds_of_a_converted_pod_are_what_its_claims_hold():
+    """What a pod got by a claim is what the claim holds, though no annotation says so yet; what it asked for stays its request."""
+    seconds = Clock()
+    one = board(monotonic=seconds)
+    one.dra.follow(one.dra_changed, lambda: None)
+    one.set_error("")
+    one.put_node(read_node(raw({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "8"}}})))
+    results = [{"driver": DRIVER, "pool": "n", "device": "x"}]
+    status = {
+        "allocation": {"devices": {"results": results}},
+        "reservedFor": [{"resource": "pods", "name": "a", "uid": "u"}],
+    }
+    classes, slices = (
+        [raw(class_("one", resource=MIG + "1g.10gb"))],
+        [raw(slice_("s", device("x"), node="n"))],
+    )
+    one.dra.take(classes, slices, [raw({"metadata": {"name": "c", "namespace": "ml"}, "status": status})])
+    one.put_pod(pod("a", "n", claim=TWO))
+    one.sample()
+    seconds.now += 10
+    assert _device_seconds(one) == {("2g.20gb", "asked"): 10, ("1g.10gb", "got"): 10}
+    one.dra.take(classes, slices, [])
+    one.sample()
+    seconds.now += 5
+    assert _device_seconds(one)["1g.10gb", "got"] == 10, "nothing is held by the claim any more"
+
+
+def _device_seconds(one: Board) -> dict[tuple[str, str], float]:
+    family = next(iter(one.metrics()))
+    return {
+        (labels["resource"].removeprefix(MIG), labels["kind"]): value
+        for _, labels, value in family.samples
+        if value
+    }
 
 
 def test_dra():

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tessera.core.errors import InvalidInput, TesseraError
-from tessera.dashboard.admissions import Admission
 from tessera.dashboard.board import Board
+from tessera.dashboard.history import Admission
 from tessera.dashboard.server import HOST, Page
 from tessera.serving.address import Address
 from tests.dashboard.objects import node

@@ -16,14 +16,13 @@ from tessera.core.errors import InvalidInput
 from tessera.core.mig.geometry import is_known
 from tessera.core.mig.layout import NodeLayout
 from tessera.core.mig.profile import MIG_PREFIX
-from tessera.dashboard.admissions import Admission, AdmissionLog, admission_of, asks_of
-from tessera.dashboard.layouts import LayoutHistory, moment
+from tessera.dashboard.history import Admission, AdmissionLog, LayoutHistory, admission_of, asks_of, moment
 from tessera.dashboard.mosaic import Claimed, layout_of, mosaic_of
 from tessera.dashboard.observed import DashboardNode, DashboardPod, Denial, asks_for_gpus, matters
-from tessera.dashboard.summary import summary_of
-from tessera.dashboard.totals import History, Totals, bounded, resource_rows
+from tessera.dashboard.totals import History, Totals, bounded, resource_rows, summary_of
 from tessera.dashboard.usage import NamespaceUse
 from tessera.inventory.inventory import Inventory
+from tessera.inventory.report import held_amounts
 from tessera.kube.watch.resource import Key
 from tessera.serving.metrics import Family
 
@@ -56,6 +55,7 @@ class Board:
         self._capacity, self.dra = self._inventory.capacity, self._inventory.dra
         self._dra_is_old = False
         self._claimed: Mapping[str, Claimed] = {}  # node → its devices that claims hold
+        self._by_claims: Mapping[Key, Mapping[str, int]] = {}  # pod → devices that its claims hold
         self._totals = Totals()
         self._uncounted: set[str] = set()  # nodes whose numbers may have changed since they were added up
         self._history = History()
@@ -107,6 +107,10 @@ class Board:
                 self._capacity.put_node(node)
                 self._unreadable[name] = self._readable(one)[1]
                 self._mark_node(name)
+        held, self._by_claims = self._by_claims, self.dra.held_by_pods()
+        for key in held.keys() | self._by_claims.keys():
+            if key in self._pods and held.get(key) != self._by_claims.get(key):
+                self._count(key, self._pods[key])
 
     def put_pod(self, one: DashboardPod) -> None:
         """A pod is new or changed."""
@@ -120,10 +124,18 @@ class Board:
         self._pods[key] = one
         self._on.setdefault(one.use.node, {})[key] = one
         self._capacity.add(one.use)
-        self.usage.put(key, one.use, runs=one.phase == "Running")
-        if self._is_news(before, one) and self._admissions.takes(one.use.created):
-            self._read_admission(one)
+        self._count(key, one)
+        if self._is_news(before, one) and self._admissions.takes(one.use.created) and asks_for_gpus(one.use):
+            self.admitted(admission_of(one))
         self._mark_node(one.use.node)
+
+    def _count(self, key: Key, one: DashboardPod) -> None:
+        """Count what a pod asked for and got. What it has by claims is what they hold, whatever its annotations call it."""
+        use = one.use
+        got = replace(
+            use, asked=use.asked or use.amounts, amounts=held_amounts(use, self._by_claims.get(key))
+        )
+        self.usage.put(key, got, runs=one.phase == "Running")
 
     def remove_pod(self, key: Key) -> None:
         """A pod is gone."""
@@ -148,10 +160,6 @@ class Board:
         if before is None:
             return not self._all_admissions
         return bool(one.use.claim) and one.use.record != before.use.record
-
-    def _read_admission(self, one: DashboardPod) -> None:
-        if asks_for_gpus(one.use):
-            self.admitted(admission_of(one))
 
     def denied(self, denial: Denial) -> None:
         """A controller was refused a pod."""
@@ -181,12 +189,10 @@ class Board:
 
     @property
     def nodes(self) -> Iterable[str]:
-        """The nodes' names."""
         return tuple(self._nodes)
 
     @property
     def pods(self) -> Iterable[Key]:
-        """The pods' names."""
         return tuple(self._pods)
 
     def _mark(self, *parts: str) -> None:
@@ -234,11 +240,8 @@ class Board:
 
     def mosaics(self, names: Iterable[str]) -> Parts:
         """The cards of some nodes as tiles; a node that is not there is left out."""
-        return {
-            name: msgspec.json.encode(self._mosaic(self._nodes[name]))
-            for name in names
-            if name in self._nodes
-        }
+        known = (self._nodes[name] for name in names if name in self._nodes)
+        return {one.node.name: msgspec.json.encode(self._mosaic(one)) for one in known}
 
     def _counted(self) -> Totals:
         for name in self._uncounted:
@@ -255,22 +258,21 @@ class Board:
     def _learn(self, known: frozenset[str]) -> None:
         """Count the pods again whose resources some node has now, or no node has any more."""
         changed, self._known = known ^ self._known, known
-        if changed:
-            for key, one in self._pods.items():
-                if not changed.isdisjoint(one.use.amounts) or not changed.isdisjoint(one.use.asked):
-                    self.usage.put(key, one.use, runs=one.phase == "Running")
+        for key, one in self._pods.items() if changed else ():
+            if not changed.isdisjoint({*one.use.amounts, *one.use.asked, *self._by_claims.get(key, ())}):
+                self._count(key, one)
 
     def _make(self, name: str) -> Any:
-        if name.startswith("node/"):
-            return self._summary(name.removeprefix("node/"))
-        if name.startswith("history/"):
-            return self._history.of(name.removeprefix("history/"))
-        match name:
+        kind, _, of = name.partition("/")
+        match kind:
+            case "node":
+                return self._summary(of)
+            case "history":
+                return self._history.of(of)
             case "about":
                 return {"cluster": self._about, "trouble": self._error}
             case "totals":
-                totals = self._counted()
-                return totals.rows(bounded(self._capacity.asked, self._known.__contains__))
+                return self._counted().rows(bounded(self._capacity.asked, self._known.__contains__))
             case "pending":
                 return self._pending()
             case "admissions":
@@ -282,16 +284,12 @@ class Board:
         one = self._nodes.get(name)
         if one is None:
             return None
-        pods = self._on.get(name, {}).values()
-        node = self._capacity[name]
-        return summary_of(
-            replace(one, node=node), self._counted().of(name), pods, self._unreadable[name], self.version
-        )
+        pods, seen = self._on.get(name, {}).values(), replace(one, node=self._capacity[name])
+        return summary_of(seen, self._counted().of(name), pods, self._unreadable[name], self.version)
 
     def _mosaic(self, one: DashboardNode) -> Any:
         name = one.node.name
-        seen = replace(one, node=self._capacity[name])
-        pods = self._on.get(name, {}).values()
+        pods, seen = self._on.get(name, {}).values(), replace(one, node=self._capacity[name])
         mosaic = mosaic_of(seen, self._readable(one)[0], pods, self._claimed.get(name, {}))
         rows = resource_rows(self._capacity.usage(name), {})
         return {"cards": mosaic.cards, "loose": mosaic.loose, "resources": rows}

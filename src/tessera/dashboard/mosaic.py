@@ -13,7 +13,7 @@ from typing import Final
 from tessera.core.devices.capacity import in_order
 from tessera.core.dra.naming import cut_now, slot_name
 from tessera.core.kubernetes.node import Node
-from tessera.core.kubernetes.resources import WHOLE_GPU, is_whole_or_mig
+from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.mig.geometry import Product, Shape
 from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy
 from tessera.core.mig.placement import every_place, within_limits
@@ -122,12 +122,12 @@ class _Holders:
 
     def __init__(self, pods: Iterable[DashboardPod], node: Node, claimed: Claimed) -> None:
         self._by_claim = dict(claimed)
-        self._by_id: dict[tuple[str, str], str] = {}
+        self.by_id: dict[tuple[str, str], str] = {}  # resource and device → pod
         self._somewhere: dict[str, list[str]] = {}  # resource → pods, as often as they hold one
         for pod in pods:
             name = f"{pod.use.namespace}/{pod.use.name}"
             for key in pod.held:
-                self._by_id[key] = name
+                self.by_id[key] = name
             for resource, amount in pod.use.amounts.items():
                 if node.is_served(resource) or (pod.use.claim and is_whole_or_mig(resource)):
                     continue  # by claims, which name the very devices
@@ -137,11 +137,11 @@ class _Holders:
 
     def resources(self) -> set[str]:
         """What is held and not on a tile yet."""
-        return {resource for resource, _ in self._by_id} | {r for r, pods in self._somewhere.items() if pods}
+        return {resource for resource, _ in self.by_id} | {r for r, pods in self._somewhere.items() if pods}
 
     def on(self, resource: str, device: str) -> str:
         """The pod that holds this very device."""
-        return self._by_id.pop((resource, device), "")
+        return self.by_id.pop((resource, device), "")
 
     def by_claim(self, name: str) -> str:
         """Who holds a device by a claim, by the name that DRA has for it."""
@@ -156,11 +156,6 @@ class _Holders:
         """A pod that holds one of these; which one is not known."""
         pods = self._somewhere.get(resource)
         return pods.pop(0) if pods else ""
-
-    def ids(self, resources: Iterable[str]) -> list[tuple[str, str]]:
-        """Devices of these resources that are held and not on a tile yet."""
-        wanted = set(resources)
-        return [key for key in self._by_id if key[0] in wanted]
 
 
 def _cards(node: DashboardNode, layout: NodeLayout, holders: _Holders) -> Iterator[Card]:
@@ -193,8 +188,7 @@ def _planned(gpus: GpuNode, layout: NodeLayout, holders: _Holders) -> dict[int, 
 def _leaving(node: str, layout: NodeLayout, holders: _Holders) -> dict[int, list[Tile]]:
     """Devices of an earlier layout that pods still hold. The ids of simulated devices tell where they lay."""
     found: dict[int, list[Tile]] = {}
-    resources = {resource for card in layout.cards for resource in _profiles(card.product)}
-    held = holders.ids(resources)
+    held = [key for key in holders.by_id if is_whole_or_mig(key[0])]
     places = _every_place(node, layout) if held else {}
     for resource, device in held:
         if device in places:
@@ -215,10 +209,6 @@ def _mark_unoffered(planned: dict[int, list[Tile]], node: DashboardNode) -> None
                 if missing > 0 and tile.resource == resource and not (tile.pod or tile.leaving):
                     tiles[at] = replace(tile, out=True)
                     missing -= 1
-
-
-def _profiles(product: Product) -> list[str]:
-    return [WHOLE_GPU, *(profile.resource for profile in product.profiles)]
 
 
 def _every_place(node: str, layout: NodeLayout) -> dict[str, tuple[int, int, int, str]]:
@@ -281,7 +271,8 @@ def _loose(resource: str, count: int, holders: _Holders) -> Iterator[Tile]:
     if count > _MOST_LOOSE:
         return
     what, size = _called(resource)
-    known = [(device, holders.on(key, device)) for key, device in holders.ids([resource])]
+    ids = [device for of, device in holders.by_id if of == resource]
+    known = [(device, holders.on(resource, device)) for device in ids]
     known += [(device, holders.by_claim(device)) for device in holders.claimed(resource)]
     for at, (device, pod) in enumerate(known):
         yield Tile(what, at, size, resource, device, pod, leaving=at >= count)

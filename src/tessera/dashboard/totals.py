@@ -1,17 +1,22 @@
-"""What all nodes have together, now and while this server watched, in bounded memory.
+"""What each node has, for the overview, and what all nodes have together, now and while this server watched, in bounded memory.
 
-The sums are kept by adding and taking away: a cluster has thousands of nodes, and few change at a time. Of the past a point is
-kept only where a number changed. When a resource has too many points, every second one of the older half is left out: the
-last minutes stay exact, the hours before keep their outline.
+The browser gets a summary of every node, and the mosaic only of those that a person looks at. The sums are kept by adding and taking
+away: a cluster has thousands of nodes, and few change at a time. Of the past a point is kept only where a number changed. When a
+resource has too many points, every second one of the older half is left out: the last minutes stay exact, the hours before keep
+their outline.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from tessera.core.devices.capacity import Usage, Usages, in_order
 from tessera.core.kubernetes.quantity import ZERO, Quantity
 from tessera.core.kubernetes.resources import is_whole_or_mig, short
+from tessera.core.mig.profile import MigProfile
+from tessera.dashboard.observed import DashboardNode, DashboardPod
 from tessera.inventory.report import amount
 
 Point = tuple[int, int, int, int]  # seconds since 1970, allocatable, allocated, waiting
@@ -21,6 +26,17 @@ MOST_POINTS: Final = 240  # of one resource: two for each pixel of the chart wou
 MOST_RESOURCES: Final = 64  # twice what a cluster with five products has
 # resources that no node has: pods may ask for any name, thousands of them
 MOST_UNKNOWN: Final = 32
+
+# labels that say which pool of machines a node is of, the first that it has; by cloud, then by tool
+_POOLS: Final = (
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "kubernetes.azure.com/agentpool",
+    "karpenter.sh/nodepool",
+    "node.cluster.x-k8s.io/pool",
+    "pool",
+)
+_WHOLE: Final = 7  # compute slices: what a whole GPU counts as beside MIG devices
 
 T = TypeVar("T")
 
@@ -139,3 +155,73 @@ def _bounded(points: list[Point], now: int) -> list[Point]:
         half = len(kept) // 2
         kept = [*kept[:half:2], *kept[half:]]
     return kept
+
+
+# One node
+
+
+class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A node in the overview."""
+
+    name: str
+    revision: int
+    product: str = ""
+    pool: str = ""
+    cards: int = 0
+    used: float | None = None  # of what it offers, by compute slices; None: it offers nothing
+    resources: dict[str, tuple[int, int]] = {}  # short name → allocatable, allocated
+    pods: tuple[str, ...] = ()  # namespace/name of those that hold devices
+    trouble: tuple[str, ...] = ()  # what an operator should look at
+    notes: tuple[str, ...] = ()  # what is as it should be, and worth knowing
+    reason: str = ""
+
+
+def summary_of(
+    one: DashboardNode, usages: Usages, pods: Iterable[DashboardPod], unreadable: str, revision: int
+) -> Summary:
+    """A node in the overview; `unreadable`: why its layout cannot be read."""
+    gpus = one.gpus
+    missing = [
+        f"{count} {short_name(resource)} unhealthy or leaving" for resource, count in one.unhealthy.items()
+    ]
+    bad = (
+        not one.node.ready and "not ready",
+        gpus.state == "failed" and "layout failed",
+        unreadable and "layout unreadable",
+        *(missing if gpus.state != "pending" else ()),
+    )
+    good = (
+        one.cordoned and "cordoned",
+        any(map(one.node.is_served, one.node.dra)) and "devices by DRA",
+        gpus.state not in ("", "failed") and f"layout {gpus.state}",
+        *(missing if gpus.state == "pending" else ()),
+    )
+    return Summary(
+        one.node.name,
+        revision,
+        gpus.product.short_name if gpus.product else gpus.label,
+        next((value for label in _POOLS if (value := one.node.labels.get(label))), ""),
+        gpus.cards or 0,
+        _used(usages),
+        {
+            short_name(resource): (int(usage.allocatable.value), int(usage.allocated.value))
+            for resource, usage in usages.items()
+            if usage
+        },
+        tuple(sorted(f"{pod.use.namespace}/{pod.use.name}" for pod in pods)),
+        tuple(word for word in bad if word),
+        tuple(word for word in good if word),
+        gpus.reason or unreadable,
+    )
+
+
+def _used(usages: Usages) -> float | None:
+    """The share in use: of GPUs by their compute slices, on a node without GPUs of all devices."""
+    gpus = {resource: usage for resource, usage in usages.items() if is_whole_or_mig(resource) and usage}
+    allocatable = allocated = 0.0
+    for resource, usage in (gpus or usages).items():
+        profile = MigProfile.of_resource(resource)
+        weight = profile.compute if profile else _WHOLE if resource in gpus else 1
+        allocatable += weight * float(usage.allocatable.value)
+        allocated += weight * float(usage.allocated.value)
+    return min(1.0, allocated / allocatable) if allocatable else (1.0 if allocated else None)

@@ -117,7 +117,7 @@ def _pods(inventory: Inventory, shown: Callable[[str], bool]) -> list[PodUse]:
     """Who holds something on the nodes that were looked at, and who waits."""
     by_claims = inventory.dra.held_by_pods() if any(use.claim and use.node for use in inventory.pods) else {}
     found = (
-        replace(use, amounts=_some(_held(use, by_claims.get(Key(use.namespace, use.name))), shown))
+        replace(use, amounts=_some(held_amounts(use, by_claims.get(Key(use.namespace, use.name))), shown))
         for use in inventory.pods
         if not use.node or use.node in inventory.capacity
     )
@@ -127,7 +127,7 @@ def _pods(inventory: Inventory, shown: Callable[[str], bool]) -> list[PodUse]:
     )
 
 
-def _held(use: PodUse, devices: Mapping[str, int] | None) -> Mapping[str, Quantity]:
+def held_amounts(use: PodUse, devices: Mapping[str, int] | None) -> Mapping[str, Quantity]:
     """What a pod takes. Of a converted pod with a node: the devices that its claim holds, whatever the pod's annotations call them."""
     if use.alternatives is None or not use.node or not devices:
         return use.amounts

@@ -14,8 +14,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from tessera.dashboard.admissions import Admission
-from tessera.dashboard.layouts import moment
+from tessera.dashboard.history import Admission, moment
 from tessera.kube.view.live import LiveView
 from tessera.node.sources.simulated.cards import SMI_IN_CONTAINER
 from tessera.protocol.configuration.webhook import Configuration
