@@ -12,10 +12,6 @@ from tessera.core.errors import InvalidInput, TesseraError
 # what a decoder raises for bytes that are not the JSON they should be
 NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
-# reasons as k8s.io/apimachinery/pkg/apis/meta/v1 spells them
-EXPIRED: Final = frozenset({"Expired", "Gone"})
-TOO_LARGE_VERSION: Final = "ResourceVersionTooLarge"
-
 
 class InvalidKubeconfig(InvalidInput):
     """A kubeconfig, or the surroundings of a pod, that lead to no cluster."""
@@ -76,12 +72,12 @@ class ApiError(KubeError):
     @property
     def is_expired(self) -> bool:
         """The version asked for is too old to be known."""
-        return self.code == 410 or self.reason in EXPIRED
+        return self.code == 410 or self.reason in ("Expired", "Gone")
 
     @property
     def is_too_large_version(self) -> bool:
         """The version asked for is newer than anything the server has seen, as after a restore."""
-        return TOO_LARGE_VERSION in self.causes or "Too large resource version" in self.message
+        return "ResourceVersionTooLarge" in self.causes or "Too large resource version" in self.message
 
     @property
     def is_conflict(self) -> bool:
@@ -90,7 +86,6 @@ class ApiError(KubeError):
 
     @property
     def is_not_found(self) -> bool:
-        """There is no such object."""
         return self.code == 404
 
 
@@ -130,11 +125,5 @@ def error_of(code: int, body: bytes, retry_after: str | None = None, warnings: s
     elif code == 429:
         wait = details.retryAfterSeconds or 1.0
     causes = tuple(cause.reason for cause in details.causes or ())
-    return ApiError(
-        status.code or code,
-        status.reason,
-        status.message,
-        causes=causes,
-        retry_after=wait,
-        warnings=warnings,
-    )
+    code = status.code or code
+    return ApiError(code, status.reason, status.message, causes=causes, retry_after=wait, warnings=warnings)

@@ -9,7 +9,7 @@ import pytest
 from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.access.credentials import Credential
 from tessera.kube.errors import ApiError, BadResponse, Unreachable, error_of
-from tessera.kube.rest.client import Client, PatchType, Timeouts
+from tessera.kube.rest.client import Client, PatchType
 from tessera.kube.rest.paths import path_of
 from tessera.serving.http.messages import HangUp
 from tests.kube.apiserver import MisbehavingApiServer
@@ -81,10 +81,8 @@ async def test_watch_lines():
             for name in ("a", "b"):
                 await client.create("/api/v1/nodes", {"metadata": {"name": name}})
             seen = []
-            async for line in lines:
-                seen.append(decode(line)["object"]["metadata"]["name"])
-                if len(seen) == 2:
-                    break
+            while len(seen) < 2:
+                seen += [decode(line)["object"]["metadata"]["name"] for line in await lines.batch()]
         assert seen == ["a", "b"]
 
 
@@ -175,7 +173,7 @@ async def test_slow_server():
     """An answer that does not come in time is given up."""
     async with await MisbehavingApiServer().start() as server:
         server.seconds_per_answer = 30
-        async with Client(server.cluster, timeouts=Timeouts(answer=0.05)) as client:
+        async with Client(server.cluster, answer_timeout=0.05) as client:
             with pytest.raises(Unreachable, match=r"did not answer within 0\.05 s") as caught:
                 await client.get("/version")
             assert caught.value.kind == "timeout"

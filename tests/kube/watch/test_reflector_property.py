@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.kube.rest.client import Client, Timeouts
+from tessera.kube.rest.client import Client
 from tessera.simulation.control_plane.kinds import NODES
 from tests.examples import examples
 from tests.kube.apiserver import MisbehavingApiServer
 from tests.kube.watch.test_reflector import Setup, too_large
 
-SOON = Timeouts(connect=1, answer=1)  # by the real clock
+SOON = {"connect_timeout": 1.0, "answer_timeout": 1.0}  # seconds by the real clock
 
 names = st.sampled_from("abcd")
 steps = st.lists(
@@ -135,7 +135,7 @@ def test_ends_up_with_what_the_server_has(watch_list, steps):
     async def live() -> None:
         async with (
             await MisbehavingApiServer().start() as server,
-            Client(server.cluster, timeouts=SOON) as client,
+            Client(server.cluster, **SOON) as client,
         ):
             life = Life(Setup(server, client, watch_list))
             task = asyncio.create_task(life.setup.reflector.run())

@@ -78,11 +78,9 @@ async def test_watch_with_a_selector():
             await client.patch(path + "/a", {"metadata": {"labels": None}})
             await client.patch(path + "/a", {"data": {"k": "w"}})
             await client.create(path, {"metadata": {"name": "last", "labels": {"gpu": "yes"}}})
-            async for line in lines:
-                event = decode(line)
-                seen.append((event["type"], event["object"]["metadata"]["name"]))
-                if seen[-1][1] == "last":
-                    break
+            while ("ADDED", "last") not in seen:
+                events = [decode(line) for line in await lines.batch()]
+                seen += [(event["type"], event["object"]["metadata"]["name"]) for event in events]
         assert seen == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "last")]
 
 

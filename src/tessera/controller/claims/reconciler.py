@@ -31,7 +31,7 @@ from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.follow import Follower
-from tessera.kube.watch.remedies import Backoff
+from tessera.kube.watch.health import Backoff
 from tessera.kube.watch.resource import RESOURCE_CLAIMS, UNFINISHED_PODS, Key, Resource, Sink, replace_all
 
 log = logging.getLogger(__name__)

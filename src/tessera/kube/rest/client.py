@@ -7,7 +7,6 @@ caller's: a typed decoder that skips what is not needed is many times cheaper th
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import Enum
 from typing import Final, Self, TypeVar
@@ -42,29 +41,25 @@ class PatchType(Enum):
     STRATEGIC = "application/strategic-merge-patch+json"
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """Seconds per stage; a watch is bounded by its reader."""
-
-    connect: float = 10.0  # name, TCP, proxy and TLS together
-    answer: float = 35.0  # the API server itself gives up at 34 s for most requests, and says so
-
-
 class Client:
-    """A client of one cluster; close it, or use it as an async context manager."""
+    """A client of one cluster; close it, or use it as an async context manager.
+
+    Timeouts are in seconds; a watch is bounded by its reader.
+    """
 
     def __init__(
         self,
         cluster: Cluster,
         *,
-        timeouts: Timeouts = Timeouts(),  # noqa: B008 # frozen
+        connect_timeout: float = 10.0,  # name, TCP, proxy and TLS together
+        answer_timeout: float = 35.0,  # the API server itself gives up at 34 s for most requests, and says so
         clock: Clock = SYSTEM_CLOCK,
         user_agent: str = "tessera",
     ) -> None:
         self.cluster = cluster
-        self._timeouts = timeouts
+        self._answer_timeout = answer_timeout
         self._clock = clock
-        self._dialer = Dialer(cluster, timeouts.connect)
+        self._dialer = Dialer(cluster, connect_timeout)
         self._idle: list[Connection] = []
         self._calls = asyncio.Semaphore(_MAX_CALLS)
         self._closed = False
@@ -116,7 +111,6 @@ class Client:
     async def patch(
         self, path: str, body: object, patch_type: PatchType = PatchType.MERGE, query: Query | None = None
     ) -> bytes:
-        """PATCH an object."""
         return await self.request("PATCH", path, query, body=body, content_type=patch_type.value)
 
     async def delete(self, path: str, query: Query | None = None, body: object = None) -> bytes:
@@ -185,13 +179,16 @@ class Client:
         connection = await self._exchange(method, head, payload, fresh=fresh)
         try:
             if connection.status >= 300:
-                raise await _read_error(connection)
+                body, headers = await connection.read_all(_MAX_ERROR), connection.headers
+                raise error_of(
+                    connection.status, body, headers.get("retry-after"), headers.get("warning", "")
+                )
             yield connection
         finally:
-            if not fresh:
-                self._give_back(connection)
-            else:
+            if fresh:
                 connection.abort()
+            else:
+                self._give_back(connection)
 
     async def _exchange(self, method: str, head: list[str], payload: bytes, *, fresh: bool) -> Connection:
         """Send, and read the response's head; new credentials after a 401, once."""
@@ -225,7 +222,7 @@ class Client:
         return await self._converse(await self._dialer.dial(credential), request)
 
     async def _converse(self, connection: Connection, request: bytes) -> Connection:
-        connection.read_timeout = self._timeouts.answer
+        connection.read_timeout = self._answer_timeout
         try:
             await connection.send(request)
             await connection.read_head()
@@ -253,12 +250,6 @@ class Client:
             self._idle.append(connection)
         else:
             connection.abort()
-
-
-async def _read_error(connection: Connection) -> ApiError:
-    body = await connection.read_all(_MAX_ERROR)
-    headers = connection.headers
-    return error_of(connection.status, body, headers.get("retry-after"), headers.get("warning", ""))
 
 
 def _encode_query(query: Query) -> str:

@@ -5,7 +5,6 @@ The parser is llhttp (httptools); this module adds what the parser leaves open: 
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
 import httptools
@@ -37,7 +36,7 @@ class Connection:
     def _reset(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._head_bytes = 0
-        self._headers: dict[str, str] = {}
+        self.headers: dict[str, str] = {}  # of the response, names in lower case
         self._head_done = False
         self._complete = False
         self._keep = False
@@ -54,10 +53,9 @@ class Connection:
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._complete:
             key, text = name.decode("latin-1").lower(), value.decode(errors="replace")
-            # an API server sends a line for each warning; of any other header the last one counts
-            self._headers[key] = (
-                f"{self._headers[key]}, {text}" if key == "warning" and key in self._headers else text
-            )
+            if key == "warning" and key in self.headers:  # a line for each; of other headers the last counts
+                text = f"{self.headers[key]}, {text}"
+            self.headers[key] = text
 
     def on_headers_complete(self) -> None:
         if not self._complete:
@@ -75,12 +73,7 @@ class Connection:
             self._complete = True
             self._keep = self._parser.should_keep_alive()  # known only now: the parser forgets it
         else:
-            self._headers.clear()  # 100 Continue and its kin: the real response follows
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """The response's headers, names in lower case."""
-        return self._headers
+            self.headers.clear()  # 100 Continue and its kin: the real response follows
 
     @property
     def reusable(self) -> bool:
@@ -134,7 +127,7 @@ class Connection:
         except OSError as error:
             raise self._lost(error) from error
         if not data:
-            if self._head_done and not {"content-length", "transfer-encoding"} & self._headers.keys():
+            if self._head_done and not {"content-length", "transfer-encoding"} & self.headers.keys():
                 self._complete = True  # a body that ends with the connection
                 return
             raise Unreachable("closed", f"{self.peer} closed the connection in the middle of an answer")
@@ -162,9 +155,8 @@ class Connection:
 class Lines:
     """The complete lines of a response's body, however they were cut on the way."""
 
-    def __init__(self, connection: Connection, most: int = MAX_LINE) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._most = most
         self._rest = bytearray()
 
     async def batch(self) -> list[bytes]:
@@ -180,10 +172,8 @@ class Lines:
                     lines.append(line)
                 start = end + 1
             self._rest += piece[start:]
-            if len(self._rest) > self._most:
-                raise BadResponse(
-                    f"{self._connection.peer} sent a line of more than {self._most // 2**20} MiB"
-                )
+            if len(self._rest) > MAX_LINE:
+                raise BadResponse(f"{self._connection.peer} sent a line of more than {MAX_LINE // 2**20} MiB")
             if lines:
                 return lines
         if self._rest:
@@ -193,8 +183,3 @@ class Lines:
     def abort(self) -> None:
         """Cut the stream: a reader that waits for its next line gets an error."""
         self._connection.abort()
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        while lines := await self.batch():
-            for line in lines:
-                yield line

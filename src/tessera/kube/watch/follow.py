@@ -53,7 +53,6 @@ class Follower:
             raise _only(group) from None
 
     async def run(self) -> None:
-        """Follow until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for one in self.reflectors:
                 tasks.create_task(one.run())

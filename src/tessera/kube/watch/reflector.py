@@ -15,9 +15,18 @@ from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.events import WatchEvent, is_before, read_event
-from tessera.kube.watch.health import INITIAL_SILENCE, SILENCE, Health, SilenceGuard
+from tessera.kube.watch.health import (
+    INITIAL_SILENCE,
+    SILENCE,
+    Backoff,
+    Health,
+    Next,
+    SilenceGuard,
+    WatchFailed,
+    refuses_streamed_list,
+    remedy,
+)
 from tessera.kube.watch.listing import PAGE, read_list
-from tessera.kube.watch.remedies import Backoff, Next, WatchFailed, refuses_streamed_list, remedy
 from tessera.kube.watch.resource import Resource, Sink, T
 
 if TYPE_CHECKING:
@@ -66,8 +75,9 @@ class Reflector(Generic[T]):
 
     @property
     def age(self) -> float | None:
-        """Seconds since the server last said anything."""
-        return self.health.age(self._clock.now())
+        """Seconds since the server last said anything; None when it never has."""
+        last = self.health.last_contact
+        return None if last is None else max(0.0, self._clock.now() - last)
 
     async def synced(self) -> None:
         """Wait until the sink holds a complete list."""
@@ -128,7 +138,7 @@ class Reflector(Generic[T]):
 
         def begin() -> Callable[[bytes], None]:
             objects.clear()
-            return lambda raw: self._decode_into(objects, raw)
+            return lambda raw: objects.extend(self._decoded(raw))
 
         # any state the first time, which is cheap; then none older than ours
         wanted = "" if self._newest else self.health.version or "0"
@@ -223,12 +233,13 @@ class Reflector(Generic[T]):
         if event.type == "DELETED":
             self._sink.delete(event.key)
         elif event.type != "BOOKMARK":
-            self._upsert(event.raw)
+            for one in self._decoded(event.raw):  # of one that cannot be read the last good state stays
+                self._sink.upsert(one)
         self.health.version = version or self.health.version
 
     def _handle_initial(self, objects: list[T], event: WatchEvent) -> None:
         if event.type == "ADDED":
-            self._decode_into(objects, event.raw)
+            objects.extend(self._decoded(event.raw))
         elif event.type != "BOOKMARK":
             raise WatchFailed("ignored", f"a {event.type} event inside the streamed list")
         elif event.ends_list:
@@ -265,21 +276,12 @@ class Reflector(Generic[T]):
             self._have([], "")
             _log.info("%s: assumed to be empty: %s", self.resource.name, error)
 
-    def _decode_into(self, objects: list[T], raw: bytes) -> None:
+    def _decoded(self, raw: bytes) -> list[T]:
+        """The object; none where it cannot be read."""
         try:
-            objects.append(self._sink.decode(raw))
+            return [self._sink.decode(raw)]
         except _UNREADABLE as error:
-            self._undecodable(error)
-
-    def _upsert(self, raw: bytes) -> None:
-        try:
-            one = self._sink.decode(raw)
-        except _UNREADABLE as error:
-            self._undecodable(error)  # its last good state stays
-        else:
-            self._sink.upsert(one)
-
-    def _undecodable(self, error: Exception) -> None:
-        self.health.errors["object"] += 1
-        self.health.last_error = str(error)
-        _log.warning("%s: left out an object: %s", self.resource.name, error)
+            self.health.errors["object"] += 1
+            self.health.last_error = str(error)
+            _log.warning("%s: left out an object: %s", self.resource.name, error)
+            return []

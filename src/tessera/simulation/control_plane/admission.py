@@ -18,7 +18,7 @@ from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import is_extended
 from tessera.kube.access.cluster import Cluster, ServerAddress, Tls
 from tessera.kube.errors import NOT_JSON, KubeError
-from tessera.kube.rest.client import Client, Timeouts
+from tessera.kube.rest.client import Client
 from tessera.protocol.kubernetes.objects import LabelSelectorIn, decoder
 from tessera.protocol.kubernetes.webhook import Rule, ServiceReference, Webhook, WebhookConfiguration
 from tessera.simulation.control_plane.apiserver import Admitted, Target
@@ -142,9 +142,9 @@ class Webhooks:
         )
         key = (address, tls, hook.timeout_seconds)
         if key not in self._clients:
-            timeouts = Timeouts(answer=float(hook.timeout_seconds))
+            seconds = float(hook.timeout_seconds)
             self._clients[key] = Client(
-                Cluster(address, tls), timeouts=timeouts, user_agent="kube-apiserver-admission"
+                Cluster(address, tls), answer_timeout=seconds, user_agent="kube-apiserver-admission"
             )
         return self._clients[key]
 
