@@ -80,7 +80,7 @@ async def test_watch_lines():
         async with client.watch("/api/v1/nodes") as lines:
             for name in ("a", "b"):
                 await client.create("/api/v1/nodes", {"metadata": {"name": name}})
-            seen = []
+            seen: list[str] = []
             while len(seen) < 2:
                 seen += [decode(line)["object"]["metadata"]["name"] for line in await lines.batch()]
         assert seen == ["a", "b"]

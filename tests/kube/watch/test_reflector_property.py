@@ -12,7 +12,7 @@ from tests.examples import examples
 from tests.kube.apiserver import MisbehavingApiServer
 from tests.kube.watch.test_reflector import Setup, too_large
 
-SOON = {"connect_timeout": 1.0, "answer_timeout": 1.0}  # seconds by the real clock
+SOON = 1.0  # seconds by the real clock
 
 names = st.sampled_from("abcd")
 steps = st.lists(
@@ -135,7 +135,7 @@ def test_ends_up_with_what_the_server_has(watch_list, steps):
     async def live() -> None:
         async with (
             await MisbehavingApiServer().start() as server,
-            Client(server.cluster, **SOON) as client,
+            Client(server.cluster, connect_timeout=SOON, answer_timeout=SOON) as client,
         ):
             life = Life(Setup(server, client, watch_list))
             task = asyncio.create_task(life.setup.reflector.run())
