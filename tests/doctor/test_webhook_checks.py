@@ -431,16 +431,17 @@ def test_chain_by_an_intermediate_is_trusted():
     """A certificate may come with those that stand between it and the authority."""
     from cryptography.x509 import load_pem_x509_certificate as load
 
-    from tessera.doctor.checks.certificates import _leads_to
+    from tessera.protocol.pem import leads_to
 
     root, stranger = authority("root"), authority("stranger")
     middle = signed_by(root, NOW + 30 * DAY, "middle")
     leaf = signed_by(middle)
     one, between, top, other = map(load, (leaf, middle, root, stranger))
-    assert _leads_to(one, [between], [top])
-    assert _leads_to(one, [], [one])
-    assert not _leads_to(one, [], [top])
-    assert not _leads_to(one, [between, one], [other])
+    assert leads_to([one, between], [top])
+    assert leads_to([one], [one])
+    assert not leads_to([one], [top])
+    assert not leads_to([one, between, one], [other])
+    assert not leads_to([], [top])
 
 
 _DAMAGED = {"ca.crt": b"rubbish", "ca.key": b"x"}

@@ -16,6 +16,7 @@ from tessera.cli.common.output import Output, no_headers_option, output_option
 from tessera.cli.common.terminal import headed
 from tessera.core.errors import TesseraError
 from tessera.kube.rest.client import Client
+from tessera.protocol.pem import certificates_in, leads_to
 from tessera.serving.address import Address
 from tessera.serving.ending import Signalled, until_signalled
 from tessera.serving.logs import Log, choose
@@ -218,7 +219,7 @@ def _describe_given(given: GivenCertificate, bundles: list[bytes], deployment: s
         raise TesseraError(
             f"{where}, where no Secret is mounted: gpu_webhook_certificate_expiry_timestamp_seconds says when it expires"
         )
-    if not (chain := given.certificates()):
+    if not (chain := certificates_in(given.chain)):
         raise TesseraError(f"{where}, and {given.secret} holds no certificate for it")
     leaf = chain[0]
     return _described(
@@ -226,7 +227,7 @@ def _describe_given(given: GivenCertificate, bundles: list[bytes], deployment: s
         leaf.fingerprint(SHA256()).hex(),
         leaf.not_valid_before_utc.timestamp(),
         leaf.not_valid_after_utc.timestamp(),
-        published=bool(bundles) and all(given.trusted_by(pem) for pem in bundles),
+        published=bool(bundles) and all(leads_to(chain, certificates_in(pem)) for pem in bundles),
     )
 
 

@@ -12,6 +12,7 @@ from tessera.doctor.checks.webhook import replicas
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, unseen, warning
 from tessera.protocol import authority_secret
+from tessera.protocol.pem import certificates_in, leads_to
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -30,7 +31,7 @@ def trust(seen: Evidence) -> Iterator[Finding]:
         return
     for webhook in seen.webhooks:
         bundle = webhook.client_config.ca_bundle or b""
-        certificates = _certificates_in(bundle)
+        certificates = certificates_in(bundle)
         if not bundle:
             yield _unpublished(webhook.name, seen)
         elif not certificates:
@@ -106,7 +107,7 @@ def _own(webhook: str, bundle: "list[Certificate]", seen: Evidence) -> Iterator[
             f"is renewed; {authority_secret.remedy(data)}",
             command,
         )
-    elif bundle and _certificates_in(data[authority_secret.CURRENT])[0] not in bundle:
+    elif bundle and certificates_in(data[authority_secret.CURRENT])[0] not in bundle:
         yield problem(
             f"{webhook}: the caBundle does not hold the authority of Secret {namespace}/{name}: "
             f"another client wrote another one, and Deployment {_maker(seen)} has not put its own back",
@@ -131,7 +132,7 @@ def _broken(data: Mapping[str, bytes]) -> str | None:
     if data.get(authority_secret.FOLLOWING):
         pairs.append((authority_secret.FOLLOWING, authority_secret.FOLLOWING_KEY))
     for certificate, private in pairs:
-        found = _certificates_in(data.get(certificate, b""))
+        found = certificates_in(data.get(certificate, b""))
         if len(found) != 1:
             return f"{certificate}: one CA certificate in PEM is expected"
         if not data.get(private):
@@ -193,13 +194,13 @@ def _given(webhook: str, bundle: "list[Certificate]", seen: Evidence) -> Iterato
             )
         return
     describe = f"kubectl describe secret -n {names.namespace} {name}"
-    chain = _certificates_in((seen.secret.data or {}).get("tls.crt", b""))
+    chain = certificates_in((seen.secret.data or {}).get("tls.crt", b""))
     if not chain:
         yield problem(f"Secret {name}: tls.crt is no certificate", describe)
         return
     leaf, service = chain[0], f"{names.webhook}.{names.namespace}.svc"
     yield from _ended(f"the certificate in Secret {name}", leaf.not_valid_after_utc.timestamp(), seen)
-    if not _leads_to(leaf, chain[1:], bundle):
+    if not leads_to(chain, bundle):
         yield problem(
             f"{webhook}: the caBundle does not trust the certificate in Secret {name}: none of its authorities signed it",
             f"helm upgrade … --set-file certificates.caBundle=ca.pem   # with the authority that signed {name}",
@@ -232,39 +233,6 @@ def _ended(what: str, end: float, seen: Evidence) -> Iterator[Finding]:
         yield problem(f"{what} ended on {date}", renewal)
     elif end - seen.now < _SERVED_SOON:
         yield warning(f"{what} ends on {date}, and has not been renewed", renewal)
-
-
-# Reading certificates
-
-
-def _certificates_in(pem: bytes) -> "list[Certificate]":
-    """The certificates in PEM; none where it is something else."""
-    from cryptography.x509 import load_pem_x509_certificates
-
-    try:
-        return load_pem_x509_certificates(pem)
-    except ValueError:
-        return []
-
-
-def _leads_to(leaf: "Certificate", chain: "list[Certificate]", bundle: "list[Certificate]") -> bool:
-    """Whether a chain of signatures goes from a certificate to one that is trusted."""
-    reached = [leaf]
-    for current in reached:  # which grows on the way
-        if current in bundle or any(_signed(current, one) for one in bundle):
-            return True
-        reached += [one for one in chain if one not in reached and _signed(current, one)]
-    return False
-
-
-def _signed(one: "Certificate", authority: "Certificate") -> bool:
-    from cryptography.exceptions import InvalidSignature
-
-    try:
-        one.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
 
 
 def _hosts(leaf: "Certificate") -> list[str]:

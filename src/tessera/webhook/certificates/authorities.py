@@ -8,19 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tessera.core.errors import InvalidInput
-from tessera.protocol.authority_secret import (
-    CURRENT,
-    CURRENT_KEY,
-    FOLLOWING,
-    FOLLOWING_KEY,
-    RETIRING,
-    RETIRING_SINCE,
-    emptied_by,
-    foreign_keys,
-    is_empty,
-    remedy,
-    set_aside,
-)
+from tessera.protocol import authority_secret as secret
 from tessera.webhook.certificates.rotation import UNREADABLE, Authorities, Authority
 from tessera.webhook.certificates.served import InvalidCertificate, server_context
 
@@ -50,38 +38,42 @@ def bundle_of(authorities: Iterable[Authority]) -> bytes:
 
 def read_authorities(data: Mapping[str, bytes], where: str) -> Authorities | None:
     """What a Secret holds; None when it is empty, as a chart may have made it."""
-    if is_empty(data):
+    if secret.is_empty(data):
         return None
     try:
         since = _since(data)
-        current = _signer(data, CURRENT, CURRENT_KEY)
-        following = _signer(data, FOLLOWING, FOLLOWING_KEY) if data.get(FOLLOWING) else None
+        current = _signer(data, secret.CURRENT, secret.CURRENT_KEY)
+        following = (
+            _signer(data, secret.FOLLOWING, secret.FOLLOWING_KEY) if data.get(secret.FOLLOWING) else None
+        )
     except InvalidInput as error:
-        told = f"{where}: {error}; {remedy(data)}"
-        if not foreign_keys(data) and set_aside(data) is None:
+        told = f"{where}: {error}; {secret.remedy(data)}"
+        if not secret.foreign_keys(data) and secret.set_aside(data) is None:
             namespace, _, name = where.removeprefix("Secret ").partition("/")
-            told = f"{told}: {emptied_by(namespace, name)}"
+            told = f"{told}: {secret.emptied_by(namespace, name)}"
         raise InvalidAuthorities(told) from error
-    return Authorities(current, following, tuple(authorities_in(data.get(RETIRING, b""))), since)
+    return Authorities(current, following, tuple(authorities_in(data.get(secret.RETIRING, b""))), since)
 
 
 def write_authorities(authorities: Authorities) -> dict[str, bytes | None]:
     """A Secret's data; None for keys that are not to be there."""
     following = authorities.following
     return {
-        CURRENT: authorities.current.certificate,
-        CURRENT_KEY: authorities.current.key,
-        FOLLOWING: following.certificate if following else None,
-        FOLLOWING_KEY: following.key if following else None,
-        RETIRING: bundle_of(authorities.retiring) if authorities.retiring else None,
-        RETIRING_SINCE: str(int(authorities.retiring_since)).encode() if authorities.retiring else None,
+        secret.CURRENT: authorities.current.certificate,
+        secret.CURRENT_KEY: authorities.current.key,
+        secret.FOLLOWING: following.certificate if following else None,
+        secret.FOLLOWING_KEY: following.key if following else None,
+        secret.RETIRING: bundle_of(authorities.retiring) if authorities.retiring else None,
+        secret.RETIRING_SINCE: str(int(authorities.retiring_since)).encode()
+        if authorities.retiring
+        else None,
     }
 
 
 def _since(data: Mapping[str, bytes]) -> float:
-    since = data.get(RETIRING_SINCE, b"").decode("ascii", "replace") or "0"
+    since = data.get(secret.RETIRING_SINCE, b"").decode("ascii", "replace") or "0"
     if not re.fullmatch(r"\d{1,12}", since, re.ASCII):
-        raise InvalidInput(f"{RETIRING_SINCE}: not a Unix time")
+        raise InvalidInput(f"{secret.RETIRING_SINCE}: not a Unix time")
     return float(since)
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tessera.core.errors import TesseraError
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
@@ -27,11 +27,6 @@ from tessera.webhook.certificates.served import (
 from tessera.webhook.certificates.signer import Signer
 from tessera.webhook.certificates.store import read_object
 from tessera.webhook.reload import Followed
-
-if TYPE_CHECKING:
-    from cryptography.x509 import Certificate
-
-    from tessera.protocol.kubernetes.controllers import Process, TemplateSpec
 
 _REPEAT_SECONDS: Final = 600.0  # that a certificate has ended is told again this often
 
@@ -121,65 +116,27 @@ class GivenCertificate:
     secret: str = ""  # that is mounted there; empty: none is
     chain: bytes = b""  # what is in it, PEM
 
-    def certificates(self) -> "list[Certificate]":
-        """The chain, the webhook's own first; empty when it is none."""
-        return _certificates(self.chain)
-
-    def trusted_by(self, bundle: bytes) -> bool:
-        """Whether a bundle holds one of the chain's certificates, or the issuer of one."""
-        trusted = _certificates(bundle)
-        return any(one == issuer or _issued(one, issuer) for one in self.certificates() for issuer in trusted)
-
 
 async def read_given(client: Client, namespace: str, deployment: str) -> GivenCertificate | None:
     """The certificate that a webhook's Deployment takes from a file; None if it does not, or cannot be seen."""
-    from tessera.protocol.kubernetes.controllers import Workload
+    from tessera.protocol.kubernetes.controllers import Workload  # of no use to the webhook's process
 
     path = path_of("apps/v1", "deployments", namespace=namespace, name=deployment)
     try:
         found = await read_object(client, path, Workload)
     except ApiError:
         found = None
-    if found is None:
+    template = found.spec.template if found else None
+    if template is None or not (file := template.option("--tls-cert")):
         return None
-    pod = found.spec.template.spec
-    for container in pod.containers or ():
-        for argument in container.args or ():
-            option, _, file = argument.partition("=")
-            if option == "--tls-cert" and file:
-                return await _mounted(client, namespace, pod, container, file)
-    return None
-
-
-async def _mounted(
-    client: Client, namespace: str, pod: "TemplateSpec", container: "Process", file: str
-) -> GivenCertificate:
     folder, _, key = file.rpartition("/")
-    mounts = {one.name for one in container.volume_mounts or () if one.mount_path.rstrip("/") == folder}
-    for volume in pod.volumes or ():
-        if volume.name in mounts and volume.secret is not None:
+    mounts = [one for container in template.spec.containers or () for one in container.volume_mounts or ()]
+    mounted = {one.name for one in mounts if one.mount_path.rstrip("/") == folder}
+    for volume in template.spec.volumes or ():
+        if volume.name in mounted and volume.secret is not None:
             name = volume.secret.secret_name
             path = path_of("v1", "secrets", namespace=namespace, name=name)
             secret = await read_object(client, path, Secret)
             data = (secret.data if secret else None) or {}
             return GivenCertificate(file, f"Secret {namespace}/{name}", data.get(key, b""))
     return GivenCertificate(file)
-
-
-def _certificates(pem: bytes) -> "list[Certificate]":
-    from cryptography.x509 import load_pem_x509_certificates
-
-    try:
-        return load_pem_x509_certificates(pem)
-    except ValueError:
-        return []
-
-
-def _issued(one: "Certificate", issuer: "Certificate") -> bool:
-    from cryptography.exceptions import InvalidSignature
-
-    try:
-        one.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
