@@ -66,8 +66,6 @@ class Counts:
     begins with 1.
     """
 
-    __slots__ = ("_values", "labels")
-
     def __init__(self, *labels: str, known: Iterable[tuple[str, ...]] = ()) -> None:
         self.labels = labels
         self._values: dict[tuple[str, ...], int] = dict.fromkeys(known, 0)

@@ -102,8 +102,6 @@ class CachedResponse(msgspec.Struct, frozen=True, gc=False):
 class Memory:
     """Responses by what they depend on, bounded in bytes; the oldest go first."""
 
-    __slots__ = ("_responses", "_sizes", "bytes", "get")
-
     def __init__(self) -> None:
         self._responses: dict[tuple[object, ...], CachedResponse] = {}
         self._sizes: dict[tuple[object, ...], int] = {}

@@ -12,8 +12,6 @@ _OK = Response(200, b"ok\n", TEXT)
 class Health:
     """The checks that readiness consists of. Being alive is answering at all."""
 
-    __slots__ = ("_checks",)
-
     def __init__(self) -> None:
         self._checks: dict[str, Check] = {}
 

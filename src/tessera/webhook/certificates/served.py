@@ -20,8 +20,6 @@ class InvalidCertificate(InvalidInput):
 class ServedCertificate:
     """What the server shows to the next client that connects."""
 
-    __slots__ = ("_clients", "_context", "_present")
-
     def __init__(self, context: ssl.SSLContext | None = None, clients: str | None = None) -> None:
         """Serve this; `clients` are the authorities (PEM) whose certificates clients must show, if they must."""
         self._context = context

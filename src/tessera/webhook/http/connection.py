@@ -20,30 +20,13 @@ if TYPE_CHECKING:  # a listener makes connections
 
 _SMALL: Final = 16 * 1024  # bytes of a body: what is not larger is decided in a few milliseconds at most
 _EVENT_BYTES: Final = 100  # of one that waits, beside its body
-_KERNEL_FACTOR: Final = (
-    4  # what it keeps of a client that takes nothing: both directions, each with as much room again
-)
+_KERNEL_FACTOR: Final = 4  # of a client that takes nothing: both directions, each with as much room again
 _COSTLY_SECONDS: Final = 0.001  # a decision takes a tenth of it
 _FAULT: Final = Response(500, b"internal error\n", TEXT)
 
 
 class Connection(asyncio.Protocol):
     """One client: at most one request being read, responses going out."""
-
-    __slots__ = (
-        "_costly",
-        "_listener",
-        "_parser",
-        "_pending",
-        "_stalled",
-        "_transport",
-        "address",
-        "buffered",
-        "busy",
-        "deadline",
-        "ended",
-        "served",
-    )  # fmt: skip
 
     def __init__(self, listener: "Listener") -> None:
         self._listener = listener
@@ -128,10 +111,8 @@ class Connection(asyncio.Protocol):
         if self._pending is not None:
             self._pending.extend(events)
             return
-        if (
-            len(events) == 1 and fair_queue.free and not self._stalled
-        ):  # at once, without a word to the kernel
-            fair_queue.begin()
+        if len(events) == 1 and fair_queue.free and not self._stalled:
+            fair_queue.begin()  # at once, without a word to the kernel
             self._take(events[0])
             self._costly = fair_queue.end() > _COSTLY_SECONDS
             return
@@ -149,9 +130,8 @@ class Connection(asyncio.Protocol):
         """Tell the listener how many bytes are kept of requests that are not answered, and of responses that are not taken."""
         buffered: int = self._transport.get_extra_info("unread", 0)
         if self._stalled:
-            buffered += (
-                self._transport.get_write_buffer_size() + _KERNEL_FACTOR * self._listener.limits.socket_bytes
-            )
+            buffered += self._transport.get_write_buffer_size()
+            buffered += _KERNEL_FACTOR * self._listener.limits.socket_bytes
         if self._parser.reading:
             buffered += self._parser.buffered
         for one in self._pending or ():

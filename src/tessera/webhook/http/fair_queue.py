@@ -13,15 +13,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:  # a connection takes turns
     from tessera.webhook.http.connection import Connection
 
-_ROUND_SECONDS: Final = (
-    0.005  # for all of them; one that has begun is not interrupted, and takes 20 ms at most
-)
+_ROUND_SECONDS: Final = 0.005  # for all; one that has begun is not interrupted, and takes 20 ms at most
 
 
 class FairQueue:
     """The connections that wait for their turn."""
-
-    __slots__ = ("_begun", "_scheduled", "_spent", "_waiting")
 
     def __init__(self) -> None:
         self._waiting: deque[Connection] = deque()

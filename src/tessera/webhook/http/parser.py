@@ -14,9 +14,7 @@ import msgspec
 from tessera.webhook.http.messages import JSON, TEXT, Limits, Response, Route, path_of
 
 _HEAD_END: Final = b"\r\n\r\n"
-_MOST_HEADERS_CACHED: Final = (
-    1024  # kept at a time; those of an API server differ in nothing but the body's length
-)
+_MOST_HEADERS_CACHED: Final = 1024  # those of an API server differ in nothing but the body's length
 _LONGEST_HEAD: Final = 1024  # bytes
 _HEAD_OVERHEAD: Final = 200  # bytes of one that is kept, beside its own (tracemalloc)
 # Added for each header, as HTTP/2 counts a header list: it limits the number along with the size.
@@ -70,31 +68,6 @@ class HeaderCache(dict[bytes, tuple[Route, int]]):
 
 class Parser:
     """The requests of one connection."""
-
-    __slots__ = (
-        "_body",
-        "_error",
-        "_events",
-        "_expect",
-        "_fed",
-        "_head",
-        "_header_bytes",
-        "_header_cache",
-        "_http",
-        "_json",
-        "_learned",
-        "_length",
-        "_limits",
-        "_method",
-        "_missing",
-        "_over",
-        "_route",
-        "_routes",
-        "_size",
-        "_unclaimed",
-        "_url",
-        "reading",
-    )  # fmt: skip
 
     def __init__(self, routes: Mapping[bytes, Route], limits: Limits, header_cache: HeaderCache) -> None:
         self._routes = routes
@@ -269,10 +242,9 @@ class Parser:
             self._events.append(Refusal(self._error, self._method, keep_alive, whole=True))
         else:
             route = cast(Route, self._route)
+            # HEAD is not plain: the known are answered as the route says
             plain = self._method == route.method and not (self._expect or self._http.should_upgrade())
-            if (
-                plain and keep_alive and self._length and self._size
-            ):  # HEAD is not: the known are answered as the route says
+            if plain and keep_alive and self._length and self._size:
                 self._learned = route, self._size
             self._events.append(Request(route, bytes(self._body), self._method, keep_alive))
         self._forget()

@@ -20,11 +20,6 @@ _RECORD: Final = 16 * 1024  # bytes, the most that one TLS record carries
 class TlsTransport(asyncio.Protocol, asyncio.Transport):
     """A protocol to the socket's transport, a transport to the connection."""
 
-    __slots__ = (
-        "_closing", "_connection", "_incoming", "_listener", "_outgoing", "_paused", "_reading", "_shaken", "_tls", "_transport",
-        "_unread", "address", "deadline",
-    )  # fmt: skip
-
     def __init__(self, listener: "Listener", context: ssl.SSLContext, connection: Connection) -> None:
         self._listener = listener
         self._connection: Connection | None = connection
