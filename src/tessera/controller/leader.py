@@ -18,7 +18,8 @@ from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
-from tessera.kube.view.lease import API_VERSION, Lease, Watched
+from tessera.kube.view.lease import Watched
+from tessera.protocol.kubernetes.lease import API_VERSION, Lease
 
 log = logging.getLogger(__name__)
 
@@ -139,13 +140,11 @@ class Leader:
 
     async def _read(self) -> None:
         try:
-            raw = await self._client.get(self._path(self._name))
+            self._watched.see(Lease.read(await self._client.get(self._path(self._name))))
         except ApiError as error:
             if not error.is_not_found:
                 raise
             self._watched.see(None)
-        else:
-            self._watched.see(Lease.read(raw))
 
     async def _write(self, lease: Lease) -> None:
         document = lease.document(self._namespace)

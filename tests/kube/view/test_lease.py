@@ -7,7 +7,8 @@ import pytest
 
 from tessera.core.admission.view.offers import Offers
 from tessera.kube.rest.client import Client
-from tessera.kube.view.lease import CONTROLLER, Lease, LeaseFollower, Watched
+from tessera.kube.view.lease import CONTROLLER, LeaseFollower, Watched
+from tessera.protocol.kubernetes.lease import Lease
 from tessera.simulation.control_plane.kinds import LEASES
 from tests.kube.apiserver import MisbehavingApiServer
 from tests.kube.clock import FakeClock

@@ -1,4 +1,4 @@
-"""A Lease: how one process tells all others that it is at work (`coordination.k8s.io/v1`).
+"""Whether the holder of a Lease is at work.
 
 Clocks of two machines differ. So a Lease counts as held for as long as it keeps changing, by the clock of who looks
 (as in client-go's leader election); what its times say matters to no decision.
@@ -7,103 +7,17 @@ Clocks of two machines differ. So a Lease counts as held for as long as it keeps
 import asyncio
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import Resource, Sink
-from tessera.protocol.kubernetes.objects import decoder
+from tessera.protocol.kubernetes.lease import API_VERSION, Lease
 
-API_VERSION: Final = "coordination.k8s.io/v1"
 CONTROLLER: Final = "tessera-controller"  # the Lease of the controller, in its own namespace
 _LOOK: Final = 1.0  # seconds between two looks at the clock
-_MOST_SECONDS: Final = (
-    60  # that a Lease is believed without a change, whatever it says; the controller's has 15
-)
-
-
-class _MetaIn(msgspec.Struct, gc=False):
-    name: str = ""
-    resourceVersion: str = ""  # noqa: N815 # as in the API
-
-
-class _SpecIn(msgspec.Struct, gc=False):
-    holderIdentity: str | None = None  # noqa: N815
-    leaseDurationSeconds: int | None = None  # noqa: N815
-    acquireTime: str | None = None  # noqa: N815
-    renewTime: str | None = None  # noqa: N815
-    leaseTransitions: int | None = None  # noqa: N815
-
-
-class _LeaseIn(msgspec.Struct, gc=False):
-    metadata: _MetaIn = msgspec.field(default_factory=_MetaIn)
-    spec: _SpecIn | None = None
-
-
-_decode: Final = decoder(_LeaseIn)
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """A Lease as the API server has it."""
-
-    name: str
-    version: str = ""
-    holder: str = ""
-    seconds: int = 0  # for which it holds once it was renewed
-    acquired: str = ""
-    renewed: str = ""
-    transitions: int = 0  # how often the holder has changed
-
-    @classmethod
-    def read(cls, raw: bytes) -> "Lease":
-        """A Lease from its JSON."""
-        one = _decode(raw)
-        spec = one.spec or _SpecIn()
-        return cls(
-            one.metadata.name,
-            one.metadata.resourceVersion,
-            spec.holderIdentity or "",
-            min(spec.leaseDurationSeconds or 0, _MOST_SECONDS),
-            spec.acquireTime or "",
-            spec.renewTime or "",
-            spec.leaseTransitions or 0,
-        )
-
-    @property
-    def beat(self) -> tuple[str, str, int]:
-        """What changes as long as its holder is at work, or another takes over."""
-        return self.holder, self.renewed, self.transitions
-
-    def document(self, namespace: str) -> dict[str, Any]:
-        """The Lease as JSON; with its version, a write fails when another was first."""
-        version = {"resourceVersion": self.version} if self.version else {}
-        return {
-            "apiVersion": API_VERSION,
-            "kind": "Lease",
-            "metadata": {"name": self.name, "namespace": namespace, **version},
-            "spec": {
-                "holderIdentity": self.holder,
-                "leaseDurationSeconds": self.seconds,
-                "acquireTime": self.acquired,
-                "renewTime": self.renewed,
-                "leaseTransitions": self.transitions,
-            },
-        }
-
-    def held(self, holder: str, seconds: int, wall: float) -> "Lease":
-        """The Lease renewed, or taken over."""
-        now = datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        renewed = replace(self, holder=holder, seconds=seconds, renewed=now)
-        if holder == self.holder:
-            return renewed
-        return replace(renewed, acquired=now, transitions=self.transitions + (1 if self.version else 0))
 
 
 class Watched:

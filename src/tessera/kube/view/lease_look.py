@@ -12,7 +12,8 @@ from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
-from tessera.kube.view.lease import API_VERSION, CONTROLLER, Lease
+from tessera.kube.view.lease import CONTROLLER
+from tessera.protocol.kubernetes.lease import API_VERSION, Lease
 
 _FORBIDDEN: Final = 403
 _MORE_LOOKS: Final = 4  # a second apart: the controller renews its Lease every two seconds
