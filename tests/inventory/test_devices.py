@@ -6,7 +6,8 @@ import pytest
 
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.core.mig.product import product_named
-from tessera.inventory.devices import held_by, placed_devices
+from tessera.inventory.inventory import held_by
+from tessera.inventory.layouts import placed_devices
 from tessera.protocol.kubernetes.nodes import decode_node
 from tessera.protocol.kubernetes.pod import decode_pod
 from tessera.protocol.mig.documents import read_layout

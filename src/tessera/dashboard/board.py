@@ -316,7 +316,7 @@ class Board:
         """A node's layout; None when there is none, or when it cannot be read, and why not."""
         name = one.node.name
         try:
-            on_demand = self.dra.is_cut_on_demand(one.node)
+            on_demand = self.dra.pools.is_cut_on_demand(one.node)
             return layout_of(one, self._claimed.get(name, {}), on_demand=on_demand), ""
         except InvalidInput as error:
             return None, str(error)

@@ -19,8 +19,8 @@ from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy
 from tessera.core.mig.placement import every_place, within_limits
 from tessera.core.mig.profile import MigProfile
 from tessera.dashboard.observed import DashboardNode, DashboardPod
-from tessera.inventory.devices import placed_devices
 from tessera.inventory.dra import ClaimedDevice
+from tessera.inventory.layouts import placed_devices
 from tessera.protocol.mig.nodes import GpuNode, present_layout
 
 _MOST_LOOSE: Final = 64  # tiles of one resource; of what comes in larger numbers only the numbers are shown

@@ -7,8 +7,7 @@ from typing import Final
 from tessera.core.devices.capacity import PodUse
 from tessera.core.kubernetes.quantity import ZERO
 from tessera.core.kubernetes.resources import is_extended, is_whole_or_mig
-from tessera.inventory.devices import Held, held_by
-from tessera.inventory.inventory import InventoryNode
+from tessera.inventory.inventory import Held, InventoryNode, held_by
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import decode_event
 from tessera.protocol.kubernetes.nodes import decode_node, node_of

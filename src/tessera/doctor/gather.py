@@ -230,7 +230,9 @@ class Gatherer:
                 f"{meta.namespace}/{meta.name}" for meta, spec in choosy if spec.has_alternatives
             ),
             schedulers=await self._schedulers() if slices else (),
-            invalid={pool: name for node in nodes for pool, name in inventory.dra.invalid(node).items()},
+            invalid={
+                pool: name for node in nodes for pool, name in inventory.dra.pools.invalid(node).items()
+            },
             free=inventory.dra.free(nodes),
         )
 

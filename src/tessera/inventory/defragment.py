@@ -1,7 +1,7 @@
 """Whose end would make room in a cluster: who holds which device, and where else a pod could go."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tessera.core.devices.capacity import PodUse
 from tessera.core.errors import InvalidInput
@@ -12,9 +12,9 @@ from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.defragment import Advice, HeldCard, defragment
 from tessera.core.planning.fragmentation import CardUse, packed
 from tessera.core.planning.program import Solver
-from tessera.core.planning.waiting import Group, NodeRoom, allowed_nodes, settle
+from tessera.core.planning.waiting import Group, allowed_nodes, settle
 from tessera.inventory.inventory import Inventory
-from tessera.inventory.pending import node_layout, skipping
+from tessera.inventory.pending import node_layout, room_of, skipping
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
 
 
@@ -105,7 +105,7 @@ def _moves(
     """For each pod a node that is left alone, takes it, and has all that it asks for free."""
     alone = {places[one.card][0] for one in advice.cleared}
     rooms = [
-        NodeRoom(one.node, {resource: usage.available.number for resource, usage in one.resources.items()})
+        room_of(one)
         for one in sorted(inventory.capacity.nodes(), key=lambda one: one.node.name)
         if one.node.name not in alone
     ]
@@ -113,13 +113,7 @@ def _moves(
     for pod, card in {pod: one.card for one in reversed(advice.cleared) for pod in one.pods}.items():
         use = uses[pod]
         asks = {resource: amount.number for resource, amount in use.amounts.items()}
-        where = use.where or Pod()
-        free = Pod(
-            node_selector=where.node_selector,
-            required_terms=where.required_terms,
-            tolerations=where.tolerations,
-        )
-        group = Group((pod,), free, asks, {}, waits=True)
+        group = Group((pod,), replace(use.where or Pod(), node_name=""), asks, {}, waits=True)
         _, given = settle([group], allowed_nodes([group], rooms)[0], rooms)
         holds = {
             resource: int(amount.value) for resource, amount in use.amounts.items() if is_any_gpu(resource)

@@ -1,11 +1,10 @@
 """What DRA serves on nodes, and what claims hold of it: beside what is allocatable, and what pods hold of that."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from tessera.core.dra.pools import Served
-from tessera.core.dra.slices import PoolId
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.kube.errors import ApiError
@@ -41,6 +40,7 @@ class DraInventory:
         self._changed: Callable[[], object] = lambda: None
         self._reread: Callable[[], object] = lambda: None
         self._objects = DraObjects(lambda _: self._changed(), self._slices_wanted, with_devices=True)
+        self.pools = self._objects.pools
         self._claims: dict[Key, Claim] = {}
         self.unseen = ""  # why it is not known what DRA has
 
@@ -56,54 +56,36 @@ class DraInventory:
         """The classes whose expressions could not be evaluated, and why."""
         return self._objects.class_errors
 
-    def served(self, node: Node) -> Served:
-        """How many devices DRA serves on a node, by extended resource."""
-        return self._objects.pools.served(node)
-
-    def invalid(self, node: Node) -> dict[PoolId, str]:
-        """The pools of a node that nothing is allocated from, since a name is there twice; and that name."""
-        return self._objects.pools.invalid(node)
-
-    def held(self) -> dict[str, dict[str, int]]:
-        """Node → extended resource → devices that claims hold. A device counts for every class that selects it."""
-        found: dict[str, dict[str, int]] = {}
-        pools = self._objects.pools
+    def _claimed(self) -> Iterator[tuple[Claim, str, str, tuple[str, ...]]]:
+        """Every device that a claim holds: the claim, its node, its name, and as which extended resources classes serve it."""
         for claim in self._claims.values():
             for pool, device in claim.holds:
-                kind, node = pools.kind_of(pool, device), pools.node_of(pool)
-                if kind is not None and node:
-                    on = found.setdefault(node, {})
-                    for resource in pools.resources_of(kind):
-                        on[resource] = on.get(resource, 0) + 1
+                kind = self.pools.kind_of(pool, device)
+                resources = tuple(self.pools.resources_of(kind)) if kind is not None else ()
+                yield claim, self.pools.node_of(pool), device, resources
+
+    def held(self) -> dict[str, Counter[str]]:
+        """Node → extended resource → devices that claims hold. A device counts for every class that selects it."""
+        found: dict[str, Counter[str]] = {}
+        for _, node, _, resources in self._claimed():
+            if node and resources:
+                found.setdefault(node, Counter()).update(resources)
         return found
 
     def holders(self) -> dict[str, dict[str, ClaimedDevice]]:
         """Node → device → who holds it, of the devices that claims hold."""
         found: dict[str, dict[str, ClaimedDevice]] = {}
-        pools = self._objects.pools
-        for claim in self._claims.values():
-            for pool, device in claim.holds:
-                kind = pools.kind_of(pool, device)
-                resources = tuple(pools.resources_of(kind)) if kind is not None else ()
-                held = ClaimedDevice(claim.holder, resources)
-                found.setdefault(pools.node_of(pool), {})[device] = held
+        for claim, node, device, resources in self._claimed():
+            found.setdefault(node, {})[device] = ClaimedDevice(claim.holder, resources)
         return found
 
-    def held_by_pods(self) -> dict[Key, dict[str, int]]:
+    def held_by_pods(self) -> dict[Key, Counter[str]]:
         """Pod → extended resource → devices that its claims hold, by what these devices are."""
-        found: dict[Key, dict[str, int]] = {}
-        pools = self._objects.pools
-        for claim in self._claims.values():
-            kinds = [pools.kind_of(pool, device) for pool, device in claim.holds]
-            for resource in (name for kind in kinds if kind is not None for name in pools.resources_of(kind)):
-                for pod in claim.pods:
-                    has = found.setdefault(Key(claim.namespace, pod), {})
-                    has[resource] = has.get(resource, 0) + 1
+        found: dict[Key, Counter[str]] = {}
+        for claim, _, _, resources in self._claimed():
+            for pod in claim.pods if resources else ():
+                found.setdefault(Key(claim.namespace, pod), Counter()).update(resources)
         return found
-
-    def is_cut_on_demand(self, node: Node) -> bool:
-        """Whether a node's cards are cut as claims ask for it."""
-        return self._objects.pools.is_cut_on_demand(node)
 
     def free(self, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
         """Node → extended resource → devices that no claim holds.
@@ -113,18 +95,8 @@ class DraInventory:
         held = self.held()
         found: dict[str, dict[str, int]] = {}
         for node in nodes:
-            if not self._objects.pools.is_cut_on_demand(node, driver=""):
-                taken, served = held.get(node.name, {}), self.served(node)
-                left = {name: number - taken.get(name, 0) for name, number in served.items()}
-                found[node.name] = {name: number for name, number in left.items() if number > 0}
-        return found
-
-    def devices_held(self) -> dict[str, set[str]]:
-        """Node → the names of its devices that claims hold."""
-        found: dict[str, set[str]] = {}
-        for claim in self._claims.values():
-            for pool, device in claim.holds:
-                found.setdefault(self._objects.pools.node_of(pool), set()).add(device)
+            if not self.pools.is_cut_on_demand(node, driver=""):
+                found[node.name] = dict(Counter(self.pools.served(node)) - held.get(node.name, Counter()))
         return found
 
     # from an API server, at once or followed
@@ -161,11 +133,10 @@ class DraInventory:
         self._changed()
 
     def _put_claim(self, one: Claim) -> None:
-        before = self._claims.pop(Key(one.namespace, one.name), None)
-        if one.holds:
-            self._claims[Key(one.namespace, one.name)] = one
-        if before is None and not one.holds:
+        if not one.holds:
+            self._remove_claim(Key(one.namespace, one.name))
             return
+        self._claims[Key(one.namespace, one.name)] = one
         self._changed()
 
     def _remove_claim(self, key: Key) -> None:
@@ -175,17 +146,11 @@ class DraInventory:
 
 async def _listed(client: "Client", resource: Resource, read: Callable[[bytes], T]) -> list[T]:
     """All objects of a collection, each read as it comes; one that cannot be read is left out, as by a reflector."""
-    from tessera.kube.watch.listing import PAGE, read_list
+    from tessera.kube.watch.listing import list_all
 
-    found: list[T] = []
-
-    def begin() -> Callable[[bytes], None]:
-        found.clear()
-        return take
-
-    def take(raw: bytes) -> None:
+    def readable(raw: bytes) -> T | None:
         with suppress(InvalidInput):
-            found.append(read(raw))
+            return read(raw)
+        return None
 
-    await read_list(client, resource.path, {"limit": PAGE}, begin)
-    return found
+    return [one for one in await list_all(client, resource.path, {}, readable) if one is not None]

@@ -13,7 +13,6 @@ from tessera.core.devices.capacity import Capacity, PodUse
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.resources import is_any_gpu
-from tessera.inventory.devices import held_by
 from tessera.inventory.dra import KINDS as DRA_KINDS
 from tessera.inventory.dra import DraInventory
 from tessera.kube.errors import NOT_JSON
@@ -85,7 +84,7 @@ class Inventory:
 
     def with_dra(self, node: Node) -> Node:
         """A node, with what DRA serves on it of the resources that are asked about."""
-        served = {name: number for name, number in self.dra.served(node).items() if self.keep(name)}
+        served = {name: number for name, number in self.dra.pools.served(node).items() if self.keep(name)}
         return replace(node, dra=served) if served != node.dra else node
 
     def refresh_dra(self) -> None:
@@ -111,10 +110,6 @@ class Inventory:
             if self.holds(pod):
                 self.pods.append(pod)
 
-    def read_pod(self, raw: bytes) -> None:
-        """Read a pod and take it in."""
-        self.add_pod(decode_pod(raw))
-
     def add_pod(self, pod: PodIn) -> None:
         """Take a pod in, with the devices that it holds where they are asked for."""
         use = self.use_of(pod)
@@ -135,7 +130,7 @@ class Inventory:
         self.capacity.forget_pods()
         self.pods.clear()
         self.held.clear()
-        return self.read_pod
+        return lambda raw: self.add_pod(decode_pod(raw))
 
     async def read_cluster(
         self, client: "Client", *, pods: bool = True, progress: Progress | None = None
@@ -183,6 +178,24 @@ class Inventory:
         self.dra.take(*of_dra.values())
         self.refresh_dra()
         return {kind for kind, _, _ in seen}
+
+
+Held = tuple[tuple[str, str], ...]  # resource, device id
+
+
+def held_by(pod: PodIn, keep: Callable[[str], bool]) -> Held:
+    """The devices that a pod holds, by their ids.
+
+    Kubelets write the ids into the status of containers (`allocatedResourcesStatus`, on by default from Kubernetes 1.36). Elsewhere
+    the API has only numbers, and this is empty.
+    """
+    return tuple(
+        (allocated.name, device.id)
+        for container in pod.status.container_statuses or ()
+        for allocated in container.allocated_resources_status or ()
+        if keep(allocated.name)
+        for device in allocated.resources or ()
+    )
 
 
 class _Count(msgspec.Struct):

@@ -1,8 +1,8 @@
 """Layouts, with what is known of the cards that they are for; those of nodes as the nodes describe them."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from tessera.core.dra.naming import cut_now, slot_name
 from tessera.core.errors import InvalidInput
@@ -10,10 +10,9 @@ from tessera.core.kubernetes.node import GPU_COUNT_LABEL, GPU_PRODUCT_LABEL
 from tessera.core.mig.geometry import Product
 from tessera.core.mig.layout import LayoutEntry, NodeLayout, Slot, Strategy, entries_of, resolve
 from tessera.core.planning.fragmentation import packed
-from tessera.inventory.devices import placed_devices
 from tessera.inventory.inventory import Inventory
 from tessera.protocol.mig import documents as mig
-from tessera.protocol.mig.nodes import GpuNode, present_layout
+from tessera.protocol.mig.nodes import GpuNode, MappedDevice, decode_mapping, present_layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,75 +92,91 @@ def node_layouts(
 
     What the caller says about the cards has precedence over what a node says.
     """
-    claimed = inventory.dra.devices_held()
-    on_demand = {
-        name
-        for name in inventory.gpus
-        if with_used and inventory.dra.is_cut_on_demand(inventory.capacity[name])
-    }
-    return [
-        _cut_on_demand(node, product or node.product, cards or node.cards, claimed.get(name, ()))
-        if name in on_demand
-        else _of_node(
-            node,
-            product or node.product,
-            cards or node.cards,
-            inventory.used(name) if with_used else None,
-            inventory.held.get(name, ()),
-            claimed.get(name, ()),
-        )
-        for name, node in inventory.gpus.items()
-        if (node.layout is not None or node.mapping is not None or name in on_demand)
-        and (not only or name in only)
-    ]
+    claimed = inventory.dra.holders()
+    found: list[Source | Unreadable] = []
+    for name, node in inventory.gpus.items():
+        on_demand = with_used and inventory.dra.pools.is_cut_on_demand(inventory.capacity[name])
+        described = node.layout is not None or node.mapping is not None
+        if not (on_demand or described) or (only and name not in only):
+            continue
+        used = None if not with_used else {} if on_demand else inventory.used(name)
+        try:
+            source = _source(node, product, cards, claimed.get(name, ()), on_demand=on_demand)
+        except InvalidInput as error:
+            found.append(Unreadable(f"node {name}", str(error)))
+        else:
+            found.append(replace(source, used=used, held=inventory.held.get(name, ())))
+    return found
+
+
+def _source(
+    node: GpuNode, product: Product | None, cards: int | None, claimed: Collection[str], *, on_demand: bool
+) -> Source:
+    product, cards = product or node.product, cards or node.cards
+    if product is None:
+        called = f'unknown product "{node.label}"' if node.label else f"no label {GPU_PRODUCT_LABEL}"
+        raise InvalidInput(f"{called}; set it with --product")
+    document, present = _cut_on_demand(product, cards, claimed) if on_demand else _described(node)
+    pending = (node.reason or "the node gives no reason") if node.state == "pending" else ""
+    where, strategy = f"node {node.name}", node.strategy
+    return Source(
+        where, document, product, cards, strategy, present, node=node, pending=pending, claimed=claimed
+    )
 
 
 def _cut_on_demand(
-    node: GpuNode, product: Product | None, cards: int | None, claimed: Collection[str]
-) -> Source | Unreadable:
-    """A node whose cards are cut as claims ask for it: what claims hold now, and free room beside it."""
-    where = f"node {node.name}"
-    if product is None or cards is None:
-        return Unreadable(
-            where, _unknown(node) if product is None else f"no label {GPU_COUNT_LABEL}; set it with --cards"
-        )
-    try:
-        now = cut_now(product, cards, claimed)
-    except InvalidInput as error:
-        return Unreadable(where, str(error))
-    document = mig.MigDocument(mig.Format.RUNAI, {mig.SELECTED: entries_of(now)})
-    return Source(where, document, product, cards, node.strategy, now, {}, node, claimed=claimed)
+    product: Product, cards: int | None, claimed: Collection[str]
+) -> tuple[mig.MigDocument, NodeLayout]:
+    """Cards that are cut as claims ask for it: what claims hold now, and free room beside it."""
+    if cards is None:
+        raise InvalidInput(f"no label {GPU_COUNT_LABEL}; set it with --cards")
+    now = cut_now(product, cards, claimed)
+    return _document(now), now
 
 
-def _unknown(node: GpuNode) -> str:
-    called = f'unknown product "{node.label}"' if node.label else f"no label {GPU_PRODUCT_LABEL}"
-    return f"{called}; set it with --product"
-
-
-def _of_node(
-    node: GpuNode,
-    product: Product | None,
-    cards: int | None,
-    used: Mapping[str, int] | None,
-    held: Collection[str],
-    claimed: Collection[str],
-) -> Source | Unreadable:
-    where = f"node {node.name}"
-    if product is None:
-        return Unreadable(where, _unknown(node))
+def _described(node: GpuNode) -> tuple[mig.MigDocument, NodeLayout | None]:
+    """The layout that is desired, else the present one; and the present one, where the node reports it."""
     try:
         present = present_layout(node) if node.mapping is not None else None
-    except InvalidInput as error:
+    except InvalidInput:
         if node.layout is None:
-            return Unreadable(where, str(error))
+            raise
         present = None  # the desired layout is still worth a look
+    if node.layout is None and present is not None:
+        return _document(present), present
+    return mig.read(node.layout or "", mig.RUNAI_CONFIG), present
+
+
+def _document(layout: NodeLayout) -> mig.MigDocument:
+    return mig.MigDocument(mig.Format.RUNAI, {mig.SELECTED: entries_of(layout)})
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedDevice:
+    """A device of a node, and where it lies."""
+
+    resource: str
+    slot: Slot
+    id: str
+    leaving: bool = False  # of an earlier layout: it stays for its pod
+
+
+def placed_devices(gpus: GpuNode, layout: NodeLayout) -> Iterator[PlacedDevice]:
+    """The devices of a layout: with the ids from the node, else with those of a simulated node."""
+    mapped = _mapped(gpus)
+    for resource, slots in layout.slots(gpus.strategy).items():
+        for slot in slots:
+            known = mapped.get((slot.card, slot.instance.position)) if slot.instance else None
+            if known is None:
+                yield PlacedDevice(resource, slot, slot.uuid(gpus.name))
+            else:
+                yield PlacedDevice(resource, slot, known.device_uuid, known.leaving)
+
+
+def _mapped(gpus: GpuNode) -> dict[tuple[int, int], MappedDevice]:
+    """Card and position → the device there, as the node reports it."""
     try:
-        document = (
-            mig.MigDocument(mig.Format.RUNAI, {mig.SELECTED: entries_of(present)})
-            if node.layout is None and present is not None
-            else mig.read(node.layout or "", mig.RUNAI_CONFIG)
-        )
-    except InvalidInput as error:
-        return Unreadable(where, str(error))
-    pending = (node.reason or "the node gives no reason") if node.state == "pending" else ""
-    return Source(where, document, product, cards, node.strategy, present, used, node, held, pending, claimed)
+        mapping = decode_mapping(gpus.mapping) if gpus.mapping else {}
+    except InvalidInput:
+        return {}
+    return {(card, one.position): one for card, devices in mapping.items() for one in devices}

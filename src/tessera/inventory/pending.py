@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from tessera.core.devices.capacity import NodeUse
 from tessera.core.dra.naming import slot_name
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import is_any_gpu
@@ -61,12 +62,7 @@ class Pending:
             for one in sorted(inventory.capacity.nodes(), key=lambda one: one.node.name)
             if one.node.name in inventory.gpus or any(map(is_any_gpu, one.resources))
         }
-        self._rooms = [
-            NodeRoom(
-                one.node, {resource: usage.available.number for resource, usage in one.resources.items()}
-            )
-            for one in self._nodes.values()
-        ]
+        self._rooms = [room_of(one) for one in self._nodes.values()]
         self.waiting: Waiting = sort_out(groups_of(inventory.pods, since), self._rooms)
 
     def words(self) -> Iterator[str]:
@@ -86,7 +82,7 @@ class Pending:
         skipped = []
         # thousands of nodes are cut and used in a few ways
         known: dict[tuple[tuple[int, ...], Strategy, frozenset[str]], tuple[Card, ...]] = {}
-        claimed = self._inventory.dra.devices_held()
+        claimed = self._inventory.dra.holders()
         for name in sorted(self._inventory.gpus):
             node, usages = (
                 self._inventory.gpus[name],
@@ -113,7 +109,7 @@ class Pending:
         return PendingCards(places, cards, present, skipped)
 
     def _layout(self, node: GpuNode) -> NodeLayout:
-        if self._inventory.dra.is_cut_on_demand(self._inventory.capacity[node.name]):
+        if self._inventory.dra.pools.is_cut_on_demand(self._inventory.capacity[node.name]):
             raise InvalidInput("its cards are cut for claims on demand, so they take no layout")
         return node_layout(node)
 
@@ -155,6 +151,11 @@ def _held_by_claims(layout: NodeLayout, strategy: Strategy, devices: Collection[
         for resource, slots in layout.slots(strategy).items()
         if any(slot_name(slot) in devices for slot in slots)
     )
+
+
+def room_of(one: NodeUse) -> NodeRoom:
+    """What is free on a node."""
+    return NodeRoom(one.node, {name: usage.available.number for name, usage in one.resources.items()})
 
 
 def skipping(name: str, reason: str) -> str:
