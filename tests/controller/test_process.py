@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tessera.controller.leader import Timing
 from tessera.controller.process import Controller
 from tessera.kube.rest.client import Client
 from tessera.kube.view.ticket_keys import TicketSecret
@@ -33,10 +32,7 @@ def test_one_of_two_works():
             secret = TicketSecret("", None, keys.current, keys.following, rotated=time.time())
             server.store.create(SECRETS, secret.document(), "gpu-webhook")
             async with Client(server.cluster) as client:
-                both = [
-                    Controller(client, "gpu-webhook", name, timing=Timing(retry=0.02))
-                    for name in ("one", "two")
-                ]
+                both = [Controller(client, "gpu-webhook", name, retry=0.02) for name in ("one", "two")]
                 assert [one.ready for one in both] == [False, False]
                 tasks = [asyncio.ensure_future(one.run()) for one in both]
 

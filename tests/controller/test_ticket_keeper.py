@@ -26,7 +26,7 @@ async def world():
 
             async def look(fence=lambda: None):
                 clock.time += keeper.wait
-                await keeper.look(fence)
+                await keeper.poll(fence)
                 return keeper.keys
 
             def another():
@@ -48,7 +48,7 @@ def test_made_kept_and_rotated():
             assert first is not None
             assert first.previous is None
             other = one.another()
-            await other.look(gone)  # nothing is to be written
+            await other.poll(gone)  # nothing is to be written
             assert other.keys == first
             one.clock.time += PERIOD
             second = await one.look()

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, NoReturn
 
 from tessera.core.errors import TesseraError
@@ -23,20 +23,15 @@ from tessera.protocol.kubernetes.lease import API_VERSION, Lease
 
 log = logging.getLogger(__name__)
 
+# seconds, as client-go's defaults
+_DURATION: Final = 15
+_DEADLINE: Final = 10.0
+RETRY: Final = 2.0
 _RELEASE_SECONDS: Final = 2.0  # a process that ends does not wait longer to give its Lease up
 
 
 class LeadershipLost(TesseraError):
     """The Lease could not be renewed in time, or another process has it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Seconds, as client-go's defaults."""
-
-    duration: int = 15
-    deadline: float = 10.0
-    retry: float = 2.0
 
 
 class Leader:
@@ -49,7 +44,7 @@ class Leader:
         name: str,
         identity: str,
         *,
-        timing: Timing = Timing(),  # noqa: B008 # frozen
+        retry: float = RETRY,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.identity = identity
@@ -58,7 +53,7 @@ class Leader:
         self._client = client
         self._namespace = namespace
         self._name = name
-        self._timing = timing
+        self._retry = retry
         self._clock = clock
         self._watched = Watched(clock)
         self._renewed = 0.0
@@ -71,7 +66,7 @@ class Leader:
 
     def fence(self) -> None:
         """Called before every write: `LeadershipLost` for a leader that was asleep for too long."""
-        if not self.leads or self._clock.now() - self._renewed >= self._timing.deadline:
+        if not self.leads or self._clock.now() - self._renewed >= _DEADLINE:
             raise LeadershipLost("the Lease was not renewed in time")
 
     async def lead(self, work: Callable[[], Coroutine[Any, Any, None]]) -> NoReturn:
@@ -106,27 +101,27 @@ class Leader:
             with suppress(LeadershipLost):
                 if await self._try():
                     return
-            await self._clock.sleep(self._timing.retry)
+            await self._clock.sleep(self._retry)
 
     async def _renew(self) -> NoReturn:
         while True:
-            await self._clock.sleep(self._timing.retry)
+            await self._clock.sleep(self._retry)
             await self._try()
-            if self._clock.now() - self._renewed >= self._timing.deadline:
+            if self._clock.now() - self._renewed >= _DEADLINE:
                 raise LeadershipLost(self._last_error or "the Lease was not renewed in time")
 
     async def _try(self) -> bool:
         """Get or keep the Lease, once; whether that went well. `LeadershipLost` when another has it."""
         self.beat = began = self._clock.now()
         try:
-            async with asyncio.timeout(self._timing.deadline / 2):
+            async with asyncio.timeout(_DEADLINE / 2):
                 await self._read()
                 current = self._watched.lease or Lease(self._name)
                 if current.holder != self.identity and self._watched.is_held:
                     raise LeadershipLost(f"{current.holder} has the Lease")
                 if current.holder != self.identity and self.leads:
                     raise LeadershipLost("another process took the Lease")
-                await self._write(current.held(self.identity, self._timing.duration, self._clock.wall()))
+                await self._write(current.held(self.identity, _DURATION, self._clock.wall()))
         except (KubeError, TimeoutError) as error:
             if isinstance(error, ApiError) and error.is_conflict:
                 return False  # another was faster; the next read says which

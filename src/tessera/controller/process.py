@@ -5,7 +5,7 @@ import socket
 from typing import Final
 
 from tessera.controller.claims.reconciler import ClaimReconciler
-from tessera.controller.leader import Leader, Timing
+from tessera.controller.leader import RETRY, Leader
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.ticket_keeper import TicketKeeper
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
@@ -26,7 +26,7 @@ class Controller:
         namespace: str,
         identity: str,
         *,
-        timing: Timing = Timing(),  # noqa: B008 # frozen
+        retry: float = RETRY,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.metrics = ControllerMetrics()
@@ -37,7 +37,7 @@ class Controller:
         )
         keeper = TicketKeeper(client, namespace, clock=clock)
         self._claims = ClaimReconciler(client, self._recorder, self.metrics, keeper, clock=clock)
-        self._leader = Leader(client, namespace, CONTROLLER, identity, timing=timing, clock=clock)
+        self._leader = Leader(client, namespace, CONTROLLER, identity, retry=retry, clock=clock)
         self.metrics.leads = lambda: self._leader.leads
         self.metrics.events = lambda: self._recorder.counts
 

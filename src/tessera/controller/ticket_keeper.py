@@ -16,36 +16,28 @@ from tessera.kube.view.ticket_keys import SECRET, TicketSecret, secret_path
 
 log = logging.getLogger(__name__)
 
-_LOOK: Final = 30.0  # seconds between two reads: someone may have removed the Secret
+_POLL: Final = 30.0  # seconds between two reads: someone may have removed the Secret
 _RETRY: Final = 2.0  # seconds, while there is no key or the last read or write failed
 
 
 class TicketKeeper:
     """Keeps the Secret with the keys right, and the keys at hand."""
 
-    def __init__(
-        self,
-        client: Client,
-        namespace: str,
-        *,
-        clock: Clock = SYSTEM_CLOCK,
-        make: Callable[[], bytes] = lambda: secrets.token_bytes(KEY_BYTES),
-    ) -> None:
-        self.keys: TicketKeys | None = None  # those of the last good look
+    def __init__(self, client: Client, namespace: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.keys: TicketKeys | None = None  # those of the last good poll
         self._client = client
         self._namespace = namespace
         self._clock = clock
-        self._make = make
         self._last: TicketSecret | None = None  # as it was written or read
         self._due = 0.0
         self._told = ""
 
     @property
     def wait(self) -> float:
-        """Seconds until the next look."""
+        """Seconds until the next poll."""
         return max(self._due - self._clock.now(), 0.0)
 
-    async def look(self, fence: Callable[[], None]) -> None:
+    async def poll(self, fence: Callable[[], None]) -> None:
         """Read the Secret if it is time, and write what is missing or due; `fence` raises when another process leads."""
         if self.wait:
             return
@@ -63,13 +55,13 @@ class TicketKeeper:
                     why,
                 )
         self._told = why
-        self._due = self._clock.now() + (_RETRY if why else _LOOK)
+        self._due = self._clock.now() + (_RETRY if why else _POLL)
 
     async def _keep(self, fence: Callable[[], None]) -> None:
         found = await self._read()
         # one that was removed comes back with its keys
         before = found or replace(self._last or TicketSecret(), version="")
-        wanted = before.kept_up(self._clock.wall(), self._make)
+        wanted = before.kept_up(self._clock.wall(), lambda: secrets.token_bytes(KEY_BYTES))
         if found is None:
             fence()
             await self._client.create(path_of("v1", "secrets", namespace=self._namespace), wanted.document())

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from tessera.controller.leader import Timing
 from tessera.controller.process import Controller
 from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import TesseraError
@@ -44,7 +43,7 @@ _NAMESPACE, _SERVICE, _SECRET = "gpu-webhook", "gpu-webhook", "gpu-webhook-ca"
 _CONFIGURATION: Final = "gpu-allocation-webhook"
 _TICK: Final = 0.2  # seconds between two polls of what runs on a node; people are watching
 # the webhook believes a Lease once it was renewed: a demo starts that much sooner
-_LEASE: Final = Timing(retry=0.1)
+_LEASE: Final = 0.1  # seconds
 _SMALL: Final = Limits(connections=16)
 
 
@@ -89,7 +88,7 @@ def _device_class(name: str, expression: str, **more: str) -> Document:
 async def controller(client: Client) -> AsyncIterator[None]:
     """`tessera controller`, at work."""
     async with asyncio.TaskGroup() as tasks:
-        working = tasks.create_task(Controller(client, _NAMESPACE, "embedded", timing=_LEASE).run())
+        working = tasks.create_task(Controller(client, _NAMESPACE, "embedded", retry=_LEASE).run())
         try:
             yield
         finally:
@@ -117,7 +116,7 @@ async def webhook(
     cluster.services[_NAMESPACE, _SERVICE] = ("127.0.0.1", address.port)
     view.offers.put_controller(at_work=False)
     lease = LeaseFollower(client, _NAMESPACE, CONTROLLER, view.offers.put_controller)
-    tickets = TicketFollower(client, _NAMESPACE, view.offers, look=_LEASE.retry)
+    tickets = TicketFollower(client, _NAMESPACE, view.offers, look=_LEASE)
     async with asyncio.TaskGroup() as tasks:
         work = [tasks.create_task(one.run()) for one in (view, manager, lease, tickets)]
         try:

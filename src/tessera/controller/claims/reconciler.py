@@ -113,7 +113,7 @@ class ClaimReconciler:
             self._changed.clear()
             fence()
             self._report()
-            await self._keeper.look(fence)
+            await self._keeper.poll(fence)
             if self._keeper.keys is not None:
                 self.state.use_keys(self._keeper.keys)
             try:
@@ -184,15 +184,15 @@ class ClaimReconciler:
                 self.state.put_pod(replace(known, record=action.text))
 
     async def _wait(self) -> None:
-        """Wait until something has changed, what failed is due again, or for the keeper's next look."""
-        retry, look = self._retries.next(), self._keeper.wait
+        """Wait until something has changed, what failed is due again, or for the keeper's next poll."""
+        retry, poll = self._retries.next(), self._keeper.wait
         if retry is None:
             with suppress(TimeoutError):
-                async with asyncio.timeout(look):
+                async with asyncio.timeout(poll):
                     await self._changed.wait()
             return
         either = [
-            asyncio.ensure_future(one) for one in (self._clock.sleep(min(retry, look)), self._changed.wait())
+            asyncio.ensure_future(one) for one in (self._clock.sleep(min(retry, poll)), self._changed.wait())
         ]
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

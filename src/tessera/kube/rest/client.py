@@ -22,7 +22,7 @@ from tessera.kube.rest.connection import Connection, Lines
 from tessera.kube.rest.dial import Dialer, proxy_headers
 
 T = TypeVar("T")
-Query = Mapping[str, str | int | bool | None]
+Query = Mapping[str, str | int | None]  # None: not given
 
 _MAX_CALLS: Final = 32  # short calls at a time, each on a connection of its own; further ones wait
 _IDLE_SECONDS: Final = 60.0  # the API server closes idle connections after 90 s: leave first
@@ -152,7 +152,7 @@ class Client:
     @asynccontextmanager
     async def watch(self, path: str, query: Query | None = None) -> AsyncIterator[Lines]:
         """The lines of a watch, on a connection of its own; how long to wait for the next is the caller's."""
-        async with self.stream("GET", path, {**(query or {}), "watch": True}, fresh=True) as answer:
+        async with self.stream("GET", path, {**(query or {}), "watch": "true"}, fresh=True) as answer:
             answer.read_timeout = None
             yield Lines(answer)
 
@@ -169,7 +169,7 @@ class Client:
     ) -> AsyncIterator[Connection]:
         """One call whose good answer is read by the caller; a bad one is raised as ApiError."""
         if query:
-            path = f"{path}?{_encode_query(query)}"
+            path += "?" + urlencode({name: value for name, value in query.items() if value is not None})
         payload = body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
         head = [f"{method} {self._target}{path} HTTP/1.1", self._fixed_headers, "Accept: application/json"]
         if payload:
@@ -250,13 +250,3 @@ class Client:
             self._idle.append(connection)
         else:
             connection.abort()
-
-
-def _encode_query(query: Query) -> str:
-    return urlencode(
-        {
-            name: str(value).lower() if isinstance(value, bool) else value
-            for name, value in query.items()
-            if value is not None
-        }
-    )

@@ -14,7 +14,6 @@ from tessera.core.errors import InvalidInput
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.events import WatchEvent, is_before, read_event
 from tessera.kube.watch.health import (
     INITIAL_SILENCE,
     SILENCE,
@@ -27,7 +26,7 @@ from tessera.kube.watch.health import (
     remedy,
 )
 from tessera.kube.watch.listing import PAGE, read_list
-from tessera.kube.watch.resource import Resource, Sink, T
+from tessera.kube.watch.resource import Resource, Sink, T, WatchEvent, is_before, read_event
 
 if TYPE_CHECKING:
     from tessera.kube.rest.connection import Lines
