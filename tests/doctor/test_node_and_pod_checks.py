@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tessera.doctor.checks.nodes import cdi
-from tessera.doctor.evidence import CdiFile, Evidence
+from tessera.doctor.evidence import Evidence
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.store import Document
 from tests.build import bridged
@@ -362,7 +362,7 @@ SPEC = b'{"cdiVersion": "0.5.0", "kind": "example.com/thing", "devices": [{"name
 )  # fmt: skip
 def test_cdi_specs_are_judged(files, devices, findings):
     """Specs are readable, in no conflict, and say what the plugin told the kubelet; other vendors' are left alone."""
-    seen = Evidence(cdi=tuple(CdiFile(*file) for file in files), devices=tuple(devices))
+    seen = Evidence(cdi=dict(files), devices=tuple(devices))
     found = [(str(one.severity), one.text) for one in cdi(seen)]
     assert len(found) == len(findings)
     for (severity, text), (expected, part) in zip(found, findings, strict=True):
@@ -372,7 +372,7 @@ def test_cdi_specs_are_judged(files, devices, findings):
 
 def test_conflict_of_specs_deletes_nothing():
     """Which of two files is the stale one is not known here: they are to be looked at."""
-    files = (CdiFile("other.yaml", SPEC), CdiFile("tessera-x.json", SPEC))
+    files = {"other.yaml": SPEC, "tessera-x.json": SPEC}
     (finding,) = cdi(Evidence(cdi=files, devices=("example.com/thing=a",)))
     assert finding.commands[0].startswith("ls -l --full-time other.yaml tessera-x.json ")
 

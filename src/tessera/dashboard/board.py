@@ -32,8 +32,6 @@ Parts = Mapping[str, bytes]  # name → JSON
 
 
 class Board:
-    """The state of the dashboard."""
-
     def __init__(
         self,
         about: str,
@@ -71,7 +69,6 @@ class Board:
     # what changes
 
     def put_node(self, one: DashboardNode) -> None:
-        """A node is new or changed."""
         name = one.node.name
         before = self._nodes.get(name)
         if before == one:
@@ -84,7 +81,6 @@ class Board:
         self._mark_node(name)
 
     def remove_node(self, name: str) -> None:
-        """A node is gone."""
         if self._nodes.pop(name, None) is not None:
             self._inventory.remove_node(name)
             self._unreadable.pop(name)
@@ -113,7 +109,6 @@ class Board:
                 self._count(key, self._pods[key])
 
     def put_pod(self, one: DashboardPod) -> None:
-        """A pod is new or changed."""
         key = Key(one.use.namespace, one.use.name)
         before = self._pods.get(key)
         if before == one or (before is None and not one.use.amounts):
@@ -138,7 +133,6 @@ class Board:
         self.usage.put(key, got, runs=one.phase == "Running")
 
     def remove_pod(self, key: Key) -> None:
-        """A pod is gone."""
         pod = self._pods.pop(key, None)
         if pod is None:
             return
@@ -151,7 +145,6 @@ class Board:
         self._mark_node(pod.use.node)
 
     def admitted(self, admission: Admission) -> None:
-        """Something was decided about a pod."""
         if self._admissions.add(admission):
             self._mark("admissions")
 
@@ -162,7 +155,6 @@ class Board:
         return bool(one.use.claim) and one.use.record != before.use.record
 
     def denied(self, denial: Denial) -> None:
-        """A controller was refused a pod."""
         if self._admissions.denied(denial):
             self._mark("admissions")
 
@@ -182,7 +174,6 @@ class Board:
             self._mark(f"history/{resource}")
 
     def metrics(self) -> Iterator[Family]:
-        """What is counted, for Prometheus."""
         self._take_dra()
         self._counted()
         yield from self.usage.metrics()
@@ -208,7 +199,6 @@ class Board:
             self._mark(f"node/{name}", "totals")
 
     def now(self) -> str:
-        """This moment, as the API writes it."""
         return moment(self._clock())
 
     # what is shown

@@ -44,8 +44,6 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One card."""
-
     number: int
     name: str
     slices: int

@@ -24,8 +24,6 @@ def matters(resource: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DashboardNode(InventoryNode):
-    """A node."""
-
     cordoned: bool
     unhealthy: Mapping[str, int]  # resource → devices that are there and not usable
 
@@ -52,7 +50,6 @@ class Denial:
 
 
 def read_node(raw: bytes) -> DashboardNode:
-    """Read a node."""
     decoded = decode_node(raw)
     node = node_of(decoded, matters)
     capacity = objects.amounts_of(decoded.status.capacity, f"node {node.name}, status.capacity")
@@ -70,7 +67,6 @@ def read_node(raw: bytes) -> DashboardNode:
 
 
 def read_pod(raw: bytes) -> DashboardPod:
-    """Read a pod."""
     pod = decode_pod(raw)
     status, scheduled = pod.status, pod.status.condition("PodScheduled")
     why = (scheduled.message or scheduled.reason) if scheduled.status == "False" else ""

@@ -103,8 +103,6 @@ def _metrics(board: Board) -> Response:
 
 
 class Page:
-    """The page of one board."""
-
     def __init__(
         self, board: Board, explain: Explain, names: Collection[str] = (), why: Why | None = None
     ) -> None:

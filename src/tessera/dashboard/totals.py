@@ -77,7 +77,6 @@ class Totals:
 
     @property
     def known(self) -> frozenset[str]:
-        """The resources that some node has."""
         return frozenset(resource for resource, one in self._sums.items() if one.allocatable)
 
     def numbers(self, asked: Mapping[str, Quantity]) -> dict[str, tuple[int, int, int]]:
@@ -143,7 +142,6 @@ class History:
         return changed
 
     def of(self, resource: str) -> list[Point]:
-        """The points of a resource."""
         return self._points.get(resource, [])
 
 
@@ -161,8 +159,6 @@ def _bounded(points: list[Point], now: int) -> list[Point]:
 
 
 class Summary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A node in the overview."""
-
     name: str
     revision: int
     product: str = ""

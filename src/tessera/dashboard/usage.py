@@ -80,7 +80,6 @@ class NamespaceUse:
         self._change(found, 1)
 
     def remove(self, key: Hashable) -> None:
-        """A pod is gone."""
         self._change(self._pods.pop(key, []), -1)
 
     def metrics(self) -> Iterator[Family]:

@@ -62,7 +62,6 @@ def claims_of(seen: SeenDevices, namespace: str, names: Mapping[str, str | None]
 
 
 def seen_claim(found: ClaimIn) -> SeenClaim:
-    """A claim as the API server has it."""
     requests = {}
     for one in found.spec.devices.requests or ():
         wanted = [one.exactly] if one.exactly else one.first_available or []

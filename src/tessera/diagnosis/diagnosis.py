@@ -47,7 +47,6 @@ class Diagnosis:
 
 
 def diagnose(seen: Evidence, target: Target, solve: Solver) -> Diagnosis:
-    """The answer to "why?"."""
     return replace(_diagnosed(seen, target, solve), unseen=dict(seen.unseen))
 
 

@@ -89,7 +89,6 @@ def collection(kind: str, namespace: str) -> str:
 
 
 def seen_pod(one: PodIn, raw: bytes, namespace: str = "") -> SeenPod:
-    """A pod that is asked about."""
     return SeenPod(pod_of(one, namespace), one, raw)
 
 
@@ -148,7 +147,6 @@ async def gather_dra(reader: Reader, inventory: DiagnosisInventory) -> DraLists:
 
 
 async def devices_for_pods(reader: Reader, dra: DraLists, pods: Iterable[SeenPod]) -> SeenDevices:
-    """What DRA has for pods without a node."""
     asking = [one for one in pods if one.waits]
     named = {(one.pod.namespace, name) for one in asking for name in one.state.claims.values() if name}
     claims = {}

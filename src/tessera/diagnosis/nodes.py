@@ -86,7 +86,6 @@ class Request:
 
     @property
     def gpus(self) -> frozenset[str]:
-        """The GPU resources of all choices."""
         return frozenset(name for one in self.choices for name in gpus_of(one))
 
     @property
@@ -129,12 +128,10 @@ class ObservedNode:
         return self.use.node
 
     def in_use(self, resource: str) -> int:
-        """How many devices pods hold."""
         usage = self.use.resources.get(resource)
         return int(usage.allocated.value) if usage else 0
 
     def free(self, resource: str) -> int:
-        """How many devices nobody holds."""
         return self.has.get(resource, 0) - self.in_use(resource)
 
     # What a pod does not get here
@@ -252,7 +249,6 @@ class ObservedNodes:
         return len(self.by_name)
 
     def lacks(self, request: Request) -> Iterator[tuple[str, Shortage]]:
-        """What every node lacks."""
         return ((name, one.lack(request)) for name, one in self.by_name.items())
 
     def nearest(self, request: Request) -> tuple[NodeGroup, ...]:
@@ -292,7 +288,6 @@ class ObservedNodes:
         return self._enough[key]
 
     def _labelled(self, key: str, value: str) -> list[ObservedNode]:
-        """The nodes with a label."""
         if key not in self._labels:
             values = self._labels[key] = {}
             for one in self.by_name.values():
@@ -301,7 +296,6 @@ class ObservedNodes:
 
 
 def _least(lacks: Iterable[tuple[str, Shortage]]) -> tuple[NodeGroup, ...]:
-    """The groups of nodes that lack the least."""
     groups = groups_of(lacks)
     return tuple(one for one in groups if one.lack is groups[0].lack)
 

@@ -64,7 +64,6 @@ class Waiting:
 
     @property
     def wanted(self) -> str:
-        """The GPUs that it asks for."""
         return ", else ".join(filter(None, (counted(gpus_of(one)) for one in self.request.choices)))
 
 
@@ -78,7 +77,6 @@ class WaitingPods:
         self._meant: dict[str, str | None] = {}
 
     def why(self, one: SeenPod) -> Waiting:
-        """Why a pod that has no node has none."""
         request, said = (
             request_of(one.pod),
             f"the scheduler says: {one.unscheduled}" if one.unscheduled else "",

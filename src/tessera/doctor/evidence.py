@@ -53,7 +53,6 @@ class Names:
 class Trial:
     """What became of a pod that was created with a dry run: it asks for a GPU and has no limits."""
 
-    code: int = 201
     message: str = ""  # the API server's, when it said no
     limits: Mapping[str, str] = field(default_factory=dict)  # of the pod as it would have been stored
     observed: bool = False  # the webhook said what it would have done
@@ -120,14 +119,6 @@ class DynamicAllocation:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class CdiFile:
-    """A file in the folder of CDI specs."""
-
-    name: str
-    content: bytes
-
-
 @dataclass(frozen=True)
 class Evidence:
     """Everything there is to judge. None: there is no such thing, unless `unseen` says that it could not be read."""
@@ -154,7 +145,7 @@ class Evidence:
     plugin_pods: tuple[PodIn, ...] = ()
     plugin_configs: Mapping[str, str] = field(default_factory=dict)  # DaemonSet → its devices.yaml
     dra: DynamicAllocation = field(default_factory=DynamicAllocation)
-    cdi: tuple[CdiFile, ...] | None = None  # None: this is not a node, or it was not asked for
+    cdi: Mapping[str, bytes] | None = None  # CDI specs by name; None: not a node, or not asked for
     devices: tuple[str, ...] | None = ()  # CDI names that the plugin published; None: it is not known
     unseen: Mapping[str, str] = field(default_factory=dict)  # field → why it could not be read
     # field → objects that cannot be read, and why
@@ -167,7 +158,6 @@ class Evidence:
 
     @cached_property
     def waiting(self) -> list[tuple[SeenPod, Waiting]]:
-        """The pods that have no node, and why."""
         judge = WaitingPods(self.cluster)
         return [(one, judge.why(one)) for one in self.pods if one.waits]
 

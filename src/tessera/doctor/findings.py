@@ -13,8 +13,6 @@ MOST_ALIKE = 3  # findings of one kind that are told one by one
 
 
 class Severity(StrEnum):
-    """How bad it is."""
-
     PROBLEM = "problem"  # something does not work
     WARNING = "warning"  # something works less well than it should, or will stop working
     NOTE = "note"  # worth knowing
@@ -23,8 +21,6 @@ class Severity(StrEnum):
 
 
 class State(StrEnum):
-    """Whether a check was made."""
-
     SEEN = "seen"
     UNSEEN = "not seen"
     NOT_APPLICABLE = "not applicable"
@@ -32,8 +28,6 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something to tell."""
-
     severity: Severity
     text: str
     commands: tuple[str, ...] = ()  # what to type
@@ -75,7 +69,6 @@ class Result:
 
     @property
     def failed(self) -> bool:
-        """Whether something does not work."""
         return self._has(Severity.PROBLEM)
 
     @property

@@ -26,15 +26,7 @@ from tessera.diagnosis.gather import (
     plugins_by_node,
 )
 from tessera.diagnosis.reading import Reader
-from tessera.doctor.evidence import (
-    CdiFile,
-    DynamicAllocation,
-    Evidence,
-    Names,
-    Refusal,
-    Scheduler,
-    Served,
-)
+from tessera.doctor.evidence import DynamicAllocation, Evidence, Names, Refusal, Scheduler, Served
 from tessera.doctor.trial import tried
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError, Unreachable
@@ -286,11 +278,9 @@ class _RememberedDevice(msgspec.Struct):
     cdi_kind: str
 
 
-def read_cdi(cdi_dir: Path, state_dir: Path) -> tuple[tuple[CdiFile, ...], tuple[str, ...] | None]:
+def read_cdi(cdi_dir: Path, state_dir: Path) -> tuple[dict[str, bytes], tuple[str, ...] | None]:
     """A node's CDI specs, and the CDI names of the devices that its plugin published last; None: the folder has no record that can be read."""
-    files = tuple(
-        CdiFile(path.name, path.read_bytes()) for path in sorted(cdi_dir.iterdir()) if path.is_file()
-    )
+    files = {path.name: path.read_bytes() for path in sorted(cdi_dir.iterdir()) if path.is_file()}
     try:
         remembered = (state_dir / "devices.json").read_bytes()
         devices = msgspec.json.decode(remembered, type=list[_RememberedDevice])

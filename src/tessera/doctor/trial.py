@@ -37,7 +37,7 @@ async def tried(client: Client, namespace: str) -> Trial:
     try:
         answer = await client.create(path_of("v1", "pods", namespace=namespace), _POD, {"dryRun": "All"})
     except ApiError as error:
-        return Trial(error.code, error.message, observed=OBSERVE_MODE in error.warnings)
+        return Trial(error.message, observed=OBSERVE_MODE in error.warnings)
     containers = _document(answer).get("spec", {}).get("containers") or [{}]
     limits = containers[0].get("resources", {}).get("limits") or {}
     return Trial(limits={str(name): str(amount) for name, amount in limits.items()})

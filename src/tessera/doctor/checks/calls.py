@@ -40,7 +40,6 @@ _CALL_FAILURES: Final = (
 
 
 def trial(seen: Evidence) -> Iterator[Finding]:
-    """A pod that asks for a GPU reaches the webhook, and is changed by it."""
     names, found = seen.names, seen.trial
     if found is not None and found.observed:
         yield note(
@@ -77,7 +76,6 @@ def trial(seen: Evidence) -> Iterator[Finding]:
 
 
 def selection(seen: Evidence) -> Iterator[Finding]:
-    """The configuration sends what it should, and nothing else."""
     if not seen.webhooks:
         yield not_applicable("no webhook is configured")
     for webhook in seen.webhooks:
@@ -105,7 +103,6 @@ def selection(seen: Evidence) -> Iterator[Finding]:
 
 
 def policy(seen: Evidence) -> Iterator[Finding]:
-    """An outage does no more harm than was meant."""
     if not seen.webhooks:
         yield not_applicable("no webhook is configured")
     # what holds for the webhook of pods and for that of workloads is told once
@@ -138,8 +135,8 @@ def _outage(webhook: Webhook, seen: Evidence) -> Iterator[Finding]:
 
 def configuration(seen: Evidence) -> Iterator[Finding]:
     """The ConfigMap holds a configuration without mistakes, and pods with its resources are sent."""
+    name = seen.deployment.config_map() if seen.deployment else None
     if seen.config is None:
-        name = seen.deployment.config_map() if seen.deployment else None
         if name is None:
             yield not_applicable("there is no Deployment with a ConfigMap")
         else:
@@ -154,7 +151,7 @@ def configuration(seen: Evidence) -> Iterator[Finding]:
         for one in error.errors:
             yield problem(
                 f"the configuration has a mistake, the last good one stays in use: {one}",
-                f"kubectl edit configmap -n {seen.names.namespace} {_config_map(seen)}",
+                f"kubectl edit configmap -n {seen.names.namespace} {name or seen.names.webhook}",
             )
         return
     rules = (parsed.policy.injection.default, *parsed.policy.injection.by_namespace.values())
@@ -266,7 +263,3 @@ def _excluded(selector: LabelSelectorIn | None) -> set[str]:
         if one.key == _OWN_NAMESPACE_LABEL and one.operator == "NotIn"
         for value in one.values or ()
     }
-
-
-def _config_map(seen: Evidence) -> str:
-    return (seen.deployment.config_map() if seen.deployment else None) or seen.names.webhook

@@ -34,7 +34,6 @@ _DEFAULT: Final = "default-scheduler"  # which all pods with a claim of the brid
 
 
 def classes(seen: Evidence) -> Iterator[Finding]:
-    """An extended resource leads to one DeviceClass."""
     by_name: dict[str, list[DeviceClassIn]] = defaultdict(list)
     for one in seen.dra.classes:
         if one.spec.extended_resource_name:
@@ -126,7 +125,6 @@ def _without_driver(seen: Evidence, gone: set[str]) -> Iterator[Finding]:
 
 
 def counters(seen: Evidence) -> Iterator[Finding]:
-    """Cards that are cut on demand are not so many that the scheduler grows slow."""
     nodes = {one.spec.node_name for one in seen.dra.slices if one.spec.shared_counters}
     if not nodes:
         yield not_applicable("no ResourceSlice has shared counters")
@@ -143,7 +141,6 @@ def counters(seen: Evidence) -> Iterator[Finding]:
 
 
 def score(seen: Evidence) -> Iterator[Finding]:
-    """Between nodes, the scheduler prefers the first alternative of a claim."""
     wishes = seen.dra.alternatives
     if not wishes:
         yield not_applicable("no claim and no template asks for alternatives (firstAvailable)")
@@ -158,10 +155,22 @@ def score(seen: Evidence) -> Iterator[Finding]:
             f"the scheduler's configuration is not seen: it is no pod in kube-system; {_PLUGIN} should have weight {_ENOUGH} or "
             f"more, since {first_of(wishes, 1)} asks for alternatives"
         )
+    least: list[int] = []  # of pods with a claim of the bridge, by scheduler; 0 where it is not known
     for one in seen.dra.schedulers:
-        yield from _weighed(one, seen)
-    weight = _default_weight(seen)
-    if weight is None or weight < _ENOUGH:  # else what is free now became so later: it would have won
+        try:
+            weights = _weights(one, seen)
+        except InvalidInput as error:
+            yield unseen(f"the configuration of scheduler {one.pod} {error}")
+            least.append(0)
+            continue
+        least += [weights[_DEFAULT]] if _DEFAULT in weights else []
+        for profile, weight in weights.items():
+            if weight < _ENOUGH:
+                yield note(
+                    f"scheduler {one.pod}, profile {profile}: {_PLUGIN} has weight {weight}, so an emptier node with a later "
+                    f"alternative can win over a fuller one with the first; from {_ENOUGH} on it does not"
+                )
+    if min(least, default=0) < _ENOUGH:  # else what is free now became so later: it would have won
         yield from _lost(seen)
 
 
@@ -217,59 +226,23 @@ def _better(
                 break
 
 
-def _default_weight(seen: Evidence) -> int | None:
-    """The least weight that a scheduler gives the alternatives; None where it is not known."""
-    found: list[int] = []
-    for one in seen.dra.schedulers:
-        try:
-            weights = _weights_of(one, seen)
-        except InvalidInput:
-            return None
-        if weights is None:
-            return None
-        found += [weights[_DEFAULT]] if _DEFAULT in weights else []
-    return min(found) if found else None
-
-
-def _weights_of(one: Scheduler, seen: Evidence) -> dict[str, int] | None:
-    """What each profile makes the plugin's score count; None where its configuration is not seen."""
+def _weights(one: Scheduler, seen: Evidence) -> dict[str, int]:
+    """What each profile makes the plugin's score count; `InvalidInput` where its configuration is not seen, or cannot be read."""
     default = _DEFAULT_WEIGHT if release_of(seen) >= _SCORED else 0
-    if one.text is not None:
-        return _weights(one.text, default)
-    return None if one.file else {_DEFAULT: default}
-
-
-def _weighed(one: Scheduler, seen: Evidence) -> Iterator[Finding]:
+    if one.text is None and one.file:
+        should = f"{_PLUGIN} should have weight {_ENOUGH} or more there"
+        raise InvalidInput(f"is not seen: {one.file} lies on its node; {should}")
     try:
-        weights = _weights_of(one, seen)
-    except InvalidInput as error:
-        yield unseen(f"the configuration of scheduler {one.pod} cannot be read: {short(str(error))}")
-        return
-    if weights is None:
-        yield unseen(
-            f"the configuration of scheduler {one.pod} is not seen: {one.file} lies on its node; {_PLUGIN} should have weight "
-            f"{_ENOUGH} or more there"
-        )
-        return
-    for profile, weight in weights.items():
-        if weight < _ENOUGH:
-            yield note(
-                f"scheduler {one.pod}, profile {profile}: {_PLUGIN} has weight {weight}, so an emptier node with a later "
-                f"alternative can win over a fuller one with the first; from {_ENOUGH} on it does not"
-            )
-
-
-def _weights(text: str, default: int) -> dict[str, int]:
-    """What each profile of a KubeSchedulerConfiguration makes the plugin's score count."""
-    document = yaml.load(text.encode(), "KubeSchedulerConfiguration")
-    profiles = (document.get("profiles") if isinstance(document, Mapping) else None) or [{}]
-    try:
+        document = yaml.load((one.text or "").encode(), "KubeSchedulerConfiguration")
+        profiles = (document.get("profiles") if isinstance(document, Mapping) else None) or [{}]
         return {
             str(one.get("schedulerName", _DEFAULT)): _weight(one.get("plugins") or {}, default)
             for one in profiles
         }
+    except InvalidInput as error:
+        raise InvalidInput(f"cannot be read: {short(str(error))}") from error
     except (AttributeError, TypeError, ValueError) as error:
-        raise InvalidInput(f"profiles: {error}") from error
+        raise InvalidInput(f"cannot be read: profiles: {short(str(error))}") from error
 
 
 def _weight(plugins: Mapping[str, Any], default: int) -> int:

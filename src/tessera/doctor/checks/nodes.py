@@ -9,7 +9,7 @@ from tessera.core.kubernetes.node import Node
 from tessera.core.mig.layout import Strategy
 from tessera.core.mig.profile import MIG_PREFIX
 from tessera.doctor.checks.webhook import starting, why_not_ready
-from tessera.doctor.evidence import CdiFile, Evidence
+from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, unseen, warning
 from tessera.protocol import yaml
 from tessera.protocol.configuration import devices as device_config
@@ -94,53 +94,46 @@ def _registered(one: Workload, text: str, seen: Evidence) -> Iterator[Finding]:
 
 
 def layouts(seen: Evidence) -> Iterator[Finding]:
-    """Nodes offer what their annotations ask for."""
     known = seen.cluster.inventory.gpus
     found = [node for node in seen.nodes if node.name in known and known[node.name].layout is not None]
     if not found:
         yield not_applicable(f"no node has the annotation {mig.RUNAI_CONFIG}")
     for node in found:
-        kind, finding = _layout(node, known[node.name], seen)
-        if finding is not None:
+        if told := _layout(node, known[node.name], seen):
+            finding, kind = told
             yield finding.of(kind, f"node {node.name}")
 
 
-def _layout(node: Node, gpus: GpuNode, seen: Evidence) -> tuple[str, Finding | None]:
-    """What became of one node's layout."""
+def _layout(node: Node, gpus: GpuNode, seen: Evidence) -> tuple[Finding, str] | None:
+    """What is wrong with a node's layout, and of which kind that is."""
     name, reason = node.name, short(gpus.reason)
     pods = f"kubectl get pods -A --field-selector spec.nodeName={name}"
     if gpus.state == "failed":
-        return "the MIG layout was refused", problem(
-            f"node {name}: its MIG layout was refused, the last good one holds: {reason or 'it gives no reason'}",
-            f"tessera mig validate --cluster {name}",
-            f"kubectl annotate --overwrite node {name} {mig.RUNAI_CONFIG}=…",
-        )
+        text = f"node {name}: its MIG layout was refused, the last good one holds: {reason or 'it gives no reason'}"
+        annotate = f"kubectl annotate --overwrite node {name} {mig.RUNAI_CONFIG}=…"
+        return problem(text, f"tessera mig validate --cluster {name}", annotate), "the MIG layout was refused"
     if gpus.state == "pending":
         text = f"node {name}: its MIG layout waits for devices in use: {reason}"
-        return "the MIG layout waits for devices in use", warning(text, pods)
+        return warning(text, pods), "the MIG layout waits for devices in use"
     if not gpus.state:
-        return "no device plugin says what became of the MIG layout", problem(
+        kind = "no device plugin says what became of the MIG layout"
+        text = (
             f"node {name} has a MIG layout ({mig.RUNAI_CONFIG}), and no device plugin says what became of it: "
-            "none runs there, or not one that follows the annotation",
-            pods,
+            "none runs there, or not one that follows the annotation"
         )
+        return problem(text, pods), kind
     try:
         wanted = _wanted(gpus)
     except InvalidInput as error:
         text = f"node {name}: its MIG layout cannot be read here, although its state is success: {short(str(error))}"
-        return "the MIG layout cannot be read here", warning(text)
-    has = {
-        resource: count
-        for resource, count in (Counter(_allocatable(node)) + seen.dra.offered(name)).items()
-        if resource.startswith(MIG_PREFIX) and count
-    }
+        return warning(text), "the MIG layout cannot be read here"
+    offered = Counter(_allocatable(node)) + seen.dra.offered(name)
+    has = {resource: count for resource, count in offered.items() if resource.startswith(MIG_PREFIX)}
     if wanted is None or wanted == has or _served_unseen(node, seen):
-        return "", None
-    return "the allocatable is not what the MIG layout makes", problem(
-        f"node {name}: its layout makes {_counted(wanted)}, and its allocatable has {_counted(has)}",
-        f"kubectl get node {name} -o jsonpath='{{.status.allocatable}}'",
-        pods,
-    )
+        return None
+    text = f"node {name}: its layout makes {_counted(wanted)}, and its allocatable has {_counted(has)}"
+    allocatable = f"kubectl get node {name} -o jsonpath='{{.status.allocatable}}'"
+    return problem(text, allocatable, pods), "the allocatable is not what the MIG layout makes"
 
 
 def _wanted(gpus: GpuNode) -> Mapping[str, int] | None:
@@ -159,7 +152,6 @@ def _wanted(gpus: GpuNode) -> Mapping[str, int] | None:
 
 
 def silent(seen: Evidence) -> Iterator[Finding]:
-    """Nodes that offer nothing although they say that they have GPUs."""
     labelled = [node for node in seen.nodes if node.labels.get(_PRESENT) == "true"]
     if not labelled:
         yield not_applicable(f"no node is labelled {_PRESENT}=true")
@@ -195,51 +187,49 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 
 def cdi(seen: Evidence) -> Iterator[Finding]:
-    """The specs say what the plugin says."""
     if seen.cdi is None:
         yield not_applicable("only on a node, with --cdi-dir")
         return
-    holders: dict[str, list[str]] = defaultdict(list)
-    ours: dict[str, list[str]] = defaultdict(list)
-    for file in seen.cdi:
-        if not file.name.endswith(_READ):
+    holders: dict[str, list[str]] = defaultdict(list)  # CDI device → files
+    ours: dict[str, list[str]] = defaultdict(list)  # our file → CDI devices
+    for file, content in seen.cdi.items():
+        if not file.endswith(_READ):
             continue
         try:
-            names = _cdi_names(file)
+            names = _cdi_names(file, content)
         except InvalidInput as error:
             yield problem(
-                f"CDI spec {file.name} cannot be read, its devices cannot be handed out: {short(str(error))}"
+                f"CDI spec {file} cannot be read, its devices cannot be handed out: {short(str(error))}"
             )
             continue
         for name in names:
-            holders[name].append(file.name)
-            if file.name.startswith(OURS):
-                ours[file.name].append(name)
+            holders[name].append(file)
+            if file.startswith(OURS):
+                ours[file].append(name)
     for name, files in holders.items():
         if len(files) > 1:
             yield problem(
                 f"CDI device {name} stands in {' and '.join(files)}: a container runtime takes neither",
                 f"ls -l --full-time {' '.join(files)}   # in that folder; the one that no plugin writes any more is stale",
             )
-    yield from _cdi_compared(seen.devices, ours, holders)
+    if seen.devices is not None:
+        yield from _cdi_compared(seen.devices, ours, holders)
+    elif ours:
+        yield unseen(
+            f"could not compare {' and '.join(sorted(ours))} with the plugin's devices: the state folder has no record of them that "
+            "can be read; does --state-dir name the plugin's folder?"
+        )
 
 
 def _cdi_compared(
-    devices: tuple[str, ...] | None, ours: Mapping[str, list[str]], holders: Collection[str]
+    devices: tuple[str, ...], ours: Mapping[str, list[str]], holders: Collection[str]
 ) -> Iterator[Finding]:
     """Our specs against the devices that the plugin published; `holders` are the names in any spec."""
-    if devices is None:
-        if ours:
-            yield unseen(
-                f"could not compare {' and '.join(sorted(ours))} with the plugin's devices: the state folder has no record of them that "
-                "can be read; does --state-dir name the plugin's folder?"
-            )
-        return
-    for file_name, names in ours.items():
+    for file, names in ours.items():
         stale = [name for name in names if name not in devices]
         if stale:
             yield warning(
-                f"CDI spec {file_name} is stale: it lists {len(stale)} devices that the plugin does not have, "
+                f"CDI spec {file} is stale: it lists {len(stale)} devices that the plugin does not have, "
                 f"such as {stale[0]}; a running plugin puts it right within seconds",
                 "kubectl get pods -A -l app.kubernetes.io/component=device-plugin -o wide",
             )
@@ -252,8 +242,8 @@ def _cdi_compared(
         )
 
 
-def _cdi_names(file: CdiFile) -> list[str]:
-    document: Any = yaml.load(file.content, file.name)
+def _cdi_names(file: str, content: bytes) -> list[str]:
+    document: Any = yaml.load(content, file)
     try:
         return [f"{document['kind']}={device['name']}" for device in document["devices"]]
     except (KeyError, TypeError) as error:

@@ -28,13 +28,11 @@ _NOT_OFFERED: Final = frozenset(
 
 
 def offers(seen: Evidence) -> Iterator[Finding]:
-    """What pods without a node ask for is offered by some node."""
     for why, pods, example in _waiting(seen, _NOT_OFFERED):
         yield _finding(Severity.PROBLEM, why, pods, example, *_created_again(pods))
 
 
 def pending(seen: Evidence) -> Iterator[Finding]:
-    """GPU pods have a node, or it is clear why not."""
     for why, pods, example in _waiting(seen, _NOT_OFFERED, others=True):
         severity = Severity.NOTE if why.cause == Cause.GATED else Severity.WARNING
         yield _finding(severity, why, pods, example, "tessera capacity")
@@ -94,7 +92,6 @@ def _created_again(pods: Collection[SeenPod]) -> Iterator[str]:
 
 
 def refused(seen: Evidence) -> Iterator[Finding]:
-    """No controller's pods are rejected."""
     names = [webhook.name for webhook in seen.webhooks]
     if not names:
         yield not_applicable("no webhook is configured")

@@ -1,33 +1,26 @@
 """Checks of the webhook itself: installed, running, reached by its Service."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from tessera.doctor.evidence import Evidence
 from tessera.doctor.findings import Finding, not_applicable, note, problem, short, shown, warning
 from tessera.protocol.kubernetes.controllers import Workload
-from tessera.protocol.kubernetes.objects import Texts
 from tessera.protocol.kubernetes.pod import PodIn
-from tessera.protocol.kubernetes.webhook import Version, Webhook
+from tessera.protocol.kubernetes.webhook import Version
 
-OLDEST: Final = (
-    1,
-    30,
-)  # the oldest release that was tried, and the chart's kubeVersion: docs/compatibility.md
+# the oldest release that was tried, and the chart's kubeVersion: docs/compatibility.md
+OLDEST: Final = 1, 30
 _STARTS: Final = 120.0  # seconds that a pod may take to be ready: its image is pulled, its view is listed
 _ON_ITS_WAY: Final = frozenset({"", "ContainerCreating", "PodInitializing"})  # what the kubelet calls it
 _NO_IMAGE: Final = frozenset({"ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName"})
 
 
 def version(seen: Evidence) -> Iterator[Finding]:
-    """Kubernetes is a release that Tessera works with."""
-    said = seen.version or Version()
     if release_of(seen) < OLDEST:
-        yield warning(
-            f"the API server is {said.git_version or 'of an unknown version'}; "
-            f"Tessera needs {OLDEST[0]}.{OLDEST[1]} or newer"
-        )
+        said = (seen.version or Version()).git_version or "of an unknown version"
+        yield warning(f"the API server is {said}; Tessera needs {OLDEST[0]}.{OLDEST[1]} or newer")
 
 
 def release_of(seen: Evidence) -> tuple[int, ...]:
@@ -61,31 +54,27 @@ def installed(seen: Evidence) -> Iterator[Finding]:
                 f"and this command checks {names.namespace}/{names.webhook}",
                 f"tessera doctor -n {service.namespace} --name {service.name}",
             )
-        elif (
-            seen.deployment is None
-            and seen.service is None
-            and not (seen.answers or {"deployment", "service"} & seen.unseen.keys())
+        elif not (
+            seen.deployment or seen.service or seen.answers or {"deployment", "service"} & seen.unseen.keys()
         ):
+            down = "every GPU pod waits for nothing before it is created as it is"
+            if webhook.failure_policy == "Fail":
+                down = "under failurePolicy Fail no GPU pod can be created"
             yield problem(
-                f"the webhook configuration is there, and the webhook is not: {_while_down(webhook)}",
+                f"the webhook configuration is there, and the webhook is not: {down}",
                 f"kubectl delete mutatingwebhookconfiguration {names.configuration}",
             )
 
 
 def running(seen: Evidence) -> Iterator[Finding]:
-    """Its replicas are ready."""
-    names, found = seen.names, seen.deployment
-    where = f"-n {names.namespace}"
-    if found is None:
-        missing = f"there is no Deployment {names.namespace}/{names.webhook}"
-        if seen.answers:
-            yield note(
-                f"{missing}, and the webhook answers: it runs outside the cluster, or under another name"
-            )
-        else:
-            yield problem(missing, f"kubectl get deployments {where}")
-        return
-    yield from replicas(found, seen.webhook_pods, seen, usual=3)
+    namespace = seen.names.namespace
+    missing = f"there is no Deployment {namespace}/{seen.names.webhook}"
+    if seen.deployment is not None:
+        yield from replicas(seen.deployment, seen.webhook_pods, seen, usual=3)
+    elif seen.answers:
+        yield note(f"{missing}, and the webhook answers: it runs outside the cluster, or under another name")
+    else:
+        yield problem(missing, f"kubectl get deployments -n {namespace}")
 
 
 def replicas(found: Workload, pods: Sequence[PodIn], seen: Evidence, *, usual: int) -> Iterator[Finding]:
@@ -93,12 +82,10 @@ def replicas(found: Workload, pods: Sequence[PodIn], seen: Evidence, *, usual: i
     name, where = found.metadata.name, f"-n {seen.names.namespace}"
     wanted, ready = found.wanted, found.status.ready_replicas
     of = "" if name == seen.names.webhook else f"Deployment {name}: "
+    told = f"{of}{ready} of {wanted} replicas are ready"
     if wanted == 0:
-        yield problem(
-            f"Deployment {name} is scaled to 0",
-            f"kubectl scale {where} deployment/{name} --replicas={usual}",
-        )
-        return
+        scale = f"kubectl scale {where} deployment/{name} --replicas={usual}"
+        yield problem(f"Deployment {name} is scaled to 0", scale)
     if ready >= wanted:
         return
     present = [pod for pod in pods if not pod.metadata.deletion_timestamp]
@@ -106,17 +93,15 @@ def replicas(found: Workload, pods: Sequence[PodIn], seen: Evidence, *, usual: i
     starts = [pod.metadata.name for pod in unwell if starting(pod, seen.now)]
     if starts:
         tell = note if ready else warning
-        yield tell(f"{of}{ready} of {wanted} replicas are ready, and {', '.join(starts)} start")
+        yield tell(f"{told}, and {', '.join(starts)} start")
     tell = problem if ready == 0 else warning
     for pod in unwell:
         if pod.metadata.name not in starts:
             reason, command = why_not_ready(pod, seen.names.namespace)
-            yield tell(
-                f"{of}{ready} of {wanted} replicas are ready; pod {pod.metadata.name}: {reason}", command
-            )
+            yield tell(f"{told}; pod {pod.metadata.name}: {reason}", command)
     if len(present) < wanted:
         yield tell(
-            f"{of}{ready} of {wanted} replicas are ready, and {wanted - len(present)} have no pod",
+            f"{told}, and {wanted - len(present)} have no pod",
             f"kubectl describe {where} deployment/{name}",
             f"kubectl get events {where} --field-selector reason=FailedCreate",
         )
@@ -125,7 +110,6 @@ def replicas(found: Workload, pods: Sequence[PodIn], seen: Evidence, *, usual: i
 def service(seen: Evidence) -> Iterator[Finding]:
     """The Service selects its pods, at the port that the API server calls."""
     names, found = seen.names, seen.service
-    where = f"-n {names.namespace}"
     if found is None and seen.configuration is None and "configuration" not in seen.unseen:
         yield not_applicable("no webhook is configured")
         return
@@ -134,16 +118,14 @@ def service(seen: Evidence) -> Iterator[Finding]:
         if seen.answers:
             yield note(f"{missing}, and the API server reaches the webhook without it")
         else:
-            yield problem(
-                f"{missing}: the API server has nowhere to call",
-                names.upgrade,
-            )
+            yield problem(f"{missing}: the API server has nowhere to call", names.upgrade)
         return
     selector = found.spec.selector or {}
-    if seen.webhook_pods and not any(_selected(selector, pod.metadata.labels) for pod in seen.webhook_pods):
+    labels = [(pod.metadata.labels or {}).items() for pod in seen.webhook_pods]
+    if labels and not (selector and any(selector.items() <= one for one in labels)):
         yield problem(
             f"Service {names.webhook} selects {shown(selector)}, which no pod of the webhook has",
-            f"kubectl get pods {where} --show-labels",
+            f"kubectl get pods -n {names.namespace} --show-labels",
         )
     ports = {one.port for one in found.spec.ports or ()}
     for webhook in seen.webhooks:
@@ -153,7 +135,7 @@ def service(seen: Evidence) -> Iterator[Finding]:
             yield problem(
                 f"webhook {webhook.name} is called at port {port}, "
                 f"and Service {names.webhook} has {', '.join(map(str, sorted(ports))) or 'none'}",
-                f"kubectl get service {where} {names.webhook} -o yaml",
+                f"kubectl get service -n {names.namespace} {names.webhook} -o yaml",
             )
 
 
@@ -171,33 +153,20 @@ def starting(pod: PodIn, now: float) -> bool:
 
 def why_not_ready(pod: PodIn, namespace: str) -> tuple[str, str]:
     """Why a pod is not ready, and what to type to see more."""
-    name, where = pod.metadata.name, f"-n {namespace}"
+    name = f"-n {namespace} {pod.metadata.name}"
+    describe, logs = f"kubectl describe pod {name}", f"kubectl logs {name}"
     scheduled = pod.status.condition("PodScheduled")
     if scheduled.status == "False":
-        return f"not scheduled: {scheduled.message}", f"kubectl describe pod {where} {name}"
+        return f"not scheduled: {scheduled.message}", describe
     for status in pod.status.container_statuses or ():
         waiting, last = status.state.waiting, status.last_state.terminated
         if waiting and waiting.reason in _NO_IMAGE:
-            return f"{waiting.reason}: {short(waiting.message)}", f"kubectl describe pod {where} {name}"
+            return f"{waiting.reason}: {short(waiting.message)}", describe
         if waiting and waiting.reason == "CrashLoopBackOff":
             ended = f", last exit code {last.exit_code} ({last.reason})" if last else ""
-            return f"CrashLoopBackOff{ended}", f"kubectl logs {where} {name} --previous"
+            return f"CrashLoopBackOff{ended}", f"{logs} --previous"
         if waiting:
-            return (
-                f"{waiting.reason} {short(waiting.message)}".strip(),
-                f"kubectl describe pod {where} {name}",
-            )
+            return f"{waiting.reason} {short(waiting.message)}".strip(), describe
         if status.state.terminated:
-            code = status.state.terminated.exit_code
-            return f"ended with exit code {code}", f"kubectl logs {where} {name}"
-    return "running, not ready: the log says what it waits for", f"kubectl logs {where} {name}"
-
-
-def _while_down(webhook: Webhook) -> str:
-    if webhook.failure_policy == "Fail":
-        return "under failurePolicy Fail no GPU pod can be created"
-    return "every GPU pod waits for nothing before it is created as it is"
-
-
-def _selected(selector: Mapping[str, str], labels: Texts) -> bool:
-    return bool(selector) and selector.items() <= (labels or {}).items()
+            return f"ended with exit code {status.state.terminated.exit_code}", logs
+    return "running, not ready: the log says what it waits for", logs
