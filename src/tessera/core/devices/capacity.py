@@ -129,8 +129,6 @@ Usages = Mapping[str, Usage]
 
 @dataclass(frozen=True, slots=True)
 class NodeUse:
-    """A node and its resources."""
-
     node: Node
     resources: Usages
 
@@ -159,17 +157,14 @@ class Capacity(dict[str, Node]):
         self.claimed: Mapping[str, Mapping[str, int]] = {}
 
     def put_node(self, node: Node) -> None:
-        """Add a node or take its new state."""
         self[node.name] = node
 
     def add(self, use: PodUse) -> None:
-        """Count a pod in."""
         taken = self._taken.setdefault(use.node, {})
         for resource, amount in _taken_by(use):
             taken[resource] = taken.get(resource, ZERO) + amount
 
     def remove(self, use: PodUse) -> None:
-        """Count a pod out that was counted in."""
         taken = self._taken.get(use.node, {})
         for resource, amount in _taken_by(use):
             taken[resource] = taken.get(resource, ZERO) - amount
@@ -179,7 +174,6 @@ class Capacity(dict[str, Node]):
             self._taken.pop(use.node, None)
 
     def forget_pods(self) -> None:
-        """There is a new list of pods to come."""
         self._taken.clear()
 
     @property

@@ -44,8 +44,6 @@ class UnhealthyDevice(CannotAssign):
 
 @dataclass(frozen=True, slots=True)
 class DeviceNode:
-    """A device file that appears in the container."""
-
     path: str
     host_path: str
     permissions: str = "rw"
@@ -53,8 +51,6 @@ class DeviceNode:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A file or folder of the host that appears in the container."""
-
     container_path: str
     host_path: str
     read_only: bool = True
@@ -80,27 +76,21 @@ class Span:
     size: int
 
     def overlaps(self, other: "Span") -> bool:
-        """Whether they share a slice."""
         return self.start < other.start + other.size and other.start < self.start + self.size
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A card that devices lie on."""
-
     index: int
     blocks: tuple[Span, ...] = ()  # every place where a profile of the card could lie, largest first
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a device lies."""
-
     card: Card
     span: Span
 
     def conflicts(self, other: "Place") -> bool:
-        """Whether only one of the two can exist."""
         return self.card.index == other.card.index and self.span.overlaps(other.span)
 
 
@@ -171,13 +161,10 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The devices of one container."""
-
     devices: tuple[Device, ...]
 
     @property
     def cdi_names(self) -> tuple[str, ...]:
-        """What the runtime is to inject."""
         return tuple(device.cdi_name for device in self.devices)
 
     @property
@@ -223,7 +210,6 @@ class DeviceSet:
         return iter(self.devices)
 
     def get(self, device_id: str) -> Device | None:
-        """The device of that id."""
         return self._by_id.get(device_id)
 
     def find(self, ids: Iterable[str]) -> tuple[Device, ...]:

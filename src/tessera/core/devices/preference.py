@@ -97,7 +97,6 @@ def _cards(devices: DeviceSet, free: set[str], in_use_elsewhere: Iterable[Device
 
 
 def _next_card(cards: list[_CardState], chosen: list[Device], need: int) -> _CardState | None:
-    """The card to take from next."""
     usable = [card for card in cards if card.free]
     if not usable:
         return None

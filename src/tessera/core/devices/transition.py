@@ -22,12 +22,10 @@ class Transition:
 
     @property
     def leaving(self) -> tuple[Device, ...]:
-        """Those that stay for their pods only."""
         return tuple(device for device in self.devices if device.leaving)
 
     @property
     def complete(self) -> bool:
-        """Whether what is there is what is wanted."""
         return not self.waiting and not self.leaving
 
 

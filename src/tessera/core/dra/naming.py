@@ -17,7 +17,6 @@ def label(text: str) -> str:
 
 
 def card_name(card: int) -> str:
-    """A whole card."""
     return f"gpu-{card}"
 
 
@@ -27,7 +26,6 @@ def slice_name(card: int, profile: object, start: int) -> str:
 
 
 def slot_name(slot: Slot) -> str:
-    """What a layout makes of a card."""
     one = slot.instance
     return card_name(slot.card) if one is None else slice_name(slot.card, one.profile, one.position)
 

@@ -26,7 +26,6 @@ class Place:
     names: frozenset[str] = frozenset()
 
     def holds(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether a node is one of them."""
         return self.everywhere or name in self.names or any(term.matches(name, labels) for term in self.terms)
 
 
@@ -35,7 +34,6 @@ Where = str | Place | None
 
 
 def is_at(where: Where, name: str, labels: Mapping[str, str]) -> bool:
-    """Whether a node is meant."""
     if isinstance(where, str):
         return where == name
     return where is not None and where.holds(name, labels)
@@ -83,7 +81,6 @@ def spots_of_node(node: Node) -> Iterator[Spot]:
 
 
 def may_be_meant(node: Node, spots: Spots) -> bool:
-    """Whether a node has one of some spots."""
     return any(spot in spots for spot in spots_of_node(node))
 
 

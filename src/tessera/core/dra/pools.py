@@ -55,13 +55,11 @@ class Pools:
 
     @property
     def slices(self) -> Mapping[str, Slice]:
-        """The slices by name."""
         return self._slices
 
     # what changes
 
     def replace_classes(self, classes: Iterable[DeviceClass]) -> bool:
-        """Take a whole new list of classes."""
         fresh = {one.name: one for one in classes}
         if fresh == self.classes:
             return False

@@ -86,8 +86,6 @@ class PoolId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A ResourceSlice."""
-
     name: str
     pool: PoolId
     generation: int

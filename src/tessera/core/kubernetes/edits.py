@@ -13,8 +13,6 @@ ContainerList = Literal["initContainers", "containers"]
 
 @value
 class SetAmount:
-    """Write a resource of a container."""
-
     containers: ContainerList
     index: int
     section: Section
@@ -24,8 +22,6 @@ class SetAmount:
 
 @value
 class DropAmount:
-    """Take a resource of a container away."""
-
     containers: ContainerList
     index: int
     section: Section
@@ -34,8 +30,6 @@ class DropAmount:
 
 @value
 class SetAnnotation:
-    """Write an annotation of the pod."""
-
     key: str
     value: str
 

@@ -40,7 +40,6 @@ class Offer:
     dra: frozenset[str] = frozenset()
 
     def count(self, resource: str) -> int:
-        """How many of a resource the node has."""
         return next((count for name, count in self.counts if name == resource), 0)
 
 
@@ -124,8 +123,6 @@ def _offers_whole_cards(labels: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A namespace: its switches are labels and annotations."""
-
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)

@@ -113,7 +113,6 @@ ZERO: Final = Quantity(Fraction(0))
 
 
 def format_of_suffix(suffix: str) -> Format:
-    """The format that a suffix implies."""
     return Format.BINARY_SI if suffix in BINARY_SUFFIXES else Format.DECIMAL_SI
 
 

@@ -33,8 +33,6 @@ _MAX_INT64: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A node's taint."""
-
     key: str
     value: str = ""
     effect: str = "NoSchedule"
@@ -53,8 +51,6 @@ CORDONED: Final = Taint("node.kubernetes.io/unschedulable")  # of a node with sp
 
 @value
 class Toleration:
-    """A pod's toleration."""
-
     key: str = ""
     operator: str = "Equal"
     value: str = ""

@@ -63,7 +63,6 @@ class Product:
 
     @property
     def profiles(self) -> tuple[MigProfile, ...]:
-        """The profiles this card has, smallest first."""
         return tuple(shape.profile for shape in self.shapes)
 
     @property

@@ -89,8 +89,6 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class NodeLayout:
-    """The cards of a node, by their number."""
-
     cards: tuple[CardLayout, ...]
     changing: bool = False  # devices of an earlier layout are among these: a strategy's rules do not hold yet
 
@@ -162,7 +160,6 @@ class LayoutEntry:
     device_filter: tuple[int, ...] = ()  # PCI ids; empty: any
 
     def concerns(self, number: int, product: Product) -> bool:
-        """Whether this entry speaks of that card."""
         return (self.cards is None or number in self.cards) and self.accepts(product)
 
     def accepts(self, product: Product) -> bool:

@@ -27,7 +27,6 @@ class HeldCard:
 
     @property
     def whole(self) -> bool:
-        """Whether a pod holds all of it."""
         return bool(self.pods) and not self.held
 
 
@@ -57,7 +56,6 @@ class Advice:
 
     @property
     def pods(self) -> tuple[str, ...]:
-        """Who must go, each once."""
         return tuple(dict.fromkeys(pod for one in self.cleared for pod in one.pods))
 
 

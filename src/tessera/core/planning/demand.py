@@ -16,8 +16,6 @@ MOST_MISSED: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """MIG devices, by profile."""
-
     waiting: Mapping[MigProfile, int]  # of pods that no node has
     fell_back: Mapping[MigProfile, int]  # of pods that run with something else
     whole_gpus: int  # that waiting pods ask for: no matter of MIG layouts

@@ -69,7 +69,6 @@ class Plan:
 
     @property
     def opened(self) -> tuple[int, ...]:
-        """The used cards that were empty."""
         return tuple(number for number in self.used if not self.kept[number])
 
 

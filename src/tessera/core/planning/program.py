@@ -30,16 +30,13 @@ class Program:
     rows: list[Row] = field(default_factory=list)
 
     def amount(self, limit: int) -> int:
-        """A new amount, by its number."""
         self.limits.append(limit)
         return len(self.limits) - 1
 
     def at_most(self, weights: Sum, most: int) -> None:
-        """Bound a sum."""
         self.rows.append(Row(weights, most))
 
     def holds(self, values: Sequence[int]) -> bool:
-        """Whether these values are an answer."""
         return all(0 <= value <= limit for value, limit in zip(values, self.limits, strict=True)) and all(
             total(row.weights, values) <= row.most for row in self.rows
         )
@@ -91,5 +88,4 @@ def minimise(program: Program, goals: Sequence[Sum], start: Sequence[int], solve
 
 
 def total(weights: Sum, values: Sequence[int]) -> int:
-    """What a sum comes to."""
     return sum(weight * values[amount] for amount, weight in weights.items())

@@ -30,8 +30,6 @@ _ANYWHERE: Final = Pod()
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Pods that are alike."""
-
     names: tuple[str, ...]  # namespace/name, oldest first
     where: Pod
     asks: Mapping[str, Number]  # of a node, for each pod
@@ -73,7 +71,6 @@ class NodeRoom:
         return most
 
     def take(self, asks: Mapping[str, Number], pods: int) -> None:
-        """Give so many pods what they ask for."""
         for resource, amount in asks.items():
             if resource in self.free:
                 self.free[resource] -= amount * pods
@@ -91,7 +88,6 @@ class Waiting:
 
     @property
     def wanted(self) -> dict[Wanted, int]:
-        """The demand."""
         counts: Counter[Wanted] = Counter()
         for group, queue in self.to_plan:
             for profile, number in group.devices.items():

@@ -21,8 +21,6 @@ from tessera.core.kubernetes.edits import (
 
 
 class Operation(TypedDict):
-    """One operation of a patch."""
-
     op: str
     path: str
     value: NotRequired[Any]
@@ -125,7 +123,6 @@ def carry_out(document: Any, operations: Sequence[Operation]) -> None:
 
 
 def _at(document: Any, where: str, operation: Operation) -> Any:
-    """What stands at a path."""
     target = document
     for part in where.split("/")[1:]:
         name = _unescape(part) if "~" in part else part

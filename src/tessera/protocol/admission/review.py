@@ -6,7 +6,7 @@ Decoding goes once over the bytes and stops at the fields that matter. What a de
 
 import base64
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -38,47 +38,34 @@ class InvalidReview(InvalidInput):
     """Bytes that are no admission review (HTTP 400)."""
 
 
+_ObjectIn = TypeVar("_ObjectIn")  # the object, read as a pod or unread
+
+
 class _KindIn(msgspec.Struct, gc=False):
     group: str = ""
     kind: str = ""
 
 
-class _RequestIn(msgspec.Struct, gc=False):
+class _RequestIn(msgspec.Struct, Generic[_ObjectIn], gc=False):
     uid: str = ""
     kind: _KindIn | None = None
     name: str | None = None
     namespace: str | None = None
     operation: str = ""
     subResource: str | None = None  # noqa: N815
-    object: LeanPod | None = None
+    object: _ObjectIn = None  # type: ignore[assignment] # absent in a review without an object
     dryRun: bool | None = None  # noqa: N815
 
 
-class _ReviewIn(msgspec.Struct, gc=False):
+class _ReviewIn(msgspec.Struct, Generic[_ObjectIn], gc=False):
     kind: str = ""
     apiVersion: str = ""  # noqa: N815
-    request: _RequestIn | None = None
-
-
-class _RawRequestIn(msgspec.Struct, gc=False):
-    uid: str = ""
-    kind: _KindIn | None = None
-    namespace: str | None = None
-    operation: str = ""
-    subResource: str | None = None  # noqa: N815
-    object: msgspec.Raw = ABSENT
-    dryRun: bool | None = None  # noqa: N815
-
-
-class _RawReviewIn(msgspec.Struct, gc=False):
-    kind: str = ""
-    apiVersion: str = ""  # noqa: N815
-    request: _RawRequestIn | None = None
+    request: _RequestIn[_ObjectIn] | None = None
 
 
 _encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder(_ReviewIn).decode
-_decode_raw: Final = msgspec.json.Decoder(_RawReviewIn).decode
+_decode: Final = msgspec.json.Decoder(_ReviewIn[LeanPod | None]).decode
+_decode_raw: Final = msgspec.json.Decoder(_ReviewIn[msgspec.Raw]).decode
 _decode_any: Final = decoder(object)
 _decode_object: Final = decoder(dict[str, Any])
 _UNREAD: Final = LeanPod()
@@ -107,7 +94,6 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def name(self) -> str:
-        """The pod's name, or what its name will begin with."""
         metadata = (self.pod.metadata if self.pod else None) or _NO_META
         return metadata.name or metadata.generate_name or ""
 
@@ -146,7 +132,6 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         return owners[0] if owners else None
 
     def read(self) -> Pod:
-        """The pod as decisions see it."""
         pod = self.pod or LeanPod()
         metadata, spec = pod.metadata or _NO_META, pod.spec or _NO_SPEC
         _check_containers(spec)
@@ -165,7 +150,6 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         return _decode_object(raw)
 
     def _check_size(self, metadata: LeanMetadata, spec: LeanSpec) -> None:
-        """Refuse what would be too much to read."""
         if self.pod is _UNREAD:
             raise BeyondLimits(f"the review has more than {_MOST_OBJECTS:,} objects")
         at_most(memoryview(metadata.annotations).nbytes, _MOST_ANNOTATIONS, "bytes of annotations")
@@ -215,7 +199,6 @@ def _json(**fields: msgspec.Raw) -> dict[str, Any]:
 
 
 def response(uid: str, decision: Decision | Observed, operations: Sequence[Operation]) -> bytes:
-    """The whole answer to a review."""
     return wrap(uid, tail(decision, operations))
 
 
@@ -239,7 +222,6 @@ def tail(decision: Decision | Observed, operations: Sequence[Operation]) -> byte
 
 
 def refusal(message: str, code: int, reason: str) -> bytes:
-    """The answer that refuses a pod."""
     status = {"code": code, "reason": reason, "message": message}
     return _finish({"allowed": False, "status": status}, (), {})
 
@@ -290,7 +272,7 @@ def _is_pod(kind: _KindIn | None) -> bool:
 
 
 def _workload_of(request: Any, size: int) -> Request:
-    workload = request.object if present(request.object) else None
+    workload = request.object if request.object is not None and present(request.object) else None
     return Request(request.uid, request.namespace or "", None, size, bool(request.dryRun), workload)
 
 

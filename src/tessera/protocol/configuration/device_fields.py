@@ -190,5 +190,4 @@ def _own_product(fields: Mapping[str, Any]) -> Product:
 
 
 def reference() -> str:
-    """Every field, as a Markdown table."""
     return schema_reference((*DOCUMENT.rows(), *_OWN_PRODUCT.rows("simulated.product")), "")

@@ -43,8 +43,6 @@ class SimulatedCards:
 
 @dataclass(frozen=True, slots=True)
 class NvmlCards:
-    """The GPUs that NVIDIA's driver knows."""
-
     strategy: Strategy
     env_list: str
     cdi_kind: str

@@ -28,11 +28,9 @@ class Errors:
         self.texts: list[str] = []
 
     def add(self, path: str, what: str) -> None:
-        """Note one error."""
         self.texts.append(f"{path}: {what}" if path else what)
 
     def raise_if_any(self) -> None:
-        """Stop here if anything is wrong."""
         if self.texts:
             raise InvalidInputs(self.texts)
 
@@ -53,8 +51,6 @@ class ValueType(Protocol[_T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Boolean:
-    """true or false."""
-
     words: str = "`true` or `false`"
 
     def read(self, value: Any, path: str, errors: Errors) -> bool:
@@ -64,7 +60,6 @@ class Boolean:
         return value is True
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema."""
         return {"type": "boolean"}
 
 
@@ -73,13 +68,10 @@ _OFF: Final = "off"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of some words."""
-
     choices: tuple[str, ...]
 
     @property
     def words(self) -> str:
-        """The words to choose from."""
         return ", ".join(f"`{choice}`" for choice in self.choices)
 
     def read(self, value: Any, path: str, errors: Errors) -> str:
@@ -94,7 +86,6 @@ class Choice:
         return str(value)
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema."""
         return {"enum": [*self.choices, *([False] if _OFF in self.choices else [])]}
 
 
@@ -108,7 +99,6 @@ class Text(Generic[_T]):
     pattern: str | None = None
 
     def read(self, value: Any, path: str, errors: Errors) -> _T:
-        """Take a text and parse it."""
         if not isinstance(value, str):
             errors.add(path, f"{shown(value)} is not a text; expected {self.words}")
             return self.otherwise
@@ -119,19 +109,15 @@ class Text(Generic[_T]):
             return self.otherwise
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema."""
         return {"type": "string"} | ({"pattern": self.pattern} if self.pattern else {})
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number, exact, not negative."""
-
     most: int | None = None
 
     @property
     def words(self) -> str:
-        """The bounds."""
         return "a number, 0 or more" if self.most is None else f"a number from 0 to {self.most}"
 
     def read(self, value: Any, path: str, errors: Errors) -> Decimal:
@@ -149,7 +135,6 @@ class Number:
         return Decimal(0)
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema."""
         return {"type": "number", "minimum": 0, **({} if self.most is None else {"maximum": self.most})}
 
 
@@ -162,18 +147,15 @@ class Count:
 
     @property
     def words(self) -> str:
-        """The bounds."""
         return f"a whole number from {self.least} to {self.most}"
 
     def read(self, value: Any, path: str, errors: Errors) -> int:
-        """Take a whole number."""
         if not isinstance(value, int) or isinstance(value, bool) or not self.least <= value <= self.most:
             errors.add(path, f"{shown(value)} is not {self.words}")
             return self.least
         return value
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema."""
         return {"type": "integer", "minimum": self.least, "maximum": self.most}
 
 
@@ -185,18 +167,15 @@ class ListOf(Generic[_T]):
 
     @property
     def words(self) -> str:
-        """What the list holds."""
         return f"list of {self.kind.words}"
 
     def read(self, value: Any, path: str, errors: Errors) -> tuple[_T, ...]:
-        """Take each item."""
         if not isinstance(value, list):
             errors.add(path, f"{shown(value)} is not a list")
             return ()
         return tuple(self.kind.read(one, f"{path}[{index}]", errors) for index, one in enumerate(value))
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema."""
         return {"type": "array", "items": self.kind.schema()}
 
 
@@ -209,11 +188,9 @@ class MapOf(Generic[_T]):
 
     @property
     def words(self) -> str:
-        """What the map holds."""
         return f"map from {self.key.words} to {self.kind.words}"
 
     def read(self, value: Any, path: str, errors: Errors) -> dict[str, _T]:
-        """Take each entry."""
         if not isinstance(value, dict):
             errors.add(path, f"{shown(value)} is not a map")
             return {}
@@ -225,7 +202,6 @@ class MapOf(Generic[_T]):
         }
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema."""
         return {"type": "object", "additionalProperties": self.kind.schema()}
 
 
@@ -240,7 +216,6 @@ class Field:
 
     @property
     def required(self) -> bool:
-        """Whether the field must be there."""
         return self.default is ...
 
 
@@ -276,7 +251,6 @@ class Record:
         return found
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema."""
         return {
             "type": "object",
             "additionalProperties": False,
@@ -313,7 +287,6 @@ def reference(rows: Iterable[tuple[str, Field]], empty: str) -> str:
 
 
 def join(path: str, name: str) -> str:
-    """A path one step further."""
     safe = name if name.isprintable() and len(name) <= 200 else quoted(name)
     return f"{path}.{safe}" if path else safe
 

@@ -27,8 +27,6 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Everything an operator can say."""
-
     policy: Policy = field(default_factory=Policy)
     server: ServerSettings = field(default_factory=ServerSettings)
 
@@ -86,7 +84,6 @@ def parse(text: str | bytes, source: str = "configuration") -> Configuration:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of the file, for editors."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Tessera configuration",
@@ -95,7 +92,6 @@ def json_schema() -> dict[str, Any]:
 
 
 def reference() -> str:
-    """The reference of the file, as a Markdown table."""
     return schema_reference(DOCUMENT.rows(), "empty")
 
 

@@ -12,8 +12,6 @@ MOST_KINDS: Final = 4096
 
 
 class Kinds:
-    """All kinds of devices that slices have."""
-
     def __init__(self) -> None:
         self._kinds: WeakValueDictionary[object, Kind] = WeakValueDictionary()
         self._varied: frozenset[str] = frozenset()  # names of what is not kept, since it makes too many kinds

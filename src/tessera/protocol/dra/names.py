@@ -23,7 +23,6 @@ class Names:
     counted: bool = False  # which domains a device has shows: the expression goes over them, or looks for one
 
     def include(self, qualified: str) -> bool:
-        """Whether an attribute is one of them."""
         return self.every or qualified.rpartition("/")[2] in self.some
 
     def __or__(self, other: "Names") -> "Names":
@@ -35,11 +34,9 @@ class Names:
         )
 
     def touch(self, names: frozenset[str]) -> bool:
-        """Whether any of some names is among them."""
         return bool(names) and (self.every or not names.isdisjoint(self.some))
 
     def covers(self, other: "Names") -> bool:
-        """Whether all of the others are among these."""
         return self.every or (not other.every and other.some <= self.some)
 
 
@@ -67,7 +64,6 @@ class Ambiguous(Exception):
 
 
 def looked_at(tree: "Expr") -> Names:
-    """What an expression looks at."""
     walk = _Walk()
     walk.plainly((tree,), {"device": _Level.DEVICE})
     if walk.counted and walk.asked:
@@ -76,8 +72,6 @@ def looked_at(tree: "Expr") -> Names:
 
 
 class _Walk:
-    """A walk through one tree."""
-
     def __init__(self) -> None:
         self.names: set[str] = set()
         self.domains: set[str] = set()

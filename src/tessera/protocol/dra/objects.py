@@ -73,11 +73,9 @@ class SliceReader:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether there were more kinds than are told apart."""
         return self._kinds.is_crowded
 
     def read(self, raw: bytes) -> Slice:
-        """A ResourceSlice."""
         one = decode_slice(raw)
         spec = one.spec
         per_device = bool(spec.per_device_node_selection)
@@ -192,7 +190,6 @@ class Claim(NamedTuple):
 
 
 def read_claim(raw: bytes) -> Claim:
-    """A ResourceClaim."""
     one = decode_claim(raw)
     return Claim(
         one.metadata.namespace,

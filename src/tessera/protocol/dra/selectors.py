@@ -40,8 +40,6 @@ _ERRORS: Final = (RuntimeError, TypeError, ValueError, ArithmeticError, MemoryEr
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
-    """An expression that can be evaluated."""
-
     program: "cel.Expression"
     names: Names
 
@@ -107,7 +105,6 @@ def _evaluated(one: _Compiled, kind: Kind) -> bool | str:
 
 
 def _device(kind: Kind, names: Names) -> dict[str, Value]:
-    """A device as expressions see it."""
     return {
         "driver": kind.driver,
         "allowMultipleAllocations": kind.multiple,

@@ -28,7 +28,6 @@ _INT64: Final = 2**63
 
 
 def quantity_value(number: Number) -> Value:
-    """A quantity."""
     return _QUANTITY + str(Fraction(number)).encode()
 
 
@@ -118,7 +117,6 @@ def _sign(one: bytes) -> int:
 
 
 def _includes(one: Any, other: Any) -> bool:
-    """Whether a value is another one."""
     return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)
 
 

@@ -80,8 +80,6 @@ class PreparedDevice:
 
 @dataclass(frozen=True, slots=True)
 class DeviceCondition:
-    """How one device is."""
-
     pool: str
     device: str
     problem: str  # empty: healthy
@@ -97,7 +95,6 @@ def plugin_info(driver: str, endpoint: str) -> registration.PluginInfo:
 def claims_of(
     request: dra.NodePrepareResourcesRequest | dra.NodeUnprepareResourcesRequest,
 ) -> list[ClaimName]:
-    """The claims that are asked for."""
     return [ClaimName(claim.namespace, claim.name, claim.uid) for claim in request.claims]
 
 
@@ -127,7 +124,6 @@ def prepare_response(
 
 
 def unprepare_response(done: Iterable[str], errors: Mapping[str, str]) -> dra.NodeUnprepareResourcesResponse:
-    """What became of each claim, by uid."""
     response = dra.NodeUnprepareResourcesResponse()
     for uid in done:
         response.claims[uid].error = ""  # touched: the key is there

@@ -30,8 +30,6 @@ Response = TypeVar("Response", bound=_Message)
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Request, Response]):
-    """One call of a gRPC service."""
-
     service: str
     name: str
     request: type[Request]
@@ -39,7 +37,6 @@ class Method(Generic[Request, Response]):
 
     @property
     def path(self) -> str:
-        """As it stands in the HTTP/2 request."""
         return f"/{self.service}/{self.name}"
 
     @property
@@ -97,12 +94,10 @@ def _device(device: Device) -> v1beta1.Device:
 
 
 def requested_ids(request: v1beta1.AllocateRequest) -> list[list[str]]:
-    """The ids asked for, container by container."""
     return [list(container.devices_ids) for container in request.container_requests]
 
 
 def allocate_response(assignments: Sequence[Assignment], handover: Handover) -> v1beta1.AllocateResponse:
-    """What each container gets."""
     return v1beta1.AllocateResponse(
         container_responses=[_granted(assignment, handover) for assignment in assignments]
     )

@@ -135,14 +135,11 @@ class Workload(Part):
         return any(flag in (one.args or ()) for one in self.spec.template.spec.containers or ())
 
     def port(self, name: str) -> int | None:
-        """A port of its containers, by name."""
         containers = self.spec.template.spec.containers or ()
         return next((p.container_port for c in containers for p in c.ports or () if p.name == name), None)
 
 
 class Series(Part):
-    """Of an Event that was reported again."""
-
     last_observed_time: str | None = None
 
 

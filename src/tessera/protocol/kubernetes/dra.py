@@ -68,15 +68,11 @@ class CounterIn(Part):
 
 
 class CounterSet(Part):
-    """Counters that devices of a pool share."""
-
     name: str = ""
     counters: dict[str, CounterIn] | None = None
 
 
 class ConsumedCounters(Part):
-    """What a device takes of a counter set."""
-
     counter_set: str = ""
     counters: dict[str, CounterIn] | None = None
 
@@ -198,7 +194,6 @@ class ClaimIn(Part):
 
     @property
     def pod_uid(self) -> str:
-        """The pod that it was made for."""
         owner = self.metadata.controller
         return owner.uid if owner is not None and owner.kind == "Pod" else ""
 

@@ -135,12 +135,10 @@ _overhead_of = reader(dict[str, str | int | float], {})
 
 
 def annotations_of(raw: msgspec.Raw) -> dict[str, str]:
-    """A pod's annotations."""
     return _texts_of(raw, "metadata.annotations")
 
 
 def container_of(one: ContainerIn, where: str, resources: ResourcesIn) -> Container:
-    """A container with its resources read."""
     return Container(
         name=one.name,
         requests=amounts_of(resources.requests, where + ".resources.requests"),
@@ -150,7 +148,6 @@ def container_of(one: ContainerIn, where: str, resources: ResourcesIn) -> Contai
 
 
 def resources_of(raw: msgspec.Raw, where: str) -> ResourcesIn:
-    """A container's resources, by section."""
     return _resources_of(raw, where + ".resources")
 
 
@@ -188,7 +185,6 @@ def claims_of(spec: LeanSpec) -> tuple[str, ...]:
 
 
 def pod_claims_of(spec: LeanSpec) -> list[PodClaim]:
-    """A pod's claims."""
     return _claims_of(spec.resource_claims, "spec.resourceClaims")
 
 
@@ -231,7 +227,6 @@ def overhead_of(spec: LeanSpec) -> Amounts:
 
 
 def pod_resources_of(spec: LeanSpec) -> ResourcesIn:
-    """The resources of a pod as a whole."""
     return _resources_of(spec.resources, "spec.resources")
 
 

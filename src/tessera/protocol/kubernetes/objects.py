@@ -55,7 +55,6 @@ class CommonMetadata(Part):
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The controller that made it, if one did."""
         return next((one for one in self.owner_references or () if one.controller), None)
 
 
@@ -198,7 +197,6 @@ def present(raw: msgspec.Raw) -> bool:
 
 
 def amounts_of(amounts: AmountsIn, where: str) -> Amounts:
-    """A map of quantities, each parsed."""
     if not amounts:
         return NOTHING
     parsed = {}

@@ -51,7 +51,6 @@ class PodMetadata(CommonMetadata):
 
     @property
     def queued(self) -> bool:
-        """Whether Kueue manages the pod itself."""
         return self.labels is not None and (QUEUE_LABEL in self.labels or MANAGED_LABEL in self.labels)
 
 
@@ -99,8 +98,6 @@ class ActualResources(Part):
 
 
 class ContainerStatus(ActualResources):
-    """A container as the kubelet sees it."""
-
     state: ContainerState = msgspec.field(default_factory=ContainerState)
     last_state: ContainerState = msgspec.field(default_factory=ContainerState)
     allocated_resources_status: list[AllocatedResource] | None = None
@@ -159,7 +156,6 @@ decode_pod: Final = decoder(PodIn)
 
 
 def decode_pod_use(raw: bytes, keep: Keep) -> PodUse:
-    """What a pod uses of the resources to keep."""
     return pod_use_of(decode_pod(raw), keep)
 
 

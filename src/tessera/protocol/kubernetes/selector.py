@@ -53,7 +53,6 @@ class LabelSelector:
         return cls(text.strip(), tuple(requirements))
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether an object with these labels is selected."""
         return all(one.matches(labels.get(one.key)) for one in self.requirements)
 
 

@@ -6,8 +6,6 @@ from tessera.protocol.kubernetes.objects import LabelSelectorIn, Metadata, Part,
 
 
 class ServiceReference(Part):
-    """Which Service the API server calls."""
-
     name: str = ""
     namespace: str = ""
     path: str = "/"
@@ -30,8 +28,6 @@ class Rule(Part):
 
 
 class MatchCondition(Part):
-    """Which pods, in CEL."""
-
     expression: str = ""
 
 

@@ -51,8 +51,6 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MigDocument:
-    """A layout document of any format."""
-
     format: Format
     configs: Configs
 
@@ -103,7 +101,6 @@ def read_object(document: Any, source: str = "layout") -> MigDocument:
 
 
 def write(document: MigDocument) -> str:
-    """The document as text, in its format."""
     if document.format is Format.COUNTS:
         return write_counts(counted(document.select()[0])) + "\n"
     return yaml.dump(write_object(document))

@@ -129,7 +129,6 @@ class EntryReader:
             return None
 
     def _device_filter(self, value: Any, path: str) -> tuple[int, ...]:
-        """One PCI id or a list of them."""
         if value is None:
             return ()
         listed = value if isinstance(value, list) else [value]
@@ -174,7 +173,6 @@ def read_counts(text: str, source: str = "counts", most: int = 999_999) -> dict[
 
 
 def write_counts(counts: Mapping[MigProfile, int]) -> str:
-    """The text that `read_counts` reads."""
     return ",".join(f"{profile}={count}" for profile, count in counts.items())
 
 
@@ -202,7 +200,6 @@ def counted(entry: LayoutEntry) -> Counter[MigProfile]:
 
 
 def repeated(counts: Mapping[MigProfile, int]) -> tuple[Wish, ...]:
-    """As many wishes as the counts say."""
     return tuple(wish for profile, count in counts.items() for wish in [Wish(profile)] * count)
 
 

@@ -54,7 +54,6 @@ class GpuNode:
 
 
 def gpu_node(node: NodeIn) -> GpuNode:
-    """The GPU side of a node."""
     labels, annotations = node.metadata.labels or {}, node.metadata.annotations or {}
     label = labels.get(GPU_PRODUCT_LABEL, "")
     # under the single strategy the product says `-MIG-`, and the count is of MIG devices
@@ -162,8 +161,6 @@ _CardNumber = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,4}$")]
 
 
 class MappedDevice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One MIG device in the annotation."""
-
     position: _Natural
     device_uuid: str
     gpu_instance_id: _Natural
@@ -197,13 +194,11 @@ def mapping_of(
 
 
 def encode_mapping(mapping: dict[int, tuple[MappedDevice, ...]]) -> str:
-    """The annotation's value."""
     document = {str(card): mapping[card] for card in sorted(mapping)}
     return base64.b64encode(msgspec.json.encode(document)).decode("ascii")
 
 
 def decode_mapping(text: str) -> dict[int, tuple[MappedDevice, ...]]:
-    """What the annotation's value says."""
     try:
         document = _DECODER.decode(base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError, msgspec.DecodeError, RecursionError) as error:
