@@ -430,7 +430,9 @@ def serves(pod, offers):
         there = one.allocatable.get(r)
         if not there and r in one.dra:  # as the scheduler: what is not allocatable there, DRA serves
             return one.dra[r] >= q.value
-        return (q if there is None and r == "cpu" else there or one.away.get(r, Quantity.parse("0"))) >= q
+        return (
+            q if there is None and r == "cpu" else there or one.unavailable.get(r, Quantity.parse("0"))
+        ) >= q
 
     return any(
         why_excluded(pod, one) is None and all(has(one, r, q) for r, q in needs.items())

@@ -15,7 +15,7 @@ def told(events: list[Event]) -> list[tuple[str, str, str]]:
 def test_devices_that_fall_ill_and_recover():
     """Ill ones are named with their problem, once; then that they are well, and nothing of those that went away."""
     devices, news = mock_devices(5), NodeEvents("n1", None)
-    ill = [one.ailing("XID 79") for one in devices[:4]]
+    ill = [one.unhealthy("XID 79") for one in devices[:4]]
     assert list(news.news(devices, None)) == []
     assert told(list(news.news([*ill, devices[4]], None))) == [
         (

@@ -16,7 +16,7 @@ def test_devices_come_back_as_they_were(tmp_path: Path) -> None:
     """Everything but health is kept, leaving devices with their reason."""
     path = tmp_path / "state" / "devices.json"
     leaving = Device("x", resource="a.b/c", cdi_kind="a.b/c", leaving=True, problem="stays for ml/train")
-    DeviceState(path).save([DEVICES[0].ailing("ill"), *DEVICES[1:], leaving])
+    DeviceState(path).save([DEVICES[0].unhealthy("ill"), *DEVICES[1:], leaving])
     assert DeviceState(path).load() == (*DEVICES, leaving)
 
 
@@ -26,7 +26,7 @@ def test_health_alone_is_not_worth_a_write(tmp_path: Path) -> None:
     state = DeviceState(path)
     state.save(DEVICES)
     before = path.stat().st_mtime_ns, path.stat().st_ino
-    state.save([device.ailing("ill") for device in DEVICES])
+    state.save([device.unhealthy("ill") for device in DEVICES])
     assert (path.stat().st_mtime_ns, path.stat().st_ino) == before
 
 

@@ -24,6 +24,8 @@ _Base: Any = getattr(
     yaml, "CSafeLoader", yaml.SafeLoader
 )  # libyaml when PyYAML was built with it, ten times faster
 
+_EXACT_JSON: Final = msgspec.json.Decoder(float_hook=Decimal)
+
 
 class InvalidYaml(InvalidInput):
     """A text that is no YAML, or YAML that is no JSON."""
@@ -54,12 +56,9 @@ class _Loader(_Base):  # type: ignore[misc] # the base is chosen at run time
 
 def _construct_float(loader: Any, node: yaml.ScalarNode) -> Decimal:
     text = str(loader.construct_scalar(node)).replace("_", "")
-    number = (
-        Decimal(text.lstrip("+")) if re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", text) else None
-    )
-    if number is None:
+    if not re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", text):
         raise yaml.constructor.ConstructorError(None, None, f"{text} is not a finite number", node.start_mark)
-    return number
+    return Decimal(text.lstrip("+"))
 
 
 def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[Hashable, Any]:
@@ -94,7 +93,7 @@ def load_all(text: str | bytes, source: str = "input", *, exact: bool = False) -
             raise InvalidYaml(f"{source}: not UTF-8 text (byte {error.start})") from error
     if text.lstrip().startswith(("{", "[")):
         try:
-            return [_json(text, exact=exact)]
+            return [_EXACT_JSON.decode(text) if exact else msgspec.json.decode(text)]
         except (msgspec.DecodeError, RecursionError):
             pass  # flow-style YAML also begins like this, and YAML's complaint names the line
     try:
@@ -142,13 +141,6 @@ def _documents(text: str) -> Iterator[Any]:
             yield loader.get_data()
     finally:
         loader.dispose()
-
-
-def _json(text: str, *, exact: bool) -> Any:
-    return _EXACT_JSON.decode(text) if exact else msgspec.json.decode(text)
-
-
-_EXACT_JSON: Final = msgspec.json.Decoder(float_hook=Decimal)
 
 
 def _check_depth(text: str, source: str) -> None:

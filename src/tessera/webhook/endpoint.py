@@ -204,7 +204,7 @@ class Endpoint:
 
     def configure(self, configuration: Configuration) -> None:
         self._admission.policy = configuration.policy
-        self._on_error = configuration.server.on_error
+        self._on_error = configuration.on_error
 
     def route(self) -> Route:
         return Route(self.handle, b"POST", json=True)

@@ -417,7 +417,9 @@ def test_nodes_of_one_group_differ_in_size():
 def test_what_is_away_counts():
     """Devices that are away for a moment are offered, and so is room for them."""
     restarting = Node(
-        "n", allocatable=amounts({"2g.20gb": 0, "rdma/hca": 0}), away=amounts({"2g.20gb": 2, "rdma/hca": 1})
+        "n",
+        allocatable=amounts({"2g.20gb": 0, "rdma/hca": 0}),
+        unavailable=amounts({"2g.20gb": 2, "rdma/hca": 1}),
     )
     asker = pod(container(**{"2g.20gb": 2, "rdma/hca": 1}))
     assert chosen(asker, restarting, SMALL) == "as asked"

@@ -132,7 +132,7 @@ def is_whole_card(name):
 
 def has(node, name):
     there = node.allocatable.get(name)
-    there = there or node.away.get(name)
+    there = there or node.unavailable.get(name)
     return int(there.value) if there else 0
 
 

@@ -81,7 +81,9 @@ def test_a_plugin_restarts(stage, gone):
 
 def test_capacity_that_cannot_be_given(stage):
     """Capacity without allocatable counts from when it is first seen, for as long as the grace; a "0" that lasts is no offer."""
-    stage.nodes.replace([Node("m", allocatable=amounts({"1g.10gb": 0}), away=amounts({"1g.10gb": 28}))])
+    stage.nodes.replace(
+        [Node("m", allocatable=amounts({"1g.10gb": 0}), unavailable=amounts({"1g.10gb": 28}))]
+    )
     assert stage.later(119) == {resource("1g.10gb"): 28}
     assert stage.later(2) == {}
     again = Node("m", {"beat": "2"}, (), amounts({"1g.10gb": 0}), amounts({"1g.10gb": 28}))
@@ -218,9 +220,9 @@ def test_other_resources_pass_too(stage):
     """Network cards have plugins that restart as well."""
     stage.told(**{"2g.20gb": 8, "rdma/hca": 4})
     stage.told(**{"2g.20gb": 8, "rdma/hca": 0})
-    assert stage.offers.nodes["n"].away == amounts({"rdma/hca": 4})
+    assert stage.offers.nodes["n"].unavailable == amounts({"rdma/hca": 4})
     stage.later(121)
-    assert not stage.offers.nodes["n"].away
+    assert not stage.offers.nodes["n"].unavailable
 
 
 def test_less_is_less(stage):

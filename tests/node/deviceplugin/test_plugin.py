@@ -163,7 +163,7 @@ def test_fault_24_unhealthy_and_healthy_again() -> None:
         source = ListSource(mock_devices())
         async with running(source, root=root) as node:
             await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 8})
-            source.list[3] = source.list[3].ailing("its file is gone")
+            source.list[3] = source.list[3].unhealthy("its file is gone")
             node.poke()
             await node.kubelet.until(lambda kubelet: kubelet.allocatable == {GPU: 7})
             assert node.kubelet.capacity == {GPU: 8}
@@ -192,7 +192,7 @@ def test_fault_25_bad_ids(ids: list[str], status: str) -> None:
 
     async def story(root: Path) -> None:
         source = ListSource(mock_devices(2))
-        source.list[1] = source.list[1].ailing("gone")
+        source.list[1] = source.list[1].unhealthy("gone")
         async with running(source, root=root) as node:
             await node.kubelet.until(lambda kubelet: kubelet.capacity == {GPU: 2})
             with pytest.raises(AdmissionFailed, match=status):
@@ -630,7 +630,7 @@ def test_fault_58_a_restart_while_the_state_disk_is_full(monkeypatch: pytest.Mon
                 async with running(source, root=root, kubelet=kubelet) as node:
                     await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 3})
                     assert (node.metric("failures_total", what="publish") or 0) > 0
-                    source.list[0] = source.list[0].ailing("XID 79")
+                    source.list[0] = source.list[0].unhealthy("XID 79")
                     await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 2})
                     assert kubelet.devices[two]["MIG-0-0-2"] is False
                     source.list[0] = slices(2, [0])[0]

@@ -68,7 +68,7 @@ def test_fallback():
         autoscaled=frozenset(map(resource, ("gpu", "2g.20gb"))),
         reject_unmatched=False,
     )
-    assert parsed.server.on_error == "deny"
+    assert parsed.on_error == "deny"
 
 
 def test_injection_as_json():

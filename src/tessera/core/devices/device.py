@@ -154,7 +154,7 @@ class Device:
         """Whether only one of the two can exist: a slice of a card belongs to both."""
         return self.place is not None and other.place is not None and self.place.conflicts(other.place)
 
-    def ailing(self, problem: str) -> "Device":
+    def unhealthy(self, problem: str) -> "Device":
         """The same device, unhealthy."""
         return replace(self, problem=problem)
 

@@ -51,9 +51,9 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=lambda: _NO_LABELS)
     taints: tuple[Taint, ...] = ()
     allocatable: Amounts = field(default_factory=lambda: NOTHING)
-    # What is allocatable no more and counts all the same: its devices are away for a moment, since their plugin or
+    # What is allocatable no more and counts all the same: its devices are unavailable for a moment: their plugin or
     # the kubelet restarts.
-    away: Amounts = field(default_factory=lambda: NOTHING)
+    unavailable: Amounts = field(default_factory=lambda: NOTHING)
     # What DRA serves there, by extended resource name: how many devices of ResourceSlices its DeviceClass selects. The
     # scheduler asks DRA only where nothing of the resource is allocatable.
     dra: Mapping[str, int] = field(default_factory=lambda: _NO_DEVICES)
@@ -64,7 +64,7 @@ class Node:
         """What the node offers to pods that ask for GPUs."""
         counts = {
             resource: int(amount.value)
-            for amounts in (self.away, self.allocatable)
+            for amounts in (self.unavailable, self.allocatable)
             for resource, amount in amounts.items()
             if is_any_gpu(resource) and amount.value >= 1
         }
@@ -100,7 +100,7 @@ class Node:
         """How much it has of any resource; None where a node that says nothing may have any amount."""
         if self.is_served(resource):
             return min(self.dra[resource], MOST_OF_A_CLAIM)
-        quantity = self.allocatable.get(resource) or self.away.get(resource)
+        quantity = self.allocatable.get(resource) or self.unavailable.get(resource)
         if quantity is None:
             known = resource in self.allocatable or resource not in STATED_BY_EVERY_NODE
             return 0 if known else None
@@ -172,7 +172,7 @@ def is_other(resource: str) -> bool:
 
 def others(node: Node) -> Iterator[tuple[str, Number]]:
     """What a node has of resources that fallback does not look at."""
-    for resource, quantity in (*node.allocatable.items(), *node.away.items()):
+    for resource, quantity in (*node.allocatable.items(), *node.unavailable.items()):
         if is_other(resource):
             yield resource, quantity.number
     if node.dra:

@@ -181,7 +181,9 @@ def resolve(entries: Sequence[LayoutEntry], cards: Sequence[Product]) -> NodeLay
             reasons.setdefault(reason, []).append(number)
             continue
         try:
-            layouts.append(_card_layout(product, entries[concerned[0]] if concerned else None))
+            entry = entries[concerned[0]] if concerned else None
+            cut = entry is not None and entry.mig_enabled
+            layouts.append(CardLayout.cut(product, entry.wishes) if entry and cut else CardLayout(product))
         except DoesNotFit as error:
             reasons.setdefault(str(error), []).append(number)
     absent = sorted({n for entry in entries for n in entry.cards or () if n >= len(cards)})
@@ -192,10 +194,6 @@ def resolve(entries: Sequence[LayoutEntry], cards: Sequence[Product]) -> NodeLay
     if sentences:
         raise InvalidInputs(sentences)
     return NodeLayout(tuple(layouts))
-
-
-def _card_layout(product: Product, entry: LayoutEntry | None) -> CardLayout:
-    return CardLayout.cut(product, entry.wishes) if entry and entry.mig_enabled else CardLayout(product)
 
 
 def entries_of(layout: NodeLayout) -> tuple[LayoutEntry, ...]:

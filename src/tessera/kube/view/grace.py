@@ -122,7 +122,7 @@ class NodesWithGrace:
         was_done = _is_done(known) and _is_done(node)
         uncounted = {
             resource: before[resource] if resource in before and was_done else now
-            for resource in {*known.allocatable, *known.away, *known.dra, *before}
+            for resource in {*known.allocatable, *known.unavailable, *known.dra, *before}
             if resource.startswith(MIG_PREFIX)
             and (resource in before or _is_counted(resource, known.labels))
             and not _is_counted(resource, node.labels)
@@ -145,9 +145,9 @@ class NodesWithGrace:
         """The node as decisions see it."""
         known = self._offers.nodes.get(node.name)
         served = NOTHING_SERVED if self._pools is None else self._pools.served(node)
-        if not node.away and (
+        if not node.unavailable and (
             known is None
-            or (known.allocatable is node.allocatable and not known.away and known.dra is served)
+            or (known.allocatable is node.allocatable and not known.unavailable and known.dra is served)
         ):  # nearly always: amounts are kept once
             return _serving(node, served)
         cut = self._cut(node, known)
@@ -155,7 +155,7 @@ class NodesWithGrace:
         if not missing and not still:
             if node.name in self._away:
                 self._forget({node.name})
-            return _serving(replace(node, away=NOTHING) if node.away else node, served)
+            return _serving(replace(node, unavailable=NOTHING) if node.unavailable else node, served)
         now = self._clock.now()
         before = self._away.get(node.name)
         if before is not None:
@@ -173,7 +173,7 @@ class NodesWithGrace:
         kept = {r: number for r, number in still.items() if left[r] > 0}
         return replace(
             node,
-            away={r: amount for r, amount in missing.items() if left[r] > 0},
+            unavailable={r: amount for r, amount in missing.items() if left[r] > 0},
             dra={**served, **kept} if kept else served,
         )
 
@@ -192,9 +192,9 @@ class NodesWithGrace:
 
     def _missing(self, node: Node, known: Node | None, served: Served, cut: Collection[str]) -> Amounts:
         """What counts for as long as the grace lasts: what was offered last, and what the capacity still has."""
-        candidates = dict(node.away)
+        candidates = dict(node.unavailable)
         if known is not None:
-            for amounts in (known.allocatable, known.away):
+            for amounts in (known.allocatable, known.unavailable):
                 candidates.update(
                     (resource, amount)
                     for resource, amount in amounts.items()

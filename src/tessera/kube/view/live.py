@@ -175,7 +175,7 @@ def read_node(raw: bytes, keep: Keep | None = None, known: Container[str] | None
         return Node(one.metadata.name)
     node = node_of(one)
     if known is not None and node.name not in known and (lacking := told(one, node)):
-        return replace(node, away={**lacking, **node.away})
+        return replace(node, unavailable={**lacking, **node.unavailable})
     return node
 
 

@@ -112,4 +112,4 @@ def remembered(node: Node, devices: Iterable[Device]) -> list[str]:
     Until it forgets, after 5 minutes, it fails to start containers that ask for them as extended resources, claims or not
     (read in 1.36: devicemanager/manager.go, callPreStartContainerIfNeeded; seen on 1.36.3).
     """
-    return sorted({device.resource for device in devices} & node.away.keys())
+    return sorted({device.resource for device in devices} & node.unavailable.keys())

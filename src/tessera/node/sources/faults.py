@@ -38,7 +38,7 @@ class FaultySource:
         """The source's devices, and what the file adds."""
         self._poll()
         return [
-            device.ailing(problem) if device.healthy and (problem := self._problem(device)) else device
+            device.unhealthy(problem) if device.healthy and (problem := self._problem(device)) else device
             for device in await self._source.devices()
         ]
 

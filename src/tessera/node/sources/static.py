@@ -20,7 +20,7 @@ class StaticSource:
 
     def devices(self) -> Sequence[Device]:
         """The list, each device with what is wrong with it now."""
-        return [device.ailing(self._problem(device)) for device in self._devices]
+        return [device.unhealthy(self._problem(device)) for device in self._devices]
 
     def _problem(self, device: Device) -> str:
         for node in device.edits.nodes:

@@ -96,7 +96,6 @@ class Text(Generic[_T]):
     words: str
     parse: Callable[[str], _T]
     otherwise: _T
-    pattern: str | None = None
 
     def read(self, value: Any, path: str, errors: Errors) -> _T:
         if not isinstance(value, str):
@@ -109,7 +108,7 @@ class Text(Generic[_T]):
             return self.otherwise
 
     def schema(self) -> dict[str, Any]:
-        return {"type": "string"} | ({"pattern": self.pattern} if self.pattern else {})
+        return {"type": "string"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,19 +19,12 @@ OnError = Literal["allow", "deny"]
 
 
 @dataclass(frozen=True, slots=True)
-class ServerSettings:
-    """How the webhook behaves beside its decisions."""
-
+class Configuration:
+    policy: Policy = field(default_factory=Policy)
     on_error: OnError = "allow"
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
-    policy: Policy = field(default_factory=Policy)
-    server: ServerSettings = field(default_factory=ServerSettings)
-
-
-SERVER: Final = Record(
+_SERVER: Final = Record(
     (
         Field(
             "onError",
@@ -56,7 +49,7 @@ DOCUMENT: Final = Record(
         ),
         Field("fallback", fallback.SECTION, "What a pod gets when the profiles it asks for are not offered.", default=None),
         Field("injection", injection.SECTION, "CPU, memory and extras per GPU, in gpuinjector's format.", default=None),
-        Field("server", SERVER, "The webhook server.", default=None),
+        Field("server", _SERVER, "The webhook server.", default=None),
     ),
     hints={
         **{name: f'belongs under "injection" (injection.{name})' for name in ("resourceMap", "namespaceResourceMap", "namespaceWhiteList")},
@@ -79,7 +72,7 @@ def parse(text: str | bytes, source: str = "configuration") -> Configuration:
     errors.raise_if_any()
     return Configuration(
         Policy(fallback.policy_of(sections["fallback"]), injected, Mode(read["mode"])),
-        ServerSettings(sections["server"]["onError"]),
+        sections["server"]["onError"],
     )
 
 

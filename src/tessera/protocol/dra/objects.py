@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 from tessera.core.dra.places import Place, Where, together
 from tessera.core.dra.slices import Attribute, Contents, Counters, DeviceClass, Group, Kind, PoolId, Slice
 from tessera.core.kubernetes.quantity import InvalidQuantity, Number, Quantity
-from tessera.core.requests.alternatives import Alternative, Alternatives, DeviceRequest, request_name
+from tessera.core.requests.alternatives import Alternative, Alternatives, request_name
 from tessera.protocol.dra.kinds import Kinds
 from tessera.protocol.dra.names import Names
 from tessera.protocol.kubernetes.dra import (
@@ -25,7 +25,6 @@ from tessera.protocol.kubernetes.dra import (
     decode_class,
     decode_slice,
 )
-from tessera.protocol.kubernetes.lean_pod import term_of
 from tessera.protocol.kubernetes.objects import InvalidObject
 
 # Effects of a taint that keep claims without tolerations away, and those that extended resources become have none
@@ -157,7 +156,7 @@ def _where(given: SliceSpec | DeviceIn) -> Where:
     if given.all_nodes:
         return Place(everywhere=True)
     if given.node_selector is not None:
-        return Place(terms=tuple(map(term_of, given.node_selector.node_selector_terms or ())))
+        return Place(terms=given.node_selector.terms())
     return None
 
 
@@ -205,15 +204,14 @@ def read_claim(raw: bytes) -> Claim:
 
 def template_spec(alternatives: Alternatives) -> dict[str, Any]:
     """The `spec` of the template that stands for these alternatives."""
-    requests = [_request(number, one) for number, one in enumerate(alternatives.requests)]
+    requests = [
+        {
+            "name": request_name(number),
+            "firstAvailable": [_alternative(one, request.count) for one in request.alternatives],
+        }
+        for number, request in enumerate(alternatives.requests)
+    ]
     return {"spec": {"devices": {"requests": requests}}}
-
-
-def _request(number: int, request: DeviceRequest) -> dict[str, Any]:
-    return {
-        "name": request_name(number),
-        "firstAvailable": [_alternative(one, request.count) for one in request.alternatives],
-    }
 
 
 def _alternative(one: Alternative, count: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ that it can evaluate came out another way, but for three that rest on the order 
 Not here are `find`, `findAll`, `sum`, `min`, `max`, `isSorted`, lists' `indexOf` and `includes`, and addresses, URLs and formats.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -122,34 +122,24 @@ def _by_domain(kind: Kind, attributes: Iterable[Attribute], names: Names) -> dic
     if not names.counted:
         domains = {domain: {} for domain in (*names.domains, kind.driver)}
     for one in attributes:
-        domains.setdefault(one.domain, {})[one.name] = _VALUES[one.type](one.value)
+        domains.setdefault(one.domain, {})[one.name] = _value(one)
     return {domain: dict(found) for domain, found in domains.items()}
 
 
-def _unknown(_: object) -> Value:
+def _value(one: Attribute) -> Value:
+    value: Any = one.value
+    match one.type:
+        case "int" | "bool" | "string":
+            return value  # type: ignore[no-any-return]
+        case "version":
+            return version_value(value)
+        case "quantity":
+            return quantity_value(value)
+        case "ints" | "bools" | "strings":
+            return list(value)
+        case "versions":
+            return [version_value(text) for text in value]
     raise InvalidInput("an attribute of a type that this release does not know")
-
-
-def _as_it_is(value: Any) -> Value:
-    return value  # type: ignore[no-any-return]
-
-
-def _versions(texts: Iterable[str]) -> Value:
-    return [version_value(text) for text in texts]
-
-
-_VALUES: Final[Mapping[str, Callable[[Any], Value]]] = {
-    "int": _as_it_is,
-    "bool": _as_it_is,
-    "string": _as_it_is,
-    "version": version_value,
-    "ints": list,
-    "bools": list,
-    "strings": list,
-    "versions": _versions,
-    "quantity": quantity_value,
-    "other": _unknown,
-}
 
 
 @cache

@@ -10,7 +10,7 @@ import msgspec
 
 from tessera.core.kubernetes.pod import Amounts, Container, Pod
 from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Toleration
-from tessera.protocol.kubernetes.objects import ABSENT, Part, ResourcesIn, amounts_of, decoder, reader
+from tessera.protocol.kubernetes.objects import ABSENT, Keep, Part, ResourcesIn, amounts_of, decoder, reader
 
 if TYPE_CHECKING:
     from tessera.protocol.kubernetes.pod import PodIn
@@ -51,32 +51,6 @@ class LeanMetadata(Part):
         return labels is not None and (labels.queue is not None or labels.managed is not None)
 
 
-class LeanSpec(Part, omit_defaults=True):
-    """A pod's spec; what decides where it may go is unread."""
-
-    init_containers: list[ContainerIn] | None = None
-    containers: list[ContainerIn] | None = None
-    active_deadline_seconds: int | None = None
-    node_selector: msgspec.Raw = ABSENT
-    node_name: str | None = None
-    affinity: msgspec.Raw = ABSENT
-    scheduler_name: str | None = None
-    tolerations: msgspec.Raw = ABSENT
-    priority_class_name: str | None = None
-    priority: int | None = None
-    overhead: msgspec.Raw = ABSENT
-    resource_claims: msgspec.Raw = ABSENT
-    resources: msgspec.Raw = ABSENT
-
-
-class LeanPod(Part):
-    """A pod, or a workload's pod template."""
-
-    kind: str | None = None
-    metadata: LeanMetadata | None = None
-    spec: LeanSpec | None = None
-
-
 class _TermIn(Part):
     match_expressions: tuple[Requirement, ...] = ()
     match_fields: tuple[Requirement, ...] = ()
@@ -84,6 +58,10 @@ class _TermIn(Part):
 
 class NodeSelectorIn(Part):
     node_selector_terms: list[_TermIn] | None = None
+
+    def terms(self) -> tuple[NodeSelectorTerm, ...]:
+        every = self.node_selector_terms or ()
+        return tuple(NodeSelectorTerm(one.match_expressions, one.match_fields) for one in every)
 
 
 class _NodeAffinityIn(Part):
@@ -116,6 +94,17 @@ class _AffinityIn(Part):
     pod_affinity: _PodAffinityIn | None = None
     pod_anti_affinity: _PodAffinityIn | None = None
 
+    @property
+    def required_terms(self) -> tuple[NodeSelectorTerm, ...] | None:
+        node = self.node_affinity
+        required = node and node.required_during_scheduling_ignored_during_execution
+        return required.terms() if required else None
+
+    @property
+    def looks_across_namespaces(self) -> bool:
+        """As Kubernetes' scope CrossNamespacePodAffinity has it."""
+        return any(one and one.names_namespaces for one in (self.pod_affinity, self.pod_anti_affinity))
+
 
 class PodClaim(Part):
     """A resource claim of a pod: named, or made for it from a template."""
@@ -125,36 +114,85 @@ class PodClaim(Part):
     resource_claim_template_name: str | None = None
 
 
-decode_lean_pod: Final = decoder(LeanPod)
+class LeanSpec(Part, omit_defaults=True):
+    """A pod's spec; what decides where it may go is unread."""
+
+    init_containers: list[ContainerIn] | None = None
+    containers: list[ContainerIn] | None = None
+    active_deadline_seconds: int | None = None
+    node_selector: msgspec.Raw = ABSENT
+    node_name: str | None = None
+    affinity: msgspec.Raw = ABSENT
+    scheduler_name: str | None = None
+    tolerations: msgspec.Raw = ABSENT
+    priority_class_name: str | None = None
+    priority: int | None = None
+    overhead: msgspec.Raw = ABSENT
+    resource_claims: msgspec.Raw = ABSENT
+    resources: msgspec.Raw = ABSENT
+
+    def read_resources(self) -> ResourcesIn:
+        """The resources of the pod as a whole."""
+        return _resources_of(self.resources, "spec.resources")
+
+    def read_overhead(self) -> Amounts:
+        """What the pod costs beside its containers."""
+        return amounts_of(_overhead_of(self.overhead, "spec.overhead"), "spec.overhead")
+
+    def read_claims(self) -> list[PodClaim]:
+        return _claims_of(self.resource_claims, "spec.resourceClaims")
+
+    @property
+    def claim_templates(self) -> tuple[str, ...]:
+        """The names of its claims' templates, empty for a claim without one."""
+        return tuple(one.resource_claim_template_name or "" for one in self.read_claims())
+
+    def placement(self) -> Pod:
+        """Where the pod may go, and nothing else of it."""
+        return Pod(
+            node_name=self.node_name or "",
+            node_selector=_texts_of(self.node_selector, "spec.nodeSelector"),
+            required_terms=_affinity_of(self.affinity, "spec.affinity").required_terms,
+            tolerations=_tolerations_of(self.tolerations, "spec.tolerations"),
+        )
+
+
+class LeanPod(Part):
+    """A pod, or a workload's pod template."""
+
+    kind: str | None = None
+    metadata: LeanMetadata | None = None
+    spec: LeanSpec | None = None
+
+
 _texts_of = reader(dict[str, str], {})
 _resources_of = reader(ResourcesIn, ResourcesIn())
 _affinity_of = reader(_AffinityIn, _AffinityIn())
 _tolerations_of = reader(tuple[Toleration, ...], ())
 _claims_of = reader(list[PodClaim], [])
 _overhead_of = reader(dict[str, str | int | float], {})
+decode_lean_pod: Final = decoder(LeanPod)
 
 
 def annotations_of(raw: msgspec.Raw) -> dict[str, str]:
     return _texts_of(raw, "metadata.annotations")
 
 
-def container_of(one: ContainerIn, where: str, resources: ResourcesIn) -> Container:
+def container_of(one: ContainerIn, where: str, keep: Keep | None = None) -> Container:
+    """A container; of its resources those to keep (all by default)."""
+    resources = _resources_of(one.resources, where + ".resources")
     return Container(
         name=one.name,
-        requests=amounts_of(resources.requests, where + ".resources.requests"),
-        limits=amounts_of(resources.limits, where + ".resources.limits"),
+        requests=amounts_of(resources.requests, where + ".resources.requests", keep),
+        limits=amounts_of(resources.limits, where + ".resources.limits", keep),
         restartable=one.restart_policy == "Always",
     )
-
-
-def resources_of(raw: msgspec.Raw, where: str) -> ResourcesIn:
-    return _resources_of(raw, where + ".resources")
 
 
 def pod_of(one: "LeanPod | PodIn", namespace: str = "") -> Pod:
     """A pod as decisions see it; `namespace` where the object itself does not say it."""
     metadata, spec = one.metadata or LeanMetadata(), one.spec or LeanSpec()
-    whole = pod_resources_of(spec)
+    whole = spec.read_resources()
     affinity = _affinity_of(spec.affinity, "spec.affinity")
     return Pod(
         namespace=namespace or metadata.namespace or "",
@@ -164,71 +202,20 @@ def pod_of(one: "LeanPod | PodIn", namespace: str = "") -> Pod:
         containers=_containers_of(spec.containers, "spec.containers"),
         node_name=spec.node_name or "",
         node_selector=_texts_of(spec.node_selector, "spec.nodeSelector"),
-        required_terms=_required_terms(affinity),
+        required_terms=affinity.required_terms,
         tolerations=_tolerations_of(spec.tolerations, "spec.tolerations"),
-        overhead=overhead_of(spec),
+        overhead=spec.read_overhead(),
         pod_requests=amounts_of(whole.requests, "spec.resources.requests"),
         pod_limits=amounts_of(whole.limits, "spec.resources.limits"),
         has_deadline=spec.active_deadline_seconds is not None,
         priority_class=spec.priority_class_name or "",
-        looks_across_namespaces=_looks_across_namespaces(affinity),
+        looks_across_namespaces=affinity.looks_across_namespaces,
         priority=spec.priority,
         scheduler=spec.scheduler_name or "",
-        claims=claims_of(spec),
+        claims=spec.claim_templates,
         queued=metadata.queued,
     )
 
 
-def claims_of(spec: LeanSpec) -> tuple[str, ...]:
-    """A pod's claims: the names of their templates, empty for a claim without one."""
-    return tuple(one.resource_claim_template_name or "" for one in pod_claims_of(spec))
-
-
-def pod_claims_of(spec: LeanSpec) -> list[PodClaim]:
-    return _claims_of(spec.resource_claims, "spec.resourceClaims")
-
-
-def placement_of(spec: LeanSpec) -> Pod:
-    """Where a pod may go, and nothing else of it."""
-    return Pod(
-        node_name=spec.node_name or "",
-        node_selector=_texts_of(spec.node_selector, "spec.nodeSelector"),
-        required_terms=_required_terms(_affinity_of(spec.affinity, "spec.affinity")),
-        tolerations=_tolerations_of(spec.tolerations, "spec.tolerations"),
-    )
-
-
-def _looks_across_namespaces(affinity: _AffinityIn) -> bool:
-    """As Kubernetes' scope CrossNamespacePodAffinity has it."""
-    return any(
-        one is not None and one.names_namespaces
-        for one in (affinity.pod_affinity, affinity.pod_anti_affinity)
-    )
-
-
-def _required_terms(affinity: _AffinityIn) -> tuple[NodeSelectorTerm, ...] | None:
-    required = (
-        affinity.node_affinity and affinity.node_affinity.required_during_scheduling_ignored_during_execution
-    )
-    return tuple(map(term_of, required.node_selector_terms or ())) if required else None
-
-
 def _containers_of(given: list[ContainerIn] | None, where: str) -> tuple[Container, ...]:
-    return tuple(
-        container_of(one, place, resources_of(one.resources, place))
-        for number, one in enumerate(given or ())
-        for place in (f"{where}[{number}]",)
-    )
-
-
-def overhead_of(spec: LeanSpec) -> Amounts:
-    """What a pod costs beside its containers."""
-    return amounts_of(_overhead_of(spec.overhead, "spec.overhead"), "spec.overhead")
-
-
-def pod_resources_of(spec: LeanSpec) -> ResourcesIn:
-    return _resources_of(spec.resources, "spec.resources")
-
-
-def term_of(term: _TermIn) -> NodeSelectorTerm:
-    return NodeSelectorTerm(term.match_expressions, term.match_fields)
+    return tuple(container_of(one, f"{where}[{number}]") for number, one in enumerate(given or ()))

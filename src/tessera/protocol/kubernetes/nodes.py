@@ -95,12 +95,12 @@ def node_of(one: NodeIn, keep: Callable[[str], bool] | None = None) -> Node:
         labels={intern(key): intern(value) for key, value in labels.items()},
         taints=taints,
         allocatable=amounts,
-        away=_away(amounts, status.capacity or {}, keep, where + ".capacity"),
+        unavailable=_unavailable(amounts, status.capacity or {}, keep, where + ".capacity"),
         ready=status.ready,
     )
 
 
-def _away(
+def _unavailable(
     allocatable: Amounts, capacity: Mapping[str, str | float], keep: Callable[[str], bool] | None, where: str
 ) -> Amounts:
     """What a node has and cannot give now: devices whose plugin does not run. Cpu and memory are never among it."""

@@ -19,6 +19,7 @@ Decode = Callable[[bytes | msgspec.Raw], T]
 Texts = dict[str, str] | None
 ABSENT: Final = msgspec.Raw(b"")  # a raw field that is not there
 AmountsIn = dict[str, str | int | float] | None
+Keep = Callable[[str], bool]  # whether a resource matters
 
 _UNREADABLE: Final = (RecursionError, msgspec.MsgspecError, UnicodeDecodeError)
 
@@ -183,10 +184,10 @@ def _why_unreadable(error: Exception) -> str:
     return "nested too deeply"
 
 
-def error_text(error: msgspec.MsgspecError, root: str = "") -> str:
+def error_text(error: msgspec.MsgspecError) -> str:
     """A decoder's error with the place in front: `spec.nodeName: expected str, got int`."""
     what, _, where = str(error).partition(" - at `")
-    place = root + where.removesuffix("`").removeprefix("$").lstrip("." if not root else "")
+    place = where.removesuffix("`").removeprefix("$").lstrip(".")
     what = what[:1].lower() + what[1:].replace("`", "")
     return f"{place}: {what}" if place else what
 
@@ -196,13 +197,15 @@ def present(raw: msgspec.Raw) -> bool:
     return raw is not ABSENT and bytes(raw) not in (b"", b"null")
 
 
-def amounts_of(amounts: AmountsIn, where: str) -> Amounts:
+def amounts_of(amounts: AmountsIn, where: str, keep: Keep | None = None) -> Amounts:
+    """A map of quantities, each parsed; only those of resources to keep (all by default)."""
     if not amounts:
         return NOTHING
     parsed = {}
     for resource, text in amounts.items():
         try:
-            parsed[resource] = Quantity.parse(text)
+            if keep is None or keep(resource):
+                parsed[resource] = Quantity.parse(text)
         except InvalidQuantity as error:
             raise InvalidObject(f"{where}[{resource}]: {error}") from error
     return parsed

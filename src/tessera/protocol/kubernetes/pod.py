@@ -18,13 +18,7 @@ from tessera.protocol.kubernetes.lean_pod import (
     LeanSpec,
     PodClaim,
     annotations_of,
-    claims_of,
     container_of,
-    overhead_of,
-    placement_of,
-    pod_claims_of,
-    pod_resources_of,
-    resources_of,
 )
 from tessera.protocol.kubernetes.objects import (
     ABSENT,
@@ -32,13 +26,12 @@ from tessera.protocol.kubernetes.objects import (
     CommonMetadata,
     Condition,
     InvalidObject,
+    Keep,
     Part,
     ResourcesIn,
     amounts_of,
     decoder,
 )
-
-Keep = Callable[[str], bool]  # whether a resource matters
 
 _DOMAIN: Final = b"gpu-webhook.k8s.io/"  # of the annotations that say more of what a pod asks for
 
@@ -144,12 +137,12 @@ class PodIn(Part):
     def claims(self) -> dict[str, str | None]:
         """The claims that it has, by the names that it gives them; None for one that was not made yet."""
         made = {one.name: one.resource_claim_name for one in self.status.resource_claim_statuses or ()}
-        return {one.name: one.resource_claim_name or made.get(one.name) for one in pod_claims_of(self.spec)}
+        return {one.name: one.resource_claim_name or made.get(one.name) for one in self.spec.read_claims()}
 
     @property
     def claim_templates(self) -> dict[str, str]:
         """The templates of its claims, by the names that it gives the claims; empty for a claim without one."""
-        return {one.name: one.resource_claim_template_name or "" for one in pod_claims_of(self.spec)}
+        return {one.name: one.resource_claim_template_name or "" for one in self.spec.read_claims()}
 
 
 decode_pod: Final = decoder(PodIn)
@@ -168,7 +161,7 @@ def pod_use_of(one: PodIn, keep: Keep, *, where: Callable[[PodUse], bool] | None
         raise InvalidObject(f"pod {metadata.namespace}/{metadata.name}: {error}") from error
     deleted, created = bool(metadata.deletion_timestamp), metadata.creation_timestamp or ""
     use = pod_use(pod, status.phase, deleted=deleted, created=created, keep=keep)
-    return replace(use, where=placement_of(one.spec)) if where and where(use) else use
+    return replace(use, where=one.spec.placement()) if where and where(use) else use
 
 
 def _pod(one: PodIn, keep: Keep) -> Pod:
@@ -177,27 +170,29 @@ def _pod(one: PodIn, keep: Keep) -> Pod:
     known |= {actual.name: actual for actual in status.init_container_statuses or ()}
     infeasible = status.condition("PodResizePending").reason == "Infeasible"
 
+    def in_force(requests: Amounts, actual: ActualResources, where: str) -> Amounts:
+        """What counts of a container, or of the pod as a whole, while it is resized."""
+        there = actual.resources.requests if actual.resources else None
+        has = amounts_of(there, f"{where}: resources.requests", keep)
+        promised = amounts_of(actual.allocated_resources, f"{where}: allocatedResources", keep)
+        return in_effect(requests, has, promised, infeasible=infeasible)
+
     def container(given: ContainerIn, where: str, *, init: bool) -> Container:
-        resources = resources_of(given.resources, where)
-        read = container_of(given, where, _kept(resources, keep))
-        actual = known.get(given.name)
+        read, actual = container_of(given, where, keep), known.get(given.name)
         if actual is None or actual.resources is None or (init and not read.restartable):
             return read
-        has, promised = _actual(actual, keep, f"status of container {given.name}")
-        return replace(read, requests=in_effect(read.requests, has, promised, infeasible=infeasible))
+        return replace(read, requests=in_force(read.requests, actual, f"status of container {given.name}"))
 
-    whole = _kept(pod_resources_of(spec), keep)
-    pod_requests = amounts_of(whole.requests, "spec.resources.requests")
+    pod_requests = amounts_of(spec.read_resources().requests, "spec.resources.requests", keep)
     if status.resources is not None:
-        has, promised = _actual(status, keep, "status")
-        effective = in_effect(pod_requests, has, promised, infeasible=infeasible)
+        effective = in_force(pod_requests, status, "status")
         pod_requests = {resource: effective[resource] for resource in pod_requests if resource in effective}
     marked = _DOMAIN in bytes(metadata.annotations)  # nearly no pod is
     return Pod(
         namespace=metadata.namespace,
         name=metadata.name,
         annotations=annotations_of(metadata.annotations) if marked else {},
-        claims=claims_of(spec) if marked else (),
+        claims=spec.claim_templates if marked else (),
         init_containers=tuple(
             container(given, f"spec.initContainers[{number}]", init=True)
             for number, given in enumerate(spec.init_containers or ())
@@ -207,23 +202,6 @@ def _pod(one: PodIn, keep: Keep) -> Pod:
             for number, given in enumerate(spec.containers or ())
         ),
         node_name=spec.node_name,
-        overhead=overhead_of(spec),
+        overhead=spec.read_overhead(),
         pod_requests=pod_requests,
-    )
-
-
-def _kept(resources: ResourcesIn, keep: Keep) -> ResourcesIn:
-    return ResourcesIn(_some(resources.requests, keep), _some(resources.limits, keep))
-
-
-def _some(amounts: AmountsIn, keep: Keep) -> AmountsIn:
-    return {resource: amount for resource, amount in amounts.items() if keep(resource)} if amounts else None
-
-
-def _actual(actual: ActualResources, keep: Keep, where: str) -> tuple[Amounts, Amounts]:
-    """What is there, and what was promised."""
-    requests = actual.resources.requests if actual.resources else None
-    return (
-        amounts_of(_some(requests, keep), f"{where}: resources.requests"),
-        amounts_of(_some(actual.allocated_resources, keep), f"{where}: allocatedResources"),
     )

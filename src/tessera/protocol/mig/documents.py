@@ -103,19 +103,14 @@ def read_object(document: Any, source: str = "layout") -> MigDocument:
 def write(document: MigDocument) -> str:
     if document.format is Format.COUNTS:
         return write_counts(counted(document.select()[0])) + "\n"
-    return yaml.dump(write_object(document))
-
-
-def write_object(document: MigDocument) -> dict[str, Any]:
-    """The document as an object to be written as YAML or JSON; counts have no such form."""
     write_entry = write_runai if document.format is Format.RUNAI else write_parted
     configs = {name: [write_entry(entry) for entry in entries] for name, entries in document.configs.items()}
-    return {"version": "v1", "mig-configs": configs}
+    return yaml.dump({"version": "v1", "mig-configs": configs})
 
 
-def read_layout(text: str, cards: Sequence[Product], name: str | None = None) -> NodeLayout:
+def read_layout(text: str, cards: Sequence[Product]) -> NodeLayout:
     """From an annotation's text to the layout of the cards that are there."""
-    return resolve(read(text, RUNAI_CONFIG).select(name), cards)
+    return resolve(read(text, RUNAI_CONFIG).select(), cards)
 
 
 def _is_parted(document: Any) -> bool:

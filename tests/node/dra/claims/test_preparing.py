@@ -222,7 +222,7 @@ def test_ill_devices_are_not_handed_out(tmp_path: Path) -> None:
         node = Node(tmp_path, TWO, listed("a"))
         held = node.claim("u-1", TWO)
         await node.claims.prepare(held)
-        node.devices = {name: one.ailing("XID 79") for name, one in node.devices.items()}
+        node.devices = {name: one.unhealthy("XID 79") for name, one in node.devices.items()}
         assert len(await node.claims.prepare(held, timeout=0.0)) == 1
         node.files.remove("u-1")
         assert len(await node.claims.prepare(held, timeout=0.0)) == 1, "its spec is put in place again"

@@ -290,7 +290,7 @@ def _others(node: Node | None) -> Mapping[str, int]:
     """What a node states of resources that fallback does not look at, in billionths."""
     if node is None:
         return {}
-    if not node.away and not node.dra:
+    if not node.unavailable and not node.dra:
         return {name: _nanos(has.number) for name, has in node.allocatable.items() if is_other(name)}
     return {resource: _nanos(node.amount(resource) or 0) for resource, _ in others(node)}
 

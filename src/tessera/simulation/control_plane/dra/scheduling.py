@@ -13,7 +13,7 @@ from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.pod import Pod
 from tessera.protocol.dra.objects import read_claim, read_class
 from tessera.protocol.kubernetes.dra import decode_claim
-from tessera.protocol.kubernetes.lean_pod import NodeSelectorIn, term_of
+from tessera.protocol.kubernetes.lean_pod import NodeSelectorIn
 from tessera.simulation.control_plane.dra.allocating import (
     DeviceId,
     Devices,
@@ -159,7 +159,7 @@ def _is_there(allocation: Document, node: Node) -> bool:
     if selector is None:
         return True
     try:
-        terms = msgspec.convert(selector, NodeSelectorIn).node_selector_terms or ()
+        terms = msgspec.convert(selector, NodeSelectorIn).terms()
     except msgspec.ValidationError:
         return False
-    return any(term_of(one).matches(node.name, node.labels) for one in terms)
+    return any(one.matches(node.name, node.labels) for one in terms)
