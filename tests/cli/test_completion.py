@@ -207,7 +207,7 @@ def test_no_cluster_no_noise(answers, tmp_path):
 @pytest.mark.parametrize(
     ("words", "lines"),
     [
-        (["capac"], ["capacity\tShow what nodes have, what pods hold of...", ":4"]),
+        (["capac"], ["capacity\tShow what nodes have, what pods hold, and what is free.", ":4"]),
         (["mig", "show", "--product", "H200"], ["H200", "H200-70GB", ":4"]),
         (["admit", "-f", "x"], [":0"]),
         (["version", "nothing"], [":4"]),

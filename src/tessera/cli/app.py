@@ -21,39 +21,27 @@ EXIT_BAD_INPUT: Final = 2
 EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as shells report it
 
 COMMANDS: Final[Table] = {
-    "admit": ("tessera.cli.admit.command", "Decide about pods offline, with the webhook's own code."),
-    "capacity": (
-        "tessera.cli.capacity.command",
-        "Show what nodes have, what pods hold, and what is free.",
-    ),
-    "mig": ("tessera.cli.mig.command", "Check, convert, draw, plan and apply MIG layouts."),
-    "doctor": ("tessera.cli.doctor", "Check a cluster and say what is wrong and what to type."),
-    "why": ("tessera.cli.why", "Say why a pod waits or was changed, and what would make it run."),
-    "webhook": ("tessera.cli.webhook", "Serve admission reviews over HTTPS."),
-    "certs": ("tessera.cli.certs", "Show, rotate and export the webhook's own certificate authority."),
-    "device-plugin": (
-        "tessera.cli.device_plugin",
-        "Report a node's devices to the kubelet, give them to containers.",
-    ),
-    "dra-driver": (
-        "tessera.cli.dra_driver",
-        "Offer a node's devices to the scheduler, prepare claims for the kubelet.",
-    ),
-    "controller": (
-        "tessera.cli.controller",
-        "Make the templates of claims that the webhook has put into pods.",
-    ),
-    "dashboard": ("tessera.cli.dashboard", "Show a cluster's GPUs in the browser, live."),
-    "demo": ("tessera.cli.demo.command", "See what Tessera does, story by story."),
-    "config": ("tessera.cli.config", "Check the configuration file, print an example or its schema."),
-    "completion": ("tessera.cli.completion", "Print the shell completion script for bash, zsh or fish."),
-    "version": ("tessera.cli.version", "Print the version."),
-    "help": ("tessera.cli.help", "Explain a command."),
+    "admit": ("admit.command", "Decide about pods offline, with the webhook's own code."),
+    "capacity": ("capacity.command", "Show what nodes have, what pods hold, and what is free."),
+    "mig": ("mig.command", "Check, convert, draw, plan and apply MIG layouts."),
+    "doctor": ("doctor", "Check a cluster and say what is wrong and what to type."),
+    "why": ("why", "Say why a pod waits or was changed, and what would make it run."),
+    "webhook": ("webhook", "Serve admission reviews over HTTPS."),
+    "certs": ("certs", "Show, rotate and export the webhook's own certificate authority."),
+    "device-plugin": ("device_plugin", "Report a node's devices to the kubelet, give them to containers."),
+    "dra-driver": ("dra_driver", "Offer a node's devices to the scheduler, prepare claims for the kubelet."),
+    "controller": ("controller", "Make the templates of claims that the webhook has put into pods."),
+    "dashboard": ("dashboard", "Show a cluster's GPUs in the browser, live."),
+    "demo": ("demo.command", "See what Tessera does, story by story."),
+    "config": ("config", "Check the configuration file, print an example or its schema."),
+    "completion": ("completion", "Print the shell completion script for bash, zsh or fish."),
+    "version": ("version", "Print the version."),
+    "help": ("help", "Explain a command."),
 }
 
 
 class Root(LazyGroup):
-    """The root command. When the reader of its output has left (`tessera … | head`), it ends as if all were said."""
+    """The root command. When the reader of its output has left (`tessera … | head`), it ends as if it had printed all."""
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         with _until_the_reader_leaves():  # help is printed here
@@ -86,17 +74,14 @@ def tessera() -> None:
 
 
 def run(args: list[str] | None = None) -> int:
-    """Run one command; every error that the user can mend is one sentence on standard error."""
+    """Run one command; every error that the user can repair is one sentence on standard error."""
     write_what_the_locale_can(sys.stdout, sys.stderr)
     prog = "kubectl tessera" if os.path.basename(sys.argv[0]).startswith("kubectl-") else "tessera"  # noqa: PTH119
     try:
         result = tessera.main(args=args, prog_name=prog, standalone_mode=False)
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
-    except click.Abort:
-        click.echo("interrupted", err=True)
-        return EXIT_INTERRUPTED
-    except KeyboardInterrupt:
+    except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return EXIT_INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:

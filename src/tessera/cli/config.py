@@ -1,10 +1,14 @@
 """`tessera config`: the configuration file, checked and explained."""
 
+import json
+
 import click
 
 from tessera.cli.common import completing
 from tessera.core.errors import InvalidInputs
+from tessera.core.text import number_of
 from tessera.kube.object_files import called, read_file
+from tessera.protocol.configuration import webhook as config
 
 
 @click.group()
@@ -19,8 +23,6 @@ def check(file: str) -> int:
 
     Exit code 0 when there is none, 2 otherwise.
     """
-    from tessera.protocol.configuration import webhook as config
-
     where = called(file)
     try:
         configuration = config.parse(read_file(file), where)
@@ -29,34 +31,24 @@ def check(file: str) -> int:
             click.echo(f"{where}: {one}", err=True)
         return 2
     policy = configuration.policy
-    types = ", ".join(policy.injection.default) or "none"
-    chains = len(policy.fallback.chains)
-    plural = "" if chains == 1 else "s"
-    click.echo(f"{where}: fine ({chains} fallback chain{plural}; injection for GPU types: {types})")
+    types, chains = ", ".join(policy.injection.default) or "none", len(policy.fallback.chains)
+    click.echo(f"{where}: fine ({number_of(chains, 'fallback chain')}; injection for GPU types: {types})")
     return 0
 
 
 @command.command()
 def example() -> None:
     """Print a commented example to start from."""
-    from tessera.protocol.configuration import webhook as config
-
     click.echo(config.EXAMPLE, nl=False)
 
 
 @command.command()
 def schema() -> None:
     """Print the JSON Schema of the file, for editors."""
-    import json
-
-    from tessera.protocol.configuration import webhook as config
-
     click.echo(json.dumps(config.json_schema(), indent=2))
 
 
 @command.command()
 def reference() -> None:
     """Print the reference of every field, as Markdown."""
-    from tessera.protocol.configuration import webhook as config
-
     click.echo(config.reference(), nl=False)

@@ -5,8 +5,8 @@ import logging
 import click
 
 from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice
+from tessera.cli.common.node import NodeChoice, node_options
 from tessera.cli.common.options import option
-from tessera.cli.common.process import NodeChoice, node_options
 from tessera.cli.common.terminal import echo, table
 from tessera.kube.access.choice import SERVICE_ACCOUNT
 from tessera.kube.access.cluster import Cluster

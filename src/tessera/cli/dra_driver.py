@@ -4,8 +4,8 @@ import logging
 
 import click
 
+from tessera.cli.common.node import NodeChoice, node_options
 from tessera.cli.common.options import option
-from tessera.cli.common.process import NodeChoice, node_options
 from tessera.cli.common.terminal import echo, table
 from tessera.kube.rest.client import Client
 from tessera.node.dra.process import NodeDriver

@@ -1,18 +1,21 @@
 """What the shell offers for the values of options and arguments: files, names that Tessera knows, names that a cluster has.
 
-A cluster is asked for at most a second, and one that does not answer is no reason for noise: then there is nothing to offer.
+A cluster has a second to answer. Where it does not, the shell offers nothing and prints no error.
 """
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 from click.shell_completion import CompletionItem
 
 from tessera.core.errors import TesseraError
 
-_PATIENCE: Final = 1.0  # seconds, of a person who has pressed Tab
+if TYPE_CHECKING:
+    from tessera.kube.rest.client import Client
+
+_TIMEOUT: Final = 1.0  # seconds: a person who has pressed Tab waits
 _MOST: Final = 500  # names of one kind: more than that are of no use in a shell
 
 _Items = list[CompletionItem[str]]
@@ -58,9 +61,7 @@ def profile_names() -> Iterable[str]:
     return map(str, sorted({profile for product in PRODUCTS for profile in product.profiles}))
 
 
-def resources(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> _Items:
-    """Complete a resource in its short form: a profile, or a whole GPU."""
-    return _starting(["gpu", *profile_names()], incomplete)
+resources: Final = names(lambda: ["gpu", *profile_names()])  # in their short form
 
 
 def counts_or_files(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> _Items:
@@ -85,14 +86,13 @@ def contexts(ctx: click.Context, _param: click.Parameter, incomplete: str) -> _I
     return []
 
 
-def nodes(ctx: click.Context, _param: click.Parameter, incomplete: str) -> _Items:
-    """Complete a node of the cluster that the other options name."""
-    return _in_cluster(ctx, "/api/v1/nodes", incomplete)
+def listed(path: str) -> _Complete:
+    """Complete the name of an object of the cluster that the other options name."""
+    return lambda ctx, _param, incomplete: _in_cluster(ctx, path, incomplete)
 
 
-def namespaces(ctx: click.Context, _param: click.Parameter, incomplete: str) -> _Items:
-    """Complete a namespace of the cluster that the other options name."""
-    return _in_cluster(ctx, "/api/v1/namespaces", incomplete)
+nodes: Final = listed("/api/v1/nodes")
+namespaces: Final = listed("/api/v1/namespaces")
 
 
 def pods_and_workloads(ctx: click.Context, _param: click.Parameter, incomplete: str) -> _Items:
@@ -123,12 +123,11 @@ def _in_cluster(ctx: click.Context, path: str, incomplete: str) -> _Items:
     given = {name: ctx.params.get(name) for name in ("kubeconfig", "context", "user")}
     choice = ClusterChoice(**given, groups=ctx.params.get("groups") or ())
 
-    async def ask(client: Any) -> bytes:
-        async with asyncio.timeout(_PATIENCE):
-            found: bytes = await client.get(path, {"limit": _MOST})
-            return found
+    async def ask(client: "Client") -> bytes:
+        async with asyncio.timeout(_TIMEOUT):
+            return await client.get(path, {"limit": _MOST})
 
     with suppress(TesseraError, OSError, TimeoutError, KeyError, TypeError, *NOT_JSON):
-        listed = msgspec.json.decode(choice.run(ask))
-        return _starting((one["metadata"]["name"] for one in listed["items"]), incomplete)
+        found = msgspec.json.decode(choice.run(ask))
+        return _starting((one["metadata"]["name"] for one in found["items"]), incomplete)
     return []

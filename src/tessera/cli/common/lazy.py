@@ -1,13 +1,20 @@
 """Commands that are imported when they are used, so that help and shell completion stay quick."""
 
 import importlib
+from collections import UserDict
 from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-# name → (module with a click command called `command`, one line of help)
+# name → (module of this package with a click command called `command`, one line of help)
 Table = Mapping[str, tuple[str, str]]
+
+
+class _Commands(UserDict[str, Any]):
+    def __getitem__(self, name: str) -> Any:
+        return importlib.import_module(f"tessera.cli.{self.data[name][0]}").command
 
 
 class LazyGroup(click.Group):
@@ -15,34 +22,21 @@ class LazyGroup(click.Group):
 
     def __init__(self, *args: Any, table: Table, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self._table = table
+        self.commands = _Commands(table)
+        self._lines = [(name, text) for name, (_, text) in table.items()]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All commands."""
-        return list(self._table)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command's module, only now."""
-        if cmd_name not in self._table:
-            return None
-        command: click.Command = importlib.import_module(self._table[cmd_name][0]).command
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; for a word that is none, say which one may be meant."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            from difflib import get_close_matches
-
-            close = get_close_matches(args[0], self._table, n=1)
-            if not close or type(error) is click.NoSuchOption:
-                raise
-            raise click.UsageError(f"No such command {args[0]!r}. Did you mean {close[0]!r}?", ctx) from error
+        return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands from the table, without importing any of them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in self._table.items()])
+            formatter.write_dl(self._lines)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Offer them from the table too."""
+        offered = [
+            CompletionItem(name, help=text) for name, text in self._lines if name.startswith(incomplete)
+        ]
+        return offered + click.Command.shell_complete(self, ctx, incomplete)

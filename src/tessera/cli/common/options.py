@@ -60,7 +60,7 @@ def gathered(name: str, make: Callable[..., Any], *options: Callable[[Any], Any]
     def decorate(command: Any) -> Any:
         @wraps(command)
         def with_one(**given: Any) -> Any:
-            made = make(**{each: given.pop(each) for each in taken})
+            made = make(**{each: given.pop(each) for each in taken if each in given})
             return command(**given, **{name: made})
 
         return together(*options)(with_one)

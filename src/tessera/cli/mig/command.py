@@ -7,12 +7,12 @@ import click
 from tessera.cli.common.lazy import LazyGroup, Table
 
 COMMANDS: Final[Table] = {
-    "validate": ("tessera.cli.mig.validate", "Check that layouts fit their cards, and say why they do not."),
-    "convert": ("tessera.cli.mig.convert", "Write a layout in another format."),
-    "show": ("tessera.cli.mig.show", "Draw a node's cards as tiles, as wide as their memory slices."),
-    "plan": ("tessera.cli.mig.plan", "Plan how to cut cards for a demand."),
-    "products": ("tessera.cli.mig.products", "List the known cards and their profiles."),
-    "apply": ("tessera.cli.mig.apply", "Write a layout to nodes, and wait until they have it."),
+    "validate": ("mig.validate", "Check that layouts fit their cards, and say why they do not."),
+    "convert": ("mig.convert", "Write a layout in another format."),
+    "show": ("mig.show", "Draw a node's cards as tiles, as wide as their memory slices."),
+    "plan": ("mig.plan", "Plan how to cut cards for a demand."),
+    "products": ("mig.products", "List the known cards and their profiles."),
+    "apply": ("mig.apply", "Write a layout to nodes, and wait until they have it."),
 }
 
 

@@ -53,7 +53,7 @@ def _several(sources: Sequence[Source | Unreadable], given: Given) -> str:
     """Which layouts there are, and how to say which one is meant."""
     nodes = [source.where for source in sources if source.where.startswith("node ")]
     names = nodes or list(map(called, given.names))
-    if given.cluster is not None:
+    if given.in_cluster:
         how = "name one node"
     elif nodes:
         how = "give it one node, as kubectl get node NAME -o yaml prints it"

@@ -21,7 +21,7 @@ from tessera.inventory.inventory import Inventory
 from tessera.inventory.layouts import Source, Unreadable, node_layouts
 from tessera.kube.object_files import called, objects_in_documents, read_file
 from tessera.protocol import yaml
-from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
+from tessera.protocol.kubernetes.selector import LabelSelector
 from tessera.protocol.mig import documents as mig
 from tessera.protocol.mig.entries import looks_like_counts, write_counts
 
@@ -30,13 +30,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a person said about where layouts are."""
+    """What the options say about where layouts are."""
 
-    names: tuple[str, ...]  # files, counts, `-`; of a cluster its nodes
-    product: Product | None = None
-    cards: int | None = None
-    cluster: ClusterChoice | None = None
-    selector: LabelSelector = EVERYTHING
+    names: tuple[str, ...]  # files, counts, `-`; with `in_cluster` nodes
+    product: Product | None
+    cards: int | None
+    in_cluster: bool
+    selector: str
+    cluster: ClusterChoice
+
+    def __post_init__(self) -> None:
+        """Options of a cluster need `--cluster`."""
+        if not self.in_cluster and (self.selector or self.cluster != NO_CLUSTER):
+            raise click.UsageError("use -l, --kubeconfig, --context and --as only with --cluster")
 
 
 def product_option(help: str) -> Callable[[F], F]:  # noqa: A002 # as click has it
@@ -54,23 +60,10 @@ def cards_option(help: str, **settings: Any) -> Callable[[F], F]:  # noqa: A002 
     return option("--cards", help, type=click.IntRange(1, 1024), **settings)
 
 
-def _given(
-    names: tuple[str, ...],
-    product: Product | None,
-    cards: int | None,
-    in_cluster: bool,
-    selector: str,
-    cluster: ClusterChoice,
-) -> Given:
-    if not in_cluster and (selector or cluster != NO_CLUSTER):
-        raise click.UsageError("use -l, --kubeconfig, --context and --as only with --cluster")
-    return Given(names, product, cards, cluster if in_cluster else None, LabelSelector.parse(selector))
-
-
 # the arguments and options of every command that reads layouts; beside `given` the command gets `config`
 source_options: Final = gathered(
     "given",
-    _given,
+    Given,
     click.argument("names", nargs=-1, metavar="[FILE|COUNTS|NODE]...", shell_complete=completing.layouts),
     product_option("The cards' product, such as H200, A100-80GB or A30."),
     cards_option("How many cards the node has.", show_default="as many as the layout names"),
@@ -86,8 +79,8 @@ def read_sources(given: Given, *, with_pods: bool = False) -> list[Source | Unre
 
     What a person says about the cards goes before what a node says.
     """
-    if given.cluster is not None:
-        return _of_cluster(given.cluster, given, with_pods=with_pods)
+    if given.in_cluster:
+        return _of_cluster(given, with_pods=with_pods)
     if not given.names and sys.stdin.isatty():
         raise click.UsageError(
             "give a file, counts such as 2g.20gb=2,3g.40gb=1, - for standard input, or --cluster"
@@ -136,9 +129,9 @@ def _read(argument: str, given: Given) -> list[Source | Unreadable]:
     return [Source(where, mig.read_object(document, where), given.product, given.cards) for document in found]
 
 
-def _of_cluster(cluster: ClusterChoice, given: Given, *, with_pods: bool) -> list[Source | Unreadable]:
-    inventory = Inventory(is_any_gpu, given.selector, with_devices=with_pods)
-    read_inventory(inventory, cluster, pods=with_pods)
+def _of_cluster(given: Given, *, with_pods: bool) -> list[Source | Unreadable]:
+    inventory = Inventory(is_any_gpu, LabelSelector.parse(given.selector), with_devices=with_pods)
+    read_inventory(inventory, given.cluster, pods=with_pods)
     missing = [name for name in given.names if name not in inventory.capacity]
     if missing:
         raise InvalidInput(f"the cluster has no node {', '.join(missing)}")
