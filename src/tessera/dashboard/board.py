@@ -13,12 +13,13 @@ from typing import Any, Final
 import msgspec
 
 from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.resources import is_extended, is_whole_or_mig
 from tessera.core.mig.geometry import is_known
 from tessera.core.mig.layout import NodeLayout
 from tessera.core.mig.profile import MIG_PREFIX
 from tessera.dashboard.history import Admission, AdmissionLog, LayoutHistory, admission_of, asks_of, moment
 from tessera.dashboard.mosaic import Claimed, layout_of, mosaic_of
-from tessera.dashboard.observed import DashboardNode, DashboardPod, Denial, asks_for_gpus, matters
+from tessera.dashboard.observed import DashboardNode, DashboardPod, Denial
 from tessera.dashboard.totals import History, Totals, bounded, resource_rows, summary_of
 from tessera.dashboard.usage import NamespaceUse
 from tessera.inventory.inventory import Inventory
@@ -46,10 +47,9 @@ class Board:
         self._all_admissions = all_admissions
         self._clock = clock
         self._nodes: dict[str, DashboardNode] = {}
-        self._unreadable: dict[str, str] = {}  # node → why its layout cannot be read
         self._pods: dict[Key, DashboardPod] = {}
         self._on: dict[str, dict[Key, DashboardPod]] = {}  # pods by node; empty: without one
-        self._inventory = Inventory(matters)
+        self._inventory = Inventory(is_extended)
         self._capacity, self.dra = self._inventory.capacity, self._inventory.dra
         self._dra_is_old = False
         self._claimed: Mapping[str, Claimed] = {}  # node → its devices that claims hold
@@ -75,7 +75,6 @@ class Board:
             return
         self._nodes[name] = one
         self._inventory.put(one)
-        self._unreadable[name] = self._readable(one)[1]
         if before is not None and self._layouts.see(before, one):
             self._mark("layouts")
         self._mark_node(name)
@@ -83,7 +82,6 @@ class Board:
     def remove_node(self, name: str) -> None:
         if self._nodes.pop(name, None) is not None:
             self._inventory.remove_node(name)
-            self._unreadable.pop(name)
             self._mark_node(name)
 
     def dra_changed(self) -> None:
@@ -101,7 +99,6 @@ class Board:
             node = self._inventory.with_dra(one.node)
             if node.dra != self._capacity[name].dra or before.get(name) != self._claimed.get(name):
                 self._capacity.put_node(node)
-                self._unreadable[name] = self._readable(one)[1]
                 self._mark_node(name)
         held, self._by_claims = self._by_claims, self.dra.held_by_pods()
         for key in held.keys() | self._by_claims.keys():
@@ -120,16 +117,14 @@ class Board:
         self._on.setdefault(one.use.node, {})[key] = one
         self._capacity.add(one.use)
         self._count(key, one)
-        if self._is_news(before, one) and self._admissions.takes(one.use.created) and asks_for_gpus(one.use):
+        if self._is_news(before, one) and self._admissions.takes(one.use.created):
             self.admitted(admission_of(one))
         self._mark_node(one.use.node)
 
     def _count(self, key: Key, one: DashboardPod) -> None:
         """Count what a pod asked for and got. What it has by claims is what they hold, whatever its annotations call it."""
-        use = one.use
-        got = replace(
-            use, asked=use.asked or use.amounts, amounts=held_amounts(use, self._by_claims.get(key))
-        )
+        use, held = one.use, held_amounts(one.use, self._by_claims.get(key))
+        got = replace(use, asked=use.asked or use.amounts, amounts=held)
         self.usage.put(key, got, runs=one.phase == "Running")
 
     def remove_pod(self, key: Key) -> None:
@@ -149,7 +144,9 @@ class Board:
             self._mark("admissions")
 
     def _is_news(self, before: DashboardPod | None, one: DashboardPod) -> bool:
-        """Whether a pod shows an admission: that it was admitted, or later what its claim got instead."""
+        """Whether a pod with GPUs shows an admission: that it was admitted, or later what its claim got instead."""
+        if not any(map(is_whole_or_mig, one.use.amounts)):
+            return False
         if before is None:
             return not self._all_admissions
         return bool(one.use.claim) and one.use.record != before.use.record
@@ -275,7 +272,7 @@ class Board:
         if one is None:
             return None
         pods, seen = self._on.get(name, {}).values(), replace(one, node=self._capacity[name])
-        return summary_of(seen, self._counted().of(name), pods, self._unreadable[name], self.version)
+        return summary_of(seen, self._counted().of(name), pods, self._readable(one)[1], self.version)
 
     def _mosaic(self, one: DashboardNode) -> Any:
         name = one.node.name
@@ -304,9 +301,8 @@ class Board:
 
     def _readable(self, one: DashboardNode) -> tuple[NodeLayout | None, str]:
         """A node's layout; None when there is none, or when it cannot be read, and why not."""
-        name = one.node.name
+        claimed, on_demand = self._claimed.get(one.node.name, {}), self.dra.pools.is_cut_on_demand(one.node)
         try:
-            on_demand = self.dra.pools.is_cut_on_demand(one.node)
-            return layout_of(one, self._claimed.get(name, {}), on_demand=on_demand), ""
+            return layout_of(one, claimed, on_demand=on_demand), ""
         except InvalidInput as error:
             return None, str(error)

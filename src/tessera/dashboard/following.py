@@ -29,14 +29,7 @@ async def following(client: Client, board: Board, *, denials: bool = True) -> As
 
     Events are extra: a client that may not read them sees everything but denials.
     """
-    sinks: dict[Resource, Sink[Any]] = {
-        NODES: _nodes(board),
-        UNFINISHED_PODS: _pods(board),
-        **board.dra.sinks(),
-    }
-    if denials:
-        sinks[FAILED_CREATES] = _denials(board)
-    follower = Follower(client, sinks)
+    follower = Follower(client, _sinks(board, denials=denials))
     board.dra.follow(board.dra_changed, lambda: follower.relist(RESOURCE_SLICES))
     async with follower.following():
         polling = asyncio.create_task(_poll(follower, board))
@@ -46,35 +39,27 @@ async def following(client: Client, board: Board, *, denials: bool = True) -> As
             polling.cancel()
 
 
-def _nodes(board: Board) -> Sink[DashboardNode]:
-    def replace(seen: Iterable[DashboardNode]) -> None:
-        fresh = {one.node.name: one for one in seen}
-        replace_all(board.nodes, fresh, board.put_node, board.remove_node)
+def _sinks(board: Board, *, denials: bool) -> dict[Resource, Sink[Any]]:
+    def replace_nodes(seen: Iterable[DashboardNode]) -> None:
+        replace_all(board.nodes, {one.node.name: one for one in seen}, board.put_node, board.remove_node)
 
-    return Sink(read_node, replace, board.put_node, lambda key: board.remove_node(key.name))
-
-
-def _pods(board: Board) -> Sink[DashboardPod]:
-    def replace(seen: Iterable[DashboardPod]) -> None:
+    def replace_pods(seen: Iterable[DashboardPod]) -> None:
         oldest_first = sorted(seen, key=lambda one: one.use.created)
         fresh = {Key(one.use.namespace, one.use.name): one for one in oldest_first}
         replace_all(board.pods, fresh, board.put_pod, board.remove_pod)
 
-    return Sink(read_pod, replace, board.put_pod, board.remove_pod)
-
-
-def _denials(board: Board) -> Sink[Denial | None]:
-    """Events are of pods that were never created; when the API server forgets one, nothing changes."""
-
-    def replace(seen: Iterable[Denial | None]) -> None:
+    def deny(seen: Iterable[Denial | None]) -> None:
         for one in sorted((one for one in seen if one), key=lambda one: one.when):
             board.denied(one)
 
-    def put(one: Denial | None) -> None:
-        if one:
-            board.denied(one)
-
-    return Sink(read_denial, replace, put, lambda _: None)
+    sinks: dict[Resource, Sink[Any]] = {
+        NODES: Sink(read_node, replace_nodes, board.put_node, lambda key: board.remove_node(key.name)),
+        UNFINISHED_PODS: Sink(read_pod, replace_pods, board.put_pod, board.remove_pod),
+        **board.dra.sinks(),
+    }
+    if denials:  # of pods that were never created; when the API server forgets an event, nothing changes
+        sinks[FAILED_CREATES] = Sink(read_denial, deny, lambda one: deny([one]), lambda _: None)
+    return sinks
 
 
 async def _poll(follower: Follower, board: Board) -> None:

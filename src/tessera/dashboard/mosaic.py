@@ -172,27 +172,30 @@ def _planned(gpus: GpuNode, layout: NodeLayout, holders: _Holders) -> dict[int, 
     """The tiles of a layout, by card; on those whose ids are known, the pods that hold them."""
     planned: dict[int, list[Tile]] = {number: [] for number in range(len(layout.cards))}
     for one in placed_devices(gpus, layout):
-        instance, card = one.slot.instance, one.slot.card
-        start = instance.position if instance else 0
-        size = instance.size if instance else layout.cards[card].product.memory_slices
-        what = str(instance.profile) if instance else "gpu"
         pod = holders.on(one.resource, one.id) or holders.by_claim(slot_name(one.slot))
-        tile = Tile(what, start, size, one.resource, one.id, pod, leaving=one.leaving)
+        tile = _tile(one.slot, layout, one.resource, one.id, pod, leaving=one.leaving)
         # a pod holds what is leaving, for certain: such tiles are the first to be guessed
-        planned[card].append(_guess(tile, holders) if one.leaving else tile)
+        planned[one.slot.card].append(_guess(tile, holders) if one.leaving else tile)
     return planned
+
+
+def _tile(slot: Slot, layout: NodeLayout, resource: str, device: str, pod: str, *, leaving: bool) -> Tile:
+    if (one := slot.instance) is not None:
+        return Tile(str(one.profile), one.position, one.size, resource, device, pod, leaving=leaving)
+    slices = layout.cards[slot.card].product.memory_slices
+    return Tile("gpu", 0, slices, resource, device, pod, leaving=leaving)
 
 
 def _leaving(node: str, layout: NodeLayout, holders: _Holders) -> dict[int, list[Tile]]:
     """Devices of an earlier layout that pods still hold. The ids of simulated devices tell where they lay."""
     found: dict[int, list[Tile]] = {}
     held = [key for key in holders.by_id if is_whole_or_mig(key[0])]
-    places = _every_place(node, layout) if held else {}
+    slots = _every_slot(node, layout) if held else {}
     for resource, device in held:
-        if device in places:
-            number, start, size, what = places[device]
-            tile = Tile(what, start, size, resource, device, holders.on(resource, device), leaving=True)
-            found.setdefault(number, []).append(tile)
+        if (slot := slots.get(device)) is not None:
+            pod = holders.on(resource, device)
+            tile = _tile(slot, layout, resource, device, pod, leaving=True)
+            found.setdefault(slot.card, []).append(tile)
     return found
 
 
@@ -209,15 +212,11 @@ def _mark_unoffered(planned: dict[int, list[Tile]], node: DashboardNode) -> None
                     missing -= 1
 
 
-def _every_place(node: str, layout: NodeLayout) -> dict[str, tuple[int, int, int, str]]:
-    """Where every device that these cards could ever have would lie."""
-    places: dict[str, tuple[int, int, int, str]] = {}
-    for number, card in enumerate(layout.cards):
-        product = card.product
-        places[Slot(number).uuid(node)] = (number, 0, product.memory_slices, "gpu")
-        for one in every_place(product):
-            places[Slot(number, one).uuid(node)] = (number, one.position, one.size, str(one.profile))
-    return places
+def _every_slot(node: str, layout: NodeLayout) -> dict[str, Slot]:
+    """Every device that these cards could ever have, by its id."""
+    slots = [Slot(number) for number in range(len(layout.cards))]
+    slots += [Slot(n, one) for n, card in enumerate(layout.cards) for one in every_place(card.product)]
+    return {slot.uuid(node): slot for slot in slots}
 
 
 def _guess(tile: Tile, holders: _Holders) -> Tile:
@@ -231,7 +230,7 @@ def _overlap(one: Tile, other: Tile) -> bool:
 
 
 def _with_gaps(tiles: Sequence[Tile], product: Product) -> Iterator[Tile]:
-    shapes = [shape for tile in tiles if (shape := _shape(product, tile)) is not None]
+    shapes = [shape for tile in tiles for shape in product.shapes if str(shape.profile) == tile.what]
     edge = 0
     for tile in sorted(tiles, key=lambda tile: tile.start):
         if tile.start > edge:
@@ -240,10 +239,6 @@ def _with_gaps(tiles: Sequence[Tile], product: Product) -> Iterator[Tile]:
         edge = tile.start + tile.size
     if edge < product.memory_slices:
         yield _gap(edge, product.memory_slices - edge, product, shapes)
-
-
-def _shape(product: Product, tile: Tile) -> Shape | None:
-    return next((shape for shape in product.shapes if str(shape.profile) == tile.what), None)
 
 
 def _gap(start: int, size: int, product: Product, others: Sequence[Shape]) -> Tile:

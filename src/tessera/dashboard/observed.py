@@ -1,4 +1,4 @@
-"""Nodes, pods and events as the dashboard shows them, decoded from what the API server sends."""
+"""Nodes, pods and events as the dashboard shows them: with GPUs, and what else device plugins bring."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Final
 
 from tessera.core.devices.capacity import PodUse
 from tessera.core.kubernetes.quantity import ZERO
-from tessera.core.kubernetes.resources import is_extended, is_whole_or_mig
+from tessera.core.kubernetes.resources import is_extended
 from tessera.inventory.inventory import Held, InventoryNode, held_by
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import decode_event
@@ -15,11 +15,6 @@ from tessera.protocol.kubernetes.pod import decode_pod, pod_use_of
 from tessera.protocol.mig.nodes import gpu_node
 
 _DENIED: Final = 'admission webhook "gpu-allocation.k8s.io" denied the request: '
-
-
-def matters(resource: str) -> bool:
-    """Whether the dashboard shows a resource: GPUs, and what else device plugins bring."""
-    return is_extended(resource)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +46,12 @@ class Denial:
 
 def read_node(raw: bytes) -> DashboardNode:
     decoded = decode_node(raw)
-    node = node_of(decoded, matters)
+    node = node_of(decoded, is_extended)
     capacity = objects.amounts_of(decoded.status.capacity, f"node {node.name}, status.capacity")
     missing = {
         resource: int((amount - node.allocatable.get(resource, ZERO)).value)
         for resource, amount in capacity.items()
-        if matters(resource)
+        if is_extended(resource)
     }
     return DashboardNode(
         node,
@@ -70,7 +65,9 @@ def read_pod(raw: bytes) -> DashboardPod:
     pod = decode_pod(raw)
     status, scheduled = pod.status, pod.status.condition("PodScheduled")
     why = (scheduled.message or scheduled.reason) if scheduled.status == "False" else ""
-    return DashboardPod(pod_use_of(pod, matters), status.phase, why or status.message, held_by(pod, matters))
+    return DashboardPod(
+        pod_use_of(pod, is_extended), status.phase, why or status.message, held_by(pod, is_extended)
+    )
 
 
 def read_denial(raw: bytes) -> Denial | None:
@@ -82,8 +79,3 @@ def read_denial(raw: bytes) -> Denial | None:
     owner = f"{event.involved_object.kind} {event.involved_object.name}"
     when = event.last_timestamp or event.event_time or ""
     return Denial(event.metadata.name, event.metadata.namespace, owner, reason, when)
-
-
-def asks_for_gpus(use: PodUse) -> bool:
-    """Whether a pod is one that admission looks at."""
-    return any(map(is_whole_or_mig, use.amounts))
