@@ -52,19 +52,6 @@ async def test_status_is_a_part_of_its_own(plural):
         assert (found["spec"], found["status"]) == ({"b": 2}, {"a": 1})
 
 
-async def test_binding_and_status():
-    """A scheduler binds a pod once, a kubelet writes its status."""
-    async with await ApiServer().start() as server, client_of(server) as client:
-        pod = "/api/v1/namespaces/x/pods/a"
-        await client.create("/api/v1/namespaces/x/pods", {"metadata": {"name": "a"}, "spec": {}})
-        await client.create(pod + "/binding", {"target": {"name": "node-1"}})
-        with pytest.raises(ApiError, match="already assigned"):
-            await client.create(pod + "/binding", {"target": {"name": "node-2"}})
-        await client.patch(pod + "/status", {"status": {"phase": "Running"}})
-        found = decode(await client.get(pod))
-        assert (found["spec"]["nodeName"], found["status"]["phase"]) == ("node-1", "Running")
-
-
 async def test_watch_with_a_selector():
     """To a watch with a selector, objects appear and vanish as they come to match and cease to."""
     async with await ApiServer().start() as server, client_of(server) as client:

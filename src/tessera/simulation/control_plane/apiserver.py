@@ -120,17 +120,32 @@ class ApiServer:
         """Find what the path points at, and do what the method says."""
         if (document := discover(request.path, self.kinds.values())) is not None:
             return _json(document)
-        target = self.target(request.path)
-        if not target.name:
-            return await self._collection(request, target)
-        match request.method:
-            case "GET":
-                return Response(self.store.get(target.kind, target.name, target.namespace).encoded)
-            case "PUT" | "PATCH" | "POST":
-                return await self._write(request, target)
-            case "DELETE":
-                store = self._store_for(request)
-                return Response(store.delete(target.kind, target.name, target.namespace).encoded)
+        target, query = self.target(request.path), request.query
+        kind, name, namespace = target.kind, target.name, target.namespace
+        # a dry run writes to a copy that is thrown away
+        store = self.store.snapshot() if _is_dry_run(request) else self.store
+        match request.method, bool(name):
+            case "GET", True:
+                return Response(store.get(kind, name, namespace).encoded)
+            case "GET", False if query.get("watch") in {"true", "1"}:
+                selector_of(query)  # what it refuses must be refused before the stream begins
+                return Stream(self.watch(target, query))
+            case "GET", False:
+                return Response(self._lists.read(store, kind, namespace, query))
+            case "POST", False:
+                return await self._create(request, target, store)
+            case "PUT", True:
+                return _updated(store, target, _document(request))
+            case "PATCH", True:
+                return _patched(store, target, request)
+            case "DELETE", True:
+                return Response(store.delete(kind, name, namespace).encoded)
+            case "DELETE", False:
+                selector = selector_of(query)
+                for stored in store.list(kind, namespace):
+                    if selector is None or selector(stored.document):
+                        store.delete(kind, stored.key[1], stored.key[0])
+                return _json({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
         raise StatusError(405, "MethodNotAllowed", f"{request.method} is not supported here")
 
     def target(self, path: str) -> Target:
@@ -146,69 +161,36 @@ class ApiServer:
             raise StatusError(404, "NotFound", "the server could not find the requested resource")
         return Target(kind, namespace, *rest[1:])
 
-    async def _collection(self, request: Request, target: Target) -> Response | Stream:
-        match request.method:
-            case "GET" if request.query.get("watch") in {"true", "1"}:
-                selector_of(request.query)  # what it refuses must be refused before the stream begins
-                return Stream(self.watch(target, request.query))
-            case "GET":
-                return Response(self._lists.read(self.store, target.kind, target.namespace, request.query))
-            case "POST":
-                dry_run = _is_dry_run(request)
-                document = _document(request)
-                if target.namespace:  # a review names it, and so do the objects that come out of one
-                    document.setdefault("metadata", {}).setdefault("namespace", target.namespace)
-                admitted = await self.admission(target, document, dry_run)
-                stored = self._store_for(request).create(target.kind, admitted.document, target.namespace)
-                warnings = tuple(("Warning", f'299 - "{_quoted(text)}"') for text in admitted.warnings)
-                return Response(stored.encoded, 201, headers=warnings)
-            case "DELETE":
-                selector = selector_of(request.query)
-                for stored in self.store.list(target.kind, target.namespace):
-                    if selector is None or selector(stored.document):
-                        self.store.delete(target.kind, stored.key[1], stored.key[0])
-                return _json({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
-        raise StatusError(405, "MethodNotAllowed", f"{request.method} is not supported here")
-
     def watch(self, target: Target, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """The lines of a watch."""
         return watch(self.store, target.kind, target.namespace, query, self.bookmark_seconds)
 
-    async def _write(self, request: Request, target: Target) -> Response:
-        kind, name, namespace = target.kind, target.name, target.namespace
-        store = self._store_for(request)
-        if request.method == "POST":
-            if (kind, target.subresource) != (PODS, "binding"):
-                raise StatusError(405, "MethodNotAllowed", "POST is not supported here")
-            return self._bind(store, target, _document(request))
-        if request.method == "PUT":
-            document = _document(request)
-        else:
-            content_type = request.headers.get("content-type", "")
-            patch = yaml.load(request.body, "patch")
-            try:
-                current = store.get(kind, name, namespace).document
-            except StatusError:
-                if "apply-patch" not in content_type or target.subresource:
-                    raise
-                return Response(store.create(kind, patch, namespace).encoded, 201)
-            document = apply_patch(content_type, current, patch)
-        if target.subresource not in {"", "status"}:
-            raise StatusError(404, "NotFound", "the server could not find the requested resource")
-        status = target.subresource == "status" if kind in _HAS_STATUS else None
-        return Response(store.update(kind, name, document, namespace, status=status).encoded)
+    async def _create(self, request: Request, target: Target, store: Store) -> Response:
+        document = _document(request)
+        if target.namespace:  # a review names it, and so do the objects that come out of one
+            document.setdefault("metadata", {}).setdefault("namespace", target.namespace)
+        admitted = await self.admission(target, document, _is_dry_run(request))
+        stored = store.create(target.kind, admitted.document, target.namespace)
+        warnings = tuple(("Warning", f'299 - "{_quoted(text)}"') for text in admitted.warnings)
+        return Response(stored.encoded, 201, headers=warnings)
 
-    def _bind(self, store: Store, target: Target, binding: Document) -> Response:
-        pod = store.get(PODS, target.name, target.namespace).document
-        if pod.setdefault("spec", {}).get("nodeName"):
-            raise StatusError(409, "Conflict", f"pod {target.name} is already assigned to a node")
-        pod["spec"]["nodeName"] = binding.get("target", {}).get("name")
-        store.update(PODS, target.name, pod, target.namespace)
-        return _json({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}, 201)
 
-    def _store_for(self, request: Request) -> Store:
-        """The store, or for a dry run a copy that is thrown away."""
-        return self.store.snapshot() if _is_dry_run(request) else self.store
+def _patched(store: Store, target: Target, request: Request) -> Response:
+    content_type, patch = request.headers.get("content-type", ""), yaml.load(request.body, "patch")
+    try:
+        current = store.get(target.kind, target.name, target.namespace).document
+    except StatusError:
+        if "apply-patch" not in content_type or target.subresource:
+            raise
+        return Response(store.create(target.kind, patch, target.namespace).encoded, 201)
+    return _updated(store, target, apply_patch(content_type, current, patch))
+
+
+def _updated(store: Store, target: Target, document: Document) -> Response:
+    if target.subresource not in {"", "status"}:
+        raise StatusError(404, "NotFound", "the server could not find the requested resource")
+    status = target.subresource == "status" if target.kind in _HAS_STATUS else None
+    return Response(store.update(target.kind, target.name, document, target.namespace, status=status).encoded)
 
 
 def _is_dry_run(request: Request) -> bool:
@@ -231,5 +213,5 @@ def _quoted(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
 
 
-def _json(document: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(document), status)
+def _json(document: object) -> Response:
+    return Response(msgspec.json.encode(document))

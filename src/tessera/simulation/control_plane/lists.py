@@ -74,7 +74,8 @@ class Lists:
             version, items = self._rest.pop(token)
         else:
             if wanted.isdigit() and int(wanted) > store.version:
-                raise too_large_version(int(wanted), store.version)
+                message = f"Timeout: Too large resource version: {wanted}, current: {store.version}"
+                raise StatusError(504, "Timeout", message, cause="ResourceVersionTooLarge")
             version, items = store.version, store.list(kind, namespace)
             if (selector := selector_of(query)) is not None:
                 items = [stored for stored in items if selector(stored.document)]
@@ -84,16 +85,13 @@ class Lists:
             token = f"{version}-{len(rest)}-{id(rest):x}"
             self._rest[token] = (version, rest)
             while len(self._rest) > _OPEN_LISTS:
-                self.forget(next(iter(self._rest)))
+                del self._rest[next(iter(self._rest))]
             metadata |= {"continue": token, "remainingItemCount": len(rest)}
         return _list_of(kind, metadata, items)
 
-    def forget(self, token: str | None = None) -> None:
-        """Answer 410 to the client that comes for the next page."""
-        if token is None:
-            self._rest.clear()
-        else:
-            del self._rest[token]
+    def forget(self) -> None:
+        """Answer 410 to every client that comes for the next page."""
+        self._rest.clear()
 
 
 def _list_of(kind: ResourceType, metadata: Document, items: list[Stored]) -> bytes:
@@ -170,9 +168,3 @@ def bookmark(kind: ResourceType, version: int, *, end_of_initial: bool = False) 
         metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
     document = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
     return event("BOOKMARK", msgspec.json.encode(document))
-
-
-def too_large_version(wanted: int, current: int) -> StatusError:
-    """The server has not come that far yet, or no longer is."""
-    message = f"Timeout: Too large resource version: {wanted}, current: {current}"
-    return StatusError(504, "Timeout", message, cause="ResourceVersionTooLarge")

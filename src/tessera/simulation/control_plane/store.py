@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -51,11 +52,6 @@ class StatusError(TesseraError):
 def has_ended(pod: Document) -> bool:
     """Whether a pod's containers have ended for good, so that it holds nothing any more."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-
-
-def not_found(kind: ResourceType, name: str) -> StatusError:
-    """There is no such object."""
-    return StatusError(404, "NotFound", f'{kind} "{name}" not found')
 
 
 def expired(message: str = "The resourceVersion for the provided watch is too old.") -> StatusError:
@@ -115,7 +111,7 @@ class Store:
         """One object, or NotFound."""
         stored = self._of(kind).objects.get((namespace if kind.namespaced else "", name))
         if stored is None:
-            raise not_found(kind, name)
+            raise StatusError(404, "NotFound", f'{kind} "{name}" not found')
         return stored
 
     def list(self, kind: ResourceType, namespace: str = "") -> list[Stored]:
@@ -167,8 +163,7 @@ class Store:
         document, metadata = _opened(document)
         if metadata.get("name", name) != name:
             raise StatusError(400, "BadRequest", "the name of the object does not match the name on the URL")
-        claimed = metadata.get("resourceVersion")
-        if claimed and claimed != str(old.version):
+        if metadata.get("resourceVersion") not in (None, "", str(old.version)):
             message = (
                 "the object has been modified; please apply your changes to the latest version and try again"
             )
@@ -197,7 +192,7 @@ class Store:
     def follow(
         self, kind: ResourceType, since: int, follower: Callable[[StoredChange], None]
     ) -> Callable[[], None]:
-        """Tell `follower` of every change after `since`, past ones first; returns how to stop.
+        """Tell `follower` of every change after `since`, past ones first, until the returned function is called.
 
         Expired when the history no longer reaches that far back.
         """
@@ -208,12 +203,7 @@ class Store:
             if change.version > since:
                 follower(change)
         collection.followers.append(follower)
-
-        def stop() -> None:
-            if follower in collection.followers:
-                collection.followers.remove(follower)
-
-        return stop
+        return partial(collection.followers.remove, follower)
 
     async def call_on_changes(self, kinds: Iterable[ResourceType], look: Callable[[], None]) -> NoReturn:
         """Call `look` now, and again whenever an object of these kinds has changed, until cancelled."""
