@@ -2,9 +2,10 @@
 
 import pytest
 
-from tessera.protocol.kubelet.dra_messages import ClaimName
+from tessera.simulation.control_plane.kinds import RESOURCE_CLAIMS
+from tessera.simulation.control_plane.store import Store
 from tessera.simulation.node import drivers
-from tessera.simulation.node.drivers import Allocated, Drivers, PrepareFailed, Use, uses
+from tessera.simulation.node.drivers import Drivers, PrepareFailed, Use, uses
 
 
 def test_uses():
@@ -49,9 +50,11 @@ def test_grants(use, names):
 async def test_a_driver_that_is_not_there(tmp_path, monkeypatch):
     """A claim that it would have to prepare is not; one that has no devices needs no driver."""
     monkeypatch.setattr(drivers, "_TIMEOUT", 0.05)
-    kubelet = Drivers(tmp_path)
-    claim = ClaimName("ns", "c", "u")
-    assert await kubelet.prepare("ns/p", [Allocated(claim, frozenset())]) == {}
+    kubelet, store = Drivers(tmp_path), Store()
+    claim = store.create(RESOURCE_CLAIMS, {"metadata": {"name": "c"}, "spec": {}})
+    assert await kubelet.prepare("default/p", [claim]) == {}
+    given = {"results": [{"driver": "gone.example", "pool": "p", "device": "d"}]}
+    claim = store.set_status(RESOURCE_CLAIMS, "c", {"allocation": {"devices": given}}, "default")
     with pytest.raises(PrepareFailed, match=r"DRA driver gone\.example is not registered"):
-        await kubelet.prepare("ns/p", [Allocated(claim, frozenset({"gone.example"}))])
-    await kubelet.unprepare("ns/p")
+        await kubelet.prepare("default/p", [claim])
+    await kubelet.unprepare("default/p")

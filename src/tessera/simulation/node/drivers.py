@@ -1,24 +1,23 @@
 """The kubelet's part in DRA: it finds drivers by their registration sockets, and has claims prepared before a pod's containers start.
 
-Like the real one it hands a container the devices of those requests that the container names. It looks into its folder many
-times a second, where the real one is told by inotify. Health is not followed.
+Like the real one it hands a container the devices of those requests that the container names. It polls its folder many times
+a second; inotify tells the real one. It does not follow the health of devices.
 """
 
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from tessera.core.errors import TesseraError
 from tessera.node.rpc import CallFailed, call
-from tessera.protocol.dra.objects import read_claim
 from tessera.protocol.kubelet import dra_messages as messages
 from tessera.protocol.kubelet import dra_pb2 as dra
 from tessera.protocol.kubelet import registration_pb2 as registration
 from tessera.protocol.kubelet.dra_messages import ClaimName
 from tessera.protocol.kubelet.v1beta1_pb2 import CDIDevice
+from tessera.protocol.kubernetes.dra import decode_claim
 from tessera.simulation.control_plane.dra.claims import claim_names
 from tessera.simulation.control_plane.store import Document, Stored
 from tessera.simulation.node.kubelet import Grant
@@ -32,30 +31,16 @@ class PrepareFailed(TesseraError):
     """A claim that no driver could prepare."""
 
 
-@dataclass(frozen=True, slots=True)
-class Allocated:
-    """A claim of a pod that was bound here."""
-
-    name: ClaimName
-    drivers: frozenset[str]  # whose devices it has
-
-    @classmethod
-    def of(cls, stored: Stored) -> "Allocated":
-        """A claim as the API server has it."""
-        namespace, name = stored.key
-        uid = str(stored.document["metadata"]["uid"])
-        holds = read_claim(stored.encoded).holds
-        return cls(ClaimName(namespace, name, uid), frozenset(pool.driver for pool, _ in holds))
+Prepared = dict[tuple[str, str], list[str]]  # claim and request → CDI names
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(NamedTuple):
     """What a container has of a claim."""
 
     claim: str
     request: str = ""  # empty: all of them
 
-    def grant(self, prepared: "Prepared") -> Grant:
+    def grant(self, prepared: Prepared) -> Grant:
         """The devices of it."""
         names = [
             name
@@ -64,9 +49,6 @@ class Use:
             for name in some
         ]
         return Grant(cdi_devices=[CDIDevice(name=name) for name in names])
-
-
-Prepared = dict[tuple[str, str], list[str]]  # claim and request → CDI names
 
 
 def uses(pod: Document) -> dict[str, list[Use]]:
@@ -92,7 +74,8 @@ class Drivers:
         self._registry = root / "plugins_registry"
         self._found: set[Path] = set()  # registration sockets that were answered
         self._sockets: dict[str, Path] = {}  # driver → where it serves
-        self._prepared: dict[str, list[Allocated]] = {}  # namespace/name of a pod → its claims
+        # namespace/name of a pod → its claims, and whose devices they have
+        self._prepared: dict[str, list[tuple[ClaimName, set[str]]]] = {}
         self._changed = asyncio.Condition()
 
     async def watch(self) -> NoReturn:
@@ -115,35 +98,39 @@ class Drivers:
             self._sockets[info.name] = Path(info.endpoint)
             self._changed.notify_all()
 
-    async def prepare(self, pod: str, claims: Iterable[Allocated]) -> Prepared:
+    async def prepare(self, pod: str, claims: Iterable[Stored]) -> Prepared:
         """Have a pod's claims prepared."""
         found: Prepared = {}
-        for one in claims:
-            self._prepared.setdefault(pod, []).append(one)
-            for driver in sorted(one.drivers):
-                request = dra.NodePrepareResourcesRequest(claims=[_wire(one.name)])
+        for stored in claims:
+            claim = decode_claim(stored.encoded)
+            name, drivers = (
+                ClaimName(*stored.key, claim.metadata.uid),
+                {one.driver for one in claim.status.results},
+            )
+            self._prepared.setdefault(pod, []).append((name, drivers))
+            request = dra.NodePrepareResourcesRequest(claims=[_wire(name)])
+            for driver in sorted(drivers):
+                socket = await self._socket(driver)
                 try:
-                    answer = await call(
-                        await self._socket(driver), messages.prepare(_SERVICE), request, _TIMEOUT
-                    )
+                    answer = await call(socket, messages.prepare(_SERVICE), request, _TIMEOUT)
                 except CallFailed as error:
-                    raise PrepareFailed(f"prepare claim {one.name}: {error}") from error
-                result = answer.claims[one.name.uid]
+                    raise PrepareFailed(f"prepare claim {name}: {error}") from error
+                result = answer.claims[name.uid]
                 if result.error:
-                    raise PrepareFailed(f"prepare claim {one.name}: {result.error}")
+                    raise PrepareFailed(f"prepare claim {name}: {result.error}")
                 for device in result.devices:
-                    for name in device.request_names:
-                        found.setdefault((one.name.name, name), []).extend(device.cdi_device_ids)
+                    for asked in device.request_names:
+                        found.setdefault((name.name, asked), []).extend(device.cdi_device_ids)
         return found
 
     async def unprepare(self, pod: str) -> None:
         """A pod has ended: so have its claims."""
-        for one in self._prepared.pop(pod, ()):
-            for driver in one.drivers & self._sockets.keys():
-                request = dra.NodeUnprepareResourcesRequest(claims=[_wire(one.name)])
+        for name, drivers in self._prepared.pop(pod, ()):
+            request = dra.NodeUnprepareResourcesRequest(claims=[_wire(name)])
+            for driver in drivers & self._sockets.keys():
                 with suppress(
                     CallFailed
-                ):  # a driver that has gone; the real kubelet asks again when one is back
+                ):  # the driver has gone; the real kubelet asks again when one is back
                     await call(self._sockets[driver], messages.unprepare(_SERVICE), request, _TIMEOUT)
 
     async def _socket(self, driver: str) -> Path:

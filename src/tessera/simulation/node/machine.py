@@ -1,9 +1,8 @@
 """A node: its object in the API, its kubelet, and the pods that run there.
 
-The kubelet's part is played as far as devices matter: pods that are bound here get their devices container by
-container, a pod that cannot have them fails for good (UnexpectedAdmissionError), one that can is Running, and nothing is
-really run. Which devices of a device plugin a container has stands in its status, as kubelets write it from 1.36 on. Claims are
-prepared first; where a driver cannot, it is asked again.
+The node does what a kubelet does about devices. Drivers prepare a pod's claims first; a driver that fails is asked again. Then the
+pod's containers get their devices one by one. A pod that cannot have them fails for good (UnexpectedAdmissionError); any other
+is Running, though no container is started. The status of a container names its devices, as kubelets write them from 1.36 on.
 """
 
 import asyncio
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from tessera.core.errors import InvalidInput
-from tessera.core.kubernetes.pod import Container as Wanted
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.resources import is_extended
 from tessera.protocol.mig.documents import RUNAI_CONFIG
@@ -23,7 +21,7 @@ from tessera.simulation.control_plane.kinds import NODES, PODS, RESOURCE_CLAIMS,
 from tessera.simulation.control_plane.scheduler import read_pod
 from tessera.simulation.control_plane.store import Document, Key, StatusError, Store, Stored, has_ended
 from tessera.simulation.node.descriptions import NodeSpec
-from tessera.simulation.node.drivers import Allocated, Drivers, Prepared, PrepareFailed, Use, uses
+from tessera.simulation.node.drivers import Drivers, Prepared, PrepareFailed, Use, uses
 from tessera.simulation.node.kubelet import AdmissionFailed, Held, Kubelet
 from tessera.simulation.node.runtime import Container, Unresolvable, start_container
 
@@ -82,7 +80,8 @@ class SimulatedNode:
                     tasks.create_task(self.drivers.watch())
                 while True:
                     self._look.clear()
-                    self._report()
+                    with contextlib.suppress(StatusError):  # the node's object was deleted
+                        self._store.set_status(NODES, self.name, self._status())
                     await self._ensure_pods()
                     if not self._look.is_set():
                         await self._look.wait()
@@ -112,10 +111,6 @@ class SimulatedNode:
             "nodeInfo": {"kubeletVersion": _VERSION, "operatingSystem": "linux", "architecture": "amd64"},
         }
 
-    def _report(self) -> None:
-        with contextlib.suppress(StatusError):  # the node was deleted: its status has no place any more
-            self._store.set_status(NODES, self.name, self._status())
-
     # its pods
 
     def _bound(self) -> dict[Key, Stored]:
@@ -144,32 +139,34 @@ class SimulatedNode:
             prepared = await self._prepare(name, key[0], claimed)
             self.containers[key] = await self._start_containers(name, pod, claimed, prepared)
         except PrepareFailed as error:
-            self._events.record(
-                "kubelet", stored.document, "FailedPrepareDynamicResources", str(error), warning=True
-            )
+            self._warn(stored, "FailedPrepareDynamicResources", str(error))
             del self._uids[key]
             asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._look.set)
             return
         except (AdmissionFailed, Unresolvable, InvalidInput) as error:
             await self.kubelet.remove(name)
             message = f"Pod was rejected: Allocate failed due to {error}, which is unexpected"
-            self._events.record("kubelet", stored.document, "UnexpectedAdmissionError", message, warning=True)
-            self._set_status(
-                key, {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": message}
-            )
+            reason = "UnexpectedAdmissionError"
+            self._warn(stored, reason, message)
+            self._set_status(key, {"phase": "Failed", "reason": reason, "message": message})
             return
         held = self.kubelet.pods.get(name, {})
         running = [_running(one.name, held.get(one.name, {})) for one in pod.containers]
-        conditions = [
-            {"type": kind, "status": "True"} for kind in ("PodScheduled", "Ready", "ContainersReady")
-        ]
+        types = ("PodScheduled", "Ready", "ContainersReady")
+        conditions = [{"type": one, "status": "True"} for one in types]
         now = {"phase": "Running", "conditions": conditions, "containerStatuses": running}
-        self._set_status(key, _claims_in(stored.document) | now)
+        # what the status says of claims is not the kubelet's to change
+        kept = {"resourceClaimStatuses", "extendedResourceClaimStatus"}
+        claims = {name: one for name, one in stored.document["status"].items() if name in kept}
+        self._set_status(key, claims | now)
+
+    def _warn(self, pod: Stored, reason: str, message: str) -> None:
+        self._events.record("kubelet", pod.document, reason, message, warning=True)
 
     async def _prepare(self, pod: str, namespace: str, claimed: Mapping[str, list[Use]]) -> Prepared:
         names = {each.claim for some in claimed.values() for each in some}
         try:
-            claims = [Allocated.of(self._store.get(RESOURCE_CLAIMS, one, namespace)) for one in sorted(names)]
+            claims = [self._store.get(RESOURCE_CLAIMS, one, namespace) for one in sorted(names)]
         except StatusError as error:
             raise PrepareFailed(str(error)) from error
         return await self.drivers.prepare(pod, claims)
@@ -187,7 +184,7 @@ class SimulatedNode:
             grants = await self.kubelet.admit(name, wanted, container=one.name) if wanted else {}
             claims = [each.grant(prepared) for each in claimed[one.name]]
             started[one.name] = start_container([*grants.values(), *claims], self.cdi_folder)
-            if _is_over_before_the_rest(one, pod):
+            if one in pod.init_containers and not one.restartable:
                 self.kubelet.pods.get(name, {}).pop(one.name, None)  # its devices go to the next container
         return started
 
@@ -207,8 +204,7 @@ class SimulatedNode:
         """Files that listed devices consist of; a pipe is the device node that needs no privileges to make."""
         for device in self.spec.devices.static if self.spec.devices else ():
             for node in device.edits.nodes:
-                path = self._on_host(node.host_path)
-                os.mkfifo(path)
+                os.mkfifo(self._on_host(node.host_path))
             for mount in device.edits.mounts:
                 self._on_host(mount.host_path).touch()
 
@@ -218,17 +214,7 @@ class SimulatedNode:
         return there
 
 
-def _is_over_before_the_rest(one: Wanted, pod: Pod) -> bool:
-    return one in pod.init_containers and not one.restartable
-
-
-def _claims_in(pod: Document) -> Document:
-    """What a pod's status says of its claims, which is not the kubelet's to change."""
-    names = ("resourceClaimStatuses", "extendedResourceClaimStatus")
-    return {name: pod["status"][name] for name in names if name in pod["status"]}
-
-
-def _running(name: str, held: Mapping[str, list[str]] | Held) -> dict[str, Any]:
+def _running(name: str, held: Held) -> dict[str, Any]:
     status: dict[str, Any] = {"name": name, "ready": True, "started": True, "state": {"running": {}}}
     if held:
         status["allocatedResourcesStatus"] = [
