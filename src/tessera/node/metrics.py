@@ -10,7 +10,7 @@ from tessera.core.devices.device import Device
 from tessera.core.mig.profile import MigProfile
 from tessera.core.planning.fragmentation import Room
 from tessera.node.sources.simulated.layout import State
-from tessera.serving.metrics import Counts, Family, counter, gauge, labelled, process_metrics
+from tessera.serving.metrics import Counts, Family, counter, gauge, histogram, labelled, process_metrics
 
 _BUCKETS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 40.0)  # seconds; 40: the longest a call waits
 
@@ -152,22 +152,14 @@ class DraMetrics(NodeMetrics):
         yield gauge(f"{self.prefix}_unreadable_claims", text, self.unreadable)
         text = "Claims that were prepared, or could not be."
         yield self._prepares.family(f"{self.prefix}_prepares_total", text)
-        yield self._histogram()
+        text = "How long it took to prepare a claim, waiting included."
+        yield histogram(f"{self.prefix}_prepare_seconds", text, _BUCKETS, self._seconds, self._seconds_sum)
         yield counter(f"{self.prefix}_unprepares_total", "Claims that have ended.", self._unprepares)
         yield self._writes.family(f"{self.prefix}_slice_writes_total", "ResourceSlices written, by verb.")
         text = "Registrations with the kubelet."
         yield self._registrations.family(f"{self.prefix}_registrations_total", text)
         yield from super().families()
         yield from process_metrics()
-
-    def _histogram(self) -> Family:
-        counts, total = [], 0
-        for bound, number in zip((*map(str, _BUCKETS), "+Inf"), self._seconds, strict=True):
-            total += number
-            counts.append(("_bucket", {"le": bound}, total))
-        samples = [*counts, ("_sum", {}, self._seconds_sum), ("_count", {}, total)]
-        text = "How long it took to prepare a claim, waiting included."
-        return Family(f"{self.prefix}_prepare_seconds", "histogram", text, samples)
 
 
 def _health_of(device: Device) -> str:

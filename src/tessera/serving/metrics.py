@@ -8,12 +8,14 @@ import math
 import os
 import resource
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 Number = int | float
+K = TypeVar("K", bound=tuple[str, ...])
 Labels = Mapping[str, str]
 Kind = Literal["counter", "gauge", "histogram"]
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -34,11 +36,8 @@ class Family:
         yield f"# HELP {self.name} {self.help}\n# TYPE {self.name} {self.kind}\n"
         for suffix, labels, value in self.samples:
             inside = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
-            yield (
-                f"{self.name}{suffix}{{{inside}}} {_number(value)}\n"
-                if inside
-                else (f"{self.name}{suffix} {_number(value)}\n")
-            )
+            braces = f"{{{inside}}}" if inside else ""
+            yield f"{self.name}{suffix}{braces} {_number(value)}\n"
 
 
 def counter(name: str, text: str, value: Number) -> Family:
@@ -49,14 +48,19 @@ def gauge(name: str, text: str, value: Number) -> Family:
     return Family(name, "gauge", text, [("", {}, value)])
 
 
-def labelled(
-    name: str, kind: Kind, text: str, labels: Iterable[str], values: Mapping[tuple[str, ...], Number]
-) -> Family:
+def labelled(name: str, kind: Kind, text: str, labels: Iterable[str], values: Mapping[K, Number]) -> Family:
     """A metric with a value for each combination of labels."""
     names = tuple(labels)
     return Family(
         name, kind, text, [("", dict(zip(names, key, strict=True)), value) for key, value in values.items()]
     )
+
+
+def histogram(name: str, text: str, bounds: Sequence[float], counts: Sequence[int], total: float) -> Family:
+    """A histogram: how many values were at most each bound but more than the one before, the last of any size; their sum."""
+    most = (*map(repr, bounds), "+Inf")
+    buckets = [("_bucket", {"le": one}, n) for one, n in zip(most, accumulate(counts), strict=True)]
+    return Family(name, "histogram", text, [*buckets, ("_sum", {}, total), ("_count", {}, sum(counts))])
 
 
 class Counts:

@@ -23,6 +23,7 @@ from tessera.serving.metrics import (
     counter,
     exposition,
     gauge,
+    histogram,
     labelled,
     process_metrics,
 )
@@ -121,31 +122,13 @@ class Metrics:
         for (name, text, done), (_, _, would) in both:
             observed = [("", {**labels, "mode": "observe"}, value) for labels, value in would]
             yield Family(name, "counter", text, [*(("", *one) for one in done), *observed])
-        yield Family(
-            "gpu_webhook_request_duration_seconds",
-            "histogram",
-            "Time from a whole review to its answer, inside the webhook.",
-            self._histogram(),
-        )
-        yield counter(
-            "gpu_webhook_beyond_limits_total",
-            "Pods that were too large to decide about, or took too long.",
-            self.beyond_limits,
-        )
-        yield Family(
-            "gpu_webhook_build_info",
-            "gauge",
-            "Always 1; the labels say which versions run.",
-            [("", {"version": self._version, "python": platform.python_version()}, 1)],
-        )
-
-    def _histogram(self) -> Iterable[tuple[str, Labels, Number]]:
-        total = 0
-        for bound, count in zip((*map(repr, _BOUNDS), "+Inf"), self._buckets, strict=True):
-            total += count
-            yield "_bucket", {"le": bound}, total
-        yield "_sum", {}, self._nanoseconds / 1e9
-        yield "_count", {}, total
+        text, seconds = "Time from a whole review to its answer, inside the webhook.", self._nanoseconds / 1e9
+        yield histogram("gpu_webhook_request_duration_seconds", text, _BOUNDS, self._buckets, seconds)
+        text = "Pods that were too large to decide about, or took too long."
+        yield counter("gpu_webhook_beyond_limits_total", text, self.beyond_limits)
+        text = "Always 1; the labels say which versions run."
+        versions = {(self._version, platform.python_version()): 1}
+        yield labelled("gpu_webhook_build_info", "gauge", text, ["version", "python"], versions)
 
 
 def server_metrics(listener: Listener) -> Iterable[Family]:
@@ -153,117 +136,66 @@ def server_metrics(listener: Listener) -> Iterable[Family]:
     yield gauge("gpu_webhook_connections", "Open connections.", len(listener.connections))
     yield counter("gpu_webhook_connections_accepted_total", "Connections opened.", tally.accepted)
     yield counter("gpu_webhook_connections_refused_total", "Connections closed to make room.", tally.refused)
-    yield counter(
-        "gpu_webhook_tls_handshake_failures_total",
-        "Connections that failed in the TLS handshake.",
-        tally.handshake_failures,
-    )
-    yield counter(
-        "gpu_webhook_http_bad_requests_total",
-        "Requests refused before a handler got them.",
-        tally.bad_requests,
-    )
-    yield counter(
-        "gpu_webhook_http_crowded_out_total",
-        "Requests refused, and clients closed, because gpu_webhook_http_reading_bytes was at its limit.",
-        tally.crowded_out,
-    )
-    yield gauge(
-        "gpu_webhook_http_reading_bytes",
-        "Bytes of requests that wait for an answer, and of answers that clients do not read.",
-        listener.buffered,
-    )
+    text = "Connections that failed in the TLS handshake."
+    yield counter("gpu_webhook_tls_handshake_failures_total", text, tally.handshake_failures)
+    text = "Requests refused before a handler got them."
+    yield counter("gpu_webhook_http_bad_requests_total", text, tally.bad_requests)
+    text = "Requests refused, and clients closed, because gpu_webhook_http_reading_bytes was at its limit."
+    yield counter("gpu_webhook_http_crowded_out_total", text, tally.crowded_out)
+    text = "Bytes of requests that wait for an answer, and of answers that clients do not read."
+    yield gauge("gpu_webhook_http_reading_bytes", text, listener.buffered)
     yield counter("gpu_webhook_http_timeouts_total", "Requests that did not arrive in time.", tally.timeouts)
     yield counter("gpu_webhook_http_faults_total", "Exceptions answered with 500.", tally.faults)
 
 
 def memory_metrics(responses: int, labels: int, headers: int) -> Iterable[Family]:
     """The caches, in bytes; each has a limit."""
-    sizes = {"verdicts": responses, "label_tables": labels, "heads": headers}
-    yield labelled(
-        "gpu_webhook_remembered_bytes",
-        "gauge",
-        "Approximate size of the caches, in bytes.",
-        ["what"],
-        {(what,): size for what, size in sizes.items()},
-    )
+    sizes = {("verdicts",): responses, ("label_tables",): labels, ("heads",): headers}
+    text = "Approximate size of the caches, in bytes."
+    yield labelled("gpu_webhook_remembered_bytes", "gauge", text, ["what"], sizes)
 
 
 def reload_metrics(followed: Followed[Configuration]) -> Iterable[Family]:
     yield counter("gpu_webhook_config_reloads_total", "Configurations loaded.", followed.good)
     yield counter("gpu_webhook_config_reload_errors_total", "Configurations refused.", followed.bad)
-    yield gauge(
-        "gpu_webhook_config_last_reload_successful",
-        "1 while the configuration in use is the one in the file.",
-        int(followed.current),
-    )
-    yield gauge(
-        "gpu_webhook_config_last_reload_success_timestamp_seconds",
-        "When the configuration in use was read, Unix time.",
-        followed.last_good,
-    )
+    text = "1 while the configuration in use is the one in the file."
+    yield gauge("gpu_webhook_config_last_reload_successful", text, int(followed.current))
+    text = "When the configuration in use was read, Unix time."
+    yield gauge("gpu_webhook_config_last_reload_success_timestamp_seconds", text, followed.last_good)
 
 
 def view_metrics(view: LiveView | FileView) -> Iterable[Family]:
     yield gauge("gpu_webhook_node_view_nodes", "Nodes in the view.", len(view.offers.nodes))
-    yield gauge(
-        "gpu_webhook_node_view_complete", "1 once all objects are listed.", int(view.missing() is None)
-    )
+    text = "1 once all objects are listed."
+    yield gauge("gpu_webhook_node_view_complete", text, int(view.missing() is None))
     if isinstance(view, FileView):
-        yield counter(
-            "gpu_webhook_node_view_file_errors_total", "Files of --nodes that were refused.", view.failures
-        )
+        text = "Files of --nodes that were refused."
+        yield counter("gpu_webhook_node_view_file_errors_total", text, view.failures)
         return
-    yield gauge(
-        "gpu_webhook_node_view_unevaluated_classes",
-        "DeviceClasses whose CEL cannot be evaluated for some device. The device counts as selected.",
-        len(view.dra.class_errors),
-    )
-    followed = view.reflectors
-    yield labelled(
-        "gpu_webhook_node_view_age_seconds",
-        "gauge",
-        "Time since the API server last sent anything.",
-        ["resource"],
-        {(one.resource.name,): age for one in followed if (age := one.age) is not None},
-    )
-    yield labelled(
-        "gpu_webhook_node_view_lists_total",
-        "counter",
-        "Complete lists read. More than one is a relist.",
-        ["resource"],
-        {(one.resource.name,): one.health.lists for one in followed},
-    )
-    yield labelled(
-        "gpu_webhook_node_view_watches_total",
-        "counter",
-        "Watches begun.",
-        ["resource"],
-        {(one.resource.name,): one.health.watches for one in followed},
-    )
-    yield labelled(
-        "gpu_webhook_node_view_errors_total",
-        "counter",
-        "Failures to list or watch, by kind.",
-        ["resource", "kind"],
-        {(one.resource.name, kind): n for one in followed for kind, n in one.health.errors.items()},
-    )
+    text = "DeviceClasses whose CEL cannot be evaluated for some device. The device counts as selected."
+    yield gauge("gpu_webhook_node_view_unevaluated_classes", text, len(view.dra.class_errors))
+    followed, labels = view.reflectors, ["resource"]
+    ages = {(one.resource.name,): age for one in followed if (age := one.age) is not None}
+    text = "Time since the API server last sent anything."
+    yield labelled("gpu_webhook_node_view_age_seconds", "gauge", text, labels, ages)
+    lists = {(one.resource.name,): one.health.lists for one in followed}
+    text = "Complete lists read. More than one is a relist."
+    yield labelled("gpu_webhook_node_view_lists_total", "counter", text, labels, lists)
+    watches = {(one.resource.name,): one.health.watches for one in followed}
+    yield labelled("gpu_webhook_node_view_watches_total", "counter", "Watches begun.", labels, watches)
+    errors = {(one.resource.name, kind): n for one in followed for kind, n in one.health.errors.items()}
+    text = "Failures to list or watch, by kind."
+    yield labelled("gpu_webhook_node_view_errors_total", "counter", text, [*labels, "kind"], errors)
 
 
 def event_metrics(recorder: Recorder) -> Iterable[Family]:
-    yield labelled(
-        "gpu_webhook_events_total",
-        "counter",
+    text = (
         "Events on pods' owners: written; or dropped, because the object had too many (limited), too many waited (full), "
-        "or the API server refused them (failed).",
-        ["result"],
-        recorder.counts,
+        "or the API server refused them (failed)."
     )
+    yield labelled("gpu_webhook_events_total", "counter", text, ["result"], recorder.counts)
 
 
 def log_metrics(log: Log) -> Iterable[Family]:
-    yield counter(
-        "gpu_webhook_log_lines_dropped_total",
-        "Log lines dropped, because they could not be written in time.",
-        log.dropped,
-    )
+    text = "Log lines dropped, because they could not be written in time."
+    yield counter("gpu_webhook_log_lines_dropped_total", text, log.dropped)

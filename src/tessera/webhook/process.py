@@ -129,11 +129,16 @@ class Webhook:
                     admission.memory.bytes, view.offers.label_bytes, https.header_cache.size
                 )
             )
-            if await self._before_stopping(self._served.wait()):
+            await _first_of(self._served.wait(), self._stopping.wait())
+            if not self._stopping.is_set():
                 address = https.start(self._settings.listen)
                 self._log.info("serving", address=str(address), version=__version__)
                 await self._stopping.wait()
-                await self._drain(https)
+                # Not ready first, and only some time later no longer there: load balancers learn late.
+                await _first_of(self._hurry.wait(), timeout=self._settings.shutdown_delay)
+                await _first_of(self._hurry.wait(), https.drain(self._settings.drain_timeout))
+                https.abort()
+                self._log.info("ended")
         return self._exit_code
 
     # What there is to serve with
@@ -230,26 +235,6 @@ class Webhook:
 
     # The end
 
-    async def _drain(self, https: Listener) -> None:
-        """Not ready first, and only some time later no longer there: load balancers learn late."""
-        hurried = asyncio.ensure_future(self._hurry.wait())
-        await asyncio.wait([hurried], timeout=self._settings.shutdown_delay)
-        draining = asyncio.ensure_future(https.drain(self._settings.drain_timeout))
-        await asyncio.wait([hurried, draining], return_when=asyncio.FIRST_COMPLETED)
-        hurried.cancel()
-        draining.cancel()
-        https.abort()
-        self._log.info("ended")
-
-    async def _before_stopping(self, waiting: Coroutine[Any, Any, None]) -> bool:
-        """Wait for something, but not beyond being told to stop."""
-        first = asyncio.ensure_future(waiting)
-        stop = asyncio.ensure_future(self._stopping.wait())
-        await asyncio.wait([first, stop], return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        first.cancel()
-        return not self._stopping.is_set()
-
     def _stop(self, number: signal.Signals) -> None:
         if self._stopping.is_set():
             self._hurry.set()
@@ -305,3 +290,11 @@ async def _freeze_when_complete(view: LiveView | FileView) -> None:
         await view.synced()
     gc.collect()
     gc.freeze()
+
+
+async def _first_of(*work: Coroutine[Any, Any, object], timeout: float | None = None) -> None:
+    """Wait until one of these is done, but no longer than that; the others are cancelled."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()

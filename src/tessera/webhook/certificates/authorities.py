@@ -5,6 +5,7 @@ import math
 import re
 import ssl
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from tessera.core.errors import InvalidInput
@@ -88,7 +89,7 @@ def _signer(data: Mapping[str, bytes], certificate: str, key: str) -> Authority:
         server_context(one.certificate, data[key])  # whether they belong together
     except InvalidCertificate as error:
         raise InvalidInput(f"{certificate}, {key}: {error}") from error
-    return Authority(one.name, one.not_before, one.not_after, one.certificate, data[key])
+    return replace(one, key=data[key])
 
 
 def _authority(pem: bytes) -> Authority | None:

@@ -14,7 +14,7 @@ from tessera.core.errors import TesseraError
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.protocol.authority_secret import set_aside
 from tessera.serving.logs import Log
-from tessera.serving.metrics import Family, gauge
+from tessera.serving.metrics import Family, gauge, labelled
 from tessera.webhook.certificates import rotation
 from tessera.webhook.certificates.authorities import (
     InvalidAuthorities,
@@ -24,17 +24,7 @@ from tessera.webhook.certificates.authorities import (
     read_authorities,
     write_authorities,
 )
-from tessera.webhook.certificates.rotation import (
-    Authorities,
-    Duty,
-    Leaf,
-    Move,
-    Policy,
-    Sightings,
-    Situation,
-    not_ready,
-    plan,
-)
+from tessera.webhook.certificates.rotation import Authorities, Duty, Leaf, Move, Policy, Sightings, Situation
 from tessera.webhook.certificates.served import (
     ServedCertificate,
     certificate_metrics,
@@ -106,7 +96,7 @@ class CertificateManager:
         if self._leaf is None and self._known.authorities is None and Duty.KEEP not in self._duties:
             return "there is no certificate authority yet: `tessera certs run` makes it"
         now = replace(self._known, now=self._clock.wall(), leaf=self._leaf)
-        return not_ready(now, self._policy, self._sightings.found)
+        return rotation.not_ready(now, self._policy, self._sightings.found)
 
     def trusted(self) -> bool:
         """Whether the bundle trusts what is served, seen within the last minute: a bundle unseen proves nothing."""
@@ -153,7 +143,7 @@ class CertificateManager:
             return await self._set_aside(secret, error)
         self._damaged = None
         at = self._known = Situation(self._clock.wall(), authorities, names, self._leaf, seen)
-        move = plan(at, self._policy, self._duties)
+        move = rotation.plan(at, self._policy, self._duties)
         if move is Move.REST:
             return move
         if move is Move.SIGN:
@@ -247,25 +237,18 @@ class CertificateManager:
         serving = self._leaf.not_after if self._leaf else None
         authority = authorities.current.not_after if authorities else None
         yield from certificate_metrics({"serving": serving, "authority": authority}, self.errors)
-        yield Family(
-            "gpu_webhook_clock_offset_seconds",
-            "gauge",
-            "By how much the API server's clock is ahead of this machine's.",
-            [] if self._offset is None else [("", {}, self._offset)],
-        )
-        yield gauge(
-            "gpu_webhook_certificate_keeper",
-            "1 if this process writes the authority and the caBundle, 0 if it only reads them.",
-            int(Duty.KEEP in self._duties),
-        )
+        text = "By how much the API server's clock is ahead of this machine's."
+        offset = {} if self._offset is None else {(): self._offset}
+        yield labelled("gpu_webhook_clock_offset_seconds", "gauge", text, (), offset)
+        text = "1 if this process writes the authority and the caBundle, 0 if it only reads them."
+        yield gauge("gpu_webhook_certificate_keeper", text, int(Duty.KEEP in self._duties))
         if Duty.SERVE in self._duties:
             valid = self._leaf is not None and self._leaf.valid(self._clock.wall())
             yield from served_metrics(self.signed, valid)
-            yield gauge(
-                "gpu_webhook_certificate_trusted",
-                "1 while the published bundle trusts the serving certificate, as seen within the last minute.",
-                int(self.trusted()),
+            text = (
+                "1 while the published bundle trusts the serving certificate, as seen within the last minute."
             )
+            yield gauge("gpu_webhook_certificate_trusted", text, int(self.trusted()))
 
 
 def names_of_service(service: str, namespace: str) -> list[str]:

@@ -87,13 +87,9 @@ def _explain(error: ssl.SSLError) -> str:
 
 def certificate_metrics(ends: Mapping[str, float | None], errors: int) -> Iterable[Family]:
     """What there is to see of certificates, whoever makes them: when each ends, as far as that is known."""
-    yield labelled(
-        "gpu_webhook_certificate_expiry_timestamp_seconds",
-        "gauge",
-        "When a certificate expires, Unix time.",
-        ["certificate"],
-        {(name,): end for name, end in ends.items() if end is not None},
-    )
+    known = {(name,): end for name, end in ends.items() if end is not None}
+    name, text = "gpu_webhook_certificate_expiry_timestamp_seconds", "When a certificate expires, Unix time."
+    yield labelled(name, "gauge", text, ["certificate"], known)
     text = "Failed attempts to renew, publish or reload."
     yield counter("gpu_webhook_certificate_errors_total", text, errors)
 

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -73,14 +74,13 @@ class Signer:
     async def authority(self, not_before: float, not_after: float) -> Authority:
         made = await self._ask(MakeAuthority(not_before, not_after))
         (found,) = authorities_in(made.certificate)
-        return Authority(found.name, found.not_before, found.not_after, found.certificate, made.key)
+        return replace(found, key=made.key)
 
     async def leaf(
         self, authority: Authority, names: Sequence[str], not_before: float, not_after: float
     ) -> Made:
-        return await self._ask(
-            SignLeaf(authority.certificate, authority.key, list(names), not_before, not_after)
-        )
+        question = SignLeaf(authority.certificate, authority.key, list(names), not_before, not_after)
+        return await self._ask(question)
 
     async def validity(self, certificate: bytes) -> tuple[float, float]:
         """When a certificate's validity begins and ends."""

@@ -27,10 +27,6 @@ class Conflict(TesseraError):
     """Another replica was faster: look again."""
 
 
-class MissingSecret(TesseraError):
-    """The Secret is not there, and only another can make it."""
-
-
 class WrongClock(TesseraError):
     """This machine's clock and the API server's differ by more than certificates allow."""
 
@@ -90,7 +86,7 @@ class KubeStore:
         except ApiError as error:
             if error.code != 403:
                 raise
-            raise MissingSecret(
+            raise TesseraError(
                 f"{self.secret_name} does not exist, and the right to create it is not given; create it empty, and it is "
                 f"filled: kubectl create secret generic {self._secret} -n {self.namespace}"
             ) from error
