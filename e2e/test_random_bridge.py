@@ -23,6 +23,7 @@ from tessera.core.requests.tickets import TICKET_ANNOTATION
 from tessera.kube.view.dra import put_served
 from tessera.protocol.configuration import webhook as config
 from tessera.protocol.dra.objects import read_class, template_spec
+from tessera.protocol.kubernetes.dra import decode_slice
 from tessera.protocol.kubernetes.nodes import decode_node, node_of
 from tessera.webhook.offline import admit
 
@@ -85,7 +86,7 @@ def served(cluster: Client) -> Iterator[Offers]:
         put_served(
             offers,
             [read_class(json.dumps(one).encode()) for one in classes],
-            [json.dumps(one).encode() for one in slices],
+            [decode_slice(json.dumps(one).encode()) for one in slices],
         )
         yield offers
 

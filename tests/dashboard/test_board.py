@@ -9,6 +9,7 @@ from tessera.dashboard.board import Board
 from tessera.dashboard.history import Admission
 from tessera.dashboard.observed import Denial, read_denial, read_node
 from tessera.kube.watch.resource import Key
+from tessera.protocol.kubernetes.dra import decode_claim, decode_class, decode_slice
 from tests.dashboard.objects import MIG, ids, node, pod
 from tests.protocol.dra.samples import DRIVER, class_, device, raw, slice_
 
@@ -330,10 +331,12 @@ def test_device_seconds_of_a_converted_pod_are_what_its_claims_hold():
         "reservedFor": [{"resource": "pods", "name": "a", "uid": "u"}],
     }
     classes, slices = (
-        [raw(class_("one", resource=MIG + "1g.10gb"))],
-        [raw(slice_("s", device("x"), node="n"))],
+        [decode_class(raw(class_("one", resource=MIG + "1g.10gb")))],
+        [decode_slice(raw(slice_("s", device("x"), node="n")))],
     )
-    one.dra.take(classes, slices, [raw({"metadata": {"name": "c", "namespace": "ml"}, "status": status})])
+    one.dra.take(
+        classes, slices, [decode_claim(raw({"metadata": {"name": "c", "namespace": "ml"}, "status": status}))]
+    )
     one.put_pod(pod("a", "n", claim=TWO))
     one.sample()
     seconds.now += 10
@@ -361,11 +364,11 @@ def test_dra():
         one.put_node(read_node(raw({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "8"}}})))
     news(one)
     resource = MIG + "2g.20gb"
-    classes = [raw(class_("two", resource=resource))]
-    slices = [raw(slice_("s", device("x"), device("y"), node="a"))]
+    classes = [decode_class(raw(class_("two", resource=resource)))]
+    slices = [decode_slice(raw(slice_("s", device("x"), device("y"), node="a")))]
     results = [{"driver": DRIVER, "pool": "a", "device": "x"}]
     claim: Any = {"metadata": {"name": "c"}, "status": {"allocation": {"devices": {"results": results}}}}
-    one.dra.take(classes, slices, [raw(claim)])
+    one.dra.take(classes, slices, [decode_claim(raw(claim))])
     changed, _ = news(one)
     assert sorted(changed) == ["node/a", "totals"]
     assert changed["node/a"]["resources"] == {"2g.20gb": [2, 1]}
@@ -376,7 +379,7 @@ def test_dra():
     tiles = json.loads(one.mosaics(["a"])["a"])["loose"][resource]
     assert [(tile["id"], tile["pod"]) for tile in tiles] == [("x", "claim /c"), ("", "")]
     claim["status"]["reservedFor"] = [{"resource": "pods", "name": "p", "uid": "u"}]
-    one.dra.take(classes, slices, [raw(claim)])
+    one.dra.take(classes, slices, [decode_claim(raw(claim))])
     assert sorted(news(one)[0]) == ["node/a"], "it is drawn anew when another holds the device"
     assert json.loads(one.mosaics(["a"])["a"])["loose"][resource][0]["pod"] == "/p"
     one.dra.take(classes, slices, [])

@@ -155,3 +155,15 @@ async def test_nodes_alone():
         await found.read_cluster(client, pods=False)
         assert set(numbers(found).values()) == {(0, 0), (4, 0), (2, 0), (8, 0)}
         assert server.asked("/api/v1/pods") == []
+
+
+def test_a_slice_that_cannot_be_read_is_named_with_its_file():
+    """What is wrong in an object of DRA is said with the file and the place in it, as for nodes and pods."""
+    device = {"name": "d", "capacity": {"memory": {"value": "many"}}}
+    broken = {
+        "kind": "ResourceSlice",
+        "metadata": {"name": "s"},
+        "spec": {"driver": "x", "devices": [device]},
+    }
+    with pytest.raises(InvalidInput, match=r'^f: spec\.devices\[0\]\.capacity\[\.\.\.\].*"many" is not'):
+        Inventory(is_any_gpu).take(objects_in_documents([broken], "f"))

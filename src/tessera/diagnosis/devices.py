@@ -10,9 +10,9 @@ from typing import Final
 
 from tessera.core.dra.slices import DeviceClass, serving
 from tessera.core.text import first_of
-from tessera.protocol.dra.objects import SliceReader, read_class
+from tessera.protocol.dra.objects import SliceReader, class_of
 from tessera.protocol.dra.selectors import Selectors
-from tessera.protocol.kubernetes.dra import ClaimIn
+from tessera.protocol.kubernetes.dra import ClaimIn, DeviceClassIn, SliceIn
 
 _MOST_NAMED: Final = 3
 # what a device plugin would call a device: an attribute of our driver's
@@ -75,13 +75,13 @@ def seen_claim(found: ClaimIn) -> SeenClaim:
 def devices_for(
     claims: Mapping[tuple[str, str], SeenClaim],
     resources: Collection[str],
-    classes: Sequence[bytes] | None,
-    slices: Sequence[bytes] | None,
+    classes: Sequence[DeviceClassIn] | None,
+    slices: Sequence[SliceIn] | None,
 ) -> SeenDevices:
     """What these classes and slices have for claims and for extended resources; None: they could not be read."""
     if classes is None:
         return SeenDevices(claims)
-    known = {one.name: one for one in map(read_class, classes)}
+    known = {one.name: one for one in map(class_of, classes)}
     by_resource = serving(known)
     serves = {name: by_resource[name].name for name in resources if name in by_resource}
     wanted = {one for claim in claims.values() for some in claim.requests.values() for one in some}
@@ -101,12 +101,12 @@ def devices_for(
 
 
 def _selected(
-    tried: Mapping[Wanted | str, DeviceClass], slices: Sequence[bytes]
+    tried: Mapping[Wanted | str, DeviceClass], slices: Sequence[SliceIn]
 ) -> dict[Wanted | str, bool | None]:
     """Whether some device is selected by each; None where that cannot be said."""
     selectors, reader = Selectors(), SliceReader(with_devices=True)
     reader.names = selectors.use(list(tried.values()))
-    kinds = {kind for raw in slices for _, kind in reader.read(raw).contents.devices}
+    kinds = {kind for one in slices for _, kind in reader.slice_of(one).contents.devices}
     found: dict[Wanted | str, bool | None] = {}
     for what, one in tried.items():
         verdicts = {selectors.selects(one, kind) for kind in kinds}

@@ -34,10 +34,16 @@ from tessera.kube.watch.resource import (
     UNFINISHED_PODS,
 )
 from tessera.protocol.configuration import webhook as configuration
-from tessera.protocol.dra.objects import SliceReader, read_claim, read_class
 from tessera.protocol.kubernetes import objects
 from tessera.protocol.kubernetes.controllers import EventIn, Workload, decode_event, decode_workload
-from tessera.protocol.kubernetes.dra import decode_claim
+from tessera.protocol.kubernetes.dra import (
+    ClaimIn,
+    DeviceClassIn,
+    SliceIn,
+    decode_claim,
+    decode_class,
+    decode_slice,
+)
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.protocol.kubernetes.nodes import decode_quota, namespace_of, quota_of
 from tessera.protocol.kubernetes.pod import PodIn, decode_pod
@@ -122,26 +128,19 @@ async def gather_cluster(
 class DraLists:
     """Everything of DRA, as the API server has it."""
 
-    classes: tuple[bytes, ...] = ()
-    slices: tuple[bytes, ...] = ()
-    claims: tuple[bytes, ...] = ()
+    classes: tuple[DeviceClassIn, ...] = ()
+    slices: tuple[SliceIn, ...] = ()
+    claims: tuple[ClaimIn, ...] = ()
 
 
 async def gather_dra(reader: Reader, inventory: DiagnosisInventory) -> DraLists:
     """What DRA offers, and what claims hold; the inventory takes it in, too."""
-    found = DraLists(*[
-        await reader.each(one.name, one.path, {}, bytes)
-        for one in (DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS)
-    ])  # fmt: skip
-    try:
-        inventory.dra.take(found.classes, found.slices, found.claims)
-    except InvalidInput:
-        found = DraLists(
-            reader.sound(DEVICE_CLASSES.name, found.classes, read_class),
-            reader.sound(RESOURCE_SLICES.name, found.slices, SliceReader().read),
-            reader.sound(RESOURCE_CLAIMS.name, found.claims, read_claim),
-        )
-        inventory.dra.take(found.classes, found.slices, found.claims)
+    found = DraLists(
+        await reader.each(DEVICE_CLASSES.name, DEVICE_CLASSES.path, {}, decode_class),
+        await reader.each(RESOURCE_SLICES.name, RESOURCE_SLICES.path, {}, decode_slice),
+        await reader.each(RESOURCE_CLAIMS.name, RESOURCE_CLAIMS.path, {}, decode_claim),
+    )
+    inventory.dra.take(found.classes, found.slices, found.claims)
     inventory.refresh_dra()
     return found
 
@@ -150,8 +149,7 @@ async def devices_for_pods(reader: Reader, dra: DraLists, pods: Iterable[SeenPod
     asking = [one for one in pods if one.waits]
     named = {(one.pod.namespace, name) for one in asking for name in one.state.claims.values() if name}
     claims = {}
-    for raw in dra.claims if named else ():
-        claim = decode_claim(raw)
+    for claim in dra.claims if named else ():
         key = (claim.metadata.namespace, claim.metadata.name)
         if key in named:
             claims[key] = seen_claim(claim)

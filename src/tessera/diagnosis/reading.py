@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
@@ -79,10 +79,6 @@ class Reader:
         except InvalidInput as error:
             self.odd[field].append(f"{_name_of(raw)}: {error}")
             return None
-
-    def sound(self, field: str, raws: Iterable[bytes], read: Callable[[bytes], object]) -> tuple[bytes, ...]:
-        """Those of some objects that can be read; the others are odd."""
-        return tuple(raw for raw in raws if self.readable(field, raw, read) is not None)
 
     def left_out(self) -> dict[str, str]:
         """What was left out of lists, since it cannot be read: how many, and one of them."""

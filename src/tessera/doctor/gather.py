@@ -36,7 +36,7 @@ from tessera.kube.view.ticket_keys import TicketSecret, secret_path
 from tessera.kube.watch.resource import FAILED_CREATES, NAMESPACES, RESOURCE_QUOTAS
 from tessera.protocol.configuration import webhook as configuration
 from tessera.protocol.kubernetes.controllers import PodTemplate, Workload, decode_event, decode_workload
-from tessera.protocol.kubernetes.dra import ClaimIn, ClaimTemplateIn, DeviceClassIn, SliceIn
+from tessera.protocol.kubernetes.dra import ClaimTemplateIn
 from tessera.protocol.kubernetes.nodes import decode_quota, namespace_of, quota_of
 from tessera.protocol.kubernetes.objects import ObjectList, ObjectReference, decode_any, decoder
 from tessera.protocol.kubernetes.pod import PodIn
@@ -205,23 +205,21 @@ class Gatherer:
 
     async def _dra(self, inventory: DiagnosisInventory, lists: DraLists) -> DynamicAllocation:
         """Who offers devices, in which classes, and how the scheduler chooses among nodes."""
-        slices = tuple(map(decoder(SliceIn), lists.slices))
         drivers, driver_pods = await self._daemon_sets("drivers", "driver_pods", _DRIVERS)
         path = path_of(API_VERSION, "resourceclaimtemplates")
         templates = await self._reader.all("templates", ClaimTemplateIn, path)
-        claims = map(decoder(ClaimIn), lists.claims)
         choosy = [(one.metadata, one.spec.spec) for one in templates]
-        choosy += [(one.metadata, one.spec) for one in claims]
+        choosy += [(one.metadata, one.spec) for one in lists.claims]
         nodes = [inventory.capacity[name] for name in inventory.capacity]
         return DynamicAllocation(
-            classes=tuple(map(decoder(DeviceClassIn), lists.classes)),
-            slices=slices,
+            classes=lists.classes,
+            slices=lists.slices,
             drivers=drivers,
             driver_pods=driver_pods,
             alternatives=tuple(
                 f"{meta.namespace}/{meta.name}" for meta, spec in choosy if spec.has_alternatives
             ),
-            schedulers=await self._schedulers() if slices else (),
+            schedulers=await self._schedulers() if lists.slices else (),
             invalid={
                 pool: name for node in nodes for pool, name in inventory.dra.pools.invalid(node).items()
             },

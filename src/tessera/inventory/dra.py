@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
@@ -17,13 +17,13 @@ from tessera.kube.watch.resource import (
     Resource,
     Sink,
 )
-from tessera.protocol.dra.objects import Claim, read_claim, read_class
+from tessera.protocol.dra.objects import Claim, claim_of, class_of, read_claim, read_class
+from tessera.protocol.kubernetes.dra import ClaimIn, DeviceClassIn, SliceIn
 
 if TYPE_CHECKING:
     from tessera.kube.rest.client import Client
 
 T = TypeVar("T")
-KINDS: Final = ("DeviceClass", "ResourceSlice", "ResourceClaim")
 
 
 class ClaimedDevice(NamedTuple):
@@ -107,18 +107,22 @@ class DraInventory:
             classes = await _listed(client, DEVICE_CLASSES, read_class)
             self._objects.replace_classes(classes)
             if classes:
-                self._objects.replace_slices(await _listed(client, RESOURCE_SLICES, self._objects.read_slice))
+                self._objects.replace_slices(
+                    await _listed(client, RESOURCE_SLICES, self._objects.reader.read)
+                )
                 self._replace_claims(await _listed(client, RESOURCE_CLAIMS, read_claim))
         except ApiError as error:
             if error.code not in (403, 404):
                 raise
             self.unseen = str(error) if error.code == 403 else ""
 
-    def take(self, classes: Iterable[bytes], slices: Iterable[bytes], claims: Iterable[bytes]) -> None:
+    def take(
+        self, classes: Iterable[DeviceClassIn], slices: Iterable[SliceIn], claims: Iterable[ClaimIn]
+    ) -> None:
         """These are all there are."""
-        self._objects.replace_classes(map(read_class, classes))
-        self._objects.replace_slices([self._objects.read_slice(raw) for raw in slices])
-        self._replace_claims(map(read_claim, claims))
+        self._objects.replace_classes(map(class_of, classes))
+        self._objects.replace_slices([self._objects.reader.slice_of(one) for one in slices])
+        self._replace_claims(map(claim_of, claims))
 
     def sinks(self) -> dict[Resource, Sink[Any]]:
         """Where the objects of a cluster go that is followed."""

@@ -13,11 +13,18 @@ from tessera.core.devices.capacity import Capacity, PodUse
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.resources import is_any_gpu
-from tessera.inventory.dra import KINDS as DRA_KINDS
 from tessera.inventory.dra import DraInventory
 from tessera.kube.errors import NOT_JSON
 from tessera.kube.object_files import FileObject, called, naming, objects_in
 from tessera.kube.watch.resource import NODES, UNFINISHED_PODS
+from tessera.protocol.kubernetes.dra import (
+    ClaimIn,
+    DeviceClassIn,
+    SliceIn,
+    decode_claim,
+    decode_class,
+    decode_slice,
+)
 from tessera.protocol.kubernetes.nodes import NodeIn, decode_node, node_of
 from tessera.protocol.kubernetes.pod import PodIn, decode_pod, pod_use_of
 from tessera.protocol.kubernetes.selector import EVERYTHING, LabelSelector
@@ -159,13 +166,18 @@ class Inventory:
     def take(self, found: Iterable[FileObject]) -> set[str]:
         """Take nodes and pods, each once, and pass over other kinds of objects; which of both there were."""
         seen: set[tuple[str, str, str]] = set()
-        of_dra: dict[str, list[bytes]] = {kind: [] for kind in DRA_KINDS}
+        classes, slices, claims = list[DeviceClassIn](), list[SliceIn](), list[ClaimIn]()
         for where, kind, raw in found:
-            if kind in of_dra:
-                of_dra[kind].append(raw)
-            if kind not in ("Node", "Pod"):
-                continue
             with naming(where):
+                match kind:
+                    case "DeviceClass":
+                        classes.append(decode_class(raw))
+                    case "ResourceSlice":
+                        slices.append(decode_slice(raw))
+                    case "ResourceClaim":
+                        claims.append(decode_claim(raw))
+                if kind not in ("Node", "Pod"):
+                    continue
                 one = decode_pod(raw) if kind == "Pod" else decode_node(raw)
                 key = (kind, one.metadata.namespace, one.metadata.name)
                 if key in seen:
@@ -175,7 +187,7 @@ class Inventory:
                     self.add_pod(one)
                 elif self.selector.matches(one.metadata.labels or {}):
                     self.put(self.node_of(one))
-        self.dra.take(*of_dra.values())
+        self.dra.take(classes, slices, claims)
         self.refresh_dra()
         return {kind for kind, _, _ in seen}
 

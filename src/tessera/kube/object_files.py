@@ -18,8 +18,9 @@ from tessera.core.kubernetes.node import Namespace, Node
 from tessera.core.kubernetes.quota import Quota
 from tessera.kube.errors import NOT_JSON
 from tessera.protocol import yaml
-from tessera.protocol.dra.objects import SliceReader, read_class
+from tessera.protocol.dra.objects import read_class
 from tessera.protocol.kubernetes import objects
+from tessera.protocol.kubernetes.dra import SliceIn, decode_slice
 from tessera.protocol.kubernetes.nodes import decode_node, decode_quota, namespace_of, node_of, quota_of
 from tessera.protocol.kubernetes.workloads import items, title_of
 
@@ -125,9 +126,7 @@ class ClusterObjects:
     namespaces: list[Namespace] = field(default_factory=list)
     quotas: list[Quota] = field(default_factory=list)
     classes: list[DeviceClass] = field(default_factory=list)
-    slices: list[bytes] = field(
-        default_factory=list
-    )  # not decoded: the classes determine what is read of them
+    slices: list[SliceIn] = field(default_factory=list)  # the classes determine what is kept of them
     leases: list[bytes] = field(default_factory=list)  # not decoded: one of them may be the controller's
 
 
@@ -151,8 +150,7 @@ def cluster_objects(
                 case "DeviceClass":
                     have.classes.append(_decoded(read_class, one))
                 case "ResourceSlice":
-                    _decoded(SliceReader().read, one)
-                    have.slices.append(one.raw)
+                    have.slices.append(_decoded(decode_slice, one))
                 case "Lease":
                     have.leases.append(one.raw)
                 case kind:

@@ -27,8 +27,8 @@ def served(slices, classes=CLASSES, node="n", names=None, **labels):
     found = DraObjects()
     found.replace_classes(read_class(raw(one)) for one in classes)
     if names is not None:
-        found._reader.names = names
-    found.replace_slices([found.read_slice(raw(one)) for one in slices])
+        found.reader.names = names
+    found.replace_slices([found.reader.read(raw(one)) for one in slices])
     every = found.pools.served(Node(node, labels))
     implicit = {f"deviceclass.resource.kubernetes.io/{one['metadata']['name']}" for one in classes}
     return {name: number for name, number in every.items() if name not in implicit}
@@ -46,7 +46,7 @@ def test_devices_of_a_class():
     assert served(slices, classes=()) == {}
     found = DraObjects()
     found.replace_classes([read_class(raw(class_("all")))])
-    found.replace_slices([found.read_slice(raw(slices[0]))])
+    found.replace_slices([found.reader.read(raw(slices[0]))])
     assert found.pools.served(Node("n")) == {"deviceclass.resource.kubernetes.io/all": 4}
 
 
@@ -283,7 +283,7 @@ def test_what_cannot_be_evaluated_counts(caplog):
     """Its devices count as selected, and a warning says which class and why; once."""
     found = DraObjects()
     found.replace_classes([read_class(raw(class_("odd", f"{A}.nothing == 1", resource=TWO)))])
-    slices = [found.read_slice(raw(slice_(name, *of("2g.20gb", "a"), pool=name))) for name in ("s", "t")]
+    slices = [found.reader.read(raw(slice_(name, *of("2g.20gb", "a"), pool=name))) for name in ("s", "t")]
     nodes = []
     found = DraObjects(lambda _: nodes.append(found.pools.served(Node("n")).get(TWO, 0)))
     found.replace_classes([read_class(raw(class_("odd", f"{A}.nothing == 1", resource=TWO)))])
@@ -312,13 +312,13 @@ def test_a_class_that_made_too_many_kinds_goes(monkeypatch):
     """Then less is looked at, and the slices are read again for it."""
     monkeypatch.setattr(kinds, "MOST_KINDS", 3)
     reads = []
-    found = DraObjects(reread=lambda: reads.append(found._reader.names))
+    found = DraObjects(reread=lambda: reads.append(found.reader.names))
     every = [read_class(raw(one)) for one in (class_("mine", f"{A}.uuid == '1'"), *CLASSES)]
     found.replace_classes(every)
     written = raw(slice_("s", *(device(f"d{n}", uuid=str(n), profile="2g.20gb") for n in range(9))))
-    found.replace_slices([found.read_slice(written)])
+    found.replace_slices([found.reader.read(written)])
     found.replace_classes(every[1:])
-    found.replace_slices([found.read_slice(written)])
+    found.replace_slices([found.reader.read(written)])
     assert [set(one.some) for one in reads if one] == [{"uuid", "profile"}, {"profile"}]
     assert [(one.kind.lacks, one.number) for one in found.pools.slices["s"].contents.groups] == [
         (frozenset(), 9)
@@ -345,13 +345,13 @@ def test_a_class_that_comes_while_slices_are_read():
     found = DraObjects()
     found.replace_classes([read_class(raw(one)) for one in CLASSES])
     written = raw(slice_("s", *of("2g.20gb", "a", healthy=True)))
-    found.replace_slices([found.read_slice(written)])
-    early = found.read_slice(written)
+    found.replace_slices([found.reader.read(written)])
+    early = found.reader.read(written)
     sink = found.classes()
     sink.upsert(sink.decode(raw(class_("two", f"has({A}.healthy)", resource=TWO))))
     sink.upsert(sink.decode(raw(class_("healthy", f"has({A}.healthy)", resource="example.com/healthy"))))
     served = []
-    for one in (early, found.read_slice(written)):
+    for one in (early, found.reader.read(written)):
         found.replace_slices([one])
         served.append({name for name in found.pools.served(Node("n")) if not name.startswith("deviceclass.")})
     assert served == [{TWO}, {TWO, "example.com/healthy"}]

@@ -19,6 +19,7 @@ from tessera.core.dra.slices import DeviceClass, Slice
 from tessera.kube.watch.resource import Key, Sink
 from tessera.protocol.dra.objects import SliceReader, read_class
 from tessera.protocol.dra.selectors import Selectors
+from tessera.protocol.kubernetes.dra import SliceIn
 
 _log: Final = logging.getLogger("tessera.kube")
 
@@ -38,7 +39,7 @@ class DraObjects:
         `with_devices`, it is kept what each device is by its name (`Pools.kind_of`).
         """
         self._selectors: Final = Selectors()
-        self._reader: Final = SliceReader(with_devices=with_devices)
+        self.reader: Final = SliceReader(with_devices=with_devices)
         self.pools = Pools(self._selectors.selects)
         self._classes: dict[str, DeviceClass] = {}
         self._waiting = (
@@ -59,11 +60,7 @@ class DraObjects:
 
     def slices(self) -> Sink[Slice]:
         """Where ResourceSlices go."""
-        return Sink(self._reader.read, self.replace_slices, self._put_slice, self._remove_slice)
-
-    def read_slice(self, raw: bytes) -> Slice:
-        """A ResourceSlice, with what the classes look at."""
-        return self._reader.read(raw)
+        return Sink(self.reader.read, self.replace_slices, self._put_slice, self._remove_slice)
 
     def replace_classes(self, classes: Iterable[DeviceClass]) -> None:
         """These are all there are."""
@@ -76,7 +73,7 @@ class DraObjects:
         slices = list(slices)
         self.pools.replace_slices(slices)
         # classes that came while the list was under way look at more than it was read for: another list follows
-        self._waiting = any(one.edition != self._reader.edition for one in slices)
+        self._waiting = any(one.edition != self.reader.edition for one in slices)
         if not self._waiting or not self.pools.classes:  # as they are they are better than none
             self.pools.replace_classes(self._classes.values())
         self._tell(ANYWHERE)
@@ -97,12 +94,12 @@ class DraObjects:
 
     def _use(self) -> None:
         """Follow the classes: at once where the slices were read for them, else as soon as they are."""
-        names, known = self._selectors.use(self._classes.values()), self._reader.names
+        names, known = self._selectors.use(self._classes.values()), self.reader.names
         self._told = {name: why for name, why in self._told.items() if name in self._classes}
         # a class that is gone leaves more to be kept than is needed; that only matters where it makes too many kinds
-        too_much = known is not None and self._reader.is_crowded and not names.covers(known)
+        too_much = known is not None and self.reader.is_crowded and not names.covers(known)
         if self._classes and (known is None or too_much or not known.covers(names)):
-            self._reader.names = names if known is None or too_much else known | names
+            self.reader.names = names if known is None or too_much else known | names
             self._waiting = True
             self._reread()
         if not self._waiting and self.pools.replace_classes(self._classes.values()):
@@ -125,11 +122,11 @@ class DraObjects:
                 )
 
 
-def put_served(offers: Offers, classes: Iterable[DeviceClass], slices: Iterable[bytes]) -> DraObjects:
+def put_served(offers: Offers, classes: Iterable[DeviceClass], slices: Iterable[SliceIn]) -> DraObjects:
     """Put what these classes and slices serve into offers whose nodes are there: for objects from files."""
     found = DraObjects()
     found.replace_classes(classes)
-    found.replace_slices([found.read_slice(raw) for raw in slices])
+    found.replace_slices([found.reader.slice_of(one) for one in slices])
     offers.put_classes(found.pools.serving, found.pools.classes)
     for node in list(offers.nodes.values()):
         served = found.pools.served(node)

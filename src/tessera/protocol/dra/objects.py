@@ -12,20 +12,22 @@ from weakref import WeakValueDictionary
 
 from tessera.core.dra.places import Place, Where, together
 from tessera.core.dra.slices import Attribute, Contents, Counters, DeviceClass, Group, Kind, PoolId, Slice
-from tessera.core.kubernetes.quantity import InvalidQuantity, Number, Quantity
+from tessera.core.kubernetes.quantity import Number, Quantity
 from tessera.core.requests.alternatives import Alternative, Alternatives, request_name
 from tessera.protocol.dra.kinds import Kinds
 from tessera.protocol.dra.names import Names
 from tessera.protocol.kubernetes.dra import (
     EXACT_COUNT,
+    ClaimIn,
     CounterIn,
+    DeviceClassIn,
     DeviceIn,
+    SliceIn,
     SliceSpec,
     decode_claim,
     decode_class,
     decode_slice,
 )
-from tessera.protocol.kubernetes.objects import InvalidObject
 
 # Effects of a taint that keep claims without tolerations away, and those that extended resources become have none
 _KEEP_AWAY: Final = ("NoSchedule", "NoExecute")
@@ -34,15 +36,18 @@ _KEEP_AWAY: Final = ("NoSchedule", "NoExecute")
 _NO_NAMES: Final = Names()
 
 
-def read_class(raw: bytes) -> DeviceClass:
+def class_of(one: DeviceClassIn) -> DeviceClass:
     """A DeviceClass. A selector of a kind that is newer than this release is an empty expression, which no one can read."""
-    one = decode_class(raw)
     return DeviceClass(
         name=one.metadata.name,
         selectors=tuple(each.cel.expression for each in one.spec.selectors or ()),
         resource=sys.intern(one.spec.extended_resource_name),
         created=one.metadata.creation_timestamp or "",
     )
+
+
+def read_class(raw: bytes) -> DeviceClass:
+    return class_of(decode_class(raw))
 
 
 _Alike = tuple[Kind, tuple[tuple[str, Counters], ...], Where]  # all that tells devices of a slice apart
@@ -75,13 +80,13 @@ class SliceReader:
         return self._kinds.is_crowded
 
     def read(self, raw: bytes) -> Slice:
-        one = decode_slice(raw)
+        return self.slice_of(decode_slice(raw))
+
+    def slice_of(self, one: SliceIn) -> Slice:
+        """A ResourceSlice, with what the classes look at."""
         spec = one.spec
         per_device = bool(spec.per_device_node_selection)
-        try:
-            contents = self._contents_of(spec)
-        except InvalidQuantity as error:
-            raise InvalidObject(f"resource slice {one.metadata.name}: {error}") from error
+        contents = self._contents_of(spec)
         return Slice(
             name=one.metadata.name,
             pool=PoolId(sys.intern(spec.driver), sys.intern(spec.pool.name)),
@@ -189,7 +194,10 @@ class Claim(NamedTuple):
 
 
 def read_claim(raw: bytes) -> Claim:
-    one = decode_claim(raw)
+    return claim_of(decode_claim(raw))
+
+
+def claim_of(one: ClaimIn) -> Claim:
     return Claim(
         one.metadata.namespace,
         one.metadata.name,

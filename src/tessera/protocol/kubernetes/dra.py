@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from tessera.core.dra.slices import LEAVING
+from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.scheduling import Taint, Toleration
 from tessera.protocol.kubernetes.lean_pod import NodeSelectorIn
 from tessera.protocol.kubernetes.objects import Metadata, Part, decoder
@@ -65,6 +66,9 @@ class CounterIn(Part):
     """A capacity of a device, or a counter."""
 
     value: str | int | float = 0
+
+    def __post_init__(self) -> None:
+        Quantity.parse(self.value)  # what is none is an error of the field
 
 
 class CounterSet(Part):
