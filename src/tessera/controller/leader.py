@@ -61,7 +61,6 @@ class Leader:
 
     @property
     def holder(self) -> str:
-        """Who has the Lease."""
         return self._watched.lease.holder if self._watched.lease else ""
 
     def fence(self) -> None:

@@ -31,7 +31,6 @@ class ControllerMetrics:
         self._fallbacks.add(*(one if one == "gpu" or is_known(one) else "other" for one in (asked, given)))
 
     def families(self) -> Iterator[Family]:
-        """Everything, as it is now."""
         yield gauge(f"{_PREFIX}_leader", "1 while this process leads.", int(self.leads()))
         yield gauge(f"{_PREFIX}_bridged_pods", "Pods whose request is a claim of ours.", self.bridged())
         yield gauge(

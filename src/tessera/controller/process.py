@@ -52,7 +52,6 @@ class Controller:
         return self._claims.follower.missing() is None and bool(self._leader.leads or self._leader.holder)
 
     async def run(self) -> None:
-        """Work until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._claims.follower.run())
             tasks.create_task(self._recorder.run())

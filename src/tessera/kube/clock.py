@@ -17,7 +17,6 @@ class Clock:
         return time.time()
 
     async def sleep(self, seconds: float) -> None:
-        """Return after so many seconds."""
         await asyncio.sleep(seconds)
 
 

@@ -30,8 +30,6 @@ T = TypeVar("T")
 
 
 class FileObject(NamedTuple):
-    """An object in a file."""
-
     where: str
     kind: str
     raw: bytes  # as JSON

@@ -72,7 +72,6 @@ class PodsClaim:
 
 
 def read_pod(raw: bytes) -> FollowedPod:
-    """A pod."""
     if _MARK not in raw and _RECORD not in raw:  # nearly all pods
         named = decode_named(raw).metadata
         return FollowedPod(Key(named.namespace, named.name))
@@ -98,7 +97,6 @@ def read_pod(raw: bytes) -> FollowedPod:
 
 
 def read_template(raw: bytes) -> Template:
-    """A template."""
     metadata = decode_any(raw).metadata
     # None, too, for what is no time: it counts again
     since = seconds((metadata.annotations or {}).get(UNUSED_ANNOTATION))
@@ -114,7 +112,6 @@ def claim_spec_in(raw: bytes) -> object:
 
 
 def read_claim(raw: bytes) -> PodsClaim:
-    """A claim."""
     one = decode_claim(raw)
     ours = one.pod_claim == CLAIM
     key = Key(one.metadata.namespace, one.metadata.name)

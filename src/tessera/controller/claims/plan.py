@@ -37,7 +37,6 @@ class _OfTemplate:
 
     @property
     def key(self) -> Key:
-        """What is written."""
         return self.template.key
 
 
@@ -107,12 +106,10 @@ class Retries:
         self._waits: dict[Hashable, tuple[float, float]] = {}  # until when, and how long that is
 
     def is_due(self, what: Hashable) -> bool:
-        """Whether it may be tried."""
         wait = self._waits.get(what)
         return wait is None or wait[0] <= self._clock.now()
 
     def put_off(self, what: Hashable) -> None:
-        """It failed."""
         _, before = self._waits.get(what, (0.0, _FIRST_RETRY / 2))
         seconds = min(2 * before, _LONGEST_RETRY)
         self._waits[what] = self._clock.now() + seconds, seconds

@@ -26,7 +26,6 @@ class Record:
 
     @property
     def key(self) -> Key:
-        """What is written."""
         return self.pod.key
 
 
@@ -148,12 +147,10 @@ class ClaimState:
         return True
 
     def put_template(self, template: Template) -> bool:
-        """Take a template, or its new state."""
         self.templates[template.key] = template
         return True
 
     def remove_template(self, key: Key) -> bool:
-        """Forget a template; False where it is not known."""
         return self.templates.pop(key, None) is not None
 
     def _compare(self, owner: Key) -> None:

@@ -179,7 +179,6 @@ class RefusalLog:
         self._logged: dict[tuple[str, str], float] = {}  # when
 
     def add(self, pod: Key, why: str) -> None:
-        """One more of them."""
         first, more = self._waiting.get((pod.namespace, why), (pod.name, -1))
         self._waiting[pod.namespace, why] = first, more + 1
 

@@ -30,9 +30,7 @@ class Credential:
 class Credentials(Protocol):
     """Where credentials come from, for as long as the process lives."""
 
-    async def current(self) -> Credential:
-        """What to use now."""
-        ...
+    async def current(self) -> Credential: ...
 
     async def renewed(self, refused: Credential) -> Credential | None:
         """What to use after a 401 for `refused`; None when there is nothing else to try."""

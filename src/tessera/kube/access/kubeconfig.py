@@ -105,7 +105,6 @@ class _Section(Generic[_T]):
         return f"{self.file}: {self.title}: {field}"
 
     def path(self, text: str) -> Path:
-        """A path in this file."""
         return self.file.parent / text
 
     def material(self, data: str, path: str, field: str) -> Material | None:

@@ -100,7 +100,6 @@ class Correlator:
         return again
 
     def lost(self, written: Written) -> None:
-        """It could not be written at all."""
         if written.is_new:
             self._written.pop(written.key, None)
 

@@ -96,7 +96,6 @@ class Connection:
             raise self._lost(error) from error
 
     async def read_head(self) -> None:
-        """Wait for the status and the headers."""
         while not self._head_done:
             if self._head_bytes > _MAX_HEAD:
                 raise BadResponse(f"{self.peer} sent more than {_MAX_HEAD // 1024} KiB of headers")
