@@ -25,7 +25,8 @@ class Candidate:
     """A process that wants to lead, with a clock that the test moves."""
 
     def __init__(self, client, name, clock):
-        self.leader = Leader(client, "gpu-webhook", "tessera-controller", name, clock=clock)
+        client.clock = clock
+        self.leader = Leader(client, "gpu-webhook", "tessera-controller", name)
         self.begun = 0
         self.ended = 0
         self._news = asyncio.Event()
@@ -213,7 +214,7 @@ def test_work_that_fails():
 
     async def main():
         async with cluster() as (_, client):
-            leader = Leader(client, "gpu-webhook", "tessera-controller", "one", clock=FakeClock())
+            leader = Leader(client, "gpu-webhook", "tessera-controller", "one")
 
             async def work():
                 raise ValueError("broken")

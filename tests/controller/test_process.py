@@ -73,7 +73,8 @@ def test_who_cannot_work_does_not_lead(path, error, words, caplog):
             server.intercept = lambda request: status(error) if request.path.startswith(path) else None
             async with Client(server.cluster) as client:
                 clock = FakeClock()
-                one = Controller(client, "gpu-webhook", "one", clock=clock)
+                client.clock = clock
+                one = Controller(client, "gpu-webhook", "one")
                 task = asyncio.ensure_future(one.run())
                 while words not in caplog.text:
                     await asyncio.sleep(0.01)

@@ -21,8 +21,8 @@ async def world():
     async with MisbehavingApiServer() as server, asyncio.timeout(20):
         await server.start()
         async with Client(server.cluster) as client:
-            clock = FakeClock()
-            keeper = TicketKeeper(client, "own", clock=clock)
+            clock = client.clock = FakeClock()
+            keeper = TicketKeeper(client, "own")
 
             async def look(fence=lambda: None):
                 clock.time += keeper.wait
@@ -30,7 +30,7 @@ async def world():
                 return keeper.keys
 
             def another():
-                return TicketKeeper(client, "own", clock=clock)
+                return TicketKeeper(client, "own")
 
             yield SimpleNamespace(server=server, clock=clock, keeper=keeper, look=look, another=another)
 

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, Final, NoReturn
 
 from tessera.core.errors import TesseraError
-from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
@@ -38,24 +37,17 @@ class Leader:
     """A candidate for a Lease."""
 
     def __init__(
-        self,
-        client: Client,
-        namespace: str,
-        name: str,
-        identity: str,
-        *,
-        retry: float = RETRY,
-        clock: Clock = SYSTEM_CLOCK,
+        self, client: Client, namespace: str, name: str, identity: str, *, retry: float = RETRY
     ) -> None:
         self.identity = identity
         self.leads = False
-        self.beat = clock.now()  # when it last tried to get or keep the Lease
+        self.beat = client.clock.now()  # when it last tried to get or keep the Lease
         self._client = client
         self._namespace = namespace
         self._name = name
         self._retry = retry
-        self._clock = clock
-        self._watched = Watched(clock)
+        self._clock = client.clock
+        self._watched = Watched(client.clock)
         self._renewed = 0.0
         self._last_error = ""
 

@@ -8,7 +8,6 @@ from tessera.controller.claims.reconciler import ClaimReconciler
 from tessera.controller.leader import RETRY, Leader
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.ticket_keeper import TicketKeeper
-from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
 from tessera.kube.view.lease import CONTROLLER
@@ -20,24 +19,14 @@ _HUNG_SECONDS: Final = 120.0  # a process that has not tried to get or renew the
 class Controller:
     """One process of the controller."""
 
-    def __init__(
-        self,
-        client: Client,
-        namespace: str,
-        identity: str,
-        *,
-        retry: float = RETRY,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
+    def __init__(self, client: Client, namespace: str, identity: str, *, retry: float = RETRY) -> None:
         self.metrics = ControllerMetrics()
-        self._clock = clock
+        self._clock = client.clock
         self._able = False
-        self._recorder = Recorder(
-            client, COMPONENT, instance=socket.gethostname(), counts_up=False, clock=clock
-        )
-        keeper = TicketKeeper(client, namespace, clock=clock)
-        self._claims = ClaimReconciler(client, self._recorder, self.metrics, keeper, clock=clock)
-        self._leader = Leader(client, namespace, CONTROLLER, identity, retry=retry, clock=clock)
+        self._recorder = Recorder(client, COMPONENT, instance=socket.gethostname(), counts_up=False)
+        keeper = TicketKeeper(client, namespace)
+        self._claims = ClaimReconciler(client, self._recorder, self.metrics, keeper)
+        self._leader = Leader(client, namespace, CONTROLLER, identity, retry=retry)
         self.metrics.leads = lambda: self._leader.leads
         self.metrics.events = lambda: self._recorder.counts
 

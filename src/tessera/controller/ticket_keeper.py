@@ -8,7 +8,6 @@ from typing import Final
 
 from tessera.core.errors import InvalidInput
 from tessera.core.requests.tickets import KEY_BYTES, TicketKeys
-from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
@@ -23,11 +22,11 @@ _RETRY: Final = 2.0  # seconds, while there is no key or the last read or write 
 class TicketKeeper:
     """Keeps the Secret with the keys right, and the keys at hand."""
 
-    def __init__(self, client: Client, namespace: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, client: Client, namespace: str) -> None:
         self.keys: TicketKeys | None = None  # those of the last good poll
         self._client = client
         self._namespace = namespace
-        self._clock = clock
+        self._clock = client.clock
         self._last: TicketSecret | None = None  # as it was written or read
         self._due = 0.0
         self._told = ""

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -46,14 +45,12 @@ async def world(*documents, clock=None, store=None, **server_options):
         for document in documents:
             server.store.create(PODS, document, document["metadata"]["namespace"])
         clock = clock or FakeClock(auto=True)
-        async with Client(server.cluster) as client:
-            metrics, recorder = ControllerMetrics(), Recorder(client, "test", clock=clock)
-            secret = TicketSecret(
-                "", KEYS.previous, KEYS.current, KEYS.following, rotated=time.time()
-            ).document()
+        async with Client(server.cluster, clock=clock) as client:
+            metrics, recorder = ControllerMetrics(), Recorder(client, "test")
+            secret = TicketSecret("", KEYS.previous, KEYS.current, KEYS.following, rotated=CREATED).document()
             server.store.create(SECRETS, secret, "own")
             keeper = TicketKeeper(client, "own")
-            reconciler = ClaimReconciler(client, recorder, metrics, keeper, clock=clock)
+            reconciler = ClaimReconciler(client, recorder, metrics, keeper)
             fences: list[None] = []
 
             async def until(condition):

@@ -37,9 +37,9 @@ class Stage:
 @asynccontextmanager
 async def stage(*, working: bool = True, counts_up: bool = True) -> AsyncIterator[Stage]:
     server = MisbehavingApiServer()
-    async with await server.start(), Client(server.cluster, clock=FakeClock(auto=True)) as client:
-        clock = FakeClock(auto=True)
-        recorder = Recorder(client, "gpu-webhook", instance="pod-1", counts_up=counts_up, clock=clock)
+    clock = FakeClock(auto=True)
+    async with await server.start(), Client(server.cluster, clock=clock) as client:
+        recorder = Recorder(client, "gpu-webhook", instance="pod-1", counts_up=counts_up)
         task = asyncio.create_task(recorder.run()) if working else None
         yield Stage(server, recorder, clock)
         if task is not None:

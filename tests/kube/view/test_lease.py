@@ -73,10 +73,8 @@ def test_following():
             await server.start()
             clock, offers = FakeClock(), Offers()
             offers.put_controller(at_work=False)
-            async with Client(server.cluster) as client:
-                follower = LeaseFollower(
-                    client, "gpu-webhook", CONTROLLER, offers.put_controller, clock=clock
-                )
+            async with Client(server.cluster, clock=clock) as client:
+                follower = LeaseFollower(client, "gpu-webhook", CONTROLLER, offers.put_controller)
                 running = asyncio.ensure_future(follower.run())
                 await follower.synced()
                 assert not offers.controller

@@ -67,8 +67,8 @@ def test_a_look_at_the_cluster(lease, passed, more, at_work, looks):
                 setattr(server, name, value)
             clock = FakeClock(auto=True)
             clock.time += passed
-            async with Client(server.cluster) as client:
-                assert await controller_at_work(client, "gpu-webhook", clock=clock) is at_work
+            async with Client(server.cluster, clock=clock) as client:
+                assert await controller_at_work(client, "gpu-webhook") is at_work
             assert server.looks == looks
 
     asyncio.run(main())

@@ -77,8 +77,8 @@ def test_following():
             await server.start()
             clock, offers = FakeClock(), Offers()
             offers.put_controller(at_work=False)
-            async with Client(server.cluster) as client:
-                follower = TicketFollower(client, "own", offers, clock=clock, uniform=lambda low, _: low)
+            async with Client(server.cluster, clock=clock) as client:
+                follower = TicketFollower(client, "own", offers, uniform=lambda low, _: low)
                 running = asyncio.ensure_future(follower.run())
 
                 async def seconds(number):

@@ -83,11 +83,12 @@ async def test_an_optional_collection_counts_as_empty_until_it_comes(refusal):
     """An API that is switched off or not ours holds nothing up; when the server has it, it is there."""
     async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
         nodes, extra, clock = Names(), Names(), FakeClock()
+        client.clock = clock
         put(server, kinds.NODES, "a")
         put(server, kinds.NAMESPACES, "x")
         server.intercept = lambda request: status(refusal) if "namespaces" in request.path else None
         sinks = {NODES: nodes.sink, replace(NAMESPACES, optional=True): extra.sink}
-        async with Follower(client, sinks, clock=clock).following() as follower:
+        async with Follower(client, sinks).following() as follower:
             health = follower.reflectors[1].health
             assert (nodes.names, extra.names, health.absent, dict(health.errors)) == ({"a"}, set(), True, {})
             for _ in range(3):
@@ -104,8 +105,9 @@ async def test_silence_is_told_with_its_reason():
     """After 90 s without a word the trouble names the collection and the last error; then it is over."""
     async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
         nodes, clock = Names(), FakeClock()
+        client.clock = clock
         put(server, kinds.NODES, "a")
-        async with Follower(client, {NODES: nodes.sink}, clock=clock).following() as follower:
+        async with Follower(client, {NODES: nodes.sink}).following() as follower:
             await clock.until_asleep()  # the guard against silence
             server.black_hole = True
             await clock.advance(65)
@@ -162,8 +164,9 @@ async def test_at_once():
     """Who waits with a limit of its own is not kept waiting, not even by a server that refuses."""
     async with await MisbehavingApiServer().start() as server, Client(server.cluster) as client:
         nodes, clock = Names(), FakeClock()
+        client.clock = clock
         server.intercept = lambda request: status(FORBIDDEN)
-        async with Follower(client, {NODES: nodes.sink}, clock=clock).following(complete=False) as follower:
+        async with Follower(client, {NODES: nodes.sink}).following(complete=False) as follower:
             assert follower.missing() == "nodes not listed yet"
             await clock.until_asleep()
             server.intercept = lambda request: None

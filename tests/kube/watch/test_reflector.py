@@ -59,11 +59,11 @@ class Setup:
 
     def __init__(self, server: MisbehavingApiServer, client: Client, watch_list: bool) -> None:
         self.server, self.sink, self.clock = server, Recorder(), FakeClock()
+        client.clock = self.clock
         self.reflector = Reflector(
             client,
             FOLLOWED,
             Sink(decode, self.sink.replace, self.sink.upsert, self.sink.delete),
-            clock=self.clock,
             uniform=lambda low, high: (low + high) / 2,  # no jitter
             watch_list=watch_list,
         )

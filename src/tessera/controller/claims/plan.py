@@ -10,7 +10,7 @@ from typing import Final
 
 from tessera.controller.claims.objects import FollowedPod, Template
 from tessera.controller.claims.state import ClaimState, Record
-from tessera.kube.clock import SYSTEM_CLOCK, Clock
+from tessera.kube.clock import Clock
 from tessera.kube.watch.resource import Key
 
 # seconds: a Deployment that is scaled to nothing over night finds its template again
@@ -101,7 +101,7 @@ def _tidy(state: ClaimState, now: float) -> Iterator[Mark | Remove]:
 class Retries:
     """Waits that double from failure to failure of one thing."""
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waits: dict[Hashable, tuple[float, float]] = {}  # until when, and how long that is
 

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import chain, islice
-from typing import Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from msgspec.structs import replace
 
@@ -25,7 +25,6 @@ from tessera.controller.claims.writes import RefusalLog, Writes
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.ticket_keeper import TicketKeeper
 from tessera.core.dra.slices import API_VERSION
-from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
@@ -55,37 +54,28 @@ class ClaimReconciler:
     """Makes and removes the templates of pods whose requests were converted to claims, and records what the claims got."""
 
     def __init__(
-        self,
-        client: Client,
-        recorder: Recorder,
-        metrics: ControllerMetrics,
-        keeper: TicketKeeper,
-        *,
-        clock: Clock = SYSTEM_CLOCK,
+        self, client: Client, recorder: Recorder, metrics: ControllerMetrics, keeper: TicketKeeper
     ) -> None:
         self.state = state = ClaimState()
         self._keeper = keeper
         self._told: dict[Key, str] = {}  # the UIDs of refused pods that have an Event
-        self._refusals = RefusalLog(clock)
+        self._refusals = RefusalLog(client.clock)
         self._writes = Writes(client, recorder, metrics)
         self._metrics = metrics
-        self._clock = clock
+        self._clock = client.clock
         self._changed = asyncio.Event()
-        self._retries = Retries(clock)
+        self._retries = Retries(client.clock)
         self._backoff = Backoff()
-        self.follower = Follower(
-            client,
-            {
-                UNFINISHED_PODS: self._sink(read_pod, state.known_pods, self._put_pod, state.remove_pod),
-                _TEMPLATES: self._sink(
-                    read_template, lambda: state.templates, state.put_template, state.remove_template
-                ),
-                RESOURCE_CLAIMS: self._sink(
-                    read_claim, lambda: state.claims, state.put_claim, state.remove_claim
-                ),
-            },
-            clock=clock,
-        )
+        sinks: dict[Resource, Sink[Any]] = {
+            UNFINISHED_PODS: self._sink(read_pod, state.known_pods, self._put_pod, state.remove_pod),
+            _TEMPLATES: self._sink(
+                read_template, lambda: state.templates, state.put_template, state.remove_template
+            ),
+            RESOURCE_CLAIMS: self._sink(
+                read_claim, lambda: state.claims, state.put_claim, state.remove_claim
+            ),
+        }
+        self.follower = Follower(client, sinks)
         metrics.bridged = lambda: len(state.pods)
         metrics.refused = lambda: (
             sum(one.text is None for one in state.pods.values()) + sum(1 for _ in state.without_template())

@@ -20,7 +20,7 @@ from tessera.core.dra.slices import API_VERSION
 from tessera.core.kubernetes.resources import short
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, Alternatives
 from tessera.core.requests.record import RECORD_ANNOTATION, recorded
-from tessera.kube.clock import SYSTEM_CLOCK, Clock
+from tessera.kube.clock import Clock
 from tessera.kube.errors import ApiError
 from tessera.kube.events.correlator import About, Event
 from tessera.kube.events.recorder import Recorder
@@ -173,7 +173,7 @@ class RefusalLog:
     One line tells of all that have the same namespace and reason, once in ten minutes: any tenant can make thousands of them.
     """
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waiting: dict[tuple[str, str], tuple[str, int]] = {}  # the name of the first, and how many more
         self._logged: dict[tuple[str, str], float] = {}  # when

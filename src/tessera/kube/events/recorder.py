@@ -6,7 +6,6 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.events.correlator import Correlator, Event, Written
 from tessera.kube.rest.client import Client
@@ -34,21 +33,13 @@ class Recorder:
     the same event is written once an hour.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        component: str,
-        *,
-        instance: str = "",
-        counts_up: bool = True,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
+    def __init__(self, client: Client, component: str, *, instance: str = "", counts_up: bool = True) -> None:
         self.counts: dict[tuple[str, ...], int] = {(result,): 0 for result in RESULTS}
         self._client = client
         self._component = component
         self._instance = instance
         self._counts_up = counts_up
-        self._clock = clock
+        self._clock = client.clock
         self._correlator = Correlator()
         self._waiting: deque[Event] = deque()
         self._news = asyncio.Event()

@@ -44,7 +44,7 @@ class PatchType(Enum):
 class Client:
     """A client of one cluster; close it, or use it as an async context manager.
 
-    Timeouts are in seconds; a watch is bounded by its reader.
+    Timeouts are in seconds; a watch is bounded by its reader. Whatever works with this client goes by its clock.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Client:
     ) -> None:
         self.cluster = cluster
         self._answer_timeout = answer_timeout
-        self._clock = clock
+        self.clock = clock
         self._dialer = Dialer(cluster, connect_timeout)
         self._idle: list[Connection] = []
         self._calls = asyncio.Semaphore(_MAX_CALLS)
@@ -147,7 +147,7 @@ class Client:
                 if error.retry_after is None or attempt >= _MOST_RETRIES:
                     raise
                 attempt += 1
-                await self._clock.sleep(min(error.retry_after, _LONGEST_WAIT))
+                await self.clock.sleep(min(error.retry_after, _LONGEST_WAIT))
 
     @asynccontextmanager
     async def watch(self, path: str, query: Query | None = None) -> AsyncIterator[Lines]:
@@ -237,7 +237,7 @@ class Client:
             connection = self._idle.pop()
             if (
                 connection.alive
-                and self._clock.now() - connection.idle_since < _IDLE_SECONDS
+                and self.clock.now() - connection.idle_since < _IDLE_SECONDS
                 and connection.identity == (credential.certificate, credential.key)
             ):
                 return connection
@@ -246,7 +246,7 @@ class Client:
 
     def _give_back(self, connection: Connection) -> None:
         if connection.reusable and not self._closed and len(self._idle) < _MAX_CALLS:
-            connection.idle_since = self._clock.now()
+            connection.idle_since = self.clock.now()
             self._idle.append(connection)
         else:
             connection.abort()

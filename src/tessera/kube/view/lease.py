@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from tessera.kube.clock import SYSTEM_CLOCK, Clock
+from tessera.kube.clock import Clock
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.follow import Follower
@@ -23,7 +23,7 @@ _LOOK: Final = 1.0  # seconds between two looks at the clock
 class Watched:
     """A Lease as one process sees it: held while it keeps changing."""
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK, *, at_first: bool = True) -> None:
+    def __init__(self, clock: Clock, *, at_first: bool = True) -> None:
         """Watch a Lease; `at_first`: one that is seen for the first time counts as just renewed, else not at all."""
         self.lease: Lease | None = None
         self._clock = clock
@@ -50,22 +50,14 @@ class Watched:
 class LeaseFollower(Follower):
     """Follows a Lease, and tells whether its holder is at work whenever that changes."""
 
-    def __init__(
-        self,
-        client: Client,
-        namespace: str,
-        name: str,
-        tell: Callable[[bool], object],
-        *,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
+    def __init__(self, client: Client, namespace: str, name: str, tell: Callable[[bool], object]) -> None:
         path = path_of(API_VERSION, "leases", namespace=namespace)
         resource = Resource("leases", path, fields=f"metadata.name={name}", optional=True)
         sink = Sink(Lease.read, self._replace, self._see, lambda _: self._see(None))
-        super().__init__(client, {resource: sink}, clock=clock)
+        super().__init__(client, {resource: sink})
         # one that was left behind is not at work; one that is renews it two seconds later
-        self._watched = Watched(clock, at_first=False)
-        self._clock = clock
+        self._watched = Watched(client.clock, at_first=False)
+        self._clock = client.clock
         self._tell = tell
 
     async def run(self) -> None:

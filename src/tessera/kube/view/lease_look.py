@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
-from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
@@ -19,15 +18,15 @@ _FORBIDDEN: Final = 403
 _MORE_LOOKS: Final = 4  # a second apart: the controller renews its Lease every two seconds
 
 
-async def controller_at_work(client: Client, namespace: str, *, clock: Clock = SYSTEM_CLOCK) -> bool | None:
+async def controller_at_work(client: Client, namespace: str) -> bool | None:
     """Whether the controller is at work, by its Lease in a namespace; None where the Lease may not be read."""
     path = path_of(API_VERSION, "leases", namespace=namespace, name=CONTROLLER)
     try:
         first = Lease.read(await client.get(path))
-        if not first.holder or _renewed_lately(first, clock.wall()):
+        if not first.holder or _renewed_lately(first, client.clock.wall()):
             return bool(first.holder)
         for _ in range(_MORE_LOOKS):
-            await clock.sleep(1.0)
+            await client.clock.sleep(1.0)
             again = Lease.read(await client.get(path))
             if again.beat != first.beat:
                 return bool(again.holder)

@@ -18,7 +18,6 @@ from tessera.core.kubernetes.node import Namespace, Node
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quota import Quota
 from tessera.core.kubernetes.resources import is_any_gpu
-from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.rest.client import Client
 from tessera.kube.view.dra import DraObjects
 from tessera.kube.view.grace import NodesWithGrace
@@ -64,7 +63,6 @@ class LiveView(Follower):
         keep: Keep | None = is_any_gpu,
         pods: bool = False,
         first_sight: bool = True,
-        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Follow a cluster; `keep` says by which resources a node or a pod matters (None: all do).
 
@@ -75,7 +73,7 @@ class LiveView(Follower):
         self._keep = keep
         self._first_sight = first_sight
         self.dra = dra = DraObjects(self._dra_changed, self._read_slices)
-        self._nodes = nodes = NodesWithGrace(offers, clock, dra.pools)
+        self._nodes = nodes = NodesWithGrace(offers, client.clock, dra.pools)
         sinks: dict[Resource, Sink[Any]] = {
             NODES: Sink(self._read_node, nodes.replace, nodes.put, nodes.delete),
             NAMESPACES: Sink(
@@ -99,7 +97,7 @@ class LiveView(Follower):
                 lambda key: self.pods.pop(key, None),
             )
         sinks[DEVICE_CLASSES] = dra.classes()
-        super().__init__(client, sinks, clock=clock)
+        super().__init__(client, sinks)
         self._slices: Reflector[Slice] | None = None  # while there is no class, slices say nothing
         self._classes_there = asyncio.Event()
         self._reading = False  # whether anything but classes is being read
@@ -142,7 +140,7 @@ class LiveView(Follower):
         if self._slices is not None:
             self._slices.relist()
             return
-        self._slices = Reflector(self._client, RESOURCE_SLICES, self.dra.slices(), clock=self._clock)
+        self._slices = Reflector(self._client, RESOURCE_SLICES, self.dra.slices())
         self.reflectors.append(self._slices)
         self._classes_there.set()
         if self._keep is not None and self._reading:  # of some nodes the name alone was read

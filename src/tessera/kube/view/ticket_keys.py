@@ -13,7 +13,6 @@ from typing import Any, Final, NoReturn
 from tessera.core.admission.view.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.core.requests.tickets import KEY_BYTES, TicketKey, TicketKeys, TicketMaker, hour_of
-from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
@@ -106,13 +105,12 @@ class TicketFollower:
         offers: Offers,
         *,
         look: float = LOOK,
-        clock: Clock = SYSTEM_CLOCK,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._client = client
         self._namespace = namespace
         self._offers = offers
-        self._clock = clock
+        self._clock = client.clock
         self._uniform = uniform
         self._look = look
         self._key: TicketKey | None = None

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, Self
 
-from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import Resource, Sink
@@ -20,16 +19,9 @@ STALE: Final = 90.0  # seconds without a word; bookmarks come about every minute
 class Follower:
     """Keeps sinks equal to collections of an API server."""
 
-    def __init__(
-        self,
-        client: Client,
-        sinks: Mapping[Resource, Sink[Any]],
-        *,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
+    def __init__(self, client: Client, sinks: Mapping[Resource, Sink[Any]]) -> None:
         self._client = client
-        self._clock = clock
-        self.reflectors = [Reflector(client, resource, sink, clock=clock) for resource, sink in sinks.items()]
+        self.reflectors = [Reflector(client, resource, sink) for resource, sink in sinks.items()]
 
     @asynccontextmanager
     async def following(self, *, complete: bool = True) -> AsyncIterator[Self]:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Generic, NoReturn
 
 from tessera.core.errors import InvalidInput
-from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.health import (
@@ -50,7 +49,6 @@ class Reflector(Generic[T]):
         resource: Resource,
         sink: Sink[T],
         *,
-        clock: Clock = SYSTEM_CLOCK,
         uniform: Callable[[float, float], float] = random.uniform,
         watch_list: bool = True,
     ) -> None:
@@ -58,7 +56,7 @@ class Reflector(Generic[T]):
         self.health = Health()
         self._client = client
         self._sink = sink
-        self._clock = clock
+        self._clock = client.clock
         self._uniform = uniform
         self._backoff = Backoff(uniform)
         self._watch_list = watch_list  # whether the server may be asked for streamed lists
