@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tessera.core.admission.outcome import Denied, Patched
 from tessera.core.admission.policy import Policy
+from tessera.core.requests.alternatives import CLAIM, read, request_name, template_name
 from tessera.diagnosis.changes import (
     Change,
     CreatedAgain,
@@ -27,14 +28,16 @@ from tessera.doctor.examination import examine
 from tessera.doctor.findings import short
 from tessera.doctor.gather import Gatherer as DoctorGatherer
 from tessera.protocol.admission.created import as_created
+from tessera.protocol.dra.objects import template_spec
 from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.apiserver import ApiServer
+from tessera.simulation.control_plane.dra.claims import ClaimController
 from tessera.simulation.control_plane.events import Events
 from tessera.simulation.control_plane.scheduler import Scheduler
 from tessera.simulation.control_plane.store import Document, Store
 from tessera.solver import highs
 from tessera.webhook.offline import admit_again
-from tests.build import MIG
+from tests.build import MIG, bridged
 from tests.diagnosis.clusters import CLASSES, QUOTAS, node, pod
 from tests.diagnosis.in_process import client_of
 from tests.diagnosis.test_devices import device_class
@@ -49,6 +52,8 @@ H200 = {
     "nvidia.com/gpu.memory": "71680",
     "nvidia.com/gpu.count": "1",
 }
+# what requests are converted to: one alternative, or the smaller one where the larger is not free
+ALTERNATIVES = ["1*2g.20gb=2g.20gb/of-2g-20gb,1g.10gb/of-1g-10gb", "1*1g.10gb=1g.10gb/of-1g-10gb"]
 LAYOUTS = [{"1g.10gb": 3, "3g.30gb": 1}, {"2g.20gb": 2, "3g.30gb": 1}, {"7g.70gb": 1}, {"1g.10gb": 7}]
 Counts = dict[str, int]
 Cluster = dict[kinds.ResourceType, list[Document]]
@@ -64,14 +69,16 @@ def layout_text(counts: Counts) -> str:
 
 @st.composite
 def nodes(draw: st.DrawFn, name: str) -> Document:
-    """A node: cut by a layout or not, closed or not, with devices that are unhealthy or not offered at all."""
+    """A node: cut by a layout or not, which it may not have taken; closed or not; with devices that are unhealthy or not offered at all."""
     taints = draw(st.sampled_from([[], [], [CORDON], [OTHERS], [CORDON, OTHERS]]))
     labels = {"zone": draw(st.sampled_from("ab"))}
     annotations = {}
     if draw(st.booleans()):
         counts = draw(st.sampled_from(LAYOUTS))
-        labels |= {**H200, "nvidia.com/mig.config.state": "success"}
-        annotations["run.ai/mig.config"] = layout_text(counts)
+        state = draw(st.sampled_from(["success", "success", "pending", "failed"]))
+        labels |= {**H200, "nvidia.com/mig.config.state": state}
+        desired = counts if state == "success" else draw(st.sampled_from(LAYOUTS))
+        annotations["run.ai/mig.config"] = layout_text(desired)
     else:
         counts = draw(st.dictionaries(st.sampled_from(PROFILES), st.integers(0, 2), max_size=3))
     has = dict(counts)
@@ -144,7 +151,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 @st.composite
 def served_by_dra(draw: st.DrawFn) -> Cluster:
-    """Nodes whose devices DRA serves: some are held by pods that run, some are free, and a pod waits."""
+    """Nodes whose devices DRA serves: some are held by pods that run, some are free; some requests were converted to claims."""
     every, slices = [], []
     for number in range(draw(st.integers(1, 2))):
         name = f"n{number}"
@@ -159,15 +166,30 @@ def served_by_dra(draw: st.DrawFn) -> Cluster:
     classes = [
         device_class(f"of-{one.replace('.', '-')}", stands_for=MIG + one, profile=one) for one in PROFILES[:2]
     ]
-    pods = [pod(f"p{number}", {PROFILES[draw(st.integers(0, 1))]: 1}) for number in range(3)]
-    space = {"metadata": {"name": "team"}}
+    pods = []
+    for number in range(3):
+        if draw(st.booleans()):
+            pods.append(pod(f"p{number}", {draw(st.sampled_from(PROFILES[:2])): 1}))
+        else:
+            pods.append(converted(f"p{number}", draw(st.sampled_from(ALTERNATIVES))))
     return {
         kinds.NODES: every,
         kinds.RESOURCE_SLICES: slices,
         kinds.DEVICE_CLASSES: classes,
+        kinds.RESOURCE_CLAIM_TEMPLATES: [
+            {"metadata": {"name": template_name(text)}, "spec": template_spec(read(text))}
+            for text in ALTERNATIVES
+        ],
         kinds.PODS: pods,
-        kinds.NAMESPACES: [space],
+        kinds.NAMESPACES: [{"metadata": {"name": "team"}}],
     }
+
+
+def converted(name: str, text: str) -> Document:
+    """A pod whose request the webhook converted to a claim with these alternatives."""
+    one = bridged(pod(name), text)
+    one["spec"]["containers"][0]["resources"]["claims"] = [{"name": CLAIM, "request": request_name(0)}]
+    return one
 
 
 def _fits(one: Document, on: Document, pods: list[Document]) -> bool:
@@ -203,8 +225,14 @@ def serving(objects: Cluster) -> ApiServer:
     for kind, documents in objects.items():
         for document in documents:
             server.store.create(kind, copy.deepcopy(document), "team" if kind.namespaced else "")
-    Scheduler(server.store, Events(server.store)).look()
+    schedule(server.store)
     return server
+
+
+def schedule(store: Store) -> None:
+    """Claims are made of templates, then the scheduler places what it can."""
+    ClaimController(store, Events(store)).look()
+    Scheduler(store, Events(store)).look()
 
 
 def unplaced(store: Store) -> list[str]:
@@ -244,7 +272,7 @@ def agree(objects: Cluster) -> None:
                     _apply(change, after, name)
                 for other in set(unplaced(after)) - {name}:
                     after.delete(kinds.PODS, other, "team")
-                Scheduler(after, Events(after)).look()
+                schedule(after)
                 assert unplaced(after) == [], (found.answer, remedy)
 
 
