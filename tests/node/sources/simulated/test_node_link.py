@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tessera.kube.clock import SYSTEM_CLOCK
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.node.assembly import Settings
@@ -263,6 +264,7 @@ def test_what_the_watch_brought_is_newer_than_an_answer() -> None:
     class SlowClient:
         """While it patches, a person removes the label that was there."""
 
+        clock = SYSTEM_CLOCK
         patches: ClassVar[list[dict[str, Any]]] = []
 
         async def patch(self, path: str, patch: dict[str, Any]) -> bytes:
