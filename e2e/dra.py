@@ -109,7 +109,7 @@ def cut_on_demand(
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid, "controller": True}
     for document in plan(specs(Offer(node, offered, counters)), {}, owner, 0).create:
         cluster.api.create(SLICES, document)
-    return {one.name: one.device for one in offered}
+    return offered
 
 
 def slices(cluster: ClusterWithNode) -> list[Object]:

@@ -26,7 +26,7 @@ def test_pages() -> None:
     async def story() -> None:
         state = {"alive": True, "ready": False}
         metrics = Metrics()
-        metrics.registered("example.com/x", "success")
+        metrics.registrations.add("example.com/x", "success")
         server = health_server(metrics.families, alive=lambda: state["alive"], ready=lambda: state["ready"])
         port = (await server.start(Address("127.0.0.1", 0))).port
         assert await fetch(port, "/livez") == ("200", "ok\n")
@@ -51,7 +51,7 @@ def test_pages() -> None:
 def test_the_metrics_and_their_types() -> None:
     """The names and types that dashboards and alerts are built on."""
     metrics = Metrics()
-    metrics.allocated("example.com/x", "granted")
+    metrics.allocations.add("example.com/x", "granted")
     families = text_string_to_metric_families(exposition(metrics.families()).decode())
     assert {family.name.removeprefix("tessera_device_plugin_"): family.type for family in families} == {
         "devices": "gauge",

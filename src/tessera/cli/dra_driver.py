@@ -33,14 +33,14 @@ def command(node: NodeChoice, list_only: bool) -> int:
 def _list(node: NodeChoice) -> int:
     rows = [
         (
-            one.name,
-            str(one.device.model.type),
-            one.device.model.profile or "-",
-            f"{one.device.model.memory_mib}Mi",
-            one.device.id if one.device.model.cut else "-",
-            "healthy" if one.device.healthy else f"unhealthy: {one.device.problem}",
+            name,
+            str(device.model.type),
+            device.model.profile or "-",
+            f"{device.model.memory_mib}Mi",
+            device.id if device.model.cut else "-",
+            "healthy" if device.healthy else f"unhealthy: {device.problem}",
         )
-        for one in offer(node.devices(DraMetrics()))
+        for name, device in offer(node.devices(DraMetrics())).items()
     ]
     echo(table(rows))
     return 0

@@ -57,8 +57,8 @@ class Metrics(NodeMetrics):
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         super().__init__(clock)
-        self._allocations = Counts("resource", "result")
-        self._registrations = Counts("resource", "result")
+        self.allocations = Counts("resource", "result")  # containers that were given devices, or refused them
+        self.registrations = Counts("resource", "result")  # tries to register with the kubelet
         self._room: dict[tuple[str, ...], int] = {}
 
     def devices(self, devices: Iterable[Device], resources: Iterable[str]) -> None:
@@ -67,14 +67,6 @@ class Metrics(NodeMetrics):
         for resource in resources:
             for health in ("healthy", "unhealthy", "leaving"):
                 self._devices[resource, health] = counted[resource, health]
-
-    def allocated(self, resource: str, result: str) -> None:
-        """One container was given devices, or refused them."""
-        self._allocations.add(resource, result)
-
-    def registered(self, resource: str, result: str) -> None:
-        """One try to register with the kubelet."""
-        self._registrations.add(resource, result)
 
     def room(self, rooms: Mapping[MigProfile, Room]) -> None:
         """What the simulated cards could still hold: as they are cut, beside that, and cut again."""
@@ -89,9 +81,9 @@ class Metrics(NodeMetrics):
         labels, text = ("resource", "health"), "Devices by resource and health."
         yield labelled(f"{self.prefix}_devices", "gauge", text, labels, self._devices)
         text = "Containers that were given devices, or refused them."
-        yield self._allocations.family(f"{self.prefix}_allocations_total", text)
+        yield self.allocations.family(f"{self.prefix}_allocations_total", text)
         text = "Registrations with the kubelet."
-        yield self._registrations.family(f"{self.prefix}_registrations_total", text)
+        yield self.registrations.family(f"{self.prefix}_registrations_total", text)
         labels = ("profile", "how")
         text = "How many more devices of a profile there could be, were nothing else asked for."
         yield labelled(f"{self.prefix}_mig_room", "gauge", text, labels, self._room)
@@ -109,8 +101,8 @@ class DraMetrics(NodeMetrics):
         self._seconds = [0] * (len(_BUCKETS) + 1)
         self._seconds_sum = 0.0
         self._unprepares = 0
-        self._writes = Counts("verb", known=[("create",), ("update",), ("delete",)])
-        self._registrations = Counts("result", known=[("success",), ("failed",)])
+        self.slice_writes = Counts("verb", known=[("create",), ("update",), ("delete",)])
+        self.registrations = Counts("result", known=[("success",), ("failed",)])  # as the kubelet says
         self.claims = 0  # prepared now
         self.stale = 0  # of them, claims that the API server no longer has
         self.unreadable = 0  # records of claims that cannot be read, nor rebuilt
@@ -133,14 +125,6 @@ class DraMetrics(NodeMetrics):
         """One claim has ended."""
         self._unprepares += 1
 
-    def written(self, verb: str) -> None:
-        """One slice was created, updated or deleted."""
-        self._writes.add(verb)
-
-    def registered(self, result: str) -> None:
-        """The kubelet said what became of a registration."""
-        self._registrations.add(result)
-
     def families(self) -> Iterator[Family]:
         """Everything, as it is now."""
         labels, text = ("type", "health"), "Devices by type and health."
@@ -155,9 +139,11 @@ class DraMetrics(NodeMetrics):
         text = "How long it took to prepare a claim, waiting included."
         yield histogram(f"{self.prefix}_prepare_seconds", text, _BUCKETS, self._seconds, self._seconds_sum)
         yield counter(f"{self.prefix}_unprepares_total", "Claims that have ended.", self._unprepares)
-        yield self._writes.family(f"{self.prefix}_slice_writes_total", "ResourceSlices written, by verb.")
+        yield self.slice_writes.family(
+            f"{self.prefix}_slice_writes_total", "ResourceSlices written, by verb."
+        )
         text = "Registrations with the kubelet."
-        yield self._registrations.family(f"{self.prefix}_registrations_total", text)
+        yield self.registrations.family(f"{self.prefix}_registrations_total", text)
         yield from super().families()
         yield from process_metrics()
 

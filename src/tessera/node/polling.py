@@ -2,10 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
+
+from tessera.core.errors import InvalidInput
+from tessera.kube.errors import KubeError
 
 TICK: Final = 1.0  # seconds between polls
 _LONGEST_RETRY: Final = 5  # ticks between tries of what fails
@@ -23,6 +26,28 @@ async def either(event: asyncio.Event, seconds: float | None) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
+
+
+async def reconciling(
+    news: asyncio.Event,
+    reconcile: Callable[[], Awaitable[None]],
+    failed: Callable[[Exception], object],
+    retry: tuple[float, float],
+) -> None:
+    """Reconcile whenever there is news, until cancelled; after a failure again, in seconds that double from first to last."""
+    first, longest = retry
+    delay = first
+    while True:
+        await news.wait()
+        news.clear()
+        try:
+            await reconcile()
+            delay = first
+        except (KubeError, InvalidInput) as error:
+            failed(error)
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, longest)
+            news.set()
 
 
 class Pace:

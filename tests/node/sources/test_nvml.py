@@ -196,7 +196,6 @@ def test_what_the_library_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
                 "NVIDIA H200",
                 143771,
                 minor=3,
-                pci_id=0x233510DE,
                 numa=1,
                 mig_enabled=True,
                 mig_devices=(NvmlMigDevice("MIG-x", "1g.18gb+me", 9, 0, 16384, 6, 1),),

@@ -49,12 +49,6 @@ _POLL: Final = 0.01  # seconds between two checks of it
 _AGAIN: Final = 5.0  # seconds until the kubelet is made to write again about what it has just said is held
 
 
-class _Held(msgspec.Struct, frozen=True, array_like=True):
-    resource: str
-    id: str
-    holder: str
-
-
 class Holders:
     """Devices and who holds them; a file that cannot be written is no reason to stop."""
 
@@ -74,22 +68,19 @@ class Holders:
     def load(self) -> None:
         """What is on disk; called once, before anything else."""
         try:
-            found = msgspec.json.decode(self._path.read_bytes(), type=list[_Held])
+            found = msgspec.json.decode(self._path.read_bytes(), type=list[tuple[str, str, str]])
         except FileNotFoundError:
             return
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             log.error("%s cannot be read, every device counts as held: %s", self._path, error)  # noqa: TRY400 # one line
             self.lost = True
             return
-        self._holders = {(one.resource, one.id): one.holder for one in found}
+        self._holders = {(resource, name): holder for resource, name, holder in found}
         self._saved = dict(self._holders)
 
     def grant(self, keys: Iterable[Key]) -> None:
         """These are about to be handed out: on disk before a container has them."""
-        for key in keys:
-            self._holders[key] = A_POD
-            self._not_counted.pop(key, None)
-        self._save()
+        self.named(dict.fromkeys(keys, A_POD))
 
     def named(self, holders: Mapping[Key, str]) -> None:
         """Pods that hold these devices; it says nothing about devices that are not among them."""
@@ -123,7 +114,7 @@ class Holders:
     def _save(self) -> None:
         if self._holders == self._saved:
             return
-        data = [_Held(resource, name, holder) for (resource, name), holder in sorted(self._holders.items())]
+        data = [(*key, holder) for key, holder in sorted(self._holders.items())]
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(self._path, msgspec.json.encode(data))

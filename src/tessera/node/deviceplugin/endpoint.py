@@ -112,14 +112,14 @@ class Endpoint:
             await call(self._folder / KUBELET_SOCKET, messages.REGISTER, request, _REGISTER_TIMEOUT)
         except TesseraError as error:
             await self.close()
-            self._metrics.registered(resource, "failed")
+            self._metrics.registrations.add(resource, "failed")
             if self._retry_delay == 1.0 or (isinstance(error, CallFailed) and error.refused):
                 log.warning("%s: cannot register, will try again: %s", resource, error)
             self._retry_at = self._clock() + self._retry_delay
             self._retry_delay = min(2 * self._retry_delay, _LONGEST_RETRY)
             return
         self._kubelet, self._heard_at, self._retry_delay = kubelet, self._clock(), 1.0
-        self._metrics.registered(resource, "success")
+        self._metrics.registrations.add(resource, "success")
         log.info("%s: registered with the kubelet, %d devices", resource, len(self.service.devices))
 
     async def _serve(self) -> None:

@@ -54,8 +54,8 @@ class ResourceService:
     ) -> None:
         """`recall` says which of these devices may be handed out though a layout has just taken them; they are back then."""
         self.resource = resource
-        self.streams = Streams(lambda: messages.device_list(self._devices))  # of the kubelets that listen
-        self._devices = DeviceSet(resource)
+        self.streams = Streams(lambda: messages.device_list(self.devices))  # of the kubelets that listen
+        self.devices = DeviceSet(resource)  # what is published to the kubelet
         self._allocations = allocations
         self._holders = holders
         self._handover = handover
@@ -64,15 +64,10 @@ class ResourceService:
         self._recall = recall
         self._in_flight: set[str] = set()
 
-    @property
-    def devices(self) -> DeviceSet:
-        """What is published to the kubelet."""
-        return self._devices
-
     def publish(self, devices: DeviceSet) -> None:
         """From now on this is the truth; a kubelet that listens gets all of it."""
-        if devices != self._devices:
-            self._devices = devices
+        if devices != self.devices:
+            self.devices = devices
             self.streams.send()
 
     def handlers(self) -> Handlers:
@@ -97,7 +92,7 @@ class ResourceService:
                 return await answer(request, context)
             except CannotAssign as error:
                 if isinstance(request, v1beta1.AllocateRequest):
-                    self._metrics.allocated(self.resource, "refused")
+                    self._metrics.allocations.add(self.resource, "refused")
                 log.warning("refused: %s", error)
                 await context.abort(_CODES[type(error)], str(error))
             except Exception:
@@ -124,7 +119,7 @@ class ResourceService:
             elsewhere = [device for device in elsewhere if device.key in held]
 
         def choose(available: list[str], must_include: list[str], size: int) -> list[str]:
-            return preferred(self._devices, available, must_include, size, elsewhere)
+            return preferred(self.devices, available, must_include, size, elsewhere)
 
         return messages.preferred_response(request, choose)
 
@@ -132,7 +127,7 @@ class ResourceService:
         requests = messages.requested_ids(request)
         ids = {device_id for ids in requests for device_id in ids}
         leaving = self._recall(frozenset((self.resource, device_id) for device_id in ids))
-        self._devices.assign(requests, leaving)
+        self.devices.assign(requests, leaving)
         clash = sorted(ids & self._in_flight)
         if clash:
             raise DuplicateDevice(f"{self.resource}: {clash[0]} is being handed out at this moment")
@@ -144,19 +139,17 @@ class ResourceService:
                 holder = self._allocations.listed.get((self.resource, device_id))
                 if holder:
                     raise DuplicateDevice(f"{self.resource}: {device_id} is in use by {holder}")
-        assignments = self._devices.assign(
-            requests, leaving
-        )  # once more: the list may have changed meanwhile
+        assignments = self.devices.assign(requests, leaving)  # once more: the list may have changed meanwhile
         self._holders.grant((self.resource, device_id) for device_id in ids)
         for assignment in assignments:
-            self._metrics.allocated(self.resource, "granted")
+            self._metrics.allocations.add(self.resource, "granted")
             log.info("handed out: %s", ", ".join(assignment.cdi_names))
         return messages.allocate_response(assignments, self._handover)
 
     async def _pre_start(
         self, request: v1beta1.PreStartContainerRequest, context: Context
     ) -> v1beta1.PreStartContainerResponse:
-        for device in self._devices.find(request.devices_ids):
+        for device in self.devices.find(request.devices_ids):
             if device.problem and not device.leaving:
                 raise UnhealthyDevice(f"{self.resource}: {device.id} cannot be used now: {device.problem}")
         return v1beta1.PreStartContainerResponse()

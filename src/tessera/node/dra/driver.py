@@ -25,7 +25,7 @@ from tessera.node.dra.claims.preparing import Claims
 from tessera.node.dra.claims.upkeep import repair
 from tessera.node.dra.exclusive import conflict, read_node, remembered
 from tessera.node.dra.service import HealthService
-from tessera.node.dra.slices.documents import Document, Offer, Offered, offer, pool_of, specs
+from tessera.node.dra.slices.documents import Document, Offer, offer, pool_of, specs
 from tessera.node.dra.slices.publisher import Publisher
 from tessera.node.events import CLAIM_UNREADABLE, NodeEvents, log_health
 from tessera.node.metrics import DraMetrics
@@ -77,19 +77,13 @@ class Driver(Poller):
         self._health = health
         self._counted = _counted(configuration, settings.node)
         self._evict_unhealthy = configuration.evict_unhealthy
-        self._offered: tuple[Offered, ...] = ()
-        self._by_name: dict[str, Device] = {}
+        self.offered: Mapping[str, Device] = {}  # the devices that there are now, by name
         self._going: dict[Key, float] = {}  # no longer wanted, and since when
         self._published: Offer | None = None
         self._documents: tuple[Document, ...] = ()  # the slices that say it
         self._mode_at = float("-inf")
         self._unreadable: set[str] = set()  # uids of claims whose record could not be read at the last poll
         self._remembered: list[str] = []
-
-    @property
-    def offered(self) -> Mapping[str, Device]:
-        """The devices that there are now, by name."""
-        return self._by_name
 
     def _begin(self, loaded: tuple[Device, ...] | None) -> None:
         super()._begin(loaded)
@@ -130,7 +124,9 @@ class Driver(Poller):
         claims = owners(await claims_with(self._client, pool_of(self._settings.node)))
         entries = await asyncio.to_thread(self._store.readable)
         held = {(one.resource, one.id) for entry in entries for one in entry.devices}
-        self._take(rebuilt(known, held | {one.device.key for one in offer(known) if one.name in claims}))
+        self._take(
+            rebuilt(known, held | {device.key for name, device in offer(known).items() if name in claims})
+        )
         self._known = True
         if self._devices:
             log.warning(
@@ -144,8 +140,8 @@ class Driver(Poller):
             claims = await claims_with(self._client, pool_of(self._settings.node))
         except (KubeError, InvalidInput) as error:
             self._failed("claims", error)
-        names = {one.name: one.device for one in offer((*self._sources.possible(), *wanted))} | self._by_name
-        await asyncio.to_thread(repair, self._store, self._files, claims, names)
+        devices = {**offer((*self._sources.possible(), *wanted)), **self.offered}
+        await asyncio.to_thread(repair, self._store, self._files, claims, devices)
 
     def _report_unreadable(self, unreadable: Sequence[UnreadableEntry]) -> None:
         """Report records of claims that cannot be read, for as long as it lasts."""
@@ -157,13 +153,12 @@ class Driver(Poller):
         self._unreadable = {one.uid for one in unreadable}
 
     def _take(self, devices: tuple[Device, ...]) -> None:
-        self._devices, self._offered = devices, offer(devices)
-        self._by_name = {one.name: one.device for one in self._offered}
+        self._devices, self.offered = devices, offer(devices)
 
     async def _maybe_held(self, wanted: list[Device]) -> dict[Key, str]:
         """Devices that are no longer wanted and may not go yet: they are allocated, or may be at this moment."""
         now = time.monotonic()
-        names = {one.device.key: one.name for one in self._offered}
+        names = {device.key: name for name, device in self.offered.items()}
         keys = names.keys() - {device.key for device in wanted}
         self._going = {key: self._going.get(key, now) for key in keys}
         held = {key: _SCHEDULER for key, since in self._going.items() if now - since < _NOTICE}
@@ -210,8 +205,8 @@ class Driver(Poller):
         pool = pool_of(self._settings.node)
         self._metrics.devices(self._devices)
         self._health.publish(
-            DeviceCondition(pool, one.name, "" if one.device.leaving else one.device.problem)
-            for one in self._offered
+            DeviceCondition(pool, name, "" if device.leaving else device.problem)
+            for name, device in self.offered.items()
         )
         if self.conflict and not self._publisher.synced:
             return  # it is not known yet whether anything was offered before
@@ -220,7 +215,7 @@ class Driver(Poller):
             return
         wanted = Offer(
             self._settings.node,
-            self._offered,
+            self.offered,
             self._counted,
             evict_unhealthy=self._evict_unhealthy,
             withheld=bool(self.conflict),

@@ -106,7 +106,7 @@ class Endpoint:
         self, request: registration.RegistrationStatus, context: Context
     ) -> registration.RegistrationStatusResponse:
         self.registered = request.plugin_registered
-        self._metrics.registered("success" if request.plugin_registered else "failed")
+        self._metrics.registrations.add("success" if request.plugin_registered else "failed")
         if request.plugin_registered:
             log.info("registered with the kubelet as %s", DRIVER)
         else:

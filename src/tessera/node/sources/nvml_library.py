@@ -42,7 +42,6 @@ class NvmlCard:
     name: str
     memory_mib: int
     minor: int  # /dev/nvidia<minor>
-    pci_id: int = 0
     numa: int | None = None
     mig_enabled: bool = False
     mig_devices: tuple[NvmlMigDevice, ...] = ()
@@ -80,15 +79,12 @@ class NvmlLibrary:
         self._registered: set[str] = set()
 
     def cards(self) -> Sequence[NvmlCard]:
-        """Every GPU, in the driver's order."""
         return self._with_driver(lambda lib: [self._card(lib, n) for n in range(lib.nvmlDeviceGetCount())])
 
     def events(self) -> Sequence[NvmlEvent]:
-        """What went wrong since the last call."""
         return self._with_driver(self._events)
 
     def close(self) -> None:
-        """Let go of the driver."""
         lib, self._lib, self._event_set = self._lib, None, None
         self._registered.clear()
         if lib is not None:
@@ -111,8 +107,7 @@ class NvmlLibrary:
         handle = lib.nvmlDeviceGetHandleByIndex(index)
         uuid = lib.nvmlDeviceGetUUID(handle)
         self._register(lib, handle, uuid)
-        pci = lib.nvmlDeviceGetPciInfo(handle)
-        bus = pci.busId.decode() if isinstance(pci.busId, bytes) else pci.busId
+        bus = lib.nvmlDeviceGetPciInfo(handle).busId
         memory = _optional(lib, lib.nvmlDeviceGetMemoryInfo, handle)
         mig_enabled = bool((_optional(lib, lib.nvmlDeviceGetMigMode, handle) or [0])[0])
         return NvmlCard(
@@ -121,8 +116,7 @@ class NvmlLibrary:
             name=lib.nvmlDeviceGetName(handle),
             memory_mib=memory.total // 2**20 if memory else 0,
             minor=lib.nvmlDeviceGetMinorNumber(handle),
-            pci_id=pci.pciDeviceId,
-            numa=self._numa(bus),
+            numa=self._numa(bus.decode() if isinstance(bus, bytes) else bus),
             mig_enabled=mig_enabled,
             mig_devices=_mig_devices(lib, handle) if mig_enabled else (),
             problem=_probe(lib, handle),

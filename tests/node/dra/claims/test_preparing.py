@@ -43,7 +43,7 @@ class Node:
 
     def __init__(self, root: Path, *devices: Device, boot: str = "b") -> None:
         self.root = root
-        self.devices = {one.name: one.device for one in offer(devices or (TWO, ONE, SIX, OTHER_CARD))}
+        self.devices = offer(devices or (TWO, ONE, SIX, OTHER_CARD))
         self.given: dict[str, Sequence[Given]] = {}
         self.failures: list[Exception] = []
         (root / f"boot-{boot}").write_text(boot)

@@ -15,7 +15,7 @@ from tessera.protocol.kubelet.dra_messages import ClaimName
 from tests.node.dra.samples import mig
 
 TWO, ONE = mig("2g.20gb", 0), mig("1g.10gb", 4)
-DEVICES = {one.name: one.device for one in offer([TWO, ONE])}
+DEVICES = offer([TWO, ONE])
 NAMES = {device.key: name for name, device in DEVICES.items()}
 CLAIM = ClaimName("ns", "train", "u-1")
 

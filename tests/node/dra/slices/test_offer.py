@@ -12,7 +12,7 @@ from tests.node.dra.samples import card, listed, mig
 
 
 def names(*devices: Device) -> list[str]:
-    return [one.name for one in offer(devices)]
+    return list(offer(devices))
 
 
 def test_names_say_what_and_where() -> None:
@@ -65,7 +65,7 @@ def test_small_devices_first_and_whole_cards_last() -> None:
 def test_the_least_harmful_place_first() -> None:
     """Every place of a profile: handing them out in this order keeps the largest holes as long as can be."""
     places = [mig("1g.10gb", start, cut=False) for start in range(7)]
-    ordered = [one.device.place for one in offer(places)]
+    ordered = [device.place for device in offer(places).values()]
     starts = [place.span.start for place in ordered if place]
     assert sorted(starts) == list(range(7))
     assert starts[0] in (0, 6), "the edge, so that 3g and 2g still have room"

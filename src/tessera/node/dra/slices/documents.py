@@ -32,23 +32,14 @@ def pool_of(node: str) -> str:
     return f"{node}/tessera"
 
 
-@dataclass(frozen=True, slots=True)
-class Offered:
-    """A device under the name that it has in the slices."""
-
-    name: str
-    device: Device
-
-
-def offer(devices: Iterable[Device]) -> tuple[Offered, ...]:
-    """Every device with a name of its own: small ones first, card by card, on each the least harmful place first."""
+def offer(devices: Iterable[Device]) -> dict[str, Device]:
+    """Every device by a name of its own: small ones first, card by card, on each the least harmful place first."""
     devices = tuple(devices)
     taken = Counter(map(_plain_name, devices))
-    named = {
-        device.key: name if taken[name := _plain_name(device)] == 1 else _told_apart(name, device)
-        for device in devices
+    return {
+        name if taken[name := _plain_name(device)] == 1 else _told_apart(name, device): device
+        for device in _ordered(devices)
     }
-    return tuple(Offered(named[device.key], device) for device in _ordered(devices))
 
 
 def _plain_name(device: Device) -> str:
@@ -79,7 +70,7 @@ class Offer:
     """What a node offers, and how."""
 
     node: str
-    devices: tuple[Offered, ...]
+    devices: Mapping[str, Device]  # by name, in order
     counted: Mapping[str, Product]  # the UUIDs of cards that are cut on demand, and what they are
     evict_unhealthy: bool = False
     withheld: bool = False  # nothing new may be given out: a device plugin has the same cards
@@ -89,10 +80,10 @@ def specs(offer: Offer) -> tuple[Document, ...]:
     """The specs of the slices, in order and without generation and count."""
     counters = [
         _counter_set(card, offer.counted[uuid])
-        for uuid, card in _cards(offer.devices).items()
+        for uuid, card in _cards(offer.devices.values()).items()
         if uuid in offer.counted
     ]
-    devices = [_device(one, offer) for one in offer.devices]
+    devices = [_device(name, device, offer) for name, device in offer.devices.items()]
     contents = [
         *({"devices": list(some)} for some in _chunks(devices, _MOST_DEVICES)),
         *({"sharedCounters": list(some)} for some in _chunks(counters, _MOST_COUNTER_SETS)),
@@ -101,17 +92,13 @@ def specs(offer: Offer) -> tuple[Document, ...]:
     return tuple(common | content for content in contents)
 
 
-def _cards(devices: Iterable[Offered]) -> dict[str, int]:
+def _cards(devices: Iterable[Device]) -> dict[str, int]:
     """The UUIDs of the cards, and their numbers."""
-    return {
-        one.device.model.parent: one.device.place.card.index
-        for one in devices
-        if one.device.place and one.device.model.parent
-    }
+    return {one.model.parent: one.place.card.index for one in devices if one.place and one.model.parent}
 
 
-def _device(one: Offered, offer: Offer) -> Document:
-    device, model, place = one.device, one.device.model, one.device.place
+def _device(name: str, device: Device, offer: Offer) -> Document:
+    model, place = device.model, device.place
     attributes = {
         "type": {"string": str(model.type)},
         "profile": _text(model.profile),
@@ -123,7 +110,7 @@ def _device(one: Offered, offer: Offer) -> Document:
         "resource": _text(device.resource),
     }
     document: Document = {
-        "name": one.name,
+        "name": name,
         "attributes": attributes,  # all of them on every device: a missing one stops scheduling everywhere
         "capacity": {"memory": {"value": f"{model.memory_mib}Mi"}},
     }

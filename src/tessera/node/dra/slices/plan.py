@@ -33,31 +33,20 @@ def plan(
     desired: Sequence[Document], current: Mapping[str, Document], owner: Document, generation: int
 ) -> Plan:
     """What is to be written; `generation` is the highest that was ever seen. A change of one slice keeps the generation."""
-    names = [slice_name(index, spec["nodeName"]) for index, spec in enumerate(desired)]
-    top = max([_pool(one)["generation"] for one in current.values()], default=0)
-    wrong = [
-        name for name, spec in zip(names, desired, strict=True)
-        if name not in current or not _is(current[name], spec, top, len(desired)) or _owner(current[name]) != owner["uid"]
-    ]  # fmt: skip
-    extra = tuple(name for name in current if name not in names)
+    highest = max([_pool(one)["generation"] for one in current.values()], default=0)
+    documents = _documents(desired, current, owner, highest)
+    wrong = [name for name, one in documents.items() if name not in current or not _same(current[name], one)]
+    extra = tuple(name for name in current if name not in documents)
     if not wrong and not extra:
         return Plan()
     alone = wrong[0] if len(wrong) == 1 and not extra else ""
-    if (
-        not alone
-        or alone not in current
-        or _pool(current[alone]) != _pool_document(desired[0], top, len(desired))
-    ):
-        wrong, top = names, max(top, generation) + 1
-    documents = {
-        name: _document(name, spec, owner, current.get(name), top, len(desired))
-        for name, spec in zip(names, desired, strict=True)
-        if name in wrong
-    }
+    if alone not in current or _pool(current[alone]) != _pool(documents[alone]):
+        documents = _documents(desired, current, owner, max(highest, generation) + 1)
+        wrong = list(documents)
     return Plan(
         extra,
-        tuple(document for name, document in documents.items() if name in current),
-        tuple(document for name, document in documents.items() if name not in current),
+        tuple(documents[name] for name in wrong if name in current),
+        tuple(documents[name] for name in wrong if name not in current),
     )
 
 
@@ -70,9 +59,29 @@ def slice_name(index: int, node: str) -> str:
     return f"{index:05}-{node[:200].rstrip('.-')}-{digest}-{DRIVER}"
 
 
-def _is(current: Document, spec: Document, generation: int, count: int) -> bool:
-    return _pool(current) == _pool_document(spec, generation, count) and essence(current["spec"]) == essence(
-        spec
+def _documents(
+    desired: Sequence[Document], current: Mapping[str, Document], owner: Document, generation: int
+) -> dict[str, Document]:
+    """The slices of one generation, by name."""
+    found = {}
+    for index, spec in enumerate(desired):
+        name = slice_name(index, spec["nodeName"])
+        metadata: Document = {"name": name, "ownerReferences": [owner]}
+        if name in current:
+            metadata["resourceVersion"] = current[name]["metadata"]["resourceVersion"]
+            spec = _with_times(spec, current[name]["spec"])
+        numbers = {"generation": generation, "resourceSliceCount": len(desired)}
+        spec = spec | {"pool": {"name": spec["pool"]["name"], **numbers}}
+        found[name] = {"apiVersion": API_VERSION, "kind": "ResourceSlice", "metadata": metadata, "spec": spec}
+    return found
+
+
+def _same(one: Document, other: Document) -> bool:
+    """Whether two slices say the same, in the same pool and for the same node."""
+    return (
+        _pool(one) == _pool(other)
+        and essence(one["spec"]) == essence(other["spec"])
+        and _owner(one) == _owner(other)
     )
 
 
@@ -81,48 +90,29 @@ def _pool(document: Document) -> Document:
     return pool
 
 
-def _pool_document(spec: Document, generation: int, count: int) -> Document:
-    return {"name": spec["pool"]["name"], "generation": generation, "resourceSliceCount": count}
-
-
 def _owner(document: Document) -> str:
     return next((str(one.get("uid")) for one in document["metadata"].get("ownerReferences") or ()), "")
 
 
-def _document(
-    name: str, spec: Document, owner: Document, current: Document | None, generation: int, count: int
-) -> Document:
-    metadata: Document = {"name": name, "ownerReferences": [owner]}
-    if current is not None:
-        metadata["resourceVersion"] = current["metadata"]["resourceVersion"]
-        spec = _with_times(spec, current["spec"])
-    spec = spec | {"pool": _pool_document(spec, generation, count)}
-    return {"apiVersion": API_VERSION, "kind": "ResourceSlice", "metadata": metadata, "spec": spec}
-
-
 def _with_times(spec: Document, current: Document) -> Document:
     """The spec with the times at which its taints were added, as the API server knows them."""
-    times = {
-        (device["name"], taint["key"], taint["effect"]): taint.get("timeAdded")
+    added = {
+        (device["name"], taint["key"], taint["effect"]): {"timeAdded": taint["timeAdded"]}
         for device in current.get("devices") or ()
         for taint in device.get("taints") or ()
+        if taint.get("timeAdded")
     }
 
-    def timed(device: Document) -> Document:
-        if "taints" not in device:
-            return device
-        taints = [
-            taint
-            | (
-                {"timeAdded": time}
-                if (time := times.get((device["name"], taint["key"], taint["effect"])))
-                else {}
-            )
-            for taint in device["taints"]
-        ]
-        return device | {"taints": taints}
+    def timed(name: str, taint: Document) -> Document:
+        return taint | added.get((name, taint["key"], taint["effect"]), {})
 
-    return spec | {"devices": [timed(device) for device in spec["devices"]]} if "devices" in spec else spec
+    devices = [
+        device | {"taints": [timed(device["name"], taint) for taint in device["taints"]]}
+        if "taints" in device
+        else device
+        for device in spec.get("devices") or ()
+    ]
+    return spec | {"devices": devices} if devices else spec
 
 
 def essence(spec: Document) -> object:

@@ -9,7 +9,7 @@ import msgspec
 
 from tessera.core.dra.slices import API_VERSION, DRIVER
 from tessera.core.errors import InvalidInput
-from tessera.kube.errors import NOT_JSON, ApiError, KubeError
+from tessera.kube.errors import NOT_JSON, ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
@@ -18,7 +18,7 @@ from tessera.node.dra.slices.documents import Document
 from tessera.node.dra.slices.plan import Plan, dropped, essence, plan
 from tessera.node.events import NodeEvents
 from tessera.node.metrics import DraMetrics
-from tessera.node.polling import Failures
+from tessera.node.polling import Failures, reconciling
 
 log = logging.getLogger(__name__)
 
@@ -119,21 +119,11 @@ class Publisher:
 
     async def _keeping(self) -> None:
         await self._reflector.synced()
-        first, longest = self._retry
-        delay = first
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            try:
-                await self._reconcile()
-                delay = first
-                self._failures.round_over()
-            except (KubeError, InvalidInput) as error:
-                self._failures.add("publish", "ResourceSlices cannot be written, will try again: %s", error)
-                self._failures.round_over()
-                await asyncio.sleep(delay)
-                delay = min(2 * delay, longest)
-                self._news.set()
+        await reconciling(self._news, self._reconcile, self._failed, self._retry)
+
+    def _failed(self, error: Exception) -> None:
+        self._failures.add("publish", "ResourceSlices cannot be written, will try again: %s", error)
+        self._failures.round_over()
 
     async def _reconcile(self) -> None:
         desired = self._desired
@@ -149,6 +139,7 @@ class Publisher:
             self.published = False
             await self._write(todo)
         self.published = True
+        self._failures.round_over()
 
     async def _write(self, todo: Plan) -> None:
         for name in todo.delete:
@@ -158,7 +149,7 @@ class Publisher:
                 if not error.is_not_found:
                     raise
             self._current.pop(name, None)
-            self._metrics.written("delete")
+            self._metrics.slice_writes.add("delete")
         for document in todo.update:
             name = document["metadata"]["name"]
             try:
@@ -170,7 +161,7 @@ class Publisher:
                 elif not error.is_conflict:
                     raise
                 continue  # another process wrote first: the watch brings what
-            self._metrics.written("update")
+            self._metrics.slice_writes.add("update")
         for document in todo.create:
             try:
                 self._took(document, await self._client.create(_COLLECTION, document))
@@ -178,7 +169,7 @@ class Publisher:
                 if not error.is_conflict:
                     raise
                 continue
-            self._metrics.written("create")
+            self._metrics.slice_writes.add("create")
         log.info(
             "ResourceSlices written: %d new, %d changed, %d removed",
             len(todo.create), len(todo.update), len(todo.delete),

@@ -12,14 +12,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from tessera.core.errors import InvalidInput
 from tessera.core.mig.layout import CardLayout, DoesNotFit, NodeLayout, Slot, Strategy
 from tessera.core.mig.placement import every_place
-from tessera.kube.errors import KubeError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import NODES, Key, Sink
+from tessera.node.polling import reconciling
 from tessera.node.sources.simulated.layout import LayoutStatus, text_of
 from tessera.protocol.kubernetes.objects import Metadata, decode_any
 from tessera.protocol.mig.documents import CONFIG_REASON, CONFIG_STATE, RUNAI_CONFIG
@@ -140,7 +139,7 @@ class NodeLink:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._reflector.run())
             tasks.create_task(self._waiting())
-            tasks.create_task(self._answering())
+            tasks.create_task(reconciling(self._news, self._answer, self._failed, _RETRY))
 
     def report(self, report: Report) -> None:
         """From now on the node should have these labels and annotations."""
@@ -179,21 +178,8 @@ class NodeLink:
             self.silent = True
             self._changed.set()
 
-    async def _answering(self) -> None:
-        delay, longest = _RETRY
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            try:
-                await self._answer()
-                delay = _RETRY[0]
-            except (KubeError, InvalidInput) as error:
-                log.warning(
-                    "node %s: cannot write the state of its layout, will try again: %s", self._name, error
-                )
-                await asyncio.sleep(delay)
-                delay = min(2 * delay, longest)
-                self._news.set()
+    def _failed(self, error: Exception) -> None:
+        log.warning("node %s: cannot write the state of its layout, will try again: %s", self._name, error)
 
     async def _answer(self) -> None:
         seen, report = self._seen, self._report
