@@ -158,7 +158,7 @@ async def running(
 
     settings = Settings("node-1", kubelet_dir=root, cdi_dir=root / "cdi", state_dir=root / "state", tick=tick)
     plugin = Plugin(
-        Sources(sources, changed=changed), settings, metrics, NodeEvents("node-1", None), handover
+        Sources(sources, changed=changed), settings, metrics, NodeEvents("node-1", lambda _: None), handover
     )
     tasks = [asyncio.create_task(plugin.run()), asyncio.create_task(plugin.polling())]
     try:

@@ -75,7 +75,6 @@ class NodeSources:
 def node_sources(
     configuration: DeviceConfiguration, settings: Settings, metrics: NodeMetrics, client: Client | None = None
 ) -> NodeSources:
-    """The sources that the configuration names."""
     changed = asyncio.Event()
     sources: list[Source] = []
     if configuration.static:

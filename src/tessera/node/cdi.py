@@ -14,7 +14,7 @@ from tessera.core.devices.device import Assignment, Device, Edits
 from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import InvalidInput
 from tessera.kube.files import Signature, signature_of
-from tessera.node.files import PREFIX, SHARED_LEFTOVERS_AGE, remove_leftovers, write_whole
+from tessera.node.files import PREFIX, SHARED_LEFTOVERS_AGE, put, remove_leftovers
 from tessera.protocol import cdi
 from tessera.protocol.kubelet.dra_messages import main_request
 
@@ -36,13 +36,11 @@ class CdiDirectory:
     def write(self, devices: Iterable[Device]) -> None:
         """Make the folder say this and nothing else of ours; new specs come before stale ones go."""
         wanted = {self._path(kind): cdi.encode(document) for kind, document in cdi.documents(devices).items()}
-        self._folder.mkdir(parents=True, exist_ok=True)
         if not self._cleaned:
             remove_leftovers(self._folder)
             self._cleaned = True
         for path, data in wanted.items():
-            if not _holds(path, data):
-                write_whole(path, data)
+            if put(path, data):
                 log.info("CDI spec written: %s", path)
         for path in self._folder.glob(f"{PREFIX}*.json"):
             if path not in wanted:
@@ -86,14 +84,10 @@ class ClaimFiles:
         edits = _edits(uid, given)
         if not edits:
             return  # others describe all of them; a spec without devices is none
-        self._folder.mkdir(parents=True, exist_ok=True)
-        document = cdi.document(_CLAIM_KIND, edits)
-        path, data = self._path(uid), cdi.encode(document)
-        if not _holds(path, data):
-            write_whole(path, data, lasting=False)  # after a power cut no container has it any more
+        data = cdi.encode(cdi.document(_CLAIM_KIND, edits))
+        put(self._path(uid), data, lasting=False)  # after a power cut no container has it any more
 
     def there(self, uid: str) -> bool:
-        """Whether a claim has its spec."""
         return self._path(uid).exists()
 
     def names(self, uid: str) -> list[str] | None:
@@ -105,7 +99,6 @@ class ClaimFiles:
         return [name.removeprefix(f"{_CLAIM_KIND}={uid}-") for name in found]
 
     def remove(self, uid: str) -> None:
-        """Take a claim's spec away."""
         self._path(uid).unlink(missing_ok=True)
 
     def clean(self, known: Iterable[str]) -> list[str]:
@@ -136,10 +129,3 @@ def _edits(uid: str, given: Sequence[tuple[str, str, Device]]) -> Mapping[str, E
             continue
         found[f"{uid}-{name}"] = replace(device.edits, env=(*device.edits.env, *listed.items()))
     return found
-
-
-def _holds(path: Path, data: bytes) -> bool:
-    try:
-        return path.read_bytes() == data
-    except OSError:
-        return False

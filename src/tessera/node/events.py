@@ -1,12 +1,11 @@
 """What is told of a node's devices and layout, in the log and as Events that `kubectl describe node` shows."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from tessera.core.devices.device import Device, by_resource
 from tessera.kube.events.correlator import About, Event
-from tessera.kube.events.recorder import Recorder
 from tessera.node.sources.simulated.layout import LayoutStatus, State
 from tessera.node.state import Key
 
@@ -18,12 +17,12 @@ _MOST_NAMED: Final = 3
 
 
 class NodeEvents:
-    """Events of one node, by its recorder; without a cluster there is none, and nothing is recorded."""
+    """Events of one node, by `record`."""
 
-    def __init__(self, node: str, recorder: Recorder | None) -> None:
+    def __init__(self, node: str, record: Callable[[Event], object]) -> None:
         # as the kubelet names the node in its own events: by name, and the name again in place of the uid
         self._about = About("v1", "Node", node, uid=node)
-        self._recorder = recorder
+        self._record = record
         self._problems: Mapping[Key, str] = {}  # as they were recorded last
         self._layout: LayoutStatus | None = None
 
@@ -31,35 +30,27 @@ class NodeEvents:
         """Record something that the node's operator ought to know."""
         self._record(Event(self._about, reason, message, "Warning"))
 
-    def record_news(self, devices: Sequence[Device], layout: LayoutStatus | None) -> None:
+    def news(self, devices: Sequence[Device], layout: LayoutStatus | None) -> None:
         """Record how devices and layout differ from what was recorded last."""
-        for event in self.news(devices, layout):
-            self._record(event)
-
-    def news(self, devices: Sequence[Device], layout: LayoutStatus | None) -> Iterator[Event]:
-        """An event for each difference, once."""
         for resource, unhealthy, healthy in _health_changes(self._problems, devices):
             if unhealthy:
-                message = f"{resource}: {_described(unhealthy)}"
-                yield Event(self._about, "GPUUnhealthy", message, "Warning")
+                self.warn("GPUUnhealthy", f"{resource}: {_described(unhealthy)}")
             if healthy:
-                yield Event(self._about, "GPUHealthy", f"{resource}: {len(healthy)} healthy again")
+                self._normal("GPUHealthy", f"{resource}: {len(healthy)} healthy again")
         self._problems = {device.key: device.problem for device in devices if device.problem}
         before, self._layout = self._layout, layout
         if layout is None or layout == before:
             return
         match layout.state:
             case State.FAILED:
-                message = f"the MIG layout failed: {layout.reason}"
-                yield Event(self._about, "MIGLayoutFailed", message, "Warning")
+                self.warn("MIGLayoutFailed", f"the MIG layout failed: {layout.reason}")
             case State.PENDING:
-                yield Event(self._about, "MIGLayoutPending", f"the MIG layout is pending: {layout.reason}")
+                self._normal("MIGLayoutPending", f"the MIG layout is pending: {layout.reason}")
             case State.SUCCESS if before is not None and before.state is not State.SUCCESS:
-                yield Event(self._about, "MIGLayoutApplied", "the MIG layout is in place")
+                self._normal("MIGLayoutApplied", "the MIG layout is in place")
 
-    def _record(self, event: Event) -> None:
-        if self._recorder is not None:
-            self._recorder.record(event)
+    def _normal(self, reason: str, message: str) -> None:
+        self._record(Event(self._about, reason, message))
 
 
 def log_health(before: Iterable[Device], after: Sequence[Device]) -> None:

@@ -33,13 +33,22 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644, *, lasting: bool = T
     except BaseException as error:
         with contextlib.suppress(OSError):  # a read-only file system refuses this too
             temporary.unlink()
-        if isinstance(
-            error, OSError
-        ):  # named by the file that was wanted: the same failure has the same text each time
+        if isinstance(error, OSError):
+            # named by the file that was wanted: the same failure has the same text each time
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     if lasting:
         _sync_folder(path.parent)
+
+
+def put(path: Path, data: bytes, mode: int = 0o644, *, lasting: bool = True) -> bool:
+    """Have this in a file, in a folder that is made where need be; False: it was there already."""
+    with contextlib.suppress(OSError):  # not there yet, or gone
+        if path.read_bytes() == data:
+            return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, data, mode, lasting=lasting)
+    return True
 
 
 def remove_leftovers(folder: Path, older_than: float = 0.0, pattern: str = "*".join(_TEMPORARY)) -> None:

@@ -29,7 +29,6 @@ class NodeMetrics:
         self._layout_since: float | None = None
 
     def failed(self, what: str) -> None:
-        """Something went wrong that will be tried again."""
         self._failures.add(what)
 
     def layout(self, state: State) -> None:
@@ -38,7 +37,6 @@ class NodeMetrics:
         self._layout_since = self._clock()
 
     def families(self) -> Iterator[Family]:
-        """Everything, as it is now."""
         text = "What went wrong and is tried again."
         yield self._failures.family(f"{self.prefix}_failures_total", text)
         text = "1 for the state that the MIG layout is in."
@@ -77,7 +75,6 @@ class Metrics(NodeMetrics):
         }
 
     def families(self) -> Iterator[Family]:
-        """Everything, as it is now."""
         labels, text = ("resource", "health"), "Devices by resource and health."
         yield labelled(f"{self.prefix}_devices", "gauge", text, labels, self._devices)
         text = "Containers that were given devices, or refused them."
@@ -122,11 +119,9 @@ class DraMetrics(NodeMetrics):
             self._seconds_sum += seconds
 
     def unprepared(self) -> None:
-        """One claim has ended."""
         self._unprepares += 1
 
     def families(self) -> Iterator[Family]:
-        """Everything, as it is now."""
         labels, text = ("type", "health"), "Devices by type and health."
         yield labelled(f"{self.prefix}_devices", "gauge", text, labels, self._devices)
         yield gauge(f"{self.prefix}_claims", "Claims that are prepared.", self.claims)

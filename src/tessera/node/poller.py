@@ -19,13 +19,14 @@ from tessera.kube.errors import KubeError
 from tessera.node.assembly import NodeSources, Settings
 from tessera.node.events import STATE_UNREADABLE, NodeEvents
 from tessera.node.metrics import NodeMetrics
-from tessera.node.polling import Failures, NotPublished, Pace
+from tessera.node.polling import Failures, NotPublished, either
 from tessera.node.sources import SourceFailed
 from tessera.node.state import DeviceState
 
 log = logging.getLogger(__name__)
 
 TIMEOUT: Final = 60.0  # seconds: a loop that has not come round for that long hangs
+_LONGEST_RETRY: Final = 5  # ticks between tries of what fails
 NOT_SAVED: Final = "a restart would not know these devices, and could give a pod's slices to another pod"
 
 
@@ -46,7 +47,7 @@ class Poller(ABC):
         self._sources = sources
         self._settings = settings
         self._state = state
-        self._node_metrics = metrics
+        self._metrics = metrics
         self._events = events
         self._devices: tuple[Device, ...] = ()
         self._known = False  # whether it is known which devices the last run had
@@ -58,23 +59,28 @@ class Poller(ABC):
         return self._devices
 
     async def polling(self) -> None:
-        """Poll until cancelled."""
         self._begin(await asyncio.to_thread(self._state.load))
-        pace = Pace(self._sources.changed, self._settings.tick)
+        tick, retry = self._settings.tick, 1
         while True:
             self._sources.changed.clear()
             result = await self._poll()
             if result is not None:
                 self._sources.report(result)
-                self._events.record_news(self._devices, self._sources.layout_status)
+                self._events.news(self._devices, self._sources.layout_status)
             self.beat = time.monotonic()
-            await pace.rest(failed=isinstance(result, NotPublished))
+            if isinstance(result, NotPublished):
+                # news do not wake it: what a failing step writes may come back as news
+                await asyncio.sleep(retry * tick)
+                retry = min(2 * retry, _LONGEST_RETRY)
+            else:
+                await either(self._sources.changed, tick)
+                retry = 1
 
     def _begin(self, loaded: tuple[Device, ...] | None) -> None:
         """Begin with the devices of the last run; None: there is no record of them, or none that can be read."""
         self._devices, self._known = loaded or (), loaded is not None
         if self._state.error:
-            self._node_metrics.failed("state")
+            self._metrics.failed("state")
             self._events.warn(STATE_UNREADABLE, self._state.error)
 
     async def _poll(self) -> Transition | NotPublished | None:

@@ -11,7 +11,6 @@ from tessera.core.errors import InvalidInput
 from tessera.kube.errors import KubeError
 
 TICK: Final = 1.0  # seconds between polls
-_LONGEST_RETRY: Final = 5  # ticks between tries of what fails
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,29 +47,6 @@ async def reconciling(
             await asyncio.sleep(delay)
             delay = min(2 * delay, longest)
             news.set()
-
-
-class Pace:
-    """How long a loop rests between two polls: a tick, or until there is news.
-
-    After a failure it rests longer each time, and news do not wake it: what a failing step writes may come back as news.
-    """
-
-    def __init__(self, news: asyncio.Event, tick: float) -> None:
-        self._news = news
-        self._tick = tick
-        self._ticks = 1  # after the next failure
-
-    async def rest(self, *, failed: bool) -> None:
-        """Rest after a poll."""
-        delay = self.delay(failed=failed)
-        await (asyncio.sleep(delay) if failed else either(self._news, delay))
-
-    def delay(self, *, failed: bool) -> float:
-        """Seconds to rest after a poll."""
-        ticks = self._ticks if failed else 1
-        self._ticks = min(2 * ticks, _LONGEST_RETRY) if failed else 1
-        return self._tick * ticks
 
 
 class Failures:

@@ -37,7 +37,6 @@ class CallFailed(TesseraError):
 
 
 def address(path: Path) -> str:
-    """The gRPC target of a unix socket."""
     if len(str(path).encode()) > MAX_SOCKET_PATH:
         raise TesseraError(
             f"{path}: longer than the {MAX_SOCKET_PATH} bytes that a unix socket's path may have"
@@ -76,18 +75,15 @@ class Streams(Generic[Message]):
         return bool(self._open)
 
     def send(self) -> None:
-        """Every stream has news."""
         for news in self._open:
             news.set()
 
     def close(self) -> None:
-        """Let every stream end."""
         ending, self._open = self._open, set()
         for news in ending:
             news.set()
 
     async def watch(self, _: object, context: Context) -> AsyncIterator[Message]:
-        """One stream, until it is closed."""
         news = asyncio.Event()
         self._open.add(news)
         try:

@@ -14,7 +14,7 @@ import msgspec
 
 from tessera.core.devices.device import Device
 from tessera.core.errors import InvalidInput
-from tessera.node.files import SHARED_LEFTOVERS_AGE, remove_leftovers, write_whole
+from tessera.node.files import SHARED_LEFTOVERS_AGE, put, remove_leftovers
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +54,7 @@ class DeviceState:
         if essence == self._saved:
             return True
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(self._path, msgspec.json.encode(essence))
+            put(self._path, msgspec.json.encode(essence))
         except OSError as error:
             if not self._logged:
                 log.warning(

@@ -30,7 +30,7 @@ import msgspec
 
 from tessera.core.errors import InvalidInput
 from tessera.kube.files import signature_of
-from tessera.node.files import write_whole
+from tessera.node.files import put
 from tessera.node.rpc import CallFailed, call
 from tessera.node.state import Key
 from tessera.protocol.kubelet import checkpoint, messages
@@ -108,7 +108,6 @@ class Holders:
 
     @property
     def all(self) -> frozenset[Key]:
-        """Every device that is held."""
         return frozenset(self._holders)
 
     def _save(self) -> None:
@@ -116,8 +115,7 @@ class Holders:
             return
         data = [(*key, holder) for key, holder in sorted(self._holders.items())]
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(self._path, msgspec.json.encode(data))
+            put(self._path, msgspec.json.encode(data))
         except OSError as error:
             if not self._logged:
                 log.warning("%s: cannot be written: %s", self._path, error)
@@ -142,17 +140,12 @@ class Allocations:
         self._holders = holders
         self._send_again = send_again
         self._clock = clock
-        self._listed: Mapping[Key, str] = {}
+        self.listed: Mapping[Key, str] = {}  # who holds what, as the kubelet said last; there may be more
         self._proven = False  # whether there was a proof in this run
         self._unimplemented = False  # whether the kubelet will never say
         # not free after all, and when that was said
         self._refuted: tuple[frozenset[Key], float] = (frozenset(), 0.0)
         self._logged = False
-
-    @property
-    def listed(self) -> Mapping[Key, str]:
-        """Who holds what, as the kubelet said last; there may be more."""
-        return self._listed
 
     def held(self, keys: Collection[Key]) -> dict[Key, str]:
         """Those of these devices that are not proven free, and who holds them.
@@ -179,12 +172,12 @@ class Allocations:
         if self._logged:
             log.info("the kubelet lists again which devices are in use")
             self._logged = False
-        self._listed = messages.holders(answer)
+        self.listed = messages.holders(answer)
         return True
 
     async def counted(self) -> frozenset[Key] | None:
         """Every device that the kubelet counts, by its list and by its checkpoint as it is on disk; None: neither can be read."""
-        known = frozenset(self._listed) if self._socket.exists() and await self.ask() else None
+        known = frozenset(self.listed) if self._socket.exists() and await self.ask() else None
         try:
             return (known or frozenset()) | checkpoint.allocated(self._checkpoint.read_bytes())
         except FileNotFoundError:
@@ -196,15 +189,15 @@ class Allocations:
         """Bring the record up to date for these devices, as far as the kubelet proves anything now."""
         if not await self.ask():
             return
-        self._holders.named({key: self._listed[key] for key in keys if key in self._listed})
-        doubtful = self._holders.all - self._listed.keys()
+        self._holders.named({key: self.listed[key] for key in keys if key in self.listed})
+        doubtful = self._holders.all - self.listed.keys()
         if self._proven and self._refuted_lately(doubtful):
             return
         allocated = await self._written_again()
         if allocated is None:
             return
         self._proven = True
-        self._holders.counted((allocated | self._listed.keys()) & {*keys, *self._holders.all})
+        self._holders.counted((allocated | self.listed.keys()) & {*keys, *self._holders.all})
         self._refuted = (allocated & doubtful, self._clock())
 
     def _refuted_lately(self, doubtful: frozenset[Key]) -> bool:

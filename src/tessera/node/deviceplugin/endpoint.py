@@ -9,7 +9,6 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -36,17 +35,10 @@ _LONGEST_RETRY: Final = 8.0
 class Endpoint:
     """Keeps one resource known to whatever kubelet is there."""
 
-    def __init__(
-        self,
-        service: ResourceService,
-        folder: Path,
-        metrics: Metrics,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, service: ResourceService, folder: Path, metrics: Metrics) -> None:
         self.service = service
         self._folder = folder
         self._metrics = metrics
-        self._clock = clock
         self._server: grpc.aio.Server | None = None
         self._socket = folder
         self._socket_identity: Signature | None = None
@@ -88,12 +80,12 @@ class Endpoint:
         if self._kubelet is None:
             return ""
         if self.service.streams:
-            self._heard_at = self._clock()
+            self._heard_at = time.monotonic()
         if signature_of(self._socket) != self._socket_identity:
             return "its socket was removed"
         if kubelet is not None and kubelet != self._kubelet:
             return "the kubelet restarted"
-        if self._clock() - self._heard_at > _STREAM_GRACE:
+        if time.monotonic() - self._heard_at > _STREAM_GRACE:
             return "the kubelet no longer listens"
         return ""
 
@@ -101,7 +93,7 @@ class Endpoint:
         if kubelet != self._tried:  # another kubelet: no reason to wait
             self._retry_delay = 1.0
             return True
-        return self._clock() >= self._retry_at
+        return time.monotonic() >= self._retry_at
 
     async def _serve_and_register(self, kubelet: Signature) -> None:
         self._tried = kubelet
@@ -115,10 +107,10 @@ class Endpoint:
             self._metrics.registrations.add(resource, "failed")
             if self._retry_delay == 1.0 or (isinstance(error, CallFailed) and error.refused):
                 log.warning("%s: cannot register, will try again: %s", resource, error)
-            self._retry_at = self._clock() + self._retry_delay
+            self._retry_at = time.monotonic() + self._retry_delay
             self._retry_delay = min(2 * self._retry_delay, _LONGEST_RETRY)
             return
-        self._kubelet, self._heard_at, self._retry_delay = kubelet, self._clock(), 1.0
+        self._kubelet, self._heard_at, self._retry_delay = kubelet, time.monotonic(), 1.0
         self._metrics.registrations.add(resource, "success")
         log.info("%s: registered with the kubelet, %d devices", resource, len(self.service.devices))
 

@@ -37,6 +37,7 @@ class Plugin(Poller):
     """Everything between the sources of devices and the kubelet."""
 
     failure = "publish"
+    _metrics: Metrics
 
     def __init__(
         self,
@@ -52,7 +53,6 @@ class Plugin(Poller):
         self._cdi = CdiDirectory(settings.cdi_dir)
         self._holders = Holders(settings.state_dir / "holders.json", grace=GRACE * settings.tick)
         self._allocations = Allocations(settings.kubelet_dir, self._holders, self._send_again)
-        self._metrics = metrics
         self._handover = handover
         self._endpoints: dict[str, Endpoint] = {}
         self._published = False
@@ -68,7 +68,6 @@ class Plugin(Poller):
 
     @property
     def alive(self) -> bool:
-        """Whether both loops still come round."""
         return time.monotonic() - min(self.beat, self._registered_at) < TIMEOUT
 
     async def in_use(self) -> frozenset[Key]:

@@ -35,11 +35,10 @@ class NodePlugin:
         self._recorder = Recorder(client, _COMPONENT, instance=settings.node) if client else None
         if self._recorder is not None:
             self.metrics.events = self._recorder.counts
-        events = NodeEvents(settings.node, self._recorder)
+        events = NodeEvents(settings.node, self._recorder.record if self._recorder else lambda _: None)
         self.plugin = Plugin(sources, settings, self.metrics, events, configuration.handover)
 
     async def run(self) -> None:
-        """Work until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.plugin.run())
             tasks.create_task(self.plugin.polling())

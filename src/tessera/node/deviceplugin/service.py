@@ -71,7 +71,6 @@ class ResourceService:
             self.streams.send()
 
     def handlers(self) -> Handlers:
-        """What a gRPC server needs to serve this."""
         return handlers(
             {
                 messages.OPTIONS: self._answering(self._options),

@@ -19,12 +19,12 @@ from tessera.kube.errors import KubeError
 from tessera.kube.rest.client import Client
 from tessera.node.assembly import NodeSources, Settings
 from tessera.node.cdi import ClaimFiles
-from tessera.node.dra.claims.objects import Given, claims_with, owners
+from tessera.node.dra.claims.objects import claims_with, owners
 from tessera.node.dra.claims.prepared import PreparedClaims, UnreadableEntry
 from tessera.node.dra.claims.preparing import Claims
 from tessera.node.dra.claims.upkeep import repair
 from tessera.node.dra.exclusive import conflict, read_node, remembered
-from tessera.node.dra.service import HealthService
+from tessera.node.dra.kubelet import HealthService
 from tessera.node.dra.slices.documents import Document, Offer, offer, pool_of, specs
 from tessera.node.dra.slices.publisher import Publisher
 from tessera.node.events import CLAIM_UNREADABLE, NodeEvents, log_health
@@ -32,7 +32,7 @@ from tessera.node.metrics import DraMetrics
 from tessera.node.poller import NOT_SAVED, Poller, with_health
 from tessera.node.state import DeviceState, Key, rebuilt
 from tessera.protocol.configuration.devices import DeviceConfiguration
-from tessera.protocol.kubelet.dra_messages import ClaimName, DeviceCondition
+from tessera.protocol.kubelet.dra_messages import DeviceCondition
 from tessera.protocol.kubernetes.nodes import node_of
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ class Driver(Poller):
     """Decides which devices there are, and publishes them to the scheduler and to the kubelet."""
 
     failure = "look"
+    _metrics: DraMetrics
 
     def __init__(
         self,
@@ -68,7 +69,6 @@ class Driver(Poller):
         state = DeviceState(settings.state_dir / "dra" / "devices.json", shared=True)
         super().__init__(sources, settings, state, metrics, events)
         self.conflict: str | None = None  # why nothing new is offered; None: it is not known yet
-        self._metrics = metrics
         self._client = client
         self._claims = claims
         self._store = store
@@ -92,8 +92,6 @@ class Driver(Poller):
     async def _put_in_place(self, wanted: list[Device]) -> Transition:
         """Take what is wanted and can be, and publish it; where that cannot be saved, the devices stay as they were."""
         if self._unreadable or not self._known:
-            await self._repair_entries(wanted)
-        if not self._known:
             await self._recover(wanted)
         maybe_held = await self._maybe_held(wanted)
         async with self._claims.changing:  # no claim begins between what is decided and what is published
@@ -119,29 +117,27 @@ class Driver(Poller):
         return change
 
     async def _recover(self, wanted: list[Device]) -> None:
-        """Find out which devices the last run had, where its record is missing or cannot be read: those that claims hold."""
+        """Rebuild records of the last run that are missing or cannot be read, from the claims: of claims, and of the devices."""
         known = (*self._sources.possible(), *wanted)
-        claims = owners(await claims_with(self._client, pool_of(self._settings.node)))
+        devices = offer(known)
+        try:
+            claims = await claims_with(self._client, pool_of(self._settings.node))
+        except (KubeError, InvalidInput) as error:
+            if not self._known:
+                raise
+            self._failed("claims", error)
+            claims = {}
+        await asyncio.to_thread(repair, self._store, self._files, claims, {**devices, **self.offered})
+        if self._known:
+            return
         entries = await asyncio.to_thread(self._store.readable)
         held = {(one.resource, one.id) for entry in entries for one in entry.devices}
-        self._take(
-            rebuilt(known, held | {device.key for name, device in offer(known).items() if name in claims})
-        )
+        self._take(rebuilt(known, held | {devices[name].key for name in owners(claims) if name in devices}))
         self._known = True
         if self._devices:
             log.warning(
                 "%d devices of the last run rebuilt from the claims that hold them", len(self._devices)
             )
-
-    async def _repair_entries(self, wanted: list[Device]) -> None:
-        """Write records of claims again that could not be read."""
-        claims: Mapping[ClaimName, Sequence[Given]] = {}
-        try:
-            claims = await claims_with(self._client, pool_of(self._settings.node))
-        except (KubeError, InvalidInput) as error:
-            self._failed("claims", error)
-        devices = {**offer((*self._sources.possible(), *wanted)), **self.offered}
-        await asyncio.to_thread(repair, self._store, self._files, claims, devices)
 
     def _report_unreadable(self, unreadable: Sequence[UnreadableEntry]) -> None:
         """Report records of claims that cannot be read, for as long as it lasts."""

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Final, Self
 
 from tessera.core.devices.device import Device
@@ -53,9 +52,7 @@ class Instance:
             ) from error
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._path.unlink(missing_ok=True)
         if self._file:
             self._file.close()
@@ -81,7 +78,6 @@ def _lives(path: Path) -> bool:
 
 
 async def read_node(client: Client, name: str) -> NodeIn:
-    """The node as it is now."""
     try:
         return decode_node(await client.get(path_of("v1", "nodes", name=name)))
     except InvalidInput as error:

@@ -17,8 +17,7 @@ from tessera.node.dra.claims.preparing import Claims
 from tessera.node.dra.claims.upkeep import forget_stale
 from tessera.node.dra.driver import Driver
 from tessera.node.dra.exclusive import Instance, read_node
-from tessera.node.dra.registration import Endpoint
-from tessera.node.dra.service import ClaimService, HealthService
+from tessera.node.dra.kubelet import ClaimService, Endpoint, HealthService
 from tessera.node.dra.slices.documents import pool_of
 from tessera.node.dra.slices.publisher import Publisher
 from tessera.node.events import NodeEvents
@@ -49,7 +48,7 @@ class NodeDriver:
         self._health = HealthService()
         self._recorder = Recorder(client, DRIVER, instance=settings.node)
         self.metrics.events = self._recorder.counts
-        events = NodeEvents(settings.node, self._recorder)
+        events = NodeEvents(settings.node, self._recorder.record)
         self._publisher = Publisher(
             client, settings.node, self._node_uid, self._instance.leads, self.metrics, events
         )
@@ -82,7 +81,6 @@ class NodeDriver:
 
     @property
     def alive(self) -> bool:
-        """Whether the loops still come round."""
         return time.monotonic() - min(self.driver.beat, self._endpoint_beat) < TIMEOUT
 
     @property

@@ -35,7 +35,6 @@ class FaultySource:
         self._watched = WatchedFiles(path)
 
     async def devices(self) -> Sequence[Device]:
-        """The source's devices, and what the file adds."""
         self._poll()
         return [
             device.unhealthy(problem) if device.healthy and (problem := self._problem(device)) else device

@@ -72,7 +72,7 @@ async def keeping() -> AsyncIterator[Kept]:
                 uid,
                 lambda: kept is None or kept.leads,
                 DraMetrics(),
-                NodeEvents(NODE, recorder),
+                NodeEvents(NODE, recorder.record),
                 retry=(0.01, 0.1),
             )
             kept = Kept(server, publisher)

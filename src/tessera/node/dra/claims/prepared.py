@@ -86,7 +86,6 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def claim(self) -> ClaimName:
-        """Which claim."""
         return ClaimName(self.namespace, self.name, self.uid)
 
     def __str__(self) -> str:
@@ -127,7 +126,6 @@ class PreparedClaims:
         return self._read(self._path(uid))
 
     def readable(self) -> list[Entry]:
-        """Every entry that can be read."""
         return self.read()[0]
 
     def read(self) -> tuple[list[Entry], list[UnreadableEntry]]:
@@ -149,7 +147,6 @@ class PreparedClaims:
         write_whole(self._path(entry.uid), msgspec.json.encode(entry), lasting=False)
 
     def remove(self, uid: str) -> None:
-        """Forget a claim."""
         self._path(uid).unlink(missing_ok=True)
 
     def _path(self, uid: str) -> Path:

@@ -71,7 +71,6 @@ class Publisher:
 
     @property
     def any_there(self) -> bool:
-        """Whether slices of this node are in the API server."""
         return bool(self._current)
 
     def want(self, desired: Sequence[Document]) -> None:
@@ -87,11 +86,9 @@ class Publisher:
 
     @property
     def synced(self) -> bool:
-        """Whether it is known what is there."""
         return self._reflector.health.synced
 
     async def run(self) -> None:
-        """Keep the slices until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._reflector.run())
             tasks.create_task(self._keeping())
@@ -99,19 +96,16 @@ class Publisher:
     # what the reflector calls
 
     def replace(self, objects: Iterable[Document]) -> None:
-        """These slices are all there are."""
         self._current = {}
         for one in objects:
             self._put(one)
         self._news.set()
 
     def upsert(self, one: Document) -> None:
-        """A slice is new or changed."""
         self._put(one)
         self._news.set()
 
     def delete(self, key: Key) -> None:
-        """A slice is gone."""
         self._current.pop(key.name, None)
         self._news.set()
 

@@ -16,7 +16,7 @@ from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.layout import CardLayout, NodeLayout, Slot, Strategy
 from tessera.core.mig.placement import every_place
 from tessera.core.mig.profile import MigProfile
-from tessera.node.files import PREFIX, write_whole
+from tessera.node.files import PREFIX, put
 from tessera.protocol.configuration.devices import SimulatedCards
 
 SMI_IN_CONTAINER: Final = "/usr/bin/nvidia-smi"  # where NVIDIA's runtime puts the real one
@@ -72,13 +72,7 @@ class CardDevices:
 
     def _put_tool(self) -> None:
         try:
-            if self._smi.read_bytes() == _SMI:
-                return
-        except OSError:
-            pass  # not there yet, or gone
-        try:
-            self._smi.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(self._smi, _SMI, mode=0o755)
+            put(self._smi, _SMI, mode=0o755)
         except OSError:
             if not self._smi.exists():  # that of an earlier version will do
                 raise

@@ -16,7 +16,7 @@ from tessera.core.devices.transition import Transition
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import short
 from tessera.core.mig.layout import CardLayout, NodeLayout
-from tessera.node.files import write_whole
+from tessera.node.files import put
 from tessera.node.polling import NotPublished
 from tessera.protocol.configuration.devices import SimulatedCards
 from tessera.protocol.mig import documents as mig
@@ -128,12 +128,8 @@ class Layouts:
         return layout
 
     def _keep(self, text: str) -> None:
-        data = text.encode()
         try:
-            if self._path.exists() and self._path.read_bytes() == data:
-                return
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(self._path, data)
+            put(self._path, text.encode())
         except OSError as error:
             log.warning("%s: a restart will not remember the layout: %s", self._path, error)
 

@@ -135,7 +135,6 @@ class NodeLink:
         self._reflector = Reflector(client, NODES.named(name), sink)
 
     async def run(self) -> None:
-        """Follow and answer until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._reflector.run())
             tasks.create_task(self._waiting())
@@ -158,7 +157,6 @@ class NodeLink:
             self.delete(Key("", self._name))
 
     def upsert(self, one: Metadata) -> None:
-        """The node has changed."""
         before, self._seen = (self.heard, self.desired), one
         self.heard, self.desired = True, (one.annotations or {}).get(RUNAI_CONFIG)
         if (self.heard, self.desired) != before:  # most changes are heartbeats, or what we wrote ourselves

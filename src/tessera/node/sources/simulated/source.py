@@ -81,7 +81,6 @@ class SimulatedSource:
         return self._cards.of(self._decided.layout)
 
     def possible(self) -> Sequence[Device]:
-        """Every device that any layout could make of the cards."""
         return self._cards.possible()
 
     def report(self, result: Transition | NotPublished) -> None:

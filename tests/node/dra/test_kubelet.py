@@ -5,8 +5,8 @@ import socket
 import tempfile
 from pathlib import Path
 
-from tessera.node.dra import registration
-from tessera.node.dra.registration import Endpoint
+from tessera.node.dra import kubelet
+from tessera.node.dra.kubelet import Endpoint
 from tessera.node.metrics import DraMetrics
 from tessera.node.rpc import serve
 
@@ -45,7 +45,7 @@ def test_a_socket_that_is_gone_before_it_was_ever_seen(monkeypatch):
                 path.unlink()
             return server
 
-        monkeypatch.setattr(registration, "serve", losing)
+        monkeypatch.setattr(kubelet, "serve", losing)
         endpoint = Endpoint(folder, "mine", [], DraMetrics())
         path = folder / "plugins" / "gpu.tessera.dev" / "mine.sock"
         await endpoint.ensure_registered()
