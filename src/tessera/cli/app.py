@@ -1,4 +1,4 @@
-"""The root command: which commands there are, and how every one of them ends.
+"""The root command: which commands there are, how every one of them ends; and `version` and `help`.
 
 Exit codes: 0 done, 1 failed, 2 bad input, 3 a pod was rejected, 4 less is available than asked for, 130 interrupted.
 """
@@ -12,7 +12,9 @@ from typing import Any, Final
 import click
 
 from tessera import __version__
+from tessera.cli.common import completing
 from tessera.cli.common.lazy import LazyGroup, Table
+from tessera.cli.common.output import Output, output_option
 from tessera.cli.common.terminal import write_what_the_locale_can
 from tessera.core.errors import TesseraError
 
@@ -21,22 +23,28 @@ EXIT_BAD_INPUT: Final = 2
 EXIT_INTERRUPTED: Final = 130  # 128 + SIGINT, as shells report it
 
 COMMANDS: Final[Table] = {
-    "admit": ("admit.command", "Decide about pods offline, with the webhook's own code."),
-    "capacity": ("capacity.command", "Show what nodes have, what pods hold, and what is free."),
-    "mig": ("mig.command", "Check, convert, draw, plan and apply MIG layouts."),
-    "doctor": ("doctor", "Check a cluster and say what is wrong and what to type."),
-    "why": ("why", "Say why a pod waits or was changed, and what would make it run."),
-    "webhook": ("webhook", "Serve admission reviews over HTTPS."),
-    "certs": ("certs", "Show, rotate and export the webhook's own certificate authority."),
-    "device-plugin": ("device_plugin", "Report a node's devices to the kubelet, give them to containers."),
-    "dra-driver": ("dra_driver", "Offer a node's devices to the scheduler, prepare claims for the kubelet."),
-    "controller": ("controller", "Make the templates of claims that the webhook has put into pods."),
-    "dashboard": ("dashboard", "Show a cluster's GPUs in the browser, live."),
-    "demo": ("demo.command", "See what Tessera does, story by story."),
-    "config": ("config", "Check the configuration file, print an example or its schema."),
-    "completion": ("completion", "Print the shell completion script for bash, zsh or fish."),
-    "version": ("version", "Print the version."),
-    "help": ("help", "Explain a command."),
+    "admit": ("admit.command:command", "Decide about pods offline, with the webhook's own code."),
+    "capacity": ("capacity.command:command", "Show what nodes have, what pods hold, and what is free."),
+    "mig": ("mig:command", "Check, convert, draw, plan and apply MIG layouts."),
+    "doctor": ("doctor:command", "Check a cluster and say what is wrong and what to type."),
+    "why": ("why:command", "Say why a pod waits or was changed, and what would make it run."),
+    "webhook": ("webhook:command", "Serve admission reviews over HTTPS."),
+    "certs": ("certs:command", "Show, rotate and export the webhook's own certificate authority."),
+    "device-plugin": (
+        "device_plugin:command",
+        "Report a node's devices to the kubelet, give them to containers.",
+    ),
+    "dra-driver": (
+        "dra_driver:command",
+        "Offer a node's devices to the scheduler, prepare claims for the kubelet.",
+    ),
+    "controller": ("controller:command", "Make the templates of claims that the webhook has put into pods."),
+    "dashboard": ("dashboard:command", "Show a cluster's GPUs in the browser, live."),
+    "demo": ("demo.command:command", "See what Tessera does, story by story."),
+    "config": ("config:command", "Check the configuration file, print an example or its schema."),
+    "completion": ("completion:command", "Print the shell completion script for bash, zsh or fish."),
+    "version": ("app:version", "Print the version."),
+    "help": ("app:explain", "Explain a command."),
 }
 
 
@@ -71,6 +79,28 @@ def tessera() -> None:
     Tessera admits pods that ask for GPU slices, gives them what the cluster really offers and the CPU and memory
     that their GPUs need, and turns MIG layouts into node resources.
     """
+
+
+@click.command()
+@output_option("text")
+def version(output: Output) -> None:
+    """Print the version of this command, as --version does."""
+    output.show(lambda: {"version": __version__}, lambda _: [f"tessera {__version__}"])
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[COMMAND]...", shell_complete=completing.commands)
+@click.pass_context
+def explain(ctx: click.Context, words: tuple[str, ...]) -> None:
+    """Explain a command: `tessera help mig plan` prints what `tessera mig plan --help` does."""
+    here = ctx.find_root()
+    for word in words:
+        if not isinstance(here.command, click.Group):
+            raise click.UsageError("it has no subcommands", here)
+        name, found, _ = here.command.resolve_command(here, [word])
+        assert found is not None  # noqa: S101 # else there was a UsageError
+        here = click.Context(found, info_name=name, parent=here)
+    click.echo(here.command.get_help(here), color=here.color)
 
 
 def run(args: list[str] | None = None) -> int:

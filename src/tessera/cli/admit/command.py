@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import click
@@ -13,7 +14,7 @@ from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_option
 from tessera.cli.common.options import option, read_parsed
 from tessera.cli.common.output import Output, output_option
 from tessera.cli.common.reading import warn_of_classes
-from tessera.cli.common.terminal import Style
+from tessera.cli.common.terminal import Style, echo
 from tessera.core.admission.outcome import Denied
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
@@ -42,6 +43,8 @@ from tessera.webhook.offline import Admitted, admit
 from tessera.webhook.reviewed import KnownReviews
 
 EXIT_REJECTED: Final = 3
+
+_Given = list[tuple[str, list[dict[str, Any]]]]  # files and the objects in them
 
 
 @click.command()
@@ -116,76 +119,57 @@ def command(
     policy = read_policy(config_file)
     given = [(file, _objects(file)) for file in files_in(files)]
     if node_files:
-        (offers, assumed), space = read_offers(node_files), namespace or "default"
-    elif files:
-        offers, assumed, context = cluster.run(lambda client: _offers_of(client, webhook_namespace))
-        space = namespace or context
+        (offers, at_work), space = _offers_in(node_files), namespace or "default"
+        unknown = "its Lease is not among the files"
     else:
-        return cluster.run(lambda client: _summarize_cluster(client, policy, webhook_namespace))
+        offers, at_work, context = cluster.run(lambda client: _offers_of(client, webhook_namespace))
+        unknown, space = f"you may not get leases in namespace {webhook_namespace}", namespace or context
+    offers.put_controller(at_work is not False)
     _put_from(given, offers, space)
     if output.form == "summary":
-        summary = Summary(offers, policy, space)
-        for _, found in given:
-            for one in found:
-                summary.add(one)
-        _print_summary(summary, assumed)
-        return 0
-    results = list(_admitted(given, offers, policy, space))
-    if output.form == "explain":
-        style = Style.of(sys.stdout)
-        click.echo("\n\n".join(explain(one, offers, policy, style) for one in results))
+        begin = partial(Summary, offers, policy, space)
+        summary = _counted(given, begin()) if files else cluster.run(partial(_count_pods, begin=begin))
+        click.echo(summary.text(Style.of(sys.stdout)))
+        claims, rejected = summary.claims, False
     else:
-        _print([one for one in results if not one.rejected], output)
-        _report(results)
-    claims = any(one.claims for one in results)
-    _tell_assumed(assumed, claims=claims)
-    if claims:
+        results = list(_admitted(given, offers, policy, space))
+        _print(results, offers, policy, output)
+        claims, rejected = any(one.claims for one in results), any(one.rejected for one in results)
+    if claims and at_work is None:
+        click.echo(f"tessera controller is taken to be running ({unknown}): requests become claims", err=True)
+    if claims and output.form != "summary":
         what = "the pods are shown without a ticket, which only the webhook can add: create them as you wrote them"
         click.echo(what, err=True)
-    return EXIT_REJECTED if any(one.rejected for one in results) else 0
+    return EXIT_REJECTED if rejected else 0
 
 
-async def _offers_of(client: Client, webhook_namespace: str) -> tuple[Offers, str, str]:
-    """What a cluster offers now, why it is not known whether the controller is at work, and the context's namespace."""
+async def _offers_of(client: Client, webhook_namespace: str) -> tuple[Offers, bool | None, str]:
+    """What a cluster offers now, whether the controller is at work (None: unknown), and the context's namespace."""
     # explanations tell of all nodes; a command that has no past decides as a webhook that has run for long
     async with LiveView(client, keep=None, first_sight=False).following() as view:
         warn_of_classes(view.dra.class_errors)
         at_work = await controller_at_work(client, webhook_namespace)
-        assumed = _take_controller(
-            view.offers, at_work, f"you may not get leases in namespace {webhook_namespace}"
-        )
-        return view.offers, assumed, client.cluster.namespace or "default"
+        return view.offers, at_work, client.cluster.namespace or "default"
 
 
-def _take_controller(offers: Offers, at_work: bool | None, unknown: str) -> str:  # as the view has it
-    """Decide as the webhook would by the controller's Lease; why it is not known, and so taken to be at work."""
-    offers.put_controller(at_work is not False)
-    return unknown if at_work is None else ""
-
-
-def _tell_assumed(assumed: str, *, claims: bool) -> None:
-    if assumed and claims:
-        click.echo(f"tessera controller is taken to be running ({assumed}): requests become claims", err=True)
-
-
-async def _summarize_cluster(client: Client, policy: Policy, webhook_namespace: str) -> int:
+async def _count_pods(client: Client, begin: Callable[[], Summary]) -> Summary:
     """Count what would become of the pods of a cluster; each is forgotten when it is counted."""
-    offers, assumed, space = await _offers_of(client, webhook_namespace)
-    summary = Summary(offers, policy, space)
+    summary = begin()
 
-    def begin() -> Callable[[bytes], None]:
+    def start() -> Callable[[bytes], None]:
         nonlocal summary
-        summary = Summary(offers, policy, space)  # a list that is begun again is counted again
+        summary = begin()  # a list that is begun again is counted again
         return lambda raw: summary.add({"kind": "Pod", **json.loads(raw)})
 
-    await read_list(client, UNFINISHED_PODS.path, {**UNFINISHED_PODS.query, "limit": PAGE}, begin)
-    _print_summary(summary, assumed)
-    return 0
+    await read_list(client, UNFINISHED_PODS.path, {**UNFINISHED_PODS.query, "limit": PAGE}, start)
+    return summary
 
 
-def _print_summary(summary: Summary, assumed: str) -> None:
-    click.echo(summary.text(Style.of(sys.stdout)))
-    _tell_assumed(assumed, claims=summary.claims)
+def _counted(given: _Given, summary: Summary) -> Summary:
+    for _, found in given:
+        for one in found:
+            summary.add(one)
+    return summary
 
 
 def read_policy(file: str | None) -> Policy:
@@ -193,8 +177,8 @@ def read_policy(file: str | None) -> Policy:
     return Policy() if file is None else read_parsed(file, config.parse).policy
 
 
-def read_offers(files: tuple[str, ...]) -> tuple[Offers, str]:
-    """What files say a cluster offers, and why it is not known whether the controller is at work; nodes must be among it."""
+def _offers_in(files: tuple[str, ...]) -> tuple[Offers, bool | None]:
+    """What files say that a cluster offers, and whether the controller is at work (None: unknown)."""
     found: list[FileObject] = []
     for file in files_in(files):
         some = list(objects_in_text(read_file(file), called(file)))
@@ -207,9 +191,7 @@ def read_offers(files: tuple[str, ...]) -> tuple[Offers, str]:
     _put(offers, described)
     if described.classes and described.slices:
         warn_of_classes(put_served(offers, described.classes, described.slices).class_errors)
-    return offers, _take_controller(
-        offers, controller_in(described.leases), "its Lease is not among the files"
-    )
+    return offers, controller_in(described.leases)
 
 
 def _put(offers: Offers, found: ClusterObjects) -> None:
@@ -219,9 +201,6 @@ def _put(offers: Offers, found: ClusterObjects) -> None:
         offers.put_namespace(namespace)
     for quota in found.quotas:
         offers.put_quota(quota)
-
-
-_Given = list[tuple[str, list[dict[str, Any]]]]  # files and the objects in them
 
 
 def _put_from(given: _Given, offers: Offers, namespace: str) -> None:
@@ -245,20 +224,21 @@ def _objects(file: str) -> list[dict[str, Any]]:
     return found
 
 
-def _print(results: list[Admitted], output: Output) -> None:
+def _print(results: list[Admitted], offers: Offers, policy: Policy, output: Output) -> None:
+    if output.form == "explain":
+        style = Style.of(sys.stdout)
+        click.echo("\n\n".join(explain(one, offers, policy, style) for one in results))
+        return
+    admitted = [one for one in results if not one.rejected]
     if output.form == "patch":
-        for one in results:
-            if one.reviewed:
-                click.echo(json.dumps(one.operations))
-        return
-    after = [one.after for one in results]
-    if not after:
-        return
-    if output.form == "yaml":
-        click.echo("---\n".join(map(yaml.dump, after)), nl=False)
-    else:
+        echo(json.dumps(one.operations) for one in admitted if one.reviewed)
+    elif output.form == "yaml":
+        click.echo("---\n".join(yaml.dump(one.after) for one in admitted), nl=False)
+    elif admitted:
+        after = [one.after for one in admitted]
         several = {"apiVersion": "v1", "kind": "List", "items": after}
         output.print(several if len(after) > 1 else after[0])
+    _report(results)
 
 
 def _report(results: list[Admitted]) -> None:

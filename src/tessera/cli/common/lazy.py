@@ -8,13 +8,14 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-# name → (module of this package with a click command called `command`, one line of help)
+# name → (where it is in this package, as `module:function`, and one line of help)
 Table = Mapping[str, tuple[str, str]]
 
 
 class _Commands(UserDict[str, Any]):
     def __getitem__(self, name: str) -> Any:
-        return importlib.import_module(f"tessera.cli.{self.data[name][0]}").command
+        module, _, function = self.data[name][0].partition(":")
+        return getattr(importlib.import_module(f"tessera.cli.{module}"), function)
 
 
 class LazyGroup(click.Group):

@@ -1,6 +1,29 @@
-"""`tessera mig`: one file or folder per command, and what they share.
+"""`tessera mig`: the commands that check, convert, draw, plan and apply MIG layouts, and what they share.
 
-`sources` reads what a person names, `tiles` draws cards; `output` says to people what a command found or did. What belongs here:
-options, texts, tables, colours. What a layout is, whether it fits and how nodes get it is decided in `core.mig`, `core.planning`,
-`inventory` and `rollout`.
+`sources` reads what a person names, `tiles` draws cards. What belongs here: options, texts, tables, colours. What a layout is, whether it fits
+and how nodes get it is decided in `core.mig`, `core.planning`, `inventory` and `rollout`.
 """
+
+from typing import Final
+
+import click
+
+from tessera.cli.common.lazy import LazyGroup, Table
+
+COMMANDS: Final[Table] = {
+    "validate": ("mig.layouts:validate", "Check that layouts fit their cards, and say why they do not."),
+    "convert": ("mig.layouts:convert", "Write a layout in another format."),
+    "show": ("mig.layouts:show", "Draw a node's cards as tiles, as wide as their memory slices."),
+    "plan": ("mig.plan:command", "Plan how to cut cards for a demand."),
+    "products": ("mig.products:command", "List the known cards and their profiles."),
+    "apply": ("mig.apply:command", "Write a layout to nodes, and wait until they have it."),
+}
+
+
+@click.command(cls=LazyGroup, table=COMMANDS)
+def command() -> None:
+    """Check, convert, draw, plan and apply MIG layouts.
+
+    A layout says which MIG devices the cards of a node are cut into. It is read and written as a run.ai annotation
+    (`run.ai/mig.config`), as a mig-parted file, or as plain counts such as 2g.20gb=2,3g.40gb=1.
+    """

@@ -1,0 +1,190 @@
+"""`tessera mig validate`, `convert` and `show`: does a layout fit its cards, the same in another format, the cards as tiles."""
+
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+import click
+
+from tessera.cli.common.options import option
+from tessera.cli.common.output import Output, output_option
+from tessera.cli.common.terminal import Style, echo
+from tessera.cli.mig.sources import Given, read_sources, source_options
+from tessera.cli.mig.tiles import draw_cards
+from tessera.core.errors import InvalidInput, InvalidInputs
+from tessera.core.mig.layout import DoesNotFit, LayoutEntry
+from tessera.core.text import first_of
+from tessera.inventory.layouts import Source, Unreadable
+from tessera.kube.object_files import called
+from tessera.protocol.mig import documents as mig
+
+_MOST_NAMES: Final = 5
+_ASSUMED: Final = (
+    "the API does not say which devices are in use (kubelets write it from Kubernetes 1.36); "
+    "drawn on as few cards as possible"
+)
+
+
+class Fit(StrEnum):
+    """What can be said of a layout."""
+
+    FITS = "fits"
+    DOES_NOT_FIT = "does not fit"
+    CANNOT_BE_CHECKED = "cannot be checked"  # the node's annotation is no layout, or its product is unknown
+    READABLE = "readable"  # and the cards that it should fit on are unknown
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutCheck:
+    """What is said of one layout."""
+
+    layout: str
+    outcome: Fit
+    reasons: list[str] = field(default_factory=list)
+    resources: dict[str, int] = field(default_factory=dict)
+
+
+@click.command("validate")
+@source_options
+@output_option("text")
+def validate(given: Given, config: str | None, output: Output) -> int:
+    """Check that layouts fit their cards, and say why they do not.
+
+    Layouts are run.ai annotations, mig-parted files or plain counts, or the annotations of Node objects as
+    `kubectl get nodes -o json` prints them, with their product and number of cards. With --cluster the command
+    reads the nodes, and arguments are their names.
+
+    \b
+    tessera mig validate layout.yaml --product H200 --cards 4
+    tessera mig validate 3g.71gb=2,1g.18gb=1 --product H200
+    kubectl get nodes -o json | tessera mig validate
+    tessera mig validate --cluster
+    tessera mig validate mig-parted.yaml --config all-balanced --product A100-40GB
+
+    \b
+    Exit codes: 0 all fit (or can be read, without --product), 1 some do not, 2 bad input.
+    """  # fmt: skip
+    verdicts = [verdict for source in read_sources(given) for verdict in _verdicts(source, config)]
+    output.show(lambda: verdicts, lambda style: [_line(verdict, style) for verdict in verdicts])
+    return int(any(verdict.outcome not in (Fit.FITS, Fit.READABLE) for verdict in verdicts))
+
+
+def _verdicts(source: Source | Unreadable, config: str | None) -> list[LayoutCheck]:
+    if isinstance(source, Unreadable):
+        return [LayoutCheck(source.where, Fit.CANNOT_BE_CHECKED, source.reason.split("\n"))]
+    several = len(source.document.configs) > 1
+    return [
+        _verdict(f"{source.where}: {name}" if several else source.where, source, entries)
+        for name, entries in source.configs(config).items()
+    ]
+
+
+def _verdict(title: str, source: Source, entries: tuple[LayoutEntry, ...]) -> LayoutCheck:
+    if source.product is None:
+        return LayoutCheck(title, Fit.READABLE, ["to check whether it fits, give --product"])
+    try:
+        resources = source.layout(entries).resources(source.strategy)
+    except InvalidInput as error:
+        return LayoutCheck(title, Fit.DOES_NOT_FIT, str(error).split("\n"))
+    return LayoutCheck(title, Fit.FITS, resources=resources)
+
+
+def _line(verdict: LayoutCheck, style: Style) -> str:
+    paint = {Fit.FITS: style.good, Fit.READABLE: style.note}.get(verdict.outcome, style.bad)
+    offered = [f"{name} ×{count}" for name, count in verdict.resources.items()]
+    details = verdict.reasons or [", ".join(offered) or "no devices"]
+    return ("\n  " if len(details) > 1 else " ").join(
+        [f"{verdict.layout}: {paint(verdict.outcome)}:", *details]
+    )
+
+
+@click.command("convert")
+@source_options
+@option("--to", "The format to write.", type=click.Choice([one.value for one in mig.Format]), required=True)
+@option("--name NAME", "The configuration's new name.  [default: its present name]")
+def convert(given: Given, config: str | None, to: str, name: str | None) -> None:
+    """Write a layout as a run.ai annotation, a mig-parted file or plain counts.
+
+    run.ai's format names cards one by one: give --cards if the layout is for all of them. With --product devices get
+    their positions. Standard error lists what the other format cannot express.
+
+    \b
+    tessera mig convert 2g.20gb=2,3g.40gb=1 --to runai --cards 4
+    tessera mig convert annotation.yaml --to mig-parted --name two-and-one
+    tessera mig convert mig-parted.yaml --config all-balanced --to runai --product H200 --cards 8
+    tessera mig convert --cluster gpu-1 --to counts
+    """  # fmt: skip
+    sources = read_sources(given)
+    if len(sources) != 1:
+        raise InvalidInput(_several(sources, given))
+    source = sources[0]
+    if isinstance(source, Unreadable):
+        raise InvalidInput(f"{source.where}: {source.reason}")
+    document = source.document
+    if config or name:
+        chosen = next(iter(document.configs)) if len(document.configs) == 1 else config
+        document = mig.MigDocument(document.format, {name or chosen or "selected": document.select(config)})
+    # a product that only the node's labels tell is no request for positions
+    conversion = mig.convert(document, mig.Format(to), given.cards or source.cards, given.product)
+    for loss in conversion.losses:
+        click.echo(f"Warning: {loss}", err=True)
+    click.echo(mig.write(conversion.document), nl=False)
+
+
+def _several(sources: Sequence[Source | Unreadable], given: Given) -> str:
+    """Which layouts there are, and how to say which one is meant."""
+    nodes = [source.where for source in sources if source.where.startswith("node ")]
+    names = nodes or list(map(called, given.names))
+    if given.in_cluster:
+        how = "name one node"
+    elif nodes:
+        how = "give it one node, as kubectl get node NAME -o yaml prints it"
+    else:
+        how = "give it one of them"
+    return f"{len(sources)} layouts ({first_of(names, _MOST_NAMES)}); convert takes one at a time: {how}"
+
+
+@click.command("show")
+@source_options
+def show(given: Given, config: str | None) -> int:
+    """Draw a node's cards as tiles, as wide as their memory slices.
+
+    Takes what `tessera mig validate` takes. If it also gets pods (--cluster, or among the objects of a file) it shows which devices
+    are in use: as the kubelets report it, with DRA as claims report it, else on as few cards as possible. Cards that are cut on demand
+    show what claims hold now. Colour only on a terminal, and not where NO_COLOR is set; a terminal that is too narrow for tiles (or
+    where COLUMNS says so) gets a list.
+
+    \b
+    tessera mig show 4g.71gb=1,3g.71gb=1 --product H200
+    tessera mig show --cluster gpu-1
+    kubectl get nodes,pods -A -o json | tessera mig show
+    """
+    style = Style.of(sys.stdout)
+    width = shutil.get_terminal_size((0, 0)).columns or None
+    sources = read_sources(given, with_pods=True)
+    failed = assumed = False
+    for number, source in enumerate(sources):
+        if isinstance(source, Unreadable):
+            click.echo(f"{source.where}: {source.reason}", err=True)
+            failed = True
+            continue
+        try:
+            present = None if config else source.present
+            layout = present or source.layout(source.document.select(config))
+            in_use = source.in_use(layout)
+        except (InvalidInputs, DoesNotFit) as error:
+            click.echo(f"{source.where}: {error}", err=True)
+            failed = True
+            continue
+        if len(sources) > 1:
+            click.echo(("\n" if number else "") + style.bold(source.where))
+        echo(draw_cards(layout.cards, style, in_use.slots if in_use else None, width))
+        assumed |= in_use is not None and not in_use.certain
+        if source.pending and not config:
+            click.echo(f"{source.where}: the layout is pending: {source.pending}", err=True)
+    if assumed:
+        click.echo(_ASSUMED, err=True)
+    return int(failed)
