@@ -8,6 +8,8 @@ import pytest
 from tessera.core.devices.device import by_resource
 from tessera.core.devices.transition import transition
 from tessera.core.errors import InvalidInput
+from tessera.kube.access.cluster import Cluster, ServerAddress
+from tessera.kube.rest.client import Client
 from tessera.node.metrics import Metrics
 from tessera.node.sources import SourceFailed
 from tessera.node.sources.simulated.source import SimulatedSource
@@ -79,7 +81,7 @@ def test_nothing_is_said_before_the_layout_is_known(tmp_path: Path) -> None:
             node="node-1",
             state_dir=tmp_path,
             metrics=Metrics(),
-            client=object(),  # type: ignore[arg-type] # it is never asked: nothing runs
+            client=Client(Cluster(ServerAddress("http", "nowhere", 80))),  # it is never asked: nothing runs
         )
         with pytest.raises(SourceFailed, match="not known yet"):
             await simulated.devices()
