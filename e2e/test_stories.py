@@ -34,9 +34,8 @@ from tessera.protocol.configuration import webhook as config
 from tessera.protocol.mig import documents
 from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.simulation.control_plane.store import Document
-from tessera.simulation.installed import device_classes
 from tessera.simulation.node import descriptions as described
-from tessera.simulation.node.descriptions import NodeSpec
+from tessera.simulation.node.descriptions import NodeSpec, device_classes
 from tessera.simulation.stories.playing import play
 from tessera.simulation.stories.scenes import PodEnded
 from tessera.simulation.stories.stage import Backstage, Stage

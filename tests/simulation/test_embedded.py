@@ -36,7 +36,7 @@ async def running(*nodes):
     """A cluster with these nodes, once they offer all they have."""
     async with (
         embedded(known_nodes() | parse(CUT_ON_DEMAND), config.parse(config.EXAMPLE)) as one,
-        one.cluster.client() as client,
+        one.client() as client,
     ):
         stage = Stage(client, one)
         await one.have(nodes)
@@ -88,7 +88,7 @@ async def test_a_kubelet_that_cannot():
         await stage.create(late)
         found = await in_phase(stage, "late", "Failed")
         assert found["status"]["reason"] == "UnexpectedAdmissionError"
-        events = [stored.document for stored in one.cluster.store.list(EVENTS)]
+        events = [stored.document for stored in one.store.list(EVENTS)]
         assert any(event["reason"] == "UnexpectedAdmissionError" for event in events)
         assert (await mock_devices(stage)).allocated.value == 8
 
@@ -103,9 +103,7 @@ async def test_another_pod_of_the_same_name():
             stage._client.delete(f"{path}/p"), stage._client.create(path, asks("p", MOCK, 8))
         )
         await in_phase(stage, "p", "Running")
-        assert [len(ids) for ids in one.cluster.nodes["mock"].kubelet.pods["default/p"]["main"].values()] == [
-            8
-        ]
+        assert [len(ids) for ids in one.nodes["mock"].kubelet.pods["default/p"]["main"].values()] == [8]
 
 
 async def test_nonsense_is_survived():
@@ -131,7 +129,7 @@ async def test_a_kubelet_restarts():
     async with running("mock") as (one, stage):
         await stage.create(asks("some", MOCK, 3))
         await in_phase(stage, "some", "Running")
-        kubelet = one.cluster.nodes["mock"].kubelet
+        kubelet = one.nodes["mock"].kubelet
         await kubelet.restart()
         found = await stage.until(lambda: stage.offers(["mock"], [MOCK]), lambda o: o["mock"].get(MOCK) == 8)
         assert found == {"mock": {MOCK: 8}}
@@ -144,7 +142,7 @@ async def test_a_kubelet_restarts():
 async def test_extended_resources_that_dra_serves():
     """A pod that asks as ever has its slice from the DRA driver; its claim and what was prepared for it go with it."""
     async with running("h200-dra") as (one, stage):
-        node = one.cluster.nodes["h200-dra"]
+        node = one.nodes["h200-dra"]
         await stage.create(asks("p", TWO))
         found = await in_phase(stage, "p", "Running")
         assert found["spec"]["containers"][0]["resources"]["limits"] == {TWO: 1}
@@ -159,7 +157,7 @@ async def test_extended_resources_that_dra_serves():
         await stage.delete("q")
 
         async def claims():
-            return one.cluster.store.list(RESOURCE_CLAIMS)
+            return one.store.list(RESOURCE_CLAIMS)
 
         assert await stage.until(claims, lambda found: not found) == []
 
@@ -200,7 +198,7 @@ async def test_a_claim_that_no_driver_prepares(monkeypatch):
     monkeypatch.setattr(drivers, "_TIMEOUT", 0.05)
     monkeypatch.setattr(machine, "_RETRY_SECONDS", 0.05)
     async with running("h200-dra") as (one, stage):
-        node = one.cluster.nodes["h200-dra"]
+        node = one.nodes["h200-dra"]
 
         async def registered():
             return dict(node.drivers._sockets)
@@ -210,7 +208,7 @@ async def test_a_claim_that_no_driver_prepares(monkeypatch):
         await stage.create(asks("p", TWO))
 
         async def told():
-            return {stored.document["reason"] for stored in one.cluster.store.list(EVENTS)}
+            return {stored.document["reason"] for stored in one.store.list(EVENTS)}
 
         reasons = await stage.until(told, lambda found: "FailedPrepareDynamicResources" in found)
         assert "FailedPrepareDynamicResources" in reasons
@@ -227,7 +225,7 @@ async def test_a_node_with_dra_leaves():
             lambda: stage.offers(["h200-small"]), lambda found: found["h200-small"].get(ONE) == 28
         )
         await one.settled()
-        assert one.cluster.store.list(RESOURCE_SLICES) == []
+        assert one.store.list(RESOURCE_SLICES) == []
         assert one.view.dra.pools.slices == {}
 
 
@@ -235,7 +233,7 @@ async def test_namespaces_that_are_exempt():
     """The webhook is not called for them, as its configuration says."""
     async with running("h200-small") as (one, stage):
         labels = {"gpu-webhook": "disabled"}
-        one.cluster.store.create(NAMESPACES, {"metadata": {"name": "own", "labels": labels}})
+        one.store.create(NAMESPACES, {"metadata": {"name": "own", "labels": labels}})
         there = Stage(stage._client, one, namespace="own")
         assert await there.create(asks("p", TWO)) == ()
         assert one.reason("own", "p") == ""
@@ -256,13 +254,10 @@ async def test_a_node_leaves():
         assert found["spec"]["containers"][0]["resources"]["limits"] == {ONE: "1"}
 
 
-async def test_its_kubeconfig_leads_there(tmp_path):
+async def test_its_kubeconfig_leads_there():
     """`kubectl` and every command of Tessera can be pointed at it."""
-    async with running("cpu") as (one, _):
-        file = tmp_path / "config"
-        file.write_text(one.cluster.kubeconfig())
-        async with Client(find_cluster(file)) as client:
-            nodes = msgspec.json.decode(await client.get("/api/v1/nodes"))
+    async with running("cpu") as (one, _), Client(find_cluster(one.kubeconfig)) as client:
+        nodes = msgspec.json.decode(await client.get("/api/v1/nodes"))
     assert [node["metadata"]["name"] for node in nodes["items"]] == ["cpu"]
 
 
@@ -315,7 +310,7 @@ async def test_a_node_is_cancelled_while_it_starts(monkeypatch):
     async with running("mock") as (one, _):
         monkeypatch.setattr(Kubelet, "start", cancelled)
         with pytest.raises(asyncio.CancelledError):
-            await one.cluster.add(known_nodes()["h200-small"])
+            await one.add(known_nodes()["h200-small"])
         with socket.socket(socket.AF_UNIX) as client, pytest.raises(OSError):
             client.connect(sockets[0])
-        assert [*one.cluster.nodes] == ["mock"]
+        assert [*one.nodes] == ["mock"]

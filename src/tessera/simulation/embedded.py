@@ -1,119 +1,53 @@
-"""The embedded cluster with Tessera on it: the stand-ins of `simulation`, the production code between them.
+"""Tessera on the embedded cluster: the stand-ins of `simulation`, and the production code between them, as the chart installs it.
 
-The webhook is called over HTTPS with a certificate of its own making, as in a cluster; each node's device plugin or DRA driver
+The API server calls the webhook over HTTPS, with a certificate of the webhook's own making; each node's device plugin or DRA driver
 talks gRPC to its kubelet; the controller holds its Lease; CDI specs are files. Everything lives in this process and in one folder,
-and goes with them.
+and ends with them.
 """
 
 import asyncio
 import logging
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
+from tessera.controller.process import Controller
+from tessera.core.errors import TesseraError
 from tessera.dashboard.history import Admission, moment
+from tessera.kube.rest.client import Client
+from tessera.kube.view.lease import CONTROLLER, LeaseFollower
 from tessera.kube.view.live import LiveView
-from tessera.node.sources.simulated.cards import SMI_IN_CONTAINER
+from tessera.kube.view.ticket_keys import TicketFollower
 from tessera.protocol.configuration.webhook import Configuration
+from tessera.serving.address import Address
 from tessera.serving.logs import Log, Record, Value
 from tessera.simulation.cluster import EmbeddedCluster
 from tessera.simulation.control_plane.admission import Called
-from tessera.simulation.control_plane.kinds import DEVICE_CLASSES, KINDS
-from tessera.simulation.control_plane.store import StatusError
-from tessera.simulation.installed import controller, device_classes, run_daemon, webhook
+from tessera.simulation.control_plane.kinds import MUTATING_WEBHOOKS
+from tessera.simulation.control_plane.store import Document, Key
 from tessera.simulation.node.descriptions import NodeSpec
-from tessera.simulation.node.runtime import Container
+from tessera.webhook import endpoint as webhook
+from tessera.webhook.certificates import pki
+from tessera.webhook.certificates.manager import CertificateManager, names_of_service
+from tessera.webhook.certificates.served import ServedCertificate
+from tessera.webhook.certificates.signer import Signer
+from tessera.webhook.certificates.store import KubeStore
+from tessera.webhook.http.listener import Listener
+from tessera.webhook.http.messages import Limits
+from tessera.webhook.metrics import Metrics
 
-_CATCH_UP_SECONDS: Final = 10.0
+# the names that the chart gives everything
+_NAMESPACE, _SERVICE, _SECRET = "gpu-webhook", "gpu-webhook", "gpu-webhook-ca"
+_CONFIGURATION: Final = "gpu-allocation-webhook"
+_LEASE: Final = (
+    0.1  # seconds; the webhook believes a Lease once it was renewed, so a demo starts that much sooner
+)
+_SMALL: Final = Limits(connections=16)
 _MOST_REASONS: Final = 1000  # kept
 _LONGEST_PATH: Final = 40  # of the folder: the path of a unix socket has 107 bytes at most
-_KINDS: Final = {kind.plural: kind for kind in KINDS}
-
-
-class _Reasons(Log):
-    """The webhook's log: why pods were admitted as they were; nothing is written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.of: dict[tuple[str, str], str] = {}  # namespace, pod
-
-    def event(self, level: str, message: str, fields: dict[str, Value]) -> None:
-        """Leave everything else out."""
-
-    def admission(
-        self, level: str, uid: str, namespace: str, pod: str, microseconds: int, record: Record
-    ) -> None:
-        """Keep what was decided about pods."""
-        self.of[namespace, pod] = str(record.fields.get("reason", ""))
-        if len(self.of) > _MOST_REASONS:
-            del self.of[next(iter(self.of))]
-
-
-class Embedded:
-    """A cluster to play stories on (`stories.stage.Backstage`)."""
-
-    def __init__(
-        self,
-        cluster: EmbeddedCluster,
-        view: LiveView,
-        nodes: Mapping[str, NodeSpec],
-        reasons: _Reasons,
-        kubeconfig: Path,
-    ) -> None:
-        self.cluster = cluster
-        self.view = view
-        self.kubeconfig = kubeconfig
-        self._nodes = nodes
-        self._reasons = reasons
-
-    async def have(self, nodes: Iterable[str]) -> None:
-        """Have exactly these nodes, as they are described: one that was changed is made again."""
-        wanted = [self._nodes[name] for name in nodes]
-        for one in device_classes(wanted):
-            with suppress(StatusError):  # it is there
-                self.cluster.store.create(DEVICE_CLASSES, one)
-        await self.cluster.have(wanted)
-
-    async def settled(self) -> None:
-        """Return when the webhook knows everything as the API server does, and can convert requests.
-
-        To convert, it must know that the controller is at work, and have a key for tickets.
-        """
-        async with asyncio.timeout(_CATCH_UP_SECONDS):
-            while not self._caught_up():
-                await asyncio.sleep(0.005)
-
-    def _caught_up(self) -> bool:
-        store = self.cluster.store
-        versions = [
-            (one.health.version, store.last_change(_KINDS[one.resource.name]))
-            for one in self.view.reflectors
-            if one.resource.name in _KINDS
-        ]
-        offers = self.view.offers
-        converts = offers.controller and offers.ticket_maker is not None
-        return converts and all(version.isdigit() and int(version) >= newest for version, newest in versions)
-
-    async def seen(self, namespace: str, pod: str) -> dict[str, list[str]]:
-        """What each container of a pod sees."""
-        for node in self.cluster.nodes.values():
-            if (containers := node.containers.get((namespace, pod))) is not None:
-                return {name: await _look_inside(one) for name, one in containers.items()}
-        return {}
-
-    def reason(self, namespace: str, pod: str) -> str:
-        """What the webhook's log says."""
-        return self._reasons.of.get((namespace, pod), "")
-
-
-async def _look_inside(container: Container) -> list[str]:
-    if SMI_IN_CONTAINER in dict(container.mounts):
-        return ["$ nvidia-smi -L", *(await container.run(SMI_IN_CONTAINER, "-L")).splitlines()]
-    mounted = [path for path, _ in container.mounts]
-    return [", ".join(paths) for paths in (container.device_nodes, mounted) if paths]
 
 
 @asynccontextmanager
@@ -122,27 +56,104 @@ async def embedded(
     configuration: Configuration,
     *,
     on_admission: Callable[[Admission], None] = lambda _: None,
-) -> AsyncIterator[Embedded]:
+) -> AsyncIterator[EmbeddedCluster]:
     """A running cluster, with no nodes yet; at the end nothing of it is left."""
-    reasons = _Reasons()
 
     def called(call: Called) -> None:
         if not call.dry_run:
-            on_admission(_admission(call, reasons.of.get((call.namespace, call.name), "")))
+            on_admission(_admission(call, cluster.reason(call.namespace, call.name)))
 
     with _quiet(), _short_folder() as folder:
         async with asyncio.TaskGroup() as tasks:
-            cluster = EmbeddedCluster(Path(folder), tasks, run_daemon, called)
+            cluster = EmbeddedCluster(Path(folder), tasks, nodes, called)
             await cluster.start()
             try:
-                kubeconfig = Path(folder) / "kubeconfig"
-                kubeconfig.write_text(cluster.kubeconfig())
-                async with cluster.client() as client:
-                    view = LiveView(client, keep=None)  # explanations speak of all nodes
-                    async with webhook(cluster, client, view, configuration, reasons), controller(client):
-                        yield Embedded(cluster, view, nodes, reasons, kubeconfig)
+                async with (
+                    cluster.client() as client,
+                    _tessera(cluster, client, configuration, _Reasons(cluster.reasons)),
+                ):
+                    yield cluster
             finally:
                 await cluster.stop()
+
+
+class _Reasons(Log):
+    """The webhook's log: it keeps why pods were admitted as they were, and writes nothing."""
+
+    def __init__(self, reasons: dict[Key, str]) -> None:
+        super().__init__()
+        self._reasons = reasons
+
+    def event(self, level: str, message: str, fields: dict[str, Value]) -> None:
+        """Leave everything else out."""
+
+    def admission(
+        self, level: str, uid: str, namespace: str, pod: str, microseconds: int, record: Record
+    ) -> None:
+        """Keep what was decided about pods."""
+        self._reasons[namespace, pod] = str(record.fields.get("reason", ""))
+        if len(self._reasons) > _MOST_REASONS:
+            del self._reasons[next(iter(self._reasons))]
+
+
+@asynccontextmanager
+async def _tessera(
+    cluster: EmbeddedCluster, client: Client, configuration: Configuration, log: Log
+) -> AsyncIterator[None]:
+    """The controller, and the webhook in a configuration as the chart publishes it; each wired as in its own process."""
+    view = cluster.view = LiveView(client, keep=None)  # explanations speak of all nodes
+    cluster.make_namespace(_NAMESPACE)
+    endpoint = webhook.Endpoint(
+        webhook.Admission(view.offers, configuration.policy), view.missing, Metrics("embedded"), log
+    )
+    endpoint.configure(configuration)
+    view.configure(configuration.policy.fallback)
+    served = ServedCertificate()
+    store = KubeStore(client, _NAMESPACE, _SECRET, _CONFIGURATION)
+    manager = CertificateManager(store, Signer(pki.ask), served, names_of_service(_SERVICE, _NAMESPACE), log)
+    cluster.store.create(MUTATING_WEBHOOKS, _configuration())
+    await manager.settle()  # makes the authority, publishes it, signs
+    if not served.present:
+        raise TesseraError(f"the webhook has no certificate: {manager.not_ready()}")
+    listener = Listener({b"/mutate": endpoint.route()}, _SMALL, served.context)
+    address = listener.start(Address("127.0.0.1", 0))
+    cluster.services[_NAMESPACE, _SERVICE] = ("127.0.0.1", address.port)
+    view.offers.put_controller(at_work=False)
+    lease = LeaseFollower(client, _NAMESPACE, CONTROLLER, view.offers.put_controller)
+    tickets = TicketFollower(client, _NAMESPACE, view.offers, look=_LEASE)
+    controller = Controller(client, _NAMESPACE, "embedded", retry=_LEASE)
+    async with asyncio.TaskGroup() as tasks:
+        work = [tasks.create_task(one.run()) for one in (view, manager, lease, tickets, controller)]
+        try:
+            await view.synced()
+            yield
+        finally:
+            for task in work:
+                task.cancel()
+            del cluster.services[_NAMESPACE, _SERVICE]
+            listener.abort()
+
+
+def _configuration() -> Document:
+    service = {"namespace": _NAMESPACE, "name": _SERVICE, "path": "/mutate", "port": 443}
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
+    exempt = [
+        {"key": "gpu-webhook", "operator": "NotIn", "values": ["disabled"]},
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", _NAMESPACE]},
+    ]
+    hook = {
+        "name": "gpu-allocation.k8s.io",
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": {"service": service},
+        "rules": [rule],
+        "namespaceSelector": {"matchExpressions": exempt},
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "reinvocationPolicy": "IfNeeded",
+        "sideEffects": "NoneOnDryRun",
+        "timeoutSeconds": 10,
+    }
+    return {"metadata": {"name": _CONFIGURATION}, "webhooks": [hook]}
 
 
 def _admission(call: Called, reason: str) -> Admission:

@@ -19,7 +19,8 @@ from tessera.dashboard.board import Board
 from tessera.dashboard.server import HOST, serve_dashboard
 from tessera.protocol.configuration import webhook as config
 from tessera.serving.address import Address
-from tessera.simulation.embedded import Embedded, embedded
+from tessera.simulation.cluster import EmbeddedCluster
+from tessera.simulation.embedded import embedded
 from tessera.simulation.node.descriptions import NodeSpec, known_nodes
 from tessera.simulation.stories.playing import play
 from tessera.simulation.stories.scenes import NodesCame
@@ -48,7 +49,7 @@ async def tell_demo(stories: list[Story], pace: Pace) -> int:
     """Tell stories on a cluster of their own; the exit code."""
     async with (
         embedded(known_nodes(), config.parse(config.EXAMPLE)) as cluster,
-        cluster.cluster.client() as client,
+        cluster.client() as client,
     ):
         return await _tell_all(stories, Stage(client, cluster), pace)
 
@@ -61,7 +62,7 @@ async def serve_demo(stories: list[Story], pace: Pace, port: int, own: dict[str,
     bold = Style.of(sys.stdout).bold
     async with (
         embedded(nodes, configuration, on_admission=board.admitted) as cluster,
-        cluster.cluster.client() as client,
+        cluster.client() as client,
         serve_dashboard(
             client,
             board,
@@ -85,9 +86,9 @@ async def serve_demo(stories: list[Story], pace: Pace, port: int, own: dict[str,
     return 0
 
 
-async def _equipped(cluster: Embedded, stage: Stage) -> None:
+async def _equipped(cluster: EmbeddedCluster, stage: Stage) -> None:
     """Wait until every node offers some of its devices, and the webhook knows."""
-    nodes = [node for node in cluster.cluster.nodes.values() if node.spec.devices]
+    nodes = [node for node in cluster.nodes.values() if node.spec.devices]
     listed = {device.resource for node in nodes if node.spec.devices for device in node.spec.devices.static}
     await stage.until(
         lambda: stage.offers([node.name for node in nodes], listed),

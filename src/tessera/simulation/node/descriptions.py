@@ -1,18 +1,22 @@
 """Nodes from a short YAML: a name, what the node has, and which devices its plugin or its DRA driver is to find."""
 
 import importlib.resources
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
+from tessera.core.dra.slices import DRIVER
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.resources import WHOLE_GPU, short
+from tessera.core.requests.alternatives import GENERAL_CLASS, own_expression
 from tessera.protocol import yaml
 from tessera.protocol.configuration import devices as device_config
 from tessera.protocol.configuration.devices import DeviceConfiguration
 from tessera.protocol.configuration.schema import Boolean, Errors, Field, ListOf, MapOf, Record, Text, shown
 from tessera.protocol.mig.documents import RUNAI_CONFIG
+from tessera.simulation.control_plane.store import Document
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -113,3 +117,23 @@ def _spec(name: str, read: Mapping[str, Any]) -> NodeSpec:
         devices=read["devices"],
         dra=read["dra"],
     )
+
+
+def device_classes(nodes: Iterable[NodeSpec]) -> list[Document]:
+    """The chart's DeviceClasses, with extended resource names, for what the DRA driver of these nodes can offer."""
+    configured = [node.devices.simulated for node in nodes if node.dra and node.devices]
+    cards = {card for one in configured if one is not None for card in one.cards}
+    if not cards:
+        return []
+    resources = {profile.resource for card in cards for profile in card.profiles} | {WHOLE_GPU}
+    named = [
+        _device_class(
+            f"tessera-{short(one).replace('.', '-')}", own_expression(one), extendedResourceName=one
+        )
+        for one in sorted(resources)
+    ]
+    return [_device_class(GENERAL_CLASS, f"device.driver == '{DRIVER}'"), *named]
+
+
+def _device_class(name: str, expression: str, **more: str) -> Document:
+    return {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}], **more}}

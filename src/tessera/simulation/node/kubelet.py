@@ -19,7 +19,7 @@ import grpc
 import grpc.aio
 
 from tessera.core.errors import TesseraError
-from tessera.node.rpc import CallFailed, call, serve
+from tessera.node.rpc import CallFailed, call, handlers, serve
 from tessera.protocol.kubelet import checkpoint, messages
 from tessera.protocol.kubelet import podresources_pb2 as podresources
 from tessera.protocol.kubelet import v1beta1_pb2 as v1beta1
@@ -60,7 +60,7 @@ class Kubelet:
         # like `pods`, with init containers and pods that ended
         self._allocated: dict[str, dict[str, Held]] = {}
         self.registrations: list[str] = []  # resources, in the order they came
-        self._pod_resources = root / "pod-resources" if pod_resources else None
+        self._pod_resources = root / "pod-resources" / "kubelet.sock" if pod_resources else None
         self._on_change = on_change
         self._servers: list[grpc.aio.Server] = []
         self._condition = asyncio.Condition()
@@ -90,11 +90,13 @@ class Kubelet:
         for path in self.folder.iterdir():
             if path.is_socket():
                 path.unlink()
-        await self._serve(self.folder / "kubelet.sock", messages.REGISTER, self._register)
+        registration = handlers({messages.REGISTER: self._register})
+        self._servers.append(await serve(self.folder / "kubelet.sock", [registration]))
         if self._pod_resources is not None:
-            self._pod_resources.mkdir(parents=True, exist_ok=True)
-            (self._pod_resources / "kubelet.sock").unlink(missing_ok=True)
-            await self._serve(self._pod_resources / "kubelet.sock", messages.LIST_PODS, self._list_pods)
+            self._pod_resources.parent.mkdir(parents=True, exist_ok=True)
+            self._pod_resources.unlink(missing_ok=True)
+            listing = handlers({messages.LIST_PODS: self._list_pods})
+            self._servers.append(await serve(self._pod_resources, [listing]))
 
     async def stop(self) -> None:
         """End, as a process ends: connections drop, and what is known of devices is forgotten."""
@@ -210,15 +212,6 @@ class Kubelet:
             raise AdmissionFailed(f"{method.name}: {error.status.name}: {details}") from error
 
     # what it serves, and the plugins it listens to
-
-    async def _serve(
-        self, socket: Path, method: messages.Method[Any, Any], answer: Callable[..., Any]
-    ) -> None:
-        handler = grpc.unary_unary_rpc_method_handler(
-            answer, method.request.FromString, method.response.SerializeToString
-        )
-        handlers = [grpc.method_handlers_generic_handler(method.service, {method.name: handler})]
-        self._servers.append(await serve(socket, handlers))
 
     async def _register(self, request: v1beta1.RegisterRequest, context: _Context) -> v1beta1.Empty:
         if request.version != messages.VERSION:
