@@ -2,6 +2,7 @@
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from tessera.core.kubernetes.node import Namespace
 from tessera.protocol.admission import patch
 from tessera.serving.logs import Log
 from tessera.webhook.endpoint import Admission, Endpoint
-from tessera.webhook.events import OwnerEvents
+from tessera.webhook.events import tell_owner
 from tessera.webhook.metrics import Metrics
 from tests.build import MIG, node, offers, pod_document, policy, respond, review
 from tests.webhook.test_events import Told
@@ -217,7 +218,11 @@ def test_no_event_is_told():
     told: Any = Told()
     cluster = offers(SMALL)
     handler = Endpoint(
-        Admission(cluster, policy()), lambda: None, Metrics("1"), Log("json", "error"), OwnerEvents(told).tell
+        Admission(cluster, policy()),
+        lambda: None,
+        Metrics("1"),
+        Log("json", "error"),
+        partial(tell_owner, told),
     )
     handler.handle(as_sent(job()))
     assert told == []

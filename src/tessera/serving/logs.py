@@ -55,16 +55,6 @@ class _About(msgspec.Struct, gc=False):
     namespace: str
     pod: str
 
-    def json(self) -> bytes:
-        """As JSON, but for the closing brace: at once if nothing in it needs care, else value by value."""
-        try:
-            line = _encode(self)
-            if len(line) <= _LONGEST_VALUE and line.isascii() and b"\x7f" not in line:
-                return line[:-1]
-        except UnicodeEncodeError:
-            pass
-        return b"{" + _pairs(msgspec.structs.asdict(self))
-
 
 class Log:
     """Where events are logged. Before `attach` and after `close` lines are written at once."""
@@ -107,8 +97,8 @@ class Log:
             }
             self._add(_text_line(self._time(), level, "admission", fields))
             return
-        about = _About(self._time(), level, "admission", uid, namespace, pod).json()
-        self._add(b'%b,%b,"microseconds":%d}\n' % (about, record.json, microseconds))
+        about = _pairs(_About(self._time(), level, "admission", uid, namespace, pod))
+        self._add(b'{%b,%b,"microseconds":%d}\n' % (about, record.json, microseconds))
 
     def info(self, message: str, **fields: Value) -> None:
         """Something happened as it should."""
@@ -131,7 +121,8 @@ class Log:
         if LEVELS[level] < self._least:
             return
         line = _json_line if self._form == "json" else _text_line
-        self._add(line(self._time(), level, message, fields))
+        given = {name: value for name, value in fields.items() if value is not None}
+        self._add(line(self._time(), level, message, given))
 
     def _add(self, line: bytes) -> None:
         if self._loop is None:
@@ -227,18 +218,19 @@ def _json_line(when: str, level: str, message: str, fields: Mapping[str, Value])
     return b"{%b}\n" % _pairs({"time": when, "level": level, "message": message, **fields})
 
 
-def _pairs(fields: Mapping[str, Value]) -> bytes:
+def _pairs(fields: Mapping[str, Value] | _About) -> bytes:
     """The inside of a JSON object: at once if nothing in it needs care, else value by value."""
     try:
-        line = _encode({name: value for name, value in fields.items() if value is not None})
+        line = _encode(fields)
         if len(line) <= _LONGEST_VALUE and line.isascii() and b"\x7f" not in line:
             return line[1:-1]
     except UnicodeEncodeError:
         pass
+    if isinstance(fields, _About):
+        fields = msgspec.structs.asdict(fields)
     return b",".join(
         b'"%b":%b' % (name.encode(), _json(_short(value) if name != "traceback" else value))
         for name, value in fields.items()
-        if value is not None
     )
 
 
@@ -255,7 +247,7 @@ def _json(value: Value) -> bytes:
 
 def _text_line(when: str, level: str, message: str, fields: Mapping[str, Value]) -> bytes:
     words = [when[11:-1], f"{level.upper():7}", _quoted(message, spaces=True)]
-    words += [f"{name}={_quoted(str(value))}" for name, value in fields.items() if value is not None]
+    words += [f"{name}={_quoted(str(value))}" for name, value in fields.items()]
     return (" ".join(words) + "\n").encode(errors="backslashreplace")
 
 

@@ -13,27 +13,21 @@ from tessera.webhook.endpoint import CachedResponse
 COMPONENT: Final = "gpu-webhook"
 
 
-class OwnerEvents:
-    """Tells of responses; nothing of a dry run, of which nothing may remain."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-
-    def tell(self, request: Request, response: CachedResponse) -> None:
-        """An event for a fallback or a rejection, for a pod that has an owner."""
-        if request.dry_run or self._recorder.is_full():
-            return
-        owner = request.owner()
-        if owner is None or not owner.uid:
-            return
-        about = About(owner.api_version, owner.kind, owner.name, request.namespace, owner.uid)
-        would = response.observed  # told, and not done
-        reason = response.record.fields["reason"]
-        if response.rejected is not None:
-            word, text = ("GPUWouldReject", "would be rejected") if would else ("GPURejected", "is rejected")
-            event = Event(about, word, f"a pod {text}: {reason}", "Warning")
-        else:
-            gets = ", ".join(f"{new} in place of {old}" for old, new in response.replaced)
-            word, text = ("GPUWouldFallBack", "would get") if would else ("GPUFallback", "gets")
-            event = Event(about, word, f"a pod {text} {gets}: {reason}")
-        self._recorder.record(event)
+def tell_owner(recorder: Recorder, request: Request, response: CachedResponse) -> None:
+    """Record a fallback or a rejection of a pod that has an owner; nothing of a dry run, of which nothing may remain."""
+    if request.dry_run or recorder.is_full():
+        return
+    owner = request.owner()
+    if owner is None or not owner.uid:
+        return
+    about = About(owner.api_version, owner.kind, owner.name, request.namespace, owner.uid)
+    would = response.observed  # told, and not done
+    reason = response.record.fields["reason"]
+    if response.rejected is not None:
+        word, text = ("GPUWouldReject", "would be rejected") if would else ("GPURejected", "is rejected")
+        event = Event(about, word, f"a pod {text}: {reason}", "Warning")
+    else:
+        gets = ", ".join(f"{new} in place of {old}" for old, new in response.replaced)
+        word, text = ("GPUWouldFallBack", "would get") if would else ("GPUFallback", "gets")
+        event = Event(about, word, f"a pod {text} {gets}: {reason}")
+    recorder.record(event)

@@ -38,7 +38,7 @@ from tessera.webhook.certificates.served import ServedCertificate
 from tessera.webhook.certificates.signer import Signer, run_program
 from tessera.webhook.certificates.store import KubeStore
 from tessera.webhook.endpoint import Admission, CachedResponse, Endpoint
-from tessera.webhook.events import COMPONENT, OwnerEvents
+from tessera.webhook.events import COMPONENT, tell_owner
 from tessera.webhook.health import Health
 from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import Limits, Route
@@ -116,19 +116,12 @@ class Webhook:
             self._configure(endpoint, view)
             self._health.require("shutdown", lambda: "ending" if self._stopping.is_set() else None)
             self._health.require("cluster", view.missing)
-            self._metrics.add_source(self._ready)
-            self._metrics.add_source(lambda: view_metrics(view))
-            self._metrics.add_source(lambda: log_metrics(self._log))
             self._certificates(client)
             self._start(view.run())
             self._follow_controller(client, view.offers)
             self._start(_freeze_when_complete(view))
             https = self._listeners(endpoint.route(), parts)
-            self._metrics.add_source(
-                lambda: memory_metrics(
-                    admission.memory.bytes, view.offers.label_bytes, https.header_cache.size
-                )
-            )
+            self._metrics.add_source(lambda: self._shown(view, admission, https))
             await _first_of(self._served.wait(), self._stopping.wait())
             if not self._stopping.is_set():
                 address = https.start(self._settings.listen)
@@ -173,7 +166,7 @@ class Webhook:
         recorder = Recorder(client, COMPONENT, instance=socket.gethostname(), counts_up=False)
         self._metrics.add_source(lambda: event_metrics(recorder))
         self._start(recorder.run())
-        return OwnerEvents(recorder).tell
+        return partial(tell_owner, recorder)
 
     def _configure(self, endpoint: Endpoint, view: LiveView | FileView) -> None:
         path = self._settings.config
@@ -193,17 +186,15 @@ class Webhook:
     def _certificates(self, client: Client | None) -> None:
         settings = self._settings
         signer = Signer(run_program)
+        keeper: CertificateFiles | CertificateManager
         if settings.tls_cert and settings.tls_key:
-            files = CertificateFiles(settings.tls_cert, settings.tls_key, self._served, signer, self._report)
-            files.load()
-            self._health.require("certificate", files.not_ready)
-            self._metrics.add_source(files.metrics)
-            self._start(files.run())
-        elif client is not None:
+            keeper = CertificateFiles(settings.tls_cert, settings.tls_key, self._served, signer, self._report)
+        else:
+            assert client is not None  # noqa: S101 # `_client` needs one where there are no files
             namespace = settings.namespace or client.cluster.namespace
             store = KubeStore(client, namespace, settings.ca_secret, settings.webhook_configuration)
             names = [*names_of_service(settings.service, namespace), *settings.dns_names]
-            manager = CertificateManager(
+            keeper = CertificateManager(
                 store,
                 signer,
                 self._served,
@@ -213,9 +204,9 @@ class Webhook:
                 settings.certificate_clock,
                 keeps=not settings.read_only_certificates,
             )
-            self._health.require("certificate", manager.not_ready)
-            self._metrics.add_source(manager.metrics)
-            self._start(manager.run())
+        self._health.require("certificate", keeper.not_ready)
+        self._metrics.add_source(keeper.metrics)
+        self._start(keeper.run())
 
     def _listeners(self, mutate: Route, parts: AsyncExitStack) -> Listener:
         """The HTTPS listener, not started; one for metrics and probes beside it, if there is to be one."""
@@ -229,9 +220,15 @@ class Webhook:
             plain = Listener(plain_routes, settings.limits, on_fault=on_fault)
             self._log.info("metrics and probes", address=str(plain.start(settings.metrics_listen)))
             parts.callback(plain.abort)
-        https = Listener(routes, settings.limits, self._served.context, on_fault)
-        self._metrics.add_source(lambda: server_metrics(https))
-        return https
+        return Listener(routes, settings.limits, self._served.context, on_fault)
+
+    def _shown(self, view: LiveView | FileView, admission: Admission, https: Listener) -> Iterable[Family]:
+        """What the parts that are always there show of themselves at a scrape."""
+        yield gauge("gpu_webhook_ready", "1 while the webhook is ready.", int(not self._health.missing()))
+        yield from view_metrics(view)
+        yield from log_metrics(self._log)
+        yield from server_metrics(https)
+        yield from memory_metrics(admission.memory.bytes, view.offers.label_bytes, https.header_cache.size)
 
     # The end
 
@@ -272,9 +269,6 @@ class Webhook:
             self._log.info(message)
         else:
             self._log.error(message, error=error)
-
-    def _ready(self) -> Iterable[Family]:
-        yield gauge("gpu_webhook_ready", "1 while the webhook is ready.", int(not self._health.missing()))
 
 
 def _authorities(path: Path | None) -> str | None:

@@ -151,7 +151,6 @@ def test_fault_32_given_certificate_ends(tmp_path):
         files = CertificateFiles(
             certificate, key, ServedCertificate(), Signer(ask), lambda *one: told.append(one), clock
         )
-        files.load()
         await files.inspect()
         assert (files.not_ready(), told) == (None, [])
         assert b"gpu_webhook_certificate_valid 1\n" in exposition(files.metrics())

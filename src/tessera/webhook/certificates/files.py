@@ -43,6 +43,7 @@ class CertificateFiles:
         report: Callable[[str, str | None], None],
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        """Read the pair for the first time; here a bad one is the caller's error."""
         self._served = served
         self._signer = signer
         self._report = report
@@ -54,8 +55,6 @@ class CertificateFiles:
         self.followed: Followed[tuple[ssl.SSLContext, bytes]] = Followed(
             "certificate", [certificate, key], _read, self._use, report
         )
-
-    def load(self) -> None:
         self.followed.load()
 
     async def run(self, interval: float = 2.0) -> None:

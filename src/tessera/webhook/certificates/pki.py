@@ -48,10 +48,10 @@ def make_authority(request: MakeAuthority) -> Made:
     key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
     # a name of its own: of two authorities in a bundle, verifiers find the right one by name
-    subject = _name(f"Tessera webhook CA {serial:x}"[:_LONGEST_NAME])
+    subject = _name(f"Tessera webhook CA {serial:x}")
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     builder = (
-        _builder(subject, subject, key.public_key(), serial, request.not_before, request.not_after)
+        _builder(subject, subject, key.public_key(), serial, request)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
         .add_extension(identifier, critical=False)
@@ -69,17 +69,10 @@ def sign_leaf(request: SignLeaf) -> Made:
     if not isinstance(signer, ec.EllipticCurvePrivateKey) or signer.public_key() != authority.public_key():
         raise InvalidInput("the authority's certificate and key do not belong together")
     key = ec.generate_private_key(ec.SECP256R1())
-    names = [x509.DNSName(name) for name in request.names]
+    subject, names = _name(request.names[0]), [x509.DNSName(name) for name in request.names]
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
     builder = (
-        _builder(
-            _name(request.names[0][:_LONGEST_NAME]),
-            authority.subject,
-            key.public_key(),
-            x509.random_serial_number(),
-            request.not_before,
-            request.not_after,
-        )
+        _builder(subject, authority.subject, key.public_key(), x509.random_serial_number(), request)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -94,8 +87,7 @@ def _builder(
     issuer: x509.Name,
     public_key: ec.EllipticCurvePublicKey,
     serial: int,
-    not_before: float,
-    not_after: float,
+    request: MakeAuthority | SignLeaf,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -103,13 +95,13 @@ def _builder(
         .issuer_name(issuer)
         .public_key(public_key)
         .serial_number(serial)
-        .not_valid_before(dt.datetime.fromtimestamp(int(not_before), dt.UTC))
-        .not_valid_after(dt.datetime.fromtimestamp(int(not_after), dt.UTC))
+        .not_valid_before(dt.datetime.fromtimestamp(int(request.not_before), dt.UTC))
+        .not_valid_after(dt.datetime.fromtimestamp(int(request.not_after), dt.UTC))
     )
 
 
 def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:_LONGEST_NAME])])
 
 
 def _usage(signs_certificates: bool) -> x509.KeyUsage:
