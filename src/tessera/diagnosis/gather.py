@@ -23,7 +23,7 @@ from tessera.diagnosis.evidence import (
 from tessera.diagnosis.nodes import request_of
 from tessera.diagnosis.reading import Reader
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
-from tessera.kube.errors import ApiError, KubeError
+from tessera.kube.errors import ApiError
 from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.resource import (
@@ -153,29 +153,17 @@ async def devices_for_pods(reader: Reader, dra: DraLists, pods: Iterable[SeenPod
         key = (claim.metadata.namespace, claim.metadata.name)
         if key in named:
             claims[key] = seen_claim(claim)
-    for key in named - claims.keys():
-        if RESOURCE_CLAIMS.name not in reader.unseen:
-            claims[key] = SeenClaim(key[1], there=False)
-        elif (one := await _claim(reader, *key)) is not None:
-            claims[key] = one
-    unseen, resources = reader.unseen, {name for one in asking for name in request_of(one.pod).gpus}
-    return devices_for(
-        claims,
-        resources,
-        None if DEVICE_CLASSES.name in unseen else dra.classes,
-        None if RESOURCE_SLICES.name in unseen else dra.slices,
-    )
-
-
-async def _claim(reader: Reader, namespace: str, name: str) -> SeenClaim | None:
-    """A claim of a namespace, where those of all may not be read; None where this one may not, either."""
-    path = path_of(API_VERSION, "resourceclaims", namespace=namespace, name=name)
-    try:
-        return seen_claim(decode_claim(await reader.client.get(path)))
-    except ApiError as error:
-        return SeenClaim(name, there=False) if error.is_not_found else None
-    except (KubeError, InvalidInput):
-        return None
+    for space, name in named - claims.keys():
+        alone = Reader(
+            reader.client
+        )  # where claims of all namespaces may not be read; what then may not, either, is left out
+        path = path_of(API_VERSION, "resourceclaims", namespace=space, name=name)
+        found = await alone.one(name, ClaimIn, path) if RESOURCE_CLAIMS.name in reader.unseen else None
+        if not alone.unseen:
+            claims[space, name] = seen_claim(found) if found else SeenClaim(name, there=False)
+    classes = None if DEVICE_CLASSES.name in reader.unseen else dra.classes
+    slices = None if RESOURCE_SLICES.name in reader.unseen else dra.slices
+    return devices_for(claims, {name for one in asking for name in request_of(one.pod).gpus}, classes, slices)
 
 
 def plugins_by_node(pods: Iterable[PodIn]) -> dict[str, bool] | None:
@@ -215,11 +203,13 @@ class Gatherer:
             if error.is_not_found:
                 raise NoSuchObject(f"namespace {self._namespace} has no {kind} {name}") from error
             raise
-        workload, pod = await self._workload(kind, raw) if kind != _POD else (None, self._pod(raw))
+        workload, pod = None, seen_pod(decode_pod(raw), raw, self._namespace) if kind == _POD else None
+        if kind != _POD:
+            workload, pod = await self._workload(kind, raw)
         if pod is not None:
             events = await self._events("Pod", pod.state.metadata.name, pod.state.metadata.uid)
             pod = replace(pod, events=events)
-        target, reader = Target(pod, workload), self._reader
+        reader = self._reader
         inventory, _ = await gather_cluster(reader)
         dra = await gather_dra(reader, inventory)
         pods = [pod] if pod else []
@@ -228,19 +218,12 @@ class Gatherer:
             for resource in (DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS):
                 reader.unseen.pop(resource.name, None)
         plugins = await reader.all("the device plugin's pods", PodIn, path_of("v1", "pods"), PLUGINS)
+        offers, policy = await self._offers(inventory, pod), await self._read_policy()
+        unseen = {**reader.unseen, **reader.left_out()}
         evidence = Evidence(
-            now=self._clock.wall(),
-            inventory=inventory,
-            offers=await self._offers(inventory, pod),
-            policy=await self._read_policy(),
-            devices=devices,
-            plugins=plugins_by_node(plugins),
-            unseen={**reader.unseen, **reader.left_out()},
+            self._clock.wall(), inventory, offers, policy, devices, plugins_by_node(plugins), unseen
         )
-        return evidence, target
-
-    def _pod(self, raw: bytes) -> SeenPod:
-        return seen_pod(decode_pod(raw), raw, self._namespace)
+        return evidence, Target(pod, workload)
 
     async def _workload(self, kind: str, raw: bytes) -> tuple[SeenWorkload, SeenPod | None]:
         """A workload, and the one of its pods that there is most to say about."""
@@ -282,10 +265,8 @@ class Gatherer:
         """What decisions are made by: nodes, the namespace, and its quotas without what this pod uses of them."""
         offers = Offers(one.node for one in inventory.capacity.nodes())
         space, reader = self._namespace, self._reader
-        own = await reader.one(
-            f"namespace {space}", objects.AnyObject, path_of("v1", "namespaces", name=space)
-        )
-        if own is not None:
+        path = path_of("v1", "namespaces", name=space)
+        if (own := await reader.get(f"namespace {space}", path, objects.decode_any)) is not None:
             offers.put_namespace(namespace_of(own))
         path = path_of("v1", "resourcequotas", namespace=space)
         for quota in await reader.each(
@@ -299,8 +280,7 @@ class Gatherer:
         """The webhook's configuration: as it was given, else as its ConfigMap has it."""
         if self._policy is not None:
             return self._policy
-        namespace, name = self._installed
-        what, reader = "the webhook's configuration", self._reader
+        what, reader, (namespace, name) = "the webhook's configuration", self._reader, self._installed
         with reader.reading(what):
             path = path_of("v1", "configmaps", namespace=namespace, name=name)
             found = await reader.one(what, ConfigMap, path)
