@@ -44,6 +44,8 @@ injection:
 """
 TIMES: Final = 3  # that each pod is decided about; the least time counts, as the machine may be busy
 MOST_MS: Final = 20.0  # of the processor, beside reading the review: fault 43 promises it
+AIM_MS: Final = 5.0  # what we aim for; what takes longer is named at the end
+OWN_LABELS: Final = tuple(f"own{n}" for n in range(6))  # of nodes that differ: each has values of its own
 Document = dict[str, Any]
 
 
@@ -329,6 +331,29 @@ CORPUS: Final[Mapping[str, Callable[[], bytes]]] = {
             "tolerations": [{"key": "dedicated", "operator": "Equal", "value": f"v{n}"} for n in range(200)],
         }
     ),
+    "200 tolerations of taints that nodes have": lambda: body(
+        {
+            "containers": asks(),
+            "tolerations": [{"key": "pool", "operator": "Equal", "value": f"p{n}"} for n in range(200)],
+        }
+    ),
+    "200 tolerations that compare": lambda: body(
+        {
+            "containers": asks(),
+            "tolerations": [{"key": "size", "operator": "Lt", "value": f"{n}"} for n in range(200)],
+        }
+    ),
+    "8 labels that differ on every node": lambda: body(
+        {
+            "containers": asks(),
+            "affinity": required(
+                _term(
+                    "matchExpressions",
+                    *(expression(key, "NotIn", "v") for key in (HOST, "number", *OWN_LABELS)),
+                )
+            ),
+        }
+    ),
     "15 selected labels": lambda: body(
         {
             "containers": asks(),
@@ -411,8 +436,16 @@ def cluster(nodes: int, *, dra: bool = False) -> Offers:
     return offers
 
 
+_TAINTS: Final[tuple[Callable[[int], tuple[Taint, ...]], ...]] = (
+    lambda number: (Taint("dedicated", f"team{number % 3}"),),
+    lambda number: (Taint("pool", f"p{number % 300}"),),
+    lambda number: (Taint("size", f"{number % 400}"),),
+    *[lambda _: ()] * 3,
+)
+
+
 def different(nodes: int, *, dra: bool = False) -> Offers:
-    """Nodes of which nearly every one differs: in what it offers, in cpu, memory and disk, in a label that is a number."""
+    """Nodes of which nearly every one differs: in what it offers, in cpu, memory and disk, in labels, half of them in taints."""
     chance = random.Random(7)
     offered = (*_FIT, "7g.80gb", "1g.10gb.me")
 
@@ -426,8 +459,9 @@ def different(nodes: int, *, dra: bool = False) -> Offers:
             HOST: f"n{number}",
             "nvidia.com/gpu.product": f"P{number % 5}",
             "nvidia.com/gpu.memory": chance.choice(("16384", "40960", "81920")),
+            **{key: f"{key}-{number}" for key in OWN_LABELS},
         }
-        taints = (Taint("dedicated", f"team{number % 3}"),) if number % 6 == 0 else ()
+        taints = _TAINTS[number % 6](number)
         rest = {
             "cpu": Quantity.parse(f"{chance.randint(16_000, 128_000)}m"),
             "memory": Quantity.parse(f"{chance.randint(2**26, 2**30)}Ki"),
@@ -497,18 +531,23 @@ def measured(make_cluster: Callable[[], Offers]) -> Iterator[tuple[str, int, flo
 def main() -> None:
     """Print what each attack costs in each cluster."""
     longest = ("", 0.0)
+    beyond: dict[str, float] = {}
     for where, make in CLUSTERS.items():
         print(
             f"{'attack, at ' + where:55} {'KiB':>7} {'reading':>9} {'the rest':>9} {'peak MiB':>9} {'left KiB':>9}"
         )
         for name, size, read, rest, peak, left in measured(make):
             longest = max(longest, (f"{name}, at {where}", rest * 1e3), key=lambda one: one[1])
+            if rest * 1e3 > AIM_MS:
+                beyond[name] = max(beyond.get(name, 0.0), rest * 1e3)
             print(
                 f"{name:55} {size / 1024:7.0f} {read * 1e3:6.1f} ms {rest * 1e3:6.1f} ms {peak / 2**20:9.1f} {left / 1024:9.1f}"
             )
     print(
         f"the longest: {longest[1]:.1f} ms of the processor, by {longest[0]}; load of the machine: {os.getloadavg()[0]:.1f}"
     )
+    named = ", ".join(f"{name} ({ms:.1f} ms)" for name, ms in beyond.items())
+    print(f"more than {AIM_MS:.0f} ms: {named or 'none'}")
     if longest[1] > MOST_MS:
         raise SystemExit(f"{longest[0]} takes {longest[1]:.1f} ms, more than {MOST_MS:.0f}")
 

@@ -155,20 +155,39 @@ def test_fault_43_the_operator_chooses_the_verdict(cluster):
 
 
 def test_fault_43_too_many_comparisons():
-    """A pod with hundreds of tolerations, at nodes with hundreds of different taints, is given up after so many steps."""
+    """A pod whose injection must be computed for many choices of 200 containers each is given up after so many steps."""
     offers = Offers(
-        Node(f"n{number}", taints=(Taint("dedicated", f"x{number}"),), allocatable=amounts({"1g.20gb": 1}))
-        for number in range(300)
+        Node(
+            f"n{number}",
+            allocatable=amounts({"1g.10gb": 200, "1g.20gb": 200, "cpu": 1}),
+        )
+        for number in range(3)
     )
-    tolerations = [{"key": "dedicated", "operator": "Equal", "value": f"v{n}"} for n in range(200)]
+    profiles = ("1g.5gb", "2g.20gb", "3g.40gb")
+    containers = [container(n, {MIG + profiles[n % 3]: 1}) for n in range(200)]
     response = json.loads(
-        hostile.endpoint(Admission(offers, config.parse("").policy)).handle(
-            body({"containers": asks(), "tolerations": tolerations})
+        hostile.endpoint(Admission(offers, config.parse(CONFIG).policy)).handle(
+            body({"containers": containers}, hostile.V100)
         ).body
     )["response"]  # fmt: skip
     assert response["warnings"] == [
         "GPU requests were not looked at: comparing the pod with the nodes takes more than 50,000 steps"
     ]
+
+
+def test_tolerations_and_taints_are_matched_by_their_keys():
+    """Hundreds of tolerations at nodes with hundreds of different taints: the pod is decided, by the one taint that it tolerates."""
+    offers = Offers(
+        Node(f"n{number}", taints=(Taint("dedicated", f"x{number}"),), allocatable=amounts({"1g.20gb": 1}))
+        for number in range(300)
+    )
+    handler = hostile.endpoint(Admission(offers, config.parse("").policy))
+    for last, allowed in (("x299", True), ("x300", False)):
+        values = [*(f"v{n}" for n in range(199)), last]
+        tolerations = [{"key": "dedicated", "operator": "Equal", "value": one} for one in values]
+        octets = body({"containers": asks(), "tolerations": tolerations})
+        assert lines_of(partial(handler.handle, octets)) < 10_000
+        assert json.loads(handler.handle(octets).body)["response"]["allowed"] is allowed
 
 
 def _answer(handler: Endpoint, octets: bytes, answers: list[bytes]) -> None:

@@ -25,6 +25,7 @@ from tests.examples import examples
 
 KEYS = ["zone", "gpu", "size"]
 VALUES = ["a", "b", "7", "07", "12", "9" * 19, "٣"]
+AMOUNTS = ["", "x", "5", "12", "07", "-3", "9" * 19]  # values of taints and tolerations
 GPUS = ["1g.10gb", "2g.20gb", "gpu", "1g.10gb.shared"]
 OTHERS = ["cpu", "memory", "rdma/hca"]
 labels = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES))
@@ -36,8 +37,15 @@ cards = st.fixed_dictionaries(
     },
 )
 taints = st.lists(
-    st.builds(Taint, st.sampled_from(["dedicated", "mine/x", "nvidia.com/gpu"]), st.sampled_from(["", "x"]), st.sampled_from(["NoSchedule", "NoExecute", "PreferNoSchedule"])),
-    max_size=2,
+    st.builds(Taint, st.sampled_from(["dedicated", "mine/x", "nvidia.com/gpu"]), st.sampled_from(AMOUNTS), st.sampled_from(["NoSchedule", "NoExecute", "PreferNoSchedule"])),
+    max_size=3,
+).map(tuple)  # fmt: skip
+tolerations = st.lists(
+    st.builds(
+        Toleration, st.sampled_from(["dedicated", "dedicated", "mine/x", ""]), st.sampled_from(["Exists", "Equal", "Equal", "", "Gt", "Lt", "?"]),
+        st.sampled_from(AMOUNTS), st.sampled_from(["", "NoSchedule", "NoExecute"]),
+    ),
+    max_size=4,
 ).map(tuple)  # fmt: skip
 names = st.sampled_from(["n1", "n2", "n3", "n4", "n5", "n6"])
 counts = st.dictionaries(st.sampled_from(GPUS), st.integers(0, 3))
@@ -71,7 +79,7 @@ pods = st.builds(
         node_selector=selector, required_terms=affinity, node_name=name, tolerations=tolerations
     ),
     st.just({}) | labels, st.none() | st.lists(terms, max_size=2).map(tuple), st.just("") | names,
-    st.lists(st.builds(Toleration, st.just("dedicated"), st.sampled_from(["Exists", "Equal"]), st.sampled_from(["", "x"])), max_size=1).map(tuple),
+    tolerations,
 )  # fmt: skip
 needs = st.dictionaries(
     st.sampled_from([*OTHERS, "no/such", resource("1g.10gb.shared")]),
@@ -108,7 +116,7 @@ def named(index, nodes):
 def test_the_nodes_of_a_pod_like_a_walk(changes, asker, needs, transient):
     """After any sequence of changes and questions, a pod gets the nodes that a walk over all nodes finds."""
     index = changed(changes)
-    found = index.for_pod(asker, needs, transient)
+    found = index.large_enough(index.for_pod(asker, transient), needs)
     assert named(index, found) == {
         one.name
         for one in offering(index)

@@ -43,7 +43,9 @@ class InjectingSearch(FallbackSearch):
         outcome = injection.inject(apply(pod, changes), policy.injection)
         if not isinstance(outcome, injection.Injected):
             return True
-        holding = view.for_pod(pod, self.wanted_by(outcome.pod), policy.fallback.transient_taints)
+        holding = view.large_enough(
+            view.for_pod(pod, policy.fallback.transient_taints), self.wanted_by(outcome.pod)
+        )
         return bool(fitting & (holding | COMING)) or view.columns.share(fitting, holding)
 
 

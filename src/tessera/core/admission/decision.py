@@ -240,7 +240,8 @@ def _too_many_whole_gpus(pod: Pod, view: ClusterView, policy: Policy) -> Iterato
     if not any(one.asked(WHOLE_GPU) for one in pod.all_containers()):
         return
     need = needs(pod, WHOLE_GPU.__eq__).get(WHOLE_GPU, 0)
-    most = usable_offers(pod, view, policy.fallback, {}).most.get(WHOLE_GPU, 0)
+    nodes = view.for_pod(pod, policy.fallback.transient_taints)
+    most = usable_offers(pod, view, policy.fallback, nodes).most.get(WHOLE_GPU, 0)
     if most < need:
         has = f"more than {most}" if most else "any"
         yield f"{WHOLE_GPU}: {need}: no node that this pod can use has {has}; the pod stays as it is and waits"

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Final, Literal
 
 from tessera.core.kubernetes.pod import Container, Pod, why_pod_level_broken
-from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.quantity import Number, Quantity
 from tessera.core.kubernetes.resources import is_any_gpu, short
 from tessera.core.text import first_of, quoted
 from tessera.core.values import value
@@ -154,7 +154,7 @@ def _without_rule(gpu_type: str, rules: Mapping[str, InjectionRule], gpus: list[
 
 def _follow(pod: Pod, gpu_type: str, resource: str, rule: InjectionRule) -> Injected | Refused:
     running = list(running_containers(pod))
-    gpus = [amount.value if (amount := container.asked(resource)) else Fraction(0) for container in running]
+    gpus = [amount.number if (amount := container.asked(resource)) else 0 for container in running]
     written: list[dict[str, Quantity]] = [{} for _ in running]
     for name, per_gpu in rule.per_gpu:
         if not per_gpu:
@@ -176,13 +176,13 @@ def _follow(pod: Pod, gpu_type: str, resource: str, rule: InjectionRule) -> Inje
 
 
 def _shares(
-    name: str, per_gpu: Quantity, running: list[Container], gpus: list[Fraction]
+    name: str, per_gpu: Quantity, running: list[Container], gpus: list[Number]
 ) -> list[Quantity] | Refused:
     """What is left of a shared resource for each container, by its GPUs."""
-    number = sum(gpus, Fraction(0))
+    number = sum(gpus)
     total = per_gpu * number
     others = [c.asked(name) for c, count in zip(running, gpus, strict=True) if not count]
-    taken = sum((amount.value for amount in others if amount is not None), Fraction(0))
+    taken = sum(amount.number for amount in others if amount is not None)
     if taken > total.value:
         return Refused(
             "others_ask_too_much",
@@ -200,38 +200,40 @@ def _shares(
                 if taken
                 else f"{_count(number)} × {per_gpu} {name} is {left}; raise the coefficient",
             )
-    return [total.with_value(part) for part in parts]
+    amounts = {part: total.with_value(part) for part in set(parts)}  # most containers have the same share
+    return [amounts[part] for part in parts]
 
 
 def _multiples(
-    name: str, per_gpu: Quantity, _running: list[Container], gpus: list[Fraction]
+    name: str, per_gpu: Quantity, _running: list[Container], gpus: list[Number]
 ) -> list[Quantity] | Refused:
     """So much of an extended resource for each container as its GPUs need."""
-    amounts = [per_gpu * count for count in gpus]
-    for count, amount in zip(gpus, amounts, strict=True):
+    amounts = {count: per_gpu * count for count in gpus}
+    for count, amount in amounts.items():
         if not amount.is_whole:
             return Refused(
                 "fraction_of_extended_resource",
                 f"{_count(count)} × {per_gpu} {name} is {amount}, and Kubernetes wants whole "
                 "numbers of it; change the coefficient or the number of GPUs",
             )
-    return amounts
+    return [amounts[count] for count in gpus]
 
 
-def share(rest: Fraction, weights: list[Fraction], unit: Fraction) -> list[Fraction]:
+def share(rest: Number, weights: list[Number], unit: Fraction) -> list[Fraction]:
     """Share out by weight in whole units, the largest remainders first; earlier ones win a tie.
 
     The parts add up to the rest exactly; a rest that is no whole number of units is rounded up to one first, as
     Kubernetes rounds quantities.
     """
-    units = -(-rest // unit)
-    each = units / sum(weights, Fraction(0))
-    exact = [each * weight for weight in weights]
-    parts = [part // 1 for part in exact]
-    by_remainder = sorted(range(len(parts)), key=lambda i: parts[i] - exact[i])
+    units, all_weights = -(-rest // unit), sum(weights)
+    parts, remainders = map(
+        list, zip(*(divmod(units * weight, all_weights) for weight in weights), strict=True)
+    )
+    by_remainder = sorted(range(len(parts)), key=lambda i: -remainders[i])
     for i in by_remainder[: units - sum(parts)]:
         parts[i] += 1
-    return [part * unit for part in parts]
+    amounts = {part: part * unit for part in set(parts)}
+    return [amounts[part] for part in parts]
 
 
 def running_containers(pod: Pod) -> Iterator[Container]:
@@ -265,5 +267,5 @@ def _lowered(container: Container, amounts: Mapping[str, Quantity]) -> Iterator[
             yield f"{name} of {container.name} from {had} to {amount}"
 
 
-def _count(gpus: Fraction) -> str:
+def _count(gpus: Number) -> str:
     return f"{gpus} GPU" if gpus == 1 else f"{gpus} GPUs"

@@ -81,4 +81,9 @@ class Work:
 def weight(term: NodeSelectorTerm) -> int:
     """The steps that one look at a term takes."""
     conditions = (*term.expressions, *term.fields)
-    return 1 + len(conditions) + sum(len(one.values) for one in conditions) // _VALUES_A_STEP
+    return len(conditions) + at_a_time(sum([len(one.values) for one in conditions]))
+
+
+def at_a_time(values: int) -> int:
+    """The steps that it takes to look through so many values."""
+    return 1 + values // _VALUES_A_STEP

@@ -26,7 +26,7 @@ PASSING_TAINTS: Final = (
 # Numbers that Gt and Lt compare are Go's int64. A label's is read by strconv.ParseInt, and no label value begins with a
 # sign; a taint's and a toleration's must be canonical besides (apimachinery, content.IsDecimalInteger). A value has 63
 # characters at most.
-_LABEL_NUMBER: Final = re.compile(r"[0-9]{1,63}")
+_LONGEST_VALUE: Final = 63
 _TAINT_NUMBER: Final = re.compile(r"0|-?[1-9][0-9]{0,62}")
 _MAX_INT64: Final = 2**63 - 1
 
@@ -68,7 +68,7 @@ class Toleration:
             case "" | "Equal":
                 return bool(self.key) and self.value == taint.value
             case "Lt" | "Gt":
-                return _compares(self.operator, taint.value, self.value, _TAINT_NUMBER)
+                return _compares(self.operator, taint_number(taint.value), taint_number(self.value))
         return False
 
 
@@ -95,7 +95,7 @@ class Requirement:
                 return (
                     value is not None
                     and len(self.values) == 1
-                    and _compares(self.operator, value, self.values[0], _LABEL_NUMBER)
+                    and _compares(self.operator, label_number(value), label_number(self.values[0]))
                 )
         return False
 
@@ -174,16 +174,21 @@ def is_transient(key: str, further: tuple[str, ...] = ()) -> bool:
 
 def label_number(text: str) -> int | None:
     """The number that Gt and Lt read in the value of a label; None where they read none."""
-    if not text.isdigit() or not _LABEL_NUMBER.fullmatch(text):  # most values are words
+    if not (text.isdigit() and text.isascii() and len(text) <= _LONGEST_VALUE):  # most values are words
         return None
     number = int(text)
     return number if number <= _MAX_INT64 else None
 
 
-def _compares(operator: str, left: str, right: str, number: re.Pattern[str]) -> bool:
-    if not (number.fullmatch(left) and number.fullmatch(right)):
-        return False
-    one, other = int(left), int(right)
-    if max(abs(one), abs(other)) > _MAX_INT64:
+def taint_number(text: str) -> int | None:
+    """The number that Gt and Lt read in the value of a taint or a toleration; None where they read none."""
+    if not _TAINT_NUMBER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if abs(number) <= _MAX_INT64 else None
+
+
+def _compares(operator: str, one: int | None, other: int | None) -> bool:
+    if one is None or other is None:
         return False
     return one > other if operator == "Gt" else one < other

@@ -7,7 +7,7 @@ from typing import Final
 
 from tessera.core.admission import injection
 from tessera.core.admission.constraints import constraints_of
-from tessera.core.admission.fallback.search import MOST_PROFILES, FallbackSearch, usable_offers
+from tessera.core.admission.fallback.search import MOST_PROFILES, FallbackSearch
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
 from tessera.core.admission.limits import Work
 from tessera.core.admission.policy import Policy
@@ -41,8 +41,16 @@ def ask(pod: Pod, asked: Mapping[str, MigProfile], view: ClusterView, policy: Po
         every = needs(of, is_other).items()
         return {name: n for name, n in every if name not in written or view.has_anywhere(name)}
 
-    before = wanted(pod)
-    usable = usable_offers(pod, view, policy.fallback, before, work)
+    search = FallbackSearch(
+        pod,
+        view,
+        policy.fallback,
+        constraints,
+        asked=asked,
+        wanted=wanted(pod),
+        work=work,
+        allowance=allowance,
+    )
 
     def wanted_with(choice: frozenset[tuple[str, str]]) -> Needs:
         work.spend(_INJECTION_STEPS * (len(pod.containers) + len(pod.init_containers)))
@@ -50,20 +58,10 @@ def ask(pod: Pod, asked: Mapping[str, MigProfile], view: ClusterView, policy: Po
         outcome = injection.inject(apply(pod, by), policy.injection)
         return wanted(outcome.pod) if isinstance(outcome, injection.Injected) else NOTHING_ELSE
 
-    choices = _choices(pod, asked, usable, policy.injection.rules(pod.namespace, gpu_type))
-    injected = {choice: partial(wanted_with, choice) for choice in choices}
-    return FallbackSearch(
-        pod,
-        view,
-        policy.fallback,
-        constraints,
-        asked=asked,
-        wanted=before,
-        usable=usable,
-        injected=injected,
-        work=work,
-        allowance=allowance,
-    )
+    rules = policy.injection.rules(pod.namespace, gpu_type)
+    choices = _choices(pod, asked, search.usable, rules)
+    search.expect({choice: partial(wanted_with, choice) for choice in choices})
+    return search
 
 
 def _choices(

@@ -58,29 +58,30 @@ class FallbackSearch:
         *,
         asked: Mapping[str, MigProfile] | None = None,
         wanted: Needs | None = None,
-        usable: Usable | None = None,
-        injected: NeedsByChoice | None = None,
         work: Work | None = None,
         allowance: Allowance | None = None,
     ) -> None:
-        """Ask about a pod; `wanted` is what a node must have for it besides GPUs, by default all that it needs.
-
-        `usable` is what it can use with that need; `injected` what it needs instead once a choice was made.
-        """
+        """Ask about a pod; `wanted` is what a node must have for it besides GPUs, by default all that it needs."""
         self._allowance = allowance
         self.asked = asked_profiles(pod) if asked is None else asked
         self._moments = moments(pod)
         self._wanted = needs(pod, is_other, self._moments) if wanted is None else wanted
         self._pod, self._view, self._policy, self._constraints = pod, view, policy, constraints
-        self._injected = injected or {}
-        self._injects = frozenset[tuple[str, str]]().union(*self._injected)  # those that matter to it
+        self._injected: NeedsByChoice = {}
+        self._injects = frozenset[tuple[str, str]]()  # the choices that matter to it
         self._holding: dict[frozenset[tuple[str, str]], int] = {}  # where each of them fits
         self._needs: dict[tuple[str, ...], Number] = {}
         self._together: Together | None = None
         self._work = work or Work()
-        self.usable = usable or usable_offers(pod, view, policy, self._wanted, self._work)
+        self._placeable = view.for_pod(pod, policy.transient_taints, self._work)
+        self.usable = usable_offers(pod, view, policy, view.large_enough(self._placeable, self._wanted))
         # the whole GPUs that the pod asks for besides must be there, whatever is chosen
         self._with_beside = self._with_room(self.usable.nodes, WHOLE_GPU, ())
+
+    def expect(self, injected: NeedsByChoice) -> None:
+        """Choose only what leaves room for what injection adds then."""
+        self._injected = injected
+        self._injects = self._injects.union(*injected)
 
     @cached_property
     def lists(self) -> list[list[Candidate]]:
@@ -177,21 +178,20 @@ class FallbackSearch:
     def _too_small(self) -> Iterator[str]:
         """The needs without any one of which more would be offered; as far as there is time to find out."""
         try:
-            every = self._nodes_with({})
-            if not self._loses(every, self._wanted):
+            if not self._loses(self._wanted):
                 return
             for resource, need in self._wanted.items():
-                if self._loses(every, {resource: need}):
+                if self._loses({resource: need}):
                     yield resource
         except BeyondLimits:
             return
 
-    def _loses(self, every: int, wanted: Needs) -> bool:
+    def _loses(self, wanted: Needs) -> bool:
         self._work.spend(1 + len(self._view.columns.alike) // 2)
-        return self._view.columns.lost(every, self._nodes_with(wanted))
+        return self._view.columns.lost(self._placeable, self._nodes_with(wanted))
 
     def _nodes_with(self, wanted: Needs) -> int:
-        return self._view.for_pod(self._pod, wanted, self._policy.transient_taints, self._work)
+        return self._view.large_enough(self._placeable, wanted)
 
     # The search for candidates that fit together on one node
 
@@ -214,7 +214,8 @@ class FallbackSearch:
             for asked, found in zip(self.asked, self.lists, strict=True)
         }
         self._together = Together(lists, self._room, self._has_room_injected, self._work)
-        return self._together.best(self._with_beside)
+        every = self.need((*self.asked, WHOLE_GPU))
+        return self._together.best(self.usable.with_devices(self._with_beside, every))
 
     def _fits(self, asked: str, one: Candidate) -> bool:
         fitting = self._with_room(self._with_beside, one.resource, (asked,))
@@ -265,11 +266,8 @@ class FallbackSearch:
         return self.usable.with_room(nodes, to, need) if need else nodes
 
 
-def usable_offers(
-    pod: Pod, view: ClusterView, policy: FallbackPolicy, wanted: Needs, work: Work | None = None
-) -> Usable:
-    """What the nodes offer that the pod could be placed on, now or once the autoscaler brings them."""
-    nodes = view.for_pod(pod, wanted, policy.transient_taints, work)
+def usable_offers(pod: Pod, view: ClusterView, policy: FallbackPolicy, nodes: int) -> Usable:
+    """What these nodes offer, on which the pod could be placed, now or once the autoscaler brings them."""
     dra = not view.columns.dra or counts_dra(view.namespaces.get(pod.namespace), policy.dra)
     return Usable(view.columns, nodes, dra=dra, coming=frozenset() if pod.bound_to else policy.autoscaled)
 

@@ -1,17 +1,27 @@
-"""The nodes by their labels: one column for each label that pods look at, made when the first pod does."""
+"""The nodes by their labels, one column for each label that pods look at, made when the first pod does; and by their taints."""
 
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from operator import or_
 from sys import getsizeof
+from types import MappingProxyType
 from typing import Final
 
-from tessera.core.admission.view.usable import Column
-from tessera.core.kubernetes.scheduling import Requirement, label_number
+from tessera.core.admission.limits import Work, at_a_time
+from tessera.core.admission.view.usable import Column, flip
+from tessera.core.kubernetes.scheduling import (
+    Requirement,
+    Taint,
+    Toleration,
+    is_transient,
+    label_number,
+    taint_number,
+)
 
 # Of one row, beside its nodes (tracemalloc): of a value, and of a number.
 _ROW_BYTES: Final = 30
 _NUMBER_BYTES: Final = 50
+_NONE: Final = 2**64  # beyond every number of a taint
 _MOST_BYTES: Final = 16 * 2**20  # of all columns; a label that differs on each of 5,000 nodes takes 150 KiB
 
 
@@ -20,11 +30,15 @@ class LabelColumn:
 
     __slots__ = ("_numbers", "all", "rows")
 
-    def __init__(self, values: Iterable[tuple[str, int]] = ()) -> None:
+    def __init__(self, key: str = "", nodes: Mapping[int, Mapping[str, str]] = MappingProxyType({})) -> None:
+        """Of a label; `nodes` have these labels."""
         self.rows: dict[str, int] = {}
-        for value, node in values:
-            row = self.rows.get(value)
-            self.rows[value] = node if row is None else row | node
+        rows = self.rows  # thousands of nodes: each look at an attribute counts
+        for node, labels in nodes.items():
+            value = labels.get(key)
+            if value is not None:
+                row = rows.get(value)
+                rows[value] = node if row is None else row | node
         self.all = reduce(or_, self.rows.values(), 0)  # the nodes that have the label
         self._numbers: Column | None = None  # of the values that are numbers, once a pod compares with one
 
@@ -97,15 +111,17 @@ class LabelColumn:
         return Column(numbers)
 
 
+_NO_LABELS: Final[Mapping[str, str]] = {}
 _UNKNOWN: Final = LabelColumn()  # of a label that no node has: pods may name any
 
 
 class Labels:
-    """The columns of labels, and how many nodes have each label."""
+    """The labels of the nodes that offer anything: the columns, and how many nodes have each label."""
 
-    __slots__ = ("_columns", "_known")
+    __slots__ = ("_columns", "_known", "_nodes")
 
     def __init__(self) -> None:
+        self._nodes: dict[int, Mapping[str, str]] = {}
         self._columns: dict[str, LabelColumn] = {}  # the least recently used first
         self._known: dict[str, int] = {}
 
@@ -114,8 +130,14 @@ class Labels:
         """About how much memory the columns take."""
         return sum(column.bytes for column in self._columns.values())
 
-    def move(self, before: Mapping[str, str], after: Mapping[str, str], node: int) -> None:
-        """A node has other labels than before."""
+    def move(self, after: Mapping[str, str] | None, node: int) -> None:
+        """A node has these labels now; None: it is gone, or offers nothing."""
+        before = self._nodes.get(node, _NO_LABELS)
+        if after is None:
+            self._nodes.pop(node, None)
+            after = _NO_LABELS
+        else:
+            self._nodes[node] = after
         if before == after:
             return
         known = self._known
@@ -132,15 +154,15 @@ class Labels:
         if len(after) > len(before):
             self._shed()
 
-    def column(self, key: str, nodes: Iterable[tuple[Mapping[str, str], int]]) -> LabelColumn:
-        """The column of a label; `nodes` are all there are, to make it from."""
+    def column(self, key: str) -> LabelColumn:
+        """The column of a label."""
         if key not in self._known:
             return _UNKNOWN
         column = self._columns.pop(key, None)
         if column is not None:
             self._columns[key] = column
             return column
-        column = LabelColumn((labels[key], node) for labels, node in nodes if key in labels)
+        column = LabelColumn(key, self._nodes)
         self._columns[key] = column
         self._shed()
         return column
@@ -152,3 +174,60 @@ class Labels:
         size = self.bytes
         while size > _MOST_BYTES and self._columns:
             size -= self._columns.pop(next(iter(self._columns))).bytes
+
+
+class Taints:
+    """The nodes by the taints that can keep a pod away."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str], dict[str, int]] = {}  # key and effect → value → nodes
+
+    def flip(self, taint: Taint, node: int) -> None:
+        """A node has a taint, or has it no more."""
+        same = taint.key, taint.effect
+        flip(self._rows.setdefault(same, {}), taint.value, node)
+        if not self._rows[same]:
+            del self._rows[same]
+
+    def excluded(
+        self, tolerations: Iterable[Toleration], work: Work, *, placed: bool, transient: tuple[str, ...]
+    ) -> int:
+        """The nodes that have a taint which keeps a pod away; `untolerated` says the same of one node."""
+        found = 0
+        by_kind: dict[tuple[str, str], list[Toleration]] = {}
+        for one in tolerations if self._rows else ():
+            by_kind.setdefault((one.key, one.effect), []).append(one)
+        for (key, effect), rows in self._rows.items():
+            if (placed and effect != "NoExecute") or (transient and is_transient(key, transient)):
+                continue
+            work.spend(at_a_time(len(rows)))
+            kinds = ((key, effect), (key, ""), ("", effect), ("", ""))
+            found |= _untolerated(rows, [one for kind in kinds for one in by_kind.get(kind, ())])
+        return found
+
+
+def _untolerated(rows: Mapping[str, int], tolerations: Iterable[Toleration]) -> int:
+    """The nodes of values that no toleration covers; key and effect are covered."""
+    values: set[str] = set()
+    above: list[int] = []
+    below: list[int] = []
+    for one in tolerations:
+        match one.operator:
+            case "Exists":
+                return 0
+            case "" | "Equal" if one.key:
+                values.add(one.value)
+            case "Gt" | "Lt" if (number := taint_number(one.value)) is not None:
+                (above if one.operator == "Gt" else below).append(number)
+    if not (values or above or below):
+        return reduce(or_, rows.values())
+    least, most = min(above, default=_NONE), max(below, default=-_NONE)  # the others cover nothing more
+    compares = bool(above or below)
+    return reduce(or_, (
+        nodes
+        for value, nodes in rows.items()
+        if value not in values
+        and (not compares or (number := taint_number(value)) is None or most <= number <= least)
+    ), 0)  # fmt: skip

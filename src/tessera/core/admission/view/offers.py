@@ -6,14 +6,14 @@ are. A node that comes, changes or goes touches its own rows of those columns. U
 decision sees one consistent state.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final
 
 from tessera.core.admission.limits import Work, weight
-from tessera.core.admission.view.labels import LabelColumn, Labels
-from tessera.core.admission.view.usable import COMING, Column, OfferColumns, flip
-from tessera.core.admission.view.view import NOTHING_ELSE, Needs
+from tessera.core.admission.view.labels import LabelColumn, Labels, Taints
+from tessera.core.admission.view.usable import COMING, Column, OfferColumns
+from tessera.core.admission.view.view import Needs
 from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import (
     NO_OFFER,
@@ -27,10 +27,9 @@ from tessera.core.kubernetes.node import (
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quantity import Number
 from tessera.core.kubernetes.quota import Quota
-from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Taint, untolerated
+from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement, Taint
 from tessera.core.requests.tickets import NO_TICKETS, TicketMaker
 
-_NOTHING: Final[Mapping[str, str]] = {}
 _NO_NUMBERS: Final = Column()
 
 
@@ -59,7 +58,7 @@ class Offers:
         self._every = 0  # all bits together
         self._free: list[int] = []  # bits of nodes that are gone
         self._labels = Labels()
-        self._taints: dict[Taint, int] = {}  # of those that can keep a pod away
+        self._taints = Taints()
         self._others: dict[str, Column] = {}  # resources that fallback does not look at
         for node in nodes:
             self.put(node)
@@ -159,30 +158,26 @@ class Offers:
         stated = self._others.get(resource, _NO_NUMBERS).all
         return bool(stated) or (resource in STATED_BY_EVERY_NODE and stated != self._every)
 
-    def for_pod(
-        self,
-        pod: Pod,
-        needs: Needs = NOTHING_ELSE,
-        transient: tuple[str, ...] = (),
-        work: Work | None = None,
-    ) -> int:
-        """The nodes with GPUs that the pod could ever be placed on, each one bit.
+    def for_pod(self, pod: Pod, transient: tuple[str, ...] = (), work: Work | None = None) -> int:
+        """The nodes with GPUs that the pod could ever be placed on, by its selectors and tolerations; each one bit.
 
-        `needs` are the pod's, beside GPUs: nodes that could not hold it even if they were empty do not count.
         `transient` are taints that exclude no pod, beside those of Kubernetes, autoscalers and GPU vendors. `work` is what may still be done for
         this pod: `BeyondLimits` when it is not enough.
         """
         work = work or Work()
         found = self._selected(pod, work)
-        for taint, nodes in self._taints.items():
-            if nodes & found:
-                work.spend(1 + len(pod.tolerations))
-                if untolerated((taint,), pod.tolerations, placed=bool(pod.node_name), transient=transient):
-                    found &= ~nodes
-        for resource, need in needs.items():
-            if found and need > 0:
-                found &= self._holding(resource, need)
+        if found:
+            found &= ~self._taints.excluded(
+                pod.tolerations, work, placed=bool(pod.node_name), transient=transient
+            )
         return found
+
+    def large_enough(self, nodes: int, needs: Needs) -> int:
+        """Those of some nodes that could hold a pod with these needs, beside GPUs, if they were empty."""
+        for resource, need in needs.items():
+            if nodes and need > 0:
+                nodes &= self._holding(resource, need)
+        return nodes
 
     def _holding(self, resource: str, need: Number) -> int:
         """The nodes that have so much, or may: one that does not state cpu or memory was not measured yet."""
@@ -194,21 +189,27 @@ class Offers:
         """The nodes that a pod's own selectors let it go to."""
         found = self._bits.get(pod.node_name, 0) if pod.node_name else self._every
         for key, value in pod.node_selector.items():
-            found &= self._label(key).rows.get(value, 0)
+            found &= self._labels.column(key).rows.get(value, 0)
+            if not found:
+                return 0
         if pod.required_terms is None or not found:
             return found
+        columns: dict[str, LabelColumn] = {}  # terms name the same labels again and again
         wanted = 0
         for term in pod.required_terms:
             work.spend(weight(term))
             if term.expressions or term.fields:  # else it is satisfied by no node
-                wanted |= self._satisfying(term, found)
+                wanted |= self._satisfying(term, found, columns)
                 if wanted == found:
                     break
         return wanted
 
-    def _satisfying(self, term: NodeSelectorTerm, among: int) -> int:
+    def _satisfying(self, term: NodeSelectorTerm, among: int, columns: dict[str, LabelColumn]) -> int:
         for one in term.expressions:
-            among &= self._label(one.key).matching(one, self._every)
+            column = columns.get(one.key)
+            if column is None:
+                column = columns[one.key] = self._labels.column(one.key)
+            among &= column.matching(one, self._every)
             if not among:
                 return 0
         for one in term.fields:
@@ -231,12 +232,6 @@ class Offers:
                 return self._every
         return 0
 
-    def _label(self, key: str) -> LabelColumn:
-        return self._labels.column(key, self._labelled())
-
-    def _labelled(self) -> Iterator[tuple[Mapping[str, str], int]]:
-        return ((self._nodes[name].labels, bit) for name, bit in self._bits.items())
-
     @property
     def label_bytes(self) -> int:
         """About how much memory the columns of labels take."""
@@ -255,9 +250,9 @@ class Offers:
             bit = self._bits[name] = self._free.pop() if self._free else COMING << 1 + len(self._bits)
             self._every |= bit
         self.columns.move(self._offered.get(name, NO_OFFER), offer, bit)
-        self._labels.move(_labels(old), _labels(new), bit)
+        self._labels.move(None if new is None else new.labels, bit)
         for taint in _taints(old) ^ _taints(new):
-            flip(self._taints, taint, bit)
+            self._taints.flip(taint, bit)
         self._move_others(_others(old), _others(new), bit)
         if new is not None:
             self._offered[name] = offer
@@ -276,10 +271,6 @@ class Offers:
         for resource, amount in after.items():
             if before.get(resource) != amount:
                 self._others.setdefault(resource, Column()).add(amount, bit)
-
-
-def _labels(node: Node | None) -> Mapping[str, str]:
-    return _NOTHING if node is None else node.labels
 
 
 def _taints(node: Node | None) -> AbstractSet[Taint]:

@@ -99,7 +99,7 @@ _NOTHING: Final = Column()
 class OfferColumns:
     """The GPU resources of the nodes: counts, where they come from, and what is known of the cards."""
 
-    __slots__ = ("alike", "cards", "counts", "dra", "shared")
+    __slots__ = ("alike", "cards", "counts", "dra", "shared", "sums")
 
     def __init__(self) -> None:
         self.counts: dict[str, Column] = {}
@@ -107,6 +107,7 @@ class OfferColumns:
         self.shared = 0  # the nodes whose nvidia.com/gpu is no whole card
         self.cards = Column()  # GB of a card
         self.alike: dict[Offer, int] = {}  # the nodes with the same offer
+        self.sums = Column()  # devices of all resources together
 
     def move(self, before: Offer, after: Offer, node: int) -> None:
         """A node offers something else than before."""
@@ -128,9 +129,12 @@ class OfferColumns:
             self.cards.remove(before.card_memory_gb, node)
         if after.card_memory_gb is not None:
             self.cards.add(after.card_memory_gb, node)
-        for one in (before, after):
-            if one.counts:
-                flip(self.alike, one, node)
+        if before.counts:
+            flip(self.alike, before, node)
+            self.sums.remove(sum(count for _, count in before.counts), node)
+        if after.counts:
+            flip(self.alike, after, node)
+            self.sums.add(sum(count for _, count in after.counts), node)
 
     def most(self, nodes: int, *, dra: bool = True) -> dict[str, int]:
         """Every resource of some nodes, with the most that one of them has; `dra`: with what DRA serves."""
@@ -206,6 +210,11 @@ class Usable:
                 room |= COMING
             self._room[resource, need] = room
         return among & room
+
+    def with_devices(self, among: int, number: Number) -> int:
+        """Those of some nodes that have at least so many devices, of whatever resource."""
+        room = self.columns.sums.at_least(ceil(number))
+        return among & (room | COMING if self._coming else room)
 
     def _having(self, resource: str) -> int:
         found = self.nodes & self.columns.counts.get(resource, _NOTHING).all

@@ -68,10 +68,11 @@ class ClusterView(Protocol):
     def has_anywhere(self, resource: str) -> bool:
         """Whether some node with GPUs states a resource, or should and does not."""
 
-    def for_pod(
-        self, pod: Pod, needs: Needs = NOTHING_ELSE, transient: tuple[str, ...] = (), work: Work | None = None
-    ) -> int:
-        """The nodes with GPUs that the pod could ever be placed on, each one bit."""
+    def for_pod(self, pod: Pod, transient: tuple[str, ...] = (), work: Work | None = None) -> int:
+        """The nodes with GPUs that the pod could ever be placed on, by its selectors and tolerations; each one bit."""
+
+    def large_enough(self, nodes: int, needs: Needs) -> int:
+        """Those of some nodes that could hold a pod with these needs, beside GPUs, if they were empty."""
 
 
 class WithQuotas:
@@ -85,4 +86,5 @@ class WithQuotas:
         self.controller, self.ticket_maker = view.controller, view.ticket_maker
         self.classes, self.class_names = view.classes, view.class_names
         self.columns = view.columns
-        self.anywhere, self.has_anywhere, self.for_pod = view.anywhere, view.has_anywhere, view.for_pod
+        self.anywhere, self.has_anywhere = view.anywhere, view.has_anywhere
+        self.for_pod, self.large_enough = view.for_pod, view.large_enough

@@ -1,0 +1,91 @@
+"""Several profiles on one node: the search finds what trying everything in order finds."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tessera.core.admission.fallback import together
+from tessera.core.admission.fallback.candidates import Candidate, Step
+from tessera.core.admission.fallback.together import MOST_LOOKS, Together
+from tessera.core.admission.limits import Work
+from tests.examples import examples
+
+ASKED = ("a", "b", "c", "d")
+RESOURCES = (*ASKED, "e", "whole")
+steps = st.sampled_from(list(Step)[1:])
+lists = st.fixed_dictionaries({
+    asked: st.dictionaries(st.sampled_from([one for one in RESOURCES if one != asked]), steps, max_size=4)
+    for asked in ASKED
+})  # fmt: skip
+needs = st.fixed_dictionaries({asked: st.integers(1, 4) for asked in ASKED})
+nodes = st.lists(st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 7)), min_size=1, max_size=6)
+refused = st.sets(st.tuples(st.sampled_from(ASKED), st.sampled_from(RESOURCES)), max_size=2)
+
+
+def candidates(asked, others):
+    """As asked for, then by step."""
+    ordered = sorted(others.items(), key=lambda one: one[1])
+    return [
+        Candidate(asked, Step.AS_ASKED, Step.AS_ASKED),
+        *(Candidate(to, step, step) for to, step in ordered),
+    ]
+
+
+def walked(lists, fits, accepts):
+    """The first of all combinations that fits: by the worst step, the number of changes, and the order of candidates."""
+    every = [
+        (max(one.order for one in some), sum(one.order > 0 for one in some), number, some)
+        for number, some in enumerate(product(*lists.values()))
+    ]
+    for _, changes, _, some in sorted(every, key=lambda one: one[:3]):
+        chosen = {asked: one.resource for asked, one in zip(lists, some, strict=True)}
+        if changes and fits(chosen) and accepts(chosen):
+            return chosen
+    return None
+
+
+@pytest.mark.parametrize("looks_before_trials", [0, 5, together._LOOKS_BEFORE_TRIALS])
+@given(lists, needs, nodes, refused)
+@settings(max_examples=examples(200))
+def test_like_trying_everything(looks_before_trials, lists, needs, nodes, refused):
+    """However soon the search begins to try ahead, it finds the mildest combination that fits on one node and is accepted."""
+    lists = {asked: candidates(asked, others) for asked, others in lists.items()}
+
+    def room(to, sources):
+        need = sum(needs[one] for one in sources)
+        return sum(1 << place for place, has in enumerate(nodes) if has.get(to, 0) >= need)
+
+    def fits(chosen):
+        loads = {}
+        for asked, to in chosen.items():
+            loads[to] = loads.get(to, 0) + needs[asked]
+        return any(all(has.get(to, 0) >= load for to, load in loads.items()) for has in nodes)
+
+    def accepts(chosen, _nodes=0):
+        return not refused & set(chosen.items())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(together, "_LOOKS_BEFORE_TRIALS", looks_before_trials)
+        found = Together(lists, room, accepts, Work()).best((1 << len(nodes)) - 1)
+    assert found == walked(lists, fits, accepts)
+
+
+def test_eight_profiles_that_fit_nowhere_are_seen_through(monkeypatch):
+    """Six small profiles, and two large ones of which a node has room for one: that nothing fits shows after few looks, not after thousands."""
+    counts = {"large": 9} | dict.fromkeys([f"small{n}" for n in range(7)], 3)
+    needs = dict.fromkeys([f"p{n}" for n in range(6)], 1) | {"p6": 9, "p7": 9}
+    others = [Candidate(to, Step.SMALLER, Step.SMALLER) for to in counts]
+    lists = {one: [Candidate(one, Step.AS_ASKED, Step.AS_ASKED), *others] for one in needs}
+
+    def room(to, sources):
+        return int(counts.get(to, 0) >= sum(needs[one] for one in sources))
+
+    search = Together(lists, room, lambda *_: True, Work())
+    assert search.best(1) is None
+    assert search.looks + search._tried < 500
+    monkeypatch.setattr(together, "_MOST_TRIED", -1)
+    without = Together(lists, room, lambda *_: True, Work())
+    assert without.best(1) is None
+    assert without.looks > MOST_LOOKS
