@@ -58,7 +58,7 @@ def test_like_trying_everything(looks_before_trials, lists, needs, nodes, refuse
         return sum(1 << place for place, has in enumerate(nodes) if has.get(to, 0) >= need)
 
     def fits(chosen):
-        loads = {}
+        loads: dict[str, int] = {}
         for asked, to in chosen.items():
             loads[to] = loads.get(to, 0) + needs[asked]
         return any(all(has.get(to, 0) >= load for to, load in loads.items()) for has in nodes)
