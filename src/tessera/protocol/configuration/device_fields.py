@@ -15,6 +15,7 @@ from tessera.core.mig.product import product_named
 from tessera.core.mig.profile import MigProfile
 from tessera.protocol.cdi import check_kind
 from tessera.protocol.configuration.schema import (
+    TEXT,
     Boolean,
     Choice,
     Count,
@@ -25,6 +26,7 @@ from tessera.protocol.configuration.schema import (
     Record,
     Text,
     shown,
+    text_that,
 )
 from tessera.protocol.configuration.schema import reference as schema_reference
 
@@ -32,7 +34,6 @@ VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"  # what NVIDIA's plugin and ru
 _SIMULATED_KIND: Final = "tessera.simulated/gpu"
 
 _LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def _resource(text: str) -> str:
@@ -43,29 +44,8 @@ def _resource(text: str) -> str:
     return text
 
 
-def _path(text: str) -> str:
-    if not text.startswith("/") or "\0" in text or ".." in text.split("/"):
-        raise InvalidInput(f'{shown(text)} is not an absolute path without ".."')
-    return text
-
-
-def _variable(text: str) -> str:
-    if text and not _VARIABLE.fullmatch(text):
-        raise InvalidInput(f"{shown(text)} is not a name of an environment variable")
-    return text
-
-
-def _permissions(text: str) -> str:
-    if not text or set(text) - set("rwm") or len(set(text)) != len(text):
-        raise InvalidInput(f"{shown(text)}: permissions are some of r, w and m, such as rw")
-    return text
-
-
-def _plain(text: str) -> str:
-    return text
-
-
-_TEXT: Final = Text("text", _plain, "")
+def _is_path(text: str) -> bool:
+    return text.startswith("/") and "\0" not in text and ".." not in text.split("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +55,26 @@ class _Patterns:
     words: str = "text, or list of text"
 
     def read(self, value: Any, path: str, errors: Errors) -> tuple[str, ...]:
-        return ListOf(_TEXT).read([value] if isinstance(value, str) else value, path, errors)
+        return ListOf(TEXT).read([value] if isinstance(value, str) else value, path, errors)
 
     def schema(self) -> dict[str, Any]:
-        return {"oneOf": [_TEXT.schema(), ListOf(_TEXT).schema()]}
+        return {"oneOf": [TEXT.schema(), ListOf(TEXT).schema()]}
 
 
-_HOST_PATH: Final = Text("path on the host; `{id}` and `{n}` stand for the device and its number", _path, "/")
-_CONTAINER_PATH: Final = Text("path in the container, likewise", _path, "/")
-_LIST_VARIABLE: Final = Text("environment variable", _variable, "")
+_NO_PATH: Final = ' is not an absolute path without ".."'
+_HOST_PATH: Final = text_that(
+    "path on the host; `{id}` and `{n}` stand for the device and its number", _is_path, _NO_PATH
+)
+_CONTAINER_PATH: Final = text_that("path in the container, likewise", _is_path, _NO_PATH)
+_PERMISSIONS: Final = text_that(
+    "some of `r`, `w`, `m`",
+    lambda text: text and not set(text) - set("rwm") and len(set(text)) == len(text),
+    ": permissions are some of r, w and m, such as rw",
+)
+_NAME_OF_VARIABLE: Final = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*)?", re.ASCII).fullmatch
+_NO_VARIABLE: Final = " is not a name of an environment variable"
+_VARIABLE: Final = text_that("variable", _NAME_OF_VARIABLE, _NO_VARIABLE)
+_LIST_VARIABLE: Final = text_that("environment variable", _NAME_OF_VARIABLE, _NO_VARIABLE)
 _STRATEGIES: Final = Choice(tuple(map(str, Strategy)))
 _KIND: Final = Text("CDI kind, `vendor/class`", check_kind, "")
 
@@ -91,7 +82,7 @@ _DEVICE_NODE: Final = Record(
     (
         Field("hostPath", _HOST_PATH, "The device file on the host."),
         Field("containerPath", _CONTAINER_PATH, "Where the container has it. Default: the same path.", default=""),
-        Field("permissions", Text("some of `r`, `w`, `m`", _permissions, ""), "What the container may do.", default="rw"),
+        Field("permissions", _PERMISSIONS, "What the container may do.", default="rw"),
     )
 )  # fmt: skip
 _MOUNT: Final = Record(
@@ -107,18 +98,18 @@ _STATIC: Final = Record(
         Field("devices", _Patterns(), "The ids, or patterns such as `device_{0..7}`."),
         Field("deviceNodes", ListOf(_DEVICE_NODE), "Device files that a container gets with a device.", default=()),
         Field("mounts", ListOf(_MOUNT), "Files that a container gets with a device.", default=()),
-        Field("env", MapOf(Text("variable", _variable, ""), _TEXT), "Variables that a container gets with a device.", default=MappingProxyType({})),
+        Field("env", MapOf(_VARIABLE, TEXT), "Variables that a container gets with a device.", default=MappingProxyType({})),
         Field("devicesVariable", _LIST_VARIABLE, "A variable that lists the container's devices by id.", default=""),
         Field("cdiKind", _KIND, "The devices' CDI kind. Default: the resource.", default=""),
     )
 )  # fmt: skip
 _OWN_PRODUCT: Final = Record(
     (
-        Field("name", _TEXT, "The card's name."),
+        Field("name", TEXT, "The card's name."),
         Field("memory", Count(1, 99_999), "GB of one card."),
         Field("slices", Count(1, 16), "Equal slices that a card can be cut into.", default=1),
-        Field("profiles", ListOf(_TEXT), "MIG profiles of the card, such as `2g.20gb`. None: it cannot be cut.", default=()),
-        Field("label", _TEXT, "The value of `nvidia.com/gpu.product`. Default: the name with dashes.", default=""),
+        Field("profiles", ListOf(TEXT), "MIG profiles of the card, such as `2g.20gb`. None: it cannot be cut.", default=()),
+        Field("label", TEXT, "The value of `nvidia.com/gpu.product`. Default: the name with dashes.", default=""),
     )
 )  # fmt: skip
 
@@ -148,9 +139,9 @@ _SIMULATED: Final = Record(
         Field("product", _ProductKind(), "The cards' product."),
         Field("cards", Count(1, 64), "How many cards."),
         Field("migStrategy", _STRATEGIES, "How cut cards become resources, as in NVIDIA's plugin.", default="mixed"),
-        Field("layout", _TEXT, "The layout of the cards until the node has an annotation, such as `2g.20gb=2,3g.40gb=1`. Default: whole cards.", default=""),
+        Field("layout", TEXT, "The layout of the cards until the node has an annotation, such as `2g.20gb=2,3g.40gb=1`. Default: whole cards.", default=""),
         Field("partitioning", Choice(("static", "dynamic")), "`static`: cut as the layout says; `dynamic`: the DRA driver cuts a slice when a claim gets it, and there is no layout.", default="static"),
-        Field("profiles", ListOf(_TEXT), "With `dynamic`: the profiles that may be cut. Default: all profiles of the card.", default=()),
+        Field("profiles", ListOf(TEXT), "With `dynamic`: the profiles that may be cut. Default: all profiles of the card.", default=()),
         Field("numaNodes", Count(0, 64), "NUMA nodes that the cards are spread over. 0: the plugin reports none.", default=0),
         Field("devicesVariable", _LIST_VARIABLE, "A variable that lists the container's devices by UUID.", default=VISIBLE_DEVICES),
         Field("cdiKind", _KIND, "The devices' CDI kind.", default=_SIMULATED_KIND),
@@ -167,7 +158,7 @@ _NVML: Final = Record(
 DOCUMENT: Final = Record(
     (
         Field("handover", Choice(tuple(map(str, Handover))), "How a container gets its devices: by CDI name, spelled out inline for runtimes without CDI, or both.", default="cdi"),
-        Field("faultFile", Text("path", _path, ""), "A file in which people mark devices unhealthy (`device_3: unhealthy`), checked every second.", default=""),
+        Field("faultFile", text_that("path", _is_path, _NO_PATH), "A file in which people mark devices unhealthy (`device_3: unhealthy`), checked every second.", default=""),
         Field("evictUnhealthy", Boolean(), "Whether the DRA driver evicts pods from a device that becomes unhealthy (`NoExecute`), or only keeps new pods away.", default=False),
         Field("static", ListOf(_STATIC), "Devices listed here.", default=()),
         Field("simulated", _SIMULATED, "GPUs that exist only for the kubelet.", default=None),

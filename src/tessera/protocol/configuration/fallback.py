@@ -23,11 +23,8 @@ from tessera.protocol.configuration.schema import (
     Number,
     Record,
     Text,
+    text_that,
 )
-
-
-def _profile(text: str) -> str:
-    return MigProfile.parse(text).resource
 
 
 def _memory(text: str) -> Quantity:
@@ -45,20 +42,19 @@ def _seconds(text: str) -> float:
     return float(hours * 3600 + minutes * 60 + seconds)
 
 
-def _taint_key(text: str) -> str:
-    # as Kubernetes has it: an optional DNS domain, a slash, a name; or all names of a domain
-    if not re.fullmatch(r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?(?:\*|[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)", text) or text == "*":  # fmt: skip
-        raise InvalidInput(
-            f"{quoted(text)} is not the key of a taint, such as example.com/draining or example.com/*"
-        )
-    return text
-
-
-_PROFILE: Final = Text("MIG profile", _profile, "")
+# the key of a taint, as Kubernetes has it: an optional DNS domain, a slash, a name; or all names of a domain
+_TAINT_KEY: Final = re.compile(
+    r"(?!\*$)(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?(?:\*|[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)"
+)
+_PROFILE: Final = Text("MIG profile", lambda text: MigProfile.parse(text).resource, "")
 _TARGET: Final = Text("MIG profile or `gpu`", of_short, WHOLE_GPU)
 _MEMORY: Final = Text("amount of memory, such as `10Gi`", _memory, LEAST_MEMORY)
 _DURATION: Final = Text("duration, such as `30s` or `2m`", _seconds, 0.0)
-_TAINT: Final = Text("key of a taint, or `prefix/*`", _taint_key, "")
+_TAINT: Final = text_that(
+    "key of a taint, or `prefix/*`",
+    _TAINT_KEY.fullmatch,
+    " is not the key of a taint, such as example.com/draining or example.com/*",
+)
 
 SECTION: Final = Record(
     (

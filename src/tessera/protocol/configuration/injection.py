@@ -12,6 +12,7 @@ from tessera.core.kubernetes.quantity import SUFFIXES, Quantity, format_of_suffi
 from tessera.core.kubernetes.resources import OF_CONTAINERS, is_of_containers, is_qualified_name
 from tessera.core.text import quoted
 from tessera.protocol.configuration.schema import (
+    TEXT,
     Errors,
     Field,
     ListOf,
@@ -20,13 +21,8 @@ from tessera.protocol.configuration.schema import (
     Record,
     Text,
     meant,
+    text_that,
 )
-
-
-def _any_text(text: str) -> str:
-    if not text:
-        raise InvalidInput("an empty text")
-    return text
 
 
 def _unit(text: str) -> str:
@@ -40,8 +36,9 @@ def _unit(text: str) -> str:
 
 def _resource_name(text: str) -> str:
     if not is_of_containers(text):
+        hint = meant(text, OF_CONTAINERS)
         raise InvalidInput(
-            f"{quoted(text)} is not a resource of a container, such as cpu or nvidia.com/gpu{meant(text, OF_CONTAINERS)}"
+            f"{quoted(text)} is not a resource of a container, such as cpu or nvidia.com/gpu{hint}"
         )
     return text
 
@@ -54,9 +51,8 @@ def _annotation(text: str) -> str:
     return text
 
 
-_TEXT: Final = Text("text", lambda text: text, "")
-_NAMESPACE: Final = Text("namespace", _any_text, "")
-_GPU_TYPE: Final = Text("GPU type", _any_text, "")
+_NAMESPACE: Final = text_that("namespace", bool, " is an empty text")
+_GPU_TYPE: Final = text_that("GPU type", bool, " is an empty text")
 _RESOURCE: Final = Text("resource name", _resource_name, "")
 _ANNOTATION: Final = Text("annotation", _annotation, "")
 _UNIT: Final = Text("Kubernetes suffix, such as `m` or `Gi`", _unit, "")
@@ -71,7 +67,7 @@ _RULE: Final = Record(
                         Field("name", _RESOURCE, "The resource to write."),
                         Field("coefficient", Number(), "How much of it one GPU needs, in `unit`."),
                         Field("unit", _UNIT, "The unit of the coefficient.", default=""),
-                        Field("value", _TEXT, "Accepted and without effect, as in gpuinjector.", default=""),
+                        Field("value", TEXT, "Accepted and without effect, as in gpuinjector.", default=""),
                     )
                 )
             ),
@@ -80,7 +76,7 @@ _RULE: Final = Record(
         ),
         Field(
             "annotations",
-            MapOf(_ANNOTATION, _TEXT),
+            MapOf(_ANNOTATION, TEXT),
             "Annotations to set on the pod.",
             default=MappingProxyType({}),
         ),

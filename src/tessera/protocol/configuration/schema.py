@@ -13,9 +13,8 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from tessera.core.errors import InvalidInput, InvalidInputs
 from tessera.core.text import quoted
 
-_DIGITS = (
-    18  # before or after the point: more is no amount of anything, and exact arithmetic on it has no bound
-)
+# before or after the point: more is no amount of anything, and exact arithmetic on it has no bound
+_DIGITS: Final = 18
 
 _T = TypeVar("_T")
 _T_co = TypeVar("_T_co", covariant=True)
@@ -109,6 +108,20 @@ class Text(Generic[_T]):
 
     def schema(self) -> dict[str, Any]:
         return {"type": "string"}
+
+
+def text_that(words: str, holds: Callable[[str], object], otherwise: str) -> Text[str]:
+    """A text as it is, if that holds of it; `otherwise` says behind the text what is wrong with it."""
+
+    def parse(text: str) -> str:
+        if not holds(text):
+            raise InvalidInput(shown(text) + otherwise)
+        return text
+
+    return Text(words, parse, "")
+
+
+TEXT: Final = Text("text", str, "")
 
 
 @dataclass(frozen=True, slots=True)
