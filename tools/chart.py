@@ -72,10 +72,8 @@ def schema() -> str:
     """What values.schema.json should be: as it is, with the parts that the code knows better."""
     document: dict[str, Any] = json.loads(SCHEMA.read_text())
     values = document["properties"]
-    values["config"] = _described(
-        "Tessera's configuration (docs/configuration.md).", config.DOCUMENT.schema()
-    )
-    devices = device_schema.DOCUMENT.schema()
+    values["config"] = _described("Tessera's configuration (docs/configuration.md).", config.DOCUMENT.schema)
+    devices = device_schema.DOCUMENT.schema
     values["devicePlugin"]["properties"]["config"] = _described(
         "The device plugin's configuration (docs/device-plugin.md).", devices
     )

@@ -14,15 +14,15 @@ from tessera.core.kubernetes.resources import WHOLE_GPU, of_short
 from tessera.core.mig.profile import MigProfile
 from tessera.core.text import quoted
 from tessera.protocol.configuration.schema import (
-    Boolean,
-    Choice,
-    Count,
+    BOOLEAN,
     Field,
-    ListOf,
-    MapOf,
-    Number,
-    Record,
-    Text,
+    choice,
+    count,
+    list_of,
+    map_of,
+    number,
+    parsed,
+    record,
     text_that,
 )
 
@@ -46,89 +46,87 @@ def _seconds(text: str) -> float:
 _TAINT_KEY: Final = re.compile(
     r"(?!\*$)(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?(?:\*|[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)"
 )
-_PROFILE: Final = Text("MIG profile", lambda text: MigProfile.parse(text).resource, "")
-_TARGET: Final = Text("MIG profile or `gpu`", of_short, WHOLE_GPU)
-_MEMORY: Final = Text("amount of memory, such as `10Gi`", _memory, LEAST_MEMORY)
-_DURATION: Final = Text("duration, such as `30s` or `2m`", _seconds, 0.0)
+_PROFILE: Final = parsed("MIG profile", lambda text: MigProfile.parse(text).resource, "")
+_TARGET: Final = parsed("MIG profile or `gpu`", of_short, WHOLE_GPU)
+_MEMORY: Final = parsed("amount of memory, such as `10Gi`", _memory, LEAST_MEMORY)
+_DURATION: Final = parsed("duration, such as `30s` or `2m`", _seconds, 0.0)
 _TAINT: Final = text_that(
     "key of a taint, or `prefix/*`",
     _TAINT_KEY.fullmatch,
     " is not the key of a taint, such as example.com/draining or example.com/*",
 )
 
-SECTION: Final = Record(
-    (
-        Field("enabled", Boolean(), "Whether the webhook rewrites pods, or rejects them because nothing is offered. It adds missing limits either way.", default=True),
-        Field("downgrades", Boolean(), "Whether a smaller profile may be chosen.", default=True),
-        Field("upgrades", Boolean(), "Whether a larger profile may be chosen.", default=True),
-        Field("wholeGPU", Boolean(), "Whether a whole GPU may be chosen.", default=True),
-        Field(
-            "chains",
-            MapOf(_PROFILE, ListOf(_TARGET)),
-            "What to try for a profile, in this order, in place of the computed order. The three switches, "
-            "`maxWholeGPUs` and a pod's own constraints still apply. An empty list: only the profile itself.",
-            default=MappingProxyType({}),
-        ),
-        Field(
-            "maxWholeGPUs",
-            Count(0, 1024),
-            "How many whole GPUs a pod may get in place of profiles that are less than a card. Seven 1g never become "
-            "seven GPUs.",
-            default=1,
-        ),
-        Field(
-            "minMemory",
-            _MEMORY,
-            "No replacement has less memory than this, such as `10Gi`. A pod or a namespace can ask for more.",
-            default=None,
-        ),
-        Field(
-            "minMemoryFraction",
-            Number(most=1),
-            "No replacement has less than this part of the requested memory, from 0 to 1.",
-            default=0,
-        ),
-        Field(
-            "grace",
-            _DURATION,
-            "How long devices that are gone from a node still count, while the node is Ready: a restart of a device plugin "
-            "or a kubelet changes no pod.",
-            default="2m",
-        ),
-        Field(
-            "passingTaints",
-            ListOf(_TAINT),
-            "Further transient taints (of nodes that come or go), which exclude no pod: keys, or `prefix/*`.",
-            default=(),
-        ),
-        Field(
-            "autoscaled",
-            ListOf(_TARGET),
-            "Types that the cluster autoscaler can add although no node has them now: they count as offered.",
-            default=(),
-        ),
-        Field(
-            "unmatched",
-            Choice(("reject", "admit")),
-            "What happens to a pod for which nothing fits: the webhook rejects it, or admits it as it is and it waits.",
-            default="reject",
-        ),
-        Field(
-            "quota",
-            Choice(("respect", "ignore")),
-            "Whether a replacement stays within the namespace's ResourceQuotas: if these name any GPU resource, only named ones can "
-            "be a replacement, and only while used + need ≤ hard. The API server checks the original request.",
-            default="respect",
-        ),
-        Field(
-            "dra",
-            Choice(("off", "extended-resources", "first-available")),
-            "How the webhook uses what DRA offers. `off`: not at all. `extended-resources`: it counts as offered, and requests stay "
-            "as they are. `first-available`: requests become claims, and the scheduler falls back by what is free; needs "
-            "`tessera controller`. A namespace's annotation `gpu-webhook.k8s.io/dra` wins.",
-            default="extended-resources",
-        ),
-    )
+SECTION: Final = record(
+    Field("enabled", BOOLEAN, "Whether the webhook rewrites pods, or rejects them because nothing is offered. It adds missing limits either way.", default=True),
+    Field("downgrades", BOOLEAN, "Whether a smaller profile may be chosen.", default=True),
+    Field("upgrades", BOOLEAN, "Whether a larger profile may be chosen.", default=True),
+    Field("wholeGPU", BOOLEAN, "Whether a whole GPU may be chosen.", default=True),
+    Field(
+        "chains",
+        map_of(_PROFILE, list_of(_TARGET)),
+        "What to try for a profile, in this order, in place of the computed order. The three switches, "
+        "`maxWholeGPUs` and a pod's own constraints still apply. An empty list: only the profile itself.",
+        default=MappingProxyType({}),
+    ),
+    Field(
+        "maxWholeGPUs",
+        count(0, 1024),
+        "How many whole GPUs a pod may get in place of profiles that are less than a card. Seven 1g never become "
+        "seven GPUs.",
+        default=1,
+    ),
+    Field(
+        "minMemory",
+        _MEMORY,
+        "No replacement has less memory than this, such as `10Gi`. A pod or a namespace can ask for more.",
+        default=None,
+    ),
+    Field(
+        "minMemoryFraction",
+        number(most=1),
+        "No replacement has less than this part of the requested memory, from 0 to 1.",
+        default=0,
+    ),
+    Field(
+        "grace",
+        _DURATION,
+        "How long devices that are gone from a node still count, while the node is Ready: a restart of a device plugin "
+        "or a kubelet changes no pod.",
+        default="2m",
+    ),
+    Field(
+        "passingTaints",
+        list_of(_TAINT),
+        "Further transient taints (of nodes that come or go), which exclude no pod: keys, or `prefix/*`.",
+        default=(),
+    ),
+    Field(
+        "autoscaled",
+        list_of(_TARGET),
+        "Types that the cluster autoscaler can add although no node has them now: they count as offered.",
+        default=(),
+    ),
+    Field(
+        "unmatched",
+        choice("reject", "admit"),
+        "What happens to a pod for which nothing fits: the webhook rejects it, or admits it as it is and it waits.",
+        default="reject",
+    ),
+    Field(
+        "quota",
+        choice("respect", "ignore"),
+        "Whether a replacement stays within the namespace's ResourceQuotas: if these name any GPU resource, only named ones can "
+        "be a replacement, and only while used + need ≤ hard. The API server checks the original request.",
+        default="respect",
+    ),
+    Field(
+        "dra",
+        choice("off", "extended-resources", "first-available"),
+        "How the webhook uses what DRA offers. `off`: not at all. `extended-resources`: it counts as offered, and requests stay "
+        "as they are. `first-available`: requests become claims, and the scheduler falls back by what is free; needs "
+        "`tessera controller`. A namespace's annotation `gpu-webhook.k8s.io/dra` wins.",
+        default="extended-resources",
+    ),
 )  # fmt: skip
 
 

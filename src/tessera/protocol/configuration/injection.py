@@ -15,12 +15,12 @@ from tessera.protocol.configuration.schema import (
     TEXT,
     Errors,
     Field,
-    ListOf,
-    MapOf,
-    Number,
-    Record,
-    Text,
+    list_of,
+    map_of,
     meant,
+    number,
+    parsed,
+    record,
     text_that,
 )
 
@@ -53,52 +53,42 @@ def _annotation(text: str) -> str:
 
 _NAMESPACE: Final = text_that("namespace", bool, " is an empty text")
 _GPU_TYPE: Final = text_that("GPU type", bool, " is an empty text")
-_RESOURCE: Final = Text("resource name", _resource_name, "")
-_ANNOTATION: Final = Text("annotation", _annotation, "")
-_UNIT: Final = Text("Kubernetes suffix, such as `m` or `Gi`", _unit, "")
+_RESOURCE: Final = parsed("resource name", _resource_name, "")
+_ANNOTATION: Final = parsed("annotation", _annotation, "")
+_UNIT: Final = parsed("Kubernetes suffix, such as `m` or `Gi`", _unit, "")
 
-_RULE: Final = Record(
-    (
-        Field(
-            "resourceList",
-            ListOf(
-                Record(
-                    (
-                        Field("name", _RESOURCE, "The resource to write."),
-                        Field("coefficient", Number(), "How much of it one GPU needs, in `unit`."),
-                        Field("unit", _UNIT, "The unit of the coefficient.", default=""),
-                        Field("value", TEXT, "Accepted and without effect, as in gpuinjector.", default=""),
-                    )
-                )
-            ),
-            "What a container gets for each GPU.",
-            default=(),
+_RULE: Final = record(
+    Field(
+        "resourceList",
+        list_of(
+            record(
+                Field("name", _RESOURCE, "The resource to write."),
+                Field("coefficient", number(), "How much of it one GPU needs, in `unit`."),
+                Field("unit", _UNIT, "The unit of the coefficient.", default=""),
+                Field("value", TEXT, "Accepted and without effect, as in gpuinjector.", default=""),
+            )
         ),
-        Field(
-            "annotations",
-            MapOf(_ANNOTATION, TEXT),
-            "Annotations to set on the pod.",
-            default=MappingProxyType({}),
-        ),
-    )
+        "What a container gets for each GPU.",
+        default=(),
+    ),
+    Field(
+        "annotations",
+        map_of(_ANNOTATION, TEXT),
+        "Annotations to set on the pod.",
+        default=MappingProxyType({}),
+    ),
 )
-_RULES: Final = MapOf(_GPU_TYPE, MapOf(_RESOURCE, _RULE))
+_RULES: Final = map_of(_GPU_TYPE, map_of(_RESOURCE, _RULE))
 
-SECTION: Final = Record(
-    (
-        Field(
-            "resourceMap", _RULES, "The rules, by GPU type and GPU resource.", default=MappingProxyType({})
-        ),
-        Field(
-            "namespaceResourceMap",
-            MapOf(_NAMESPACE, _RULES),
-            "Rules of single namespaces. Such a rule replaces the general one completely where namespace, GPU type and GPU resource all match.",
-            default=MappingProxyType({}),
-        ),
-        Field(
-            "namespaceWhiteList", ListOf(_NAMESPACE), "Namespaces that injection leaves alone.", default=()
-        ),
-    )
+SECTION: Final = record(
+    Field("resourceMap", _RULES, "The rules, by GPU type and GPU resource.", default=MappingProxyType({})),
+    Field(
+        "namespaceResourceMap",
+        map_of(_NAMESPACE, _RULES),
+        "Rules of single namespaces. Such a rule replaces the general one completely where namespace, GPU type and GPU resource all match.",
+        default=MappingProxyType({}),
+    ),
+    Field("namespaceWhiteList", list_of(_NAMESPACE), "Namespaces that injection leaves alone.", default=()),
 )
 
 

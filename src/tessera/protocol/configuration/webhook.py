@@ -12,7 +12,7 @@ from tessera.core.admission.constraints import Mode
 from tessera.core.admission.policy import Policy
 from tessera.protocol import yaml
 from tessera.protocol.configuration import fallback, injection
-from tessera.protocol.configuration.schema import Choice, Errors, Field, Record
+from tessera.protocol.configuration.schema import Errors, Field, choice, record
 from tessera.protocol.configuration.schema import reference as schema_reference
 
 OnError = Literal["allow", "deny"]
@@ -24,38 +24,37 @@ class Configuration:
     on_error: OnError = "allow"
 
 
-_SERVER: Final = Record(
-    (
-        Field(
-            "onError",
-            Choice(("allow", "deny")),
-            "The answer while the view of the cluster is not complete, and when a decision fails unexpectedly.",
-            default="allow",
-        ),
-    )
+_SERVER: Final = record(
+    Field(
+        "onError",
+        choice("allow", "deny"),
+        "The answer while the view of the cluster is not complete, and when a decision fails unexpectedly.",
+        default="allow",
+    ),
 )
 
 # the other file's fields: an operator who mixes the two up is told where they belong
 _OF_DEVICES: Final = ("handover", "faultFile", "evictUnhealthy", "static", "simulated", "nvml")
 
-DOCUMENT: Final = Record(
-    (
-        Field(
-            "mode",
-            Choice(("enforce", "observe")),
-            '`observe`: the webhook decides, counts, logs, warns and audits as "would", and changes and rejects no pod. '
-            "A namespace's label `gpu-webhook=observe` or `gpu-webhook=enforce` wins.",
-            default="enforce",
-        ),
-        Field("fallback", fallback.SECTION, "What a pod gets when the profiles it asks for are not offered.", default=None),
-        Field("injection", injection.SECTION, "CPU, memory and extras per GPU, in gpuinjector's format.", default=None),
-        Field("server", _SERVER, "The webhook server.", default=None),
+DOCUMENT: Final = record(
+    Field(
+        "mode",
+        choice("enforce", "observe"),
+        '`observe`: the webhook decides, counts, logs, warns and audits as "would", and changes and rejects no pod. '
+        "A namespace's label `gpu-webhook=observe` or `gpu-webhook=enforce` wins.",
+        default="enforce",
     ),
+    Field("fallback", fallback.SECTION, "What a pod gets when the profiles it asks for are not offered.", default=None),
+    Field("injection", injection.SECTION, "CPU, memory and extras per GPU, in gpuinjector's format.", default=None),
+    Field("server", _SERVER, "The webhook server.", default=None),
     hints={
         **{name: f'belongs under "injection" (injection.{name})' for name in ("resourceMap", "namespaceResourceMap", "namespaceWhiteList")},
         **dict.fromkeys(_OF_DEVICES, "belongs to the device plugin's configuration; see it with tessera device-plugin --config FILE --list"),
     },
 )  # fmt: skip
+
+
+_SECTIONS: Final = {"fallback": fallback.SECTION, "injection": injection.SECTION, "server": _SERVER}
 
 
 def parse(text: str | bytes, source: str = "configuration") -> Configuration:
@@ -64,9 +63,7 @@ def parse(text: str | bytes, source: str = "configuration") -> Configuration:
     errors = Errors()
     read = DOCUMENT.read(document, "", errors)
     sections = {
-        one.name: read[one.name] or one.kind.read({}, one.name, errors)
-        for one in DOCUMENT.fields
-        if isinstance(one.kind, Record)
+        name: read[name] or section.read({}, name, errors) for name, section in _SECTIONS.items()
     }  # a section that is left out has its defaults
     injected = injection.policy_of(sections["injection"], errors)
     errors.raise_if_any()
@@ -80,12 +77,12 @@ def json_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Tessera configuration",
-        **DOCUMENT.schema(),
+        **DOCUMENT.schema,
     }
 
 
 def reference() -> str:
-    return schema_reference(DOCUMENT.rows(), "empty")
+    return schema_reference(DOCUMENT.rows(""), "empty")
 
 
 EXAMPLE: Final = """\

@@ -14,7 +14,18 @@ from tessera.core.requests.alternatives import GENERAL_CLASS, own_expression
 from tessera.protocol import yaml
 from tessera.protocol.configuration import devices as device_config
 from tessera.protocol.configuration.devices import DeviceConfiguration
-from tessera.protocol.configuration.schema import Boolean, Errors, Field, ListOf, MapOf, Record, Text, shown
+from tessera.protocol.configuration.schema import (
+    BOOLEAN,
+    TEXT,
+    Errors,
+    Field,
+    ValueType,
+    list_of,
+    map_of,
+    parsed,
+    record,
+    shown,
+)
 from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.simulation.control_plane.store import Document
 
@@ -52,44 +63,34 @@ def _devices(value: Any) -> DeviceConfiguration:
     return device_config.parse(yaml.dump(value))
 
 
-@dataclass(frozen=True, slots=True)
-class _Parsed:
+def _parsed(words: str, parse: Callable[[Any], Any]) -> ValueType[Any]:
     """A value that a function reads, and refuses with `InvalidInput`."""
 
-    words: str
-    parse: Callable[[Any], Any]
-
-    def read(self, value: Any, path: str, errors: Errors) -> Any:
+    def read(value: Any, path: str, errors: Errors) -> Any:
         try:
-            return self.parse(value)
+            return parse(value)
         except InvalidInput as error:
-            for line in str(error).splitlines():
+            for line in error.errors:
                 errors.add(path, line)
 
-    def schema(self) -> dict[str, Any]:
-        return {}
+    return ValueType(words, read, {})
 
 
-_TEXT: Final = Text("text", str, "")
-_AMOUNT: Final = _Parsed("quantity", _amount)
-_DEVICES: Final = _Parsed("configuration of the device plugin", _devices)
-_NODE: Final = Record(
-    (
-        Field("cpu", _AMOUNT, "CPUs.", default="64"),
-        Field("memory", _AMOUNT, "Memory.", default="512Gi"),
-        Field("pods", _AMOUNT, "Pods that it takes.", default="110"),
-        Field("others", MapOf(_TEXT, _AMOUNT), "Further resources.", default=_NOTHING),
-        Field("labels", MapOf(_TEXT, _TEXT), "Labels.", default=_NOTHING),
-        Field("annotations", MapOf(_TEXT, _TEXT), "Annotations.", default=_NOTHING),
-        Field("taints", ListOf(Text("taint", _taint, _NOTHING)), "Taints.", default=()),
-        Field("layout", _TEXT, f"The annotation {RUNAI_CONFIG}.", default=""),
-        Field("devices", _DEVICES, "What its device plugin or DRA driver is configured with.", default=None),
-        Field(
-            "dra", Boolean(), "Its devices come from the DRA driver, not the device plugin.", default=False
-        ),
-    )
+_AMOUNT: Final = _parsed("quantity", _amount)
+_DEVICES: Final = _parsed("configuration of the device plugin", _devices)
+_NODE: Final = record(
+    Field("cpu", _AMOUNT, "CPUs.", default="64"),
+    Field("memory", _AMOUNT, "Memory.", default="512Gi"),
+    Field("pods", _AMOUNT, "Pods that it takes.", default="110"),
+    Field("others", map_of(TEXT, _AMOUNT), "Further resources.", default=_NOTHING),
+    Field("labels", map_of(TEXT, TEXT), "Labels.", default=_NOTHING),
+    Field("annotations", map_of(TEXT, TEXT), "Annotations.", default=_NOTHING),
+    Field("taints", list_of(parsed("taint", _taint, _NOTHING)), "Taints.", default=()),
+    Field("layout", TEXT, f"The annotation {RUNAI_CONFIG}.", default=""),
+    Field("devices", _DEVICES, "What its device plugin or DRA driver is configured with.", default=None),
+    Field("dra", BOOLEAN, "Its devices come from the DRA driver, not the device plugin.", default=False),
 )
-_DOCUMENT: Final = MapOf(_TEXT, _NODE)
+_DOCUMENT: Final = map_of(TEXT, _NODE)
 
 
 def parse(text: str | bytes, source: str = "nodes") -> dict[str, NodeSpec]:
