@@ -175,10 +175,9 @@ class EmbeddedCluster:
 
 
 async def _look_inside(container: Container) -> list[str]:
-    if SMI_IN_CONTAINER in dict(container.mounts):
+    if SMI_IN_CONTAINER in container.mounts:
         return ["$ nvidia-smi -L", *(await container.run(SMI_IN_CONTAINER, "-L")).splitlines()]
-    mounted = [path for path, _ in container.mounts]
-    return [", ".join(paths) for paths in (container.device_nodes, mounted) if paths]
+    return [", ".join(paths) for paths in (container.device_nodes, container.mounts) if paths]
 
 
 def _kubeconfig(url: str) -> str:

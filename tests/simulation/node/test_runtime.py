@@ -32,9 +32,8 @@ async def test_names_become_devices(tmp_path):
         b={"deviceNodes": [{"path": "/dev/b"}], "mounts": [mount]},
     )
     container = start_container([grant("v.com/gpu=a", B="2"), grant("v.com/gpu=b")], tmp_path)
-    assert container.cdi_names == ("v.com/gpu=a", "v.com/gpu=b")
-    assert dict(container.env) == {"A": "1", "B": "2"}
-    assert (container.device_nodes, container.mounts) == (("/dev/b",), (("/usr/bin/tool", str(tool)),))
+    assert container.env == {"A": "1", "B": "2"}
+    assert (container.device_nodes, container.mounts) == (["/dev/b"], {"/usr/bin/tool": str(tool)})
     assert await container.run("/usr/bin/tool", "x") == "1 2 x\n"
 
 

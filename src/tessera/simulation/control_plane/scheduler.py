@@ -20,17 +20,10 @@ from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.scheduling import CORDONED, Taint
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.protocol.kubernetes.nodes import decode_node, node_of
+from tessera.simulation.control_plane import kinds
 from tessera.simulation.control_plane.dra.allocating import CannotEvaluate
-from tessera.simulation.control_plane.dra.claims import NotMade, Unschedulable
-from tessera.simulation.control_plane.dra.scheduling import Claimed, Round
+from tessera.simulation.control_plane.dra.scheduling import Claimed, NotMade, Round, Unschedulable
 from tessera.simulation.control_plane.events import Events
-from tessera.simulation.control_plane.kinds import (
-    DEVICE_CLASSES,
-    NODES,
-    PODS,
-    RESOURCE_CLAIMS,
-    RESOURCE_SLICES,
-)
 from tessera.simulation.control_plane.store import Document, Store, Stored, has_ended
 
 NAME: Final = "default-scheduler"
@@ -48,7 +41,7 @@ class Room:
         for resource, amount in _needs(pod):
             self.free[resource] = self.free.get(resource, Fraction(0)) - amount
 
-    def why_not(self, pod: Pod, claimed: Collection[str] = ()) -> list[str]:
+    def why_not(self, pod: Pod, claimed: Collection[str]) -> list[str]:
         """Why a pod cannot go there, in the scheduler's words; nothing when it can. What is `claimed` is looked for elsewhere."""
         node = self.node
         if CORDONED in node.taints and _repels(CORDONED, pod):
@@ -83,16 +76,18 @@ class Scheduler:
 
     async def run(self) -> None:
         """Schedule until cancelled."""
-        kinds = (PODS, NODES, DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS)
-        await self._store.call_on_changes(kinds, self.look)
+        of_dra = (kinds.DEVICE_CLASSES, kinds.RESOURCE_SLICES, kinds.RESOURCE_CLAIMS)
+        await self._store.call_on_changes((kinds.PODS, kinds.NODES, *of_dra), self.look)
 
     def look(self) -> None:
         """Try every pod that waits, the oldest first."""
-        pods = [(stored, stored.document) for stored in self._store.list(PODS)]
+        pods = [(stored, stored.document) for stored in self._store.list(kinds.PODS)]
         waiting = [(stored, pod) for stored, pod in pods if _waits(pod)]
         if not waiting:
             return
-        rooms = {room.node.name: room for one in self._store.list(NODES) if (room := _room(one)) is not None}
+        rooms = {
+            room.node.name: room for one in self._store.list(kinds.NODES) if (room := _room(one)) is not None
+        }
         for stored, pod in pods:
             name = (pod.get("spec") or {}).get("nodeName")
             if name in rooms and not has_ended(pod):
@@ -105,7 +100,8 @@ class Scheduler:
             except NotMade:
                 pass  # kube-controller-manager makes the claim, and the pod is looked at again
             except (Unschedulable, CannotEvaluate) as error:
-                self._unschedulable(document, f"0/{len(rooms)} nodes are available: {error}.")
+                none = f"0/{len(rooms)} nodes are available: {error}."
+                self._unschedulable(document, none if rooms else "no nodes available to schedule pods")
             except InvalidInput as error:
                 self._unschedulable(document, f"the pod cannot be read: {error}")
 
@@ -115,20 +111,13 @@ class Scheduler:
         fitting: list[tuple[Room, Claimed]] = []
         for room in rooms:
             served = round_.served(pod, room.node)
-            why = room.why_not(pod, served)
-            found = why or round_.find(document, pod, claims, served, room.node)
+            found = room.why_not(pod, served) or round_.find(document, pod, claims, served, room.node)
             if isinstance(found, Claimed):
                 fitting.append((room, found))
             else:
                 reasons.update(found)
-        if not rooms:
-            self._unschedulable(document, "no nodes available to schedule pods")
-            return
-        if not fitting:
-            # counted and sorted as texts, as the real one does
-            counted = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
-            self._unschedulable(document, f"0/{len(rooms)} nodes are available: {counted}.")
-            return
+        if not fitting:  # the reasons are counted, and sorted as texts, as the real scheduler does
+            raise Unschedulable(", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items())))
         best, claimed = min(fitting, key=lambda one: (-one[1].score, one[0].load))
         best.take(pod)
         round_.take(claimed, claims, document, best.node.name)
@@ -148,7 +137,7 @@ class Scheduler:
         metadata, status = pod["metadata"], pod.setdefault("status", {})
         others = [one for one in status.get("conditions") or () if one["type"] != condition["type"]]
         status["conditions"] = [*others, condition]
-        self._store.update(PODS, metadata["name"], pod, metadata["namespace"])
+        self._store.update(kinds.PODS, metadata["name"], pod, metadata["namespace"])
 
 
 def read_pod(stored: Stored) -> Pod:
@@ -179,6 +168,5 @@ def _needs(pod: Pod) -> list[tuple[str, Fraction]]:
 
 
 def _repels(taint: Taint, pod: Pod) -> bool:
-    return taint.effect in ("NoSchedule", "NoExecute") and not any(
-        t.tolerates(taint) for t in pod.tolerations
-    )
+    excludes = taint.effect in ("NoSchedule", "NoExecute")
+    return excludes and not any(one.tolerates(taint) for one in pod.tolerations)

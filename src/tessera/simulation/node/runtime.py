@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +18,20 @@ class Unresolvable(TesseraError):
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container's devices and all that came with them."""
+    """What a container has of its devices."""
 
-    cdi_names: tuple[str, ...] = ()
-    env: tuple[tuple[str, str], ...] = ()
-    device_nodes: tuple[str, ...] = ()  # paths in the container
-    mounts: tuple[tuple[str, str], ...] = ()  # path in the container, path on the host
+    env: dict[str, str] = field(default_factory=dict)
+    device_nodes: list[str] = field(default_factory=list)  # paths in the container
+    mounts: dict[str, str] = field(default_factory=dict)  # path in the container → path on the host
 
     async def run(self, program: str, *arguments: str) -> str:
         """Run a program that was mounted, with the container's environment; what it prints."""
-        path = dict(self.mounts).get(program)
-        if path is None:
+        if program not in self.mounts:
             raise TesseraError(f"{program}: not found")
         process = await asyncio.create_subprocess_exec(
-            path,
+            self.mounts[program],
             *arguments,
-            env={"PATH": "/usr/bin:/bin", **dict(self.env)},
+            env={"PATH": "/usr/bin:/bin", **self.env},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -49,26 +47,19 @@ class Container:
 
 def start_container(grants: Iterable[Grant], specs: Path) -> Container:
     """What a container has that was given these, with the spec files of one folder."""
-    env: dict[str, str] = {}
-    names: list[str] = []
-    nodes: list[str] = []
-    mounts: list[tuple[str, str]] = []
+    started, edits = Container(), _edits(specs)
     for grant in grants:
-        env |= grant.envs
-        nodes += [one.container_path for one in grant.devices]
-        mounts += [(one.container_path, one.host_path) for one in grant.mounts]
-        names += [one.name for one in grant.cdi_devices]
-    edits = _edits(specs) if names else {}
-    for name in names:
-        if name not in edits:
-            raise Unresolvable(f"CDI device injection failed: unresolvable CDI devices {name}")
-        edit = edits[name]
-        env |= dict(entry.split("=", 1) for entry in edit.get("env", ()))
-        nodes += [node["path"] for node in edit.get("deviceNodes", ())]
-        mounts += [(mount["containerPath"], mount["hostPath"]) for mount in edit.get("mounts", ())]
-    return Container(
-        tuple(names), tuple(env.items()), tuple(dict.fromkeys(nodes)), tuple(dict.fromkeys(mounts))
-    )
+        started.env.update(grant.envs)
+        started.device_nodes.extend(one.container_path for one in grant.devices)
+        started.mounts.update({one.container_path: one.host_path for one in grant.mounts})
+        for name in (one.name for one in grant.cdi_devices):
+            if name not in edits:
+                raise Unresolvable(f"CDI device injection failed: unresolvable CDI devices {name}")
+            edit = edits[name]
+            started.env.update(entry.split("=", 1) for entry in edit.get("env", ()))
+            started.device_nodes.extend(node["path"] for node in edit.get("deviceNodes", ()))
+            started.mounts.update({one["containerPath"]: one["hostPath"] for one in edit.get("mounts", ())})
+    return started
 
 
 def _edits(specs: Path) -> dict[str, dict[str, Any]]:

@@ -3,37 +3,36 @@
 Extended resources that a DeviceClass serves, on nodes whose kubelet reports none of them, become a claim of the pod's own.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import msgspec
 
 from tessera.core.dra.slices import DeviceClass, serving
+from tessera.core.errors import InvalidInput, TesseraError
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.pod import Pod
 from tessera.protocol.dra.objects import read_claim, read_class
-from tessera.protocol.kubernetes.dra import decode_claim
+from tessera.protocol.kubernetes.dra import EXACT_COUNT, ClaimSpec, ExactRequest, decode_claim
 from tessera.protocol.kubernetes.lean_pod import NodeSelectorIn
-from tessera.simulation.control_plane.dra.allocating import (
-    DeviceId,
-    Devices,
-    Given,
-    allocate,
-    readable,
-    score,
-)
-from tessera.simulation.control_plane.dra.claims import (
-    NotMade,
-    Unschedulable,
-    allocation_of,
-    claim_names,
-    extended,
-    requests_of,
-)
+from tessera.simulation.control_plane.dra import allocating
+from tessera.simulation.control_plane.dra.allocating import Alternative, Given, Request, readable
+from tessera.simulation.control_plane.dra.claims import claim_names, owned_by
 from tessera.simulation.control_plane.kinds import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tessera.simulation.control_plane.store import Document, StatusError, Store
 
+_EXTENDED: Final = "resource.kubernetes.io/extended-resource-claim"  # annotation of such a claim
 Served = dict[str, DeviceClass]  # extended resources, and the classes that serve them
+
+
+class Unschedulable(TesseraError):
+    """Why no node can have a pod, in the scheduler's words."""
+
+
+class NotMade(TesseraError):
+    """A claim that the pod waits for: kube-controller-manager has not made it yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Claimed:
     @property
     def score(self) -> int:
         """What it is worth between nodes."""
-        return sum(score(given) for _, given in self.parts)
+        return sum(allocating.score(given) for _, given in self.parts)
 
 
 class Round:
@@ -64,11 +63,11 @@ class Round:
         return serving(self._classes)
 
     @cached_property
-    def _devices(self) -> Devices:
-        return Devices(self._store.list(RESOURCE_SLICES))
+    def _devices(self) -> allocating.Devices:
+        return allocating.Devices(self._store.list(RESOURCE_SLICES))
 
     @cached_property
-    def _taken(self) -> set[DeviceId]:
+    def _taken(self) -> set[allocating.DeviceId]:
         claims = readable(self._store.list(RESOURCE_CLAIMS), read_claim)
         return {device for one in claims for device in one.holds}
 
@@ -98,18 +97,18 @@ class Round:
         self, pod: Document, asks: Pod, claims: list[Document], served: Served, node: Node
     ) -> Claimed | list[str]:
         """What a node has for a pod's claims, or why it has not, in the scheduler's words."""
-        if not all(_is_there(allocation, node) for one in claims if (allocation := allocation_of(one))):
+        if not all(_is_there(allocation, node) for one in claims if (allocation := _allocation_of(one))):
             return ["resourceclaim not available on the node"]
-        open_ = [one for one in claims if allocation_of(one) is None]
-        own, mappings = extended(pod, asks, served)
+        open_ = [one for one in claims if _allocation_of(one) is None]
+        own, mappings = _extended(pod, asks, served)
         if mappings:
             open_.append(own)
         if not open_:
             return Claimed()
-        wanted = [(one, tuple(requests_of(one, self._classes))) for one in open_]
+        wanted = [(one, tuple(_requests_of(one, self._classes))) for one in open_]
         stock = self._devices.on(node)
         taken = [one for one in stock.devices if one.id in self._taken]
-        given = allocate([one for _, requests in wanted for one in requests], stock, taken)
+        given = allocating.allocate([one for _, requests in wanted for one in requests], stock, taken)
         if given is None:
             return ["cannot allocate all claims"]
         parts = tuple(
@@ -120,7 +119,7 @@ class Round:
 
     def take(self, claimed: Claimed, claims: list[Document], pod: Document, node: str) -> None:
         """Write a pod's claims down as allocated, and as reserved for it."""
-        shared = [one for one in claims if allocation_of(one) is not None]
+        shared = [one for one in claims if _allocation_of(one) is not None]
         for claim, given in claimed.parts:
             made = claim if "uid" in claim["metadata"] else self._make(claim, claimed, pod)
             self._reserve(made, pod, {"allocation": _allocation(given, node)})
@@ -141,6 +140,61 @@ class Round:
         status["reservedFor"] = [*(status.get("reservedFor") or ()), holder]
         space, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
         self._store.set_status(RESOURCE_CLAIMS, name, status, space)
+
+
+def _allocation_of(claim: Document) -> Document | None:
+    """What a claim was given; None before that."""
+    return (claim.get("status") or {}).get("allocation")
+
+
+def _requests_of(claim: Document, classes: Mapping[str, DeviceClass]) -> Iterator[Request]:
+    """What a claim asks for; `Unschedulable` where that is nothing that the scheduler can look for."""
+    try:
+        spec = msgspec.convert(claim.get("spec"), ClaimSpec)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"its claim: spec: {error}") from error
+    for one in spec.devices.requests or ():
+        if one.exactly is not None:
+            yield (_alternative(one.name, one.exactly, classes, 0),)
+        else:
+            yield tuple(
+                _alternative(f"{one.name}/{each.name}", each, classes, allocating.score_of(place))
+                for place, each in enumerate(one.first_available or ())
+            )
+
+
+def _alternative(
+    name: str, wanted: ExactRequest, classes: Mapping[str, DeviceClass], score: int
+) -> Alternative:
+    device_class = classes.get(wanted.device_class_name)
+    if device_class is None:
+        raise Unschedulable(f"request {name}: device class {wanted.device_class_name} does not exist")
+    if wanted.allocation_mode != EXACT_COUNT:
+        raise Unschedulable(f"request {name}: allocation mode {wanted.allocation_mode} is not known here")
+    own = (one.cel.expression for one in wanted.selectors or ())
+    return Alternative(name, (*device_class.selectors, *own), wanted.count, score)
+
+
+def _extended(pod: Document, asks: Pod, served: Mapping[str, DeviceClass]) -> tuple[Document, list[Document]]:
+    """The claim that stands for extended resources which DRA serves, and which container has which of its requests.
+
+    Init containers have none of their own: they use what containers have.
+    """
+    requests, mappings = [], []
+    for index, container in enumerate(asks.containers, len(asks.init_containers)):
+        asked = {resource: amount for resource in sorted(served) if (amount := container.asked(resource))}
+        for number, (resource, amount) in enumerate(asked.items()):
+            name = f"container-{index}-request-{number}"
+            exactly = {"deviceClassName": served[resource].name, "count": int(amount.value)}
+            requests.append({"name": name, "exactly": exactly})
+            mappings.append({"containerName": container.name, "resourceName": resource, "requestName": name})
+    metadata = {
+        "generateName": f"{pod['metadata']['name']}-extended-resources-",
+        "namespace": pod["metadata"]["namespace"],
+        "annotations": {_EXTENDED: "true"},
+        "ownerReferences": [owned_by(pod)],
+    }
+    return {"metadata": metadata, "spec": {"devices": {"requests": requests}}}, mappings
 
 
 def _allocation(given: tuple[Given, ...], node: str) -> Document:
