@@ -25,7 +25,7 @@ from tessera.core.kubernetes.quantity import InvalidQuantity, Quantity
 from tessera.core.kubernetes.resources import of_short
 from tessera.core.requests.asking import alternatives_of
 from tessera.core.requests.record import DECIDED_ANNOTATION, RECORD_ANNOTATION, apply
-from tessera.diagnosis.changes import CreatedAgain, QuotaRaised, Remedy
+from tessera.diagnosis.changes import CreatedAgain, Remedy
 from tessera.diagnosis.evidence import Evidence
 from tessera.diagnosis.nodes import Lack, request_of
 from tessera.inventory.report import amount
@@ -204,5 +204,4 @@ def by_quota(one: Exceeded, namespace: str) -> Iterator[Remedy]:
         "quota",
         f"quota {one.quota} is raised: {words}; or pods of namespace {namespace} that hold these end",
         (f"kubectl patch resourcequota -n {namespace} {one.quota} --type=merge -p '{patch}'",),
-        (QuotaRaised(one.quota, needed),),
     )

@@ -50,15 +50,7 @@ class CreatedAgain:
     replaced: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaRaised:
-    """A quota allows so much."""
-
-    quota: str
-    hard: Mapping[str, Quantity]
-
-
-Change = PodsEnd | NodeFreed | NodeOpened | NodeOffers | PodAsks | CreatedAgain | QuotaRaised
+Change = PodsEnd | NodeFreed | NodeOpened | NodeOffers | PodAsks | CreatedAgain
 
 
 @dataclass(frozen=True, slots=True)

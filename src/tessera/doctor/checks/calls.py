@@ -41,21 +41,18 @@ _CALL_FAILURES: Final = (
 
 def trial(seen: Evidence) -> Iterator[Finding]:
     names, found = seen.names, seen.trial
+    where = f"in namespace {names.try_namespace}"
     if found is not None and found.observed:
-        yield note(
-            f"the webhook observes in namespace {names.try_namespace}: it tells what it would do, and changes no pod"
-        )
+        yield note(f"the webhook observes {where}: it tells what it would do, and changes no pod")
     if found is None or seen.answers:
         return
     webhooks = [webhook.name for webhook in seen.webhooks]
-    where = f"in namespace {names.try_namespace}"
     failed = re.search(r'failed calling webhook "([^"]+)"', found.message)
     if failed and (not webhooks or failed[1] in webhooks):
         yield problem(*_explain_call(found.message, seen))
     elif failed:
-        yield unseen(
-            f"a pod could not be tried {where}: another webhook, {failed[1]}, fails: {short(found.message)}"
-        )
+        other = f"another webhook, {failed[1]}, fails: {short(found.message)}"
+        yield unseen(f"a pod could not be tried {where}: {other}")
     elif not webhooks and "configuration" not in seen.unseen:
         yield not_applicable("no webhook is configured, so a pod cannot reach it")
     elif "Limit must be set" in found.message or not found.message:
@@ -69,10 +66,8 @@ def trial(seen: Evidence) -> Iterator[Finding]:
     elif "denied the request" in found.message and any(name in found.message for name in webhooks):
         yield problem(f"the webhook refuses a pod that asks for one GPU: {short(found.message)}")
     else:
-        yield unseen(
-            f"a pod could not be tried {where}: {short(found.message)}",
-            "tessera doctor --try-namespace NAMESPACE",
-        )
+        text = f"a pod could not be tried {where}: {short(found.message)}"
+        yield unseen(text, "tessera doctor --try-namespace NAMESPACE")
 
 
 def selection(seen: Evidence) -> Iterator[Finding]:
@@ -112,8 +107,8 @@ def policy(seen: Evidence) -> Iterator[Finding]:
 def _outage(webhook: Webhook, seen: Evidence) -> Iterator[Finding]:
     names = seen.names
     fails = webhook.failure_policy == "Fail"
-    excluded = _excluded(webhook.namespace_selector)
-    if fails and names.namespace not in excluded and not webhook.match_conditions:
+    own = names.namespace in _left_out(webhook, _OWN_NAMESPACE_LABEL)
+    if fails and not own and not webhook.match_conditions:
         yield problem(
             "failurePolicy is Fail, and the webhook's own namespace is not left out: once all replicas are "
             "down, none can be created again",
@@ -190,21 +185,15 @@ def _rules(webhook: Webhook, seen: Evidence) -> Iterator[Finding]:
     if not _is_called_for_pods(webhook) and not _is_for_workloads(webhook, seen):
         yield problem(f"{webhook.name}: no rule for the creation of pods: it is never called", mended)
     label, value = EXEMPT_LABEL
-    expressions = (webhook.namespace_selector or LabelSelectorIn()).match_expressions or ()
-    if not any(
-        one.key == label and one.operator == "NotIn" and value in (one.values or ()) for one in expressions
-    ):
+    if value not in _left_out(webhook, label):
         yield warning(f"{webhook.name}: namespaces labelled {label}={value} are not exempt", mended)
     for namespace in ("kube-system", seen.names.namespace):
-        if namespace not in _excluded(webhook.namespace_selector):
+        if namespace not in _left_out(webhook, _OWN_NAMESPACE_LABEL):
             yield warning(f"{webhook.name}: namespace {namespace} is not left out", mended)
-    if webhook.namespace_selector and webhook.namespace_selector.match_labels:
-        yield note(
-            f"{webhook.name}: the API server calls it only for namespaces labelled {shown(webhook.namespace_selector.match_labels)}"
-        )
-    if webhook.object_selector and (
-        webhook.object_selector.match_labels or webhook.object_selector.match_expressions
-    ):
+    if webhook.namespace_selector and (labels := webhook.namespace_selector.match_labels):
+        yield note(f"{webhook.name}: the API server calls it only for namespaces labelled {shown(labels)}")
+    selected = webhook.object_selector
+    if selected and (selected.match_labels or selected.match_expressions):
         yield note(f"{webhook.name}: an objectSelector leaves some pods out")
 
 
@@ -229,25 +218,19 @@ def _conditions(webhook: Webhook, seen: Evidence) -> Iterator[Finding]:
             seen.names.upgrade,
         )
         return
-    for text, what in (
-        (MIG_PREFIX, "MIG devices"),
-        (WHOLE_GPU, "whole GPUs"),
-        (GPU_TYPE_ANNOTATION, "injection"),
-    ):
+    wanted = {MIG_PREFIX: "MIG devices", WHOLE_GPU: "whole GPUs", GPU_TYPE_ANNOTATION: "injection"}
+    for text, what in wanted.items():
         if text not in said:
             yield problem(f"{webhook.name}: matchConditions do not mention {text}: no pod is sent for {what}")
 
 
 def _explain_call(message: str, seen: Evidence) -> tuple[str, ...]:
-    names = seen.names
-    where = f"-n {names.namespace}"
+    where = f"-n {seen.names.namespace}"
+    pods = f"kubectl get pods {where} -l app={seen.names.webhook} -o wide"
     commands = {
-        "certs": (f"tessera certs show {where}", names.logs()),
-        "pods": (f"kubectl get pods {where} -l app={names.webhook} -o wide",),
-        "network": (
-            f"kubectl get networkpolicy {where}",
-            f"kubectl get pods {where} -l app={names.webhook} -o wide",
-        ),
+        "certs": (f"tessera certs show {where}", seen.names.logs()),
+        "pods": (pods,),
+        "network": (f"kubectl get networkpolicy {where}", pods),
     }
     for pattern, meaning, kind in _CALL_FAILURES:
         if re.search(pattern, message):
@@ -255,11 +238,8 @@ def _explain_call(message: str, seen: Evidence) -> tuple[str, ...]:
     return (f"the API server cannot call the webhook: {short(message)}", *commands["pods"])
 
 
-def _excluded(selector: LabelSelectorIn | None) -> set[str]:
-    expressions = (selector.match_expressions if selector else None) or ()
-    return {
-        value
-        for one in expressions
-        if one.key == _OWN_NAMESPACE_LABEL and one.operator == "NotIn"
-        for value in one.values or ()
-    }
+def _left_out(webhook: Webhook, label: str) -> set[str]:
+    """The values of a label with which namespaces are left out."""
+    expressions = (webhook.namespace_selector or LabelSelectorIn()).match_expressions or ()
+    found = (one for one in expressions if one.key == label and one.operator == "NotIn")
+    return {value for one in found for value in one.values or ()}
