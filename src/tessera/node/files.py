@@ -1,11 +1,20 @@
 """Files that are there whole or not at all."""
 
 import contextlib
+import logging
 import os
 import secrets
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from tessera.core.errors import InvalidInput
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 # The names of everything this plugin leaves in folders that it shares with others
 PREFIX: Final = "tessera-"
@@ -38,7 +47,11 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644, *, lasting: bool = T
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     if lasting:
-        _sync_folder(path.parent)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def put(path: Path, data: bytes, mode: int = 0o644, *, lasting: bool = True) -> bool:
@@ -64,9 +77,40 @@ def remove_leftovers(folder: Path, older_than: float = 0.0, pattern: str = "*".j
             pass  # put in place meanwhile, or the file system is read-only
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+class Saved(Generic[T]):
+    """A value in a file. One that cannot be read or written is logged, and is no reason to stop."""
+
+    def __init__(self, path: Path, type_: Any, *, unreadable: str = "", unwritable: str = "") -> None:
+        """`unreadable` and `unwritable` say what follows: a part of the line that is logged."""
+        self.error = ""  # why the file could not be read
+        self._path = path
+        self._type = type_
+        self._unreadable = unreadable
+        self._unwritable = unwritable
+        self._saved: T | None = None
+        self._logged = False
+
+    def load(self) -> T | None:
+        """What was saved last; None: no file, or none that can be read."""
+        try:
+            self._saved = msgspec.json.decode(self._path.read_bytes(), type=self._type)
+        except FileNotFoundError:
+            pass
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, InvalidInput) as error:
+            self.error = f"{self._path} cannot be read{self._unreadable}: {error}"
+            log.error("%s", self.error)  # noqa: TRY400 # one line says it
+        return self._saved
+
+    def save(self, value: T) -> bool:
+        """Keep this; False if a restart will not remember it, which is logged once for as long as it lasts."""
+        if value == self._saved:
+            return True
+        try:
+            put(self._path, msgspec.json.encode(value))
+        except OSError as error:
+            if not self._logged:
+                log.warning("%s: cannot be written%s: %s", self._path, self._unwritable, error)
+                self._logged = True
+            return False
+        self._saved, self._logged = value, False
+        return True

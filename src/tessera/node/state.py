@@ -5,65 +5,34 @@ record that cannot be read does not mean that there was nothing. Three things st
 server's claims) counts what is held, the CDI specs list what was published, and the cards determine where each id lies.
 """
 
-import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-
 from tessera.core.devices.device import Device
-from tessera.core.errors import InvalidInput
-from tessera.node.files import SHARED_LEFTOVERS_AGE, put, remove_leftovers
-
-log = logging.getLogger(__name__)
+from tessera.node.files import SHARED_LEFTOVERS_AGE, Saved, remove_leftovers
 
 Key = tuple[str, str]  # resource and id
 
 
-class DeviceState:
+class DeviceState(Saved[tuple[Device, ...]]):
     """Devices in a file."""
 
     def __init__(self, path: Path, *, shared: bool = False) -> None:
         """`shared`: another process of ours may write to the same folder."""
-        self._path = path
+        super().__init__(path, tuple[Device, ...], unwritable=", a restart will not remember devices")
         self._leftovers_age = SHARED_LEFTOVERS_AGE if shared else 0.0
-        self._saved: tuple[Device, ...] | None = None
-        self._logged = False
-        self.error = ""  # why the file could not be read
 
     def load(self) -> tuple[Device, ...] | None:
-        """What was saved last; called once, before anything is written to the folder. None: no file, or none that can be read."""
+        """What was saved last; called once, before anything is written to the folder."""
         remove_leftovers(self._path.parent, self._leftovers_age)
-        try:
-            self._saved = msgspec.json.decode(self._path.read_bytes(), type=tuple[Device, ...])
-        except FileNotFoundError:
-            return None
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, InvalidInput) as error:
-            self.error = f"{self._path} cannot be read: {error}"
-            log.error("%s", self.error)  # noqa: TRY400 # one line says it
-            return None
-        return self._saved
+        return super().load()
 
-    def save(self, devices: Sequence[Device]) -> bool:
-        """Keep these; False if a restart will not remember them.
-
-        Health changes too often to be worth a write, and a restart asks for it again anyway.
-        """
-        essence = tuple(device if device.leaving else replace(device, problem="") for device in devices)
-        if essence == self._saved:
-            return True
-        try:
-            put(self._path, msgspec.json.encode(essence))
-        except OSError as error:
-            if not self._logged:
-                log.warning(
-                    "%s: cannot be written, a restart will not remember devices: %s", self._path, error
-                )
-                self._logged = True
-            return False
-        self._saved, self._logged = essence, False
-        return True
+    def save(self, value: Sequence[Device]) -> bool:
+        """Keep these. Health changes too often to be worth a write, and a restart asks for it again anyway."""
+        return super().save(
+            tuple(device if device.leaving else replace(device, problem="") for device in value)
+        )
 
 
 def rebuilt(

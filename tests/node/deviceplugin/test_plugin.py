@@ -625,8 +625,7 @@ def test_fault_58_a_restart_while_the_state_disk_is_full(monkeypatch: pytest.Mon
             await kubelet.restart()
             source = ListSource([*slices(2, [0]), *slices(4, [4])])
             with monkeypatch.context() as disk:
-                disk.setattr("tessera.node.state.put", full)
-                disk.setattr("tessera.node.deviceplugin.allocations.put", full)
+                disk.setattr("tessera.node.files.put", full)
                 async with running(source, root=root, kubelet=kubelet) as node:
                     await kubelet.until(lambda kubelet: kubelet.allocatable == {two: 3})
                     assert (node.metric("failures_total", what="publish") or 0) > 0

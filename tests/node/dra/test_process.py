@@ -526,7 +526,7 @@ def test_fault_58_a_restart_while_the_state_disk_is_full(monkeypatch: pytest.Mon
             await found.until(lambda: len(found.devices) == 3)
             saved = set(found.devices)
         with monkeypatch.context() as disk:
-            disk.setattr("tessera.node.state.put", full)
+            disk.setattr("tessera.node.files.put", full)
             async with cluster(root, CONFIGURATION.replace("2g.20gb=1,1g.10gb=2", "7g.70gb=1")) as found:
                 await found.until(lambda: len(found.devices) == 3)
                 assert set(found.devices) == saved

@@ -26,11 +26,10 @@ from pathlib import Path
 from typing import Final
 
 import grpc
-import msgspec
 
 from tessera.core.errors import InvalidInput
 from tessera.kube.files import signature_of
-from tessera.node.files import put
+from tessera.node.files import Saved
 from tessera.node.rpc import CallFailed, call
 from tessera.node.state import Key
 from tessera.protocol.kubelet import checkpoint, messages
@@ -56,27 +55,19 @@ class Holders:
         self, path: Path, clock: Callable[[], float] = time.monotonic, *, grace: float = GRACE
     ) -> None:
         """`grace`: seconds for which the kubelet must not count a device before it is free."""
-        self._path = path
+        self._file = Saved[list[tuple[str, str, str]]](
+            path, list[tuple[str, str, str]], unreadable=", every device counts as held"
+        )
         self._clock = clock
         self._grace = grace
         self._holders: dict[Key, str] = {}
-        self._saved: dict[Key, str] = {}
         self._not_counted: dict[Key, float] = {}  # held, and since when the kubelet does not count them
-        self._logged = False
         self.lost = False  # whether the record of the last run could not be read
 
     def load(self) -> None:
         """What is on disk; called once, before anything else."""
-        try:
-            found = msgspec.json.decode(self._path.read_bytes(), type=list[tuple[str, str, str]])
-        except FileNotFoundError:
-            return
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            log.error("%s cannot be read, every device counts as held: %s", self._path, error)  # noqa: TRY400 # one line
-            self.lost = True
-            return
-        self._holders = {(resource, name): holder for resource, name, holder in found}
-        self._saved = dict(self._holders)
+        self._holders = {(resource, name): holder for resource, name, holder in self._file.load() or ()}
+        self.lost = bool(self._file.error)
 
     def grant(self, keys: Iterable[Key]) -> None:
         """These are about to be handed out: on disk before a container has them."""
@@ -111,17 +102,7 @@ class Holders:
         return frozenset(self._holders)
 
     def _save(self) -> None:
-        if self._holders == self._saved:
-            return
-        data = [(*key, holder) for key, holder in sorted(self._holders.items())]
-        try:
-            put(self._path, msgspec.json.encode(data))
-        except OSError as error:
-            if not self._logged:
-                log.warning("%s: cannot be written: %s", self._path, error)
-            self._logged = True
-            return
-        self._saved, self._logged = dict(self._holders), False
+        self._file.save([(*key, holder) for key, holder in sorted(self._holders.items())])
 
 
 class Allocations:

@@ -206,7 +206,7 @@ class Driver(Poller):
         )
         if self.conflict and not self._publisher.synced:
             return  # it is not known yet whether anything was offered before
-        if self.conflict and not self._publisher.any_there:
+        if self.conflict and not self._publisher.current:
             self._publisher.want(())
             return
         wanted = Offer(

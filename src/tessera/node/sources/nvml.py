@@ -13,7 +13,7 @@ from tessera.core.mig.layout import Strategy
 from tessera.core.mig.product import find_product
 from tessera.core.mig.profile import MIG_PREFIX
 from tessera.node.sources import SourceFailed
-from tessera.node.sources.nvml_library import Nvml, NvmlCard, NvmlEvent, NvmlMigDevice
+from tessera.node.sources.nvml_library import Nvml, NvmlCard, NvmlMigDevice
 from tessera.protocol.configuration.devices import NvmlCards
 
 _CARDS_EVERY: Final = 10.0  # seconds: layouts of real cards change rarely, and events are read at every poll
@@ -55,7 +55,7 @@ class NvmlSource:
             self._cards, self._cards_at = self._nvml.cards(), now
         for event in self._nvml.events():
             if event.xid not in _HARMLESS_XIDS:
-                self._faults[event.card, event.gpu_instance] = (now, _words(event))
+                self._faults[event.card, event.gpu_instance] = (now, str(event))
                 self._cards_at = None  # read the cards at the next poll
         self._faults = {key: fault for key, fault in self._faults.items() if now - fault[0] < _QUIET}
         if self._strategy is Strategy.SINGLE:
@@ -130,10 +130,6 @@ def _place(card: NvmlCard, mig: NvmlMigDevice | None) -> Place | None:
     if mig.start is None or mig.size is None:
         return None
     return Place(whole, Span(mig.start, mig.size))
-
-
-def _words(event: NvmlEvent) -> str:
-    return "uncorrectable memory error" if event.xid is None else f"XID {event.xid}"
 
 
 def _check_single(cards: Sequence[NvmlCard]) -> None:

@@ -56,6 +56,9 @@ class NvmlEvent:
     gpu_instance: int | None
     xid: int | None  # None: an uncorrectable memory error
 
+    def __str__(self) -> str:
+        return "uncorrectable memory error" if self.xid is None else f"XID {self.xid}"
+
 
 class Nvml(Protocol):
     """What is asked of the driver."""

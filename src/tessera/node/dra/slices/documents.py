@@ -79,7 +79,7 @@ class Offer:
 def specs(offer: Offer) -> tuple[Document, ...]:
     """The specs of the slices, in order and without generation and count."""
     counters = [
-        _counter_set(card, offer.counted[uuid])
+        {"name": _set_name(card), "counters": _values(supply(offer.counted[uuid]))}
         for uuid, card in _cards(offer.devices.values()).items()
         if uuid in offer.counted
     ]
@@ -115,11 +115,15 @@ def _device(name: str, device: Device, offer: Offer) -> Document:
         "capacity": {"memory": {"value": f"{model.memory_mib}Mi"}},
     }
     if place and (product := offer.counted.get(model.parent)):
-        consumed = {name: {"value": str(count)} for name, count in consumption(device, product).items()}
+        consumed = _values(consumption(device, product))
         document["consumesCounters"] = [{"counterSet": _set_name(place.card.index), "counters": consumed}]
     if taints := _taints(device, offer):
         document["taints"] = taints
     return document
+
+
+def _values(counts: Mapping[str, int]) -> Document:
+    return {name: {"value": str(count)} for name, count in counts.items()}
 
 
 def _text(text: str) -> Document:
@@ -137,11 +141,6 @@ def _taints(device: Device, offer: Offer) -> list[Document]:
 
 def _set_name(card: int) -> str:
     return f"card-{card}"
-
-
-def _counter_set(card: int, product: Product) -> Document:
-    counters = {name: {"value": str(count)} for name, count in supply(product).items()}
-    return {"name": _set_name(card), "counters": counters}
 
 
 def _chunks(items: Sequence[Document], size: int) -> Iterable[Sequence[Document]]:

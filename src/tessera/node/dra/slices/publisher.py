@@ -57,7 +57,7 @@ class Publisher:
         self._events = events
         self._retry = retry
         self._desired: Sequence[Document] | None = None  # None: nothing to say yet
-        self._current: dict[str, Document] = {}
+        self.current: dict[str, Document] = {}  # the slices of this node in the API server
         self._generation = 0  # the highest ever seen
         self._kept: dict[str, tuple[Document, object]] = {}  # by name: what was sent, and what was kept of it
         self._failures = Failures(log, metrics.failed)
@@ -68,10 +68,6 @@ class Publisher:
         )
         self._reflector = Reflector(client, resource, Sink(_decode, self.replace, self.upsert, self.delete))
         self.published = False  # whether the API server has what is desired
-
-    @property
-    def any_there(self) -> bool:
-        return bool(self._current)
 
     def want(self, desired: Sequence[Document]) -> None:
         """From now on these specs ought to be there; none: no slice at all."""
@@ -96,7 +92,7 @@ class Publisher:
     # what the reflector calls
 
     def replace(self, objects: Iterable[Document]) -> None:
-        self._current = {}
+        self.current = {}
         for one in objects:
             self._put(one)
         self._news.set()
@@ -106,7 +102,7 @@ class Publisher:
         self._news.set()
 
     def delete(self, key: Key) -> None:
-        self._current.pop(key.name, None)
+        self.current.pop(key.name, None)
         self._news.set()
 
     # keeping
@@ -142,7 +138,7 @@ class Publisher:
             except ApiError as error:
                 if not error.is_not_found:
                     raise
-            self._current.pop(name, None)
+            self.current.pop(name, None)
             self._metrics.slice_writes.add("delete")
         for document in todo.update:
             name = document["metadata"]["name"]
@@ -150,7 +146,7 @@ class Publisher:
                 self._took(document, await self._client.update(_path(name), document))
             except ApiError as error:
                 if error.is_not_found:  # removed meanwhile: the watch will say so, or has
-                    self._current.pop(name, None)
+                    self.current.pop(name, None)
                     self._news.set()
                 elif not error.is_conflict:
                     raise
@@ -187,13 +183,13 @@ class Publisher:
             self._dropped = lost
 
     def _put(self, document: Document) -> None:
-        self._current[document["metadata"]["name"]] = document
+        self.current[document["metadata"]["name"]] = document
         self._generation = max(self._generation, document["spec"]["pool"]["generation"])
 
     def _as_sent(self) -> dict[str, Document]:
         """What is there; where the API server does not keep all that was sent, as it was sent: writing it again is no use."""
         seen = {}
-        for name, document in self._current.items():
+        for name, document in self.current.items():
             sent, kept = self._kept.get(name, ({}, None))
             same = kept is not None and essence(document["spec"]) == kept
             seen[name] = document | {"spec": {**sent, "pool": document["spec"]["pool"]}} if same else document
