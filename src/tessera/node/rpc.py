@@ -1,6 +1,7 @@
 """gRPC over unix sockets, as the kubelet speaks it."""
 
 import asyncio
+import inspect
 import socket
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
@@ -44,22 +45,14 @@ def address(path: Path) -> str:
     return f"unix:{path}"
 
 
-def handlers(
-    calls: Mapping[Method[Any, Any], Callable[..., Any]],
-    streams: Mapping[Method[Any, Any], Callable[..., Any]] | None = None,
-) -> Handlers:
-    """What a server needs to answer the calls of one service; each stream yields its messages."""
-    kinds = (
-        (grpc.unary_unary_rpc_method_handler, calls),
-        (grpc.unary_stream_rpc_method_handler, streams or {}),
-    )
-    methods = {
-        method.name: kind(answer, method.request.FromString, method.response.SerializeToString)
-        for kind, answers in kinds
-        for method, answer in answers.items()
-    }
-    service = next(iter({**calls, **(streams or {})})).service
-    return grpc.method_handlers_generic_handler(service, methods)
+def handlers(answers: Mapping[Method[Any, Any], Callable[..., Any]]) -> Handlers:
+    """What a server needs to answer the calls of one service; an answer that yields its messages is a stream."""
+    found = {}
+    for method, answer in answers.items():
+        stream = inspect.isasyncgenfunction(answer)
+        kind = grpc.unary_stream_rpc_method_handler if stream else grpc.unary_unary_rpc_method_handler
+        found[method.name] = kind(answer, method.request.FromString, method.response.SerializeToString)
+    return grpc.method_handlers_generic_handler(next(iter(answers)).service, found)
 
 
 class Streams(Generic[Message]):

@@ -77,8 +77,8 @@ class ResourceService:
                 messages.PREFERRED: self._answering(self._prefer),
                 messages.ALLOCATE: self._answering(self._allocate),
                 messages.PRE_START: self._answering(self._pre_start),
-            },
-            {messages.LIST_AND_WATCH: self.streams.watch},
+                messages.LIST_AND_WATCH: self.streams.watch,
+            }
         )
 
     def _answering(

@@ -104,7 +104,9 @@ class Endpoint:
             path.unlink(missing_ok=True)
 
     def _current(self) -> list[Signature | None]:
-        return [_identity(path) for path in (self._socket, self._found)]
+        """Which sockets there are, by device and inode; times change when one is renamed."""
+        found = [signature_of(path) for path in (self._socket, self._found)]
+        return [one and one[:2] for one in found]
 
     async def _info(self, request: registration.InfoRequest, context: Context) -> registration.PluginInfo:
         return messages.plugin_info(DRIVER, str(self._socket))
@@ -119,12 +121,6 @@ class Endpoint:
         else:
             log.error("the kubelet refuses the driver: %s", request.error)
         return registration.RegistrationStatusResponse()
-
-
-def _identity(path: Path) -> Signature | None:
-    """Which socket it is: device and inode; times change when it is renamed."""
-    found = signature_of(path)
-    return found[:2] if found else None
 
 
 class HealthService:
@@ -146,7 +142,7 @@ class HealthService:
 
     def handlers(self) -> list[Handlers]:
         services = messages.HEALTH_SERVICES
-        return [handlers({}, {messages.watch_health(one): self.streams.watch}) for one in services]
+        return [handlers({messages.watch_health(one): self.streams.watch}) for one in services]
 
 
 class ClaimService:

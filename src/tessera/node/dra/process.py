@@ -16,7 +16,7 @@ from tessera.node.dra.claims.prepared import PreparedClaims
 from tessera.node.dra.claims.preparing import Claims
 from tessera.node.dra.claims.upkeep import forget_stale
 from tessera.node.dra.driver import Driver
-from tessera.node.dra.exclusive import Instance, read_node
+from tessera.node.dra.exclusive import Instance
 from tessera.node.dra.kubelet import ClaimService, Endpoint, HealthService
 from tessera.node.dra.slices.documents import pool_of
 from tessera.node.dra.slices.publisher import Publisher
@@ -49,9 +49,7 @@ class NodeDriver:
         self._recorder = Recorder(client, DRIVER, instance=settings.node)
         self.metrics.events = self._recorder.counts
         events = NodeEvents(settings.node, self._recorder.record)
-        self._publisher = Publisher(
-            client, settings.node, self._node_uid, self._instance.leads, self.metrics, events
-        )
+        self._publisher = Publisher(client, settings.node, self._instance.leads, self.metrics, events)
         self.claims = Claims(
             pool=self._pool,
             store=self._store,
@@ -136,6 +134,3 @@ class NodeDriver:
         with self._store.locked():
             for uid in self._files.clean(self._store.uids()):
                 log.info("CDI spec of a claim that is not known removed: %s", uid)
-
-    async def _node_uid(self) -> str:
-        return (await read_node(self._client, self._settings.node)).metadata.uid

@@ -16,7 +16,7 @@ from tessera.node.dra.slices.publisher import Publisher
 from tessera.node.events import NodeEvents
 from tessera.node.metrics import DraMetrics
 from tessera.serving.http.messages import Request, Response
-from tessera.simulation.control_plane.kinds import EVENTS, RESOURCE_SLICES
+from tessera.simulation.control_plane.kinds import EVENTS, NODES, RESOURCE_SLICES
 from tests.kube.apiserver import MisbehavingApiServer
 from tests.node.dra.samples import NODE, PRODUCT, mig
 
@@ -59,17 +59,13 @@ class Kept:
 async def keeping() -> AsyncIterator[Kept]:
     async with MisbehavingApiServer() as server:
         await server.start()
+        server.store.create(NODES, {"metadata": {"name": NODE, "uid": "n-1"}})
         async with Client(server.cluster) as client:
-
-            async def uid() -> str:
-                return "n-1"
-
             kept: Kept | None = None
             recorder = Recorder(client, DRIVER, instance=NODE)
             publisher = Publisher(
                 client,
                 NODE,
-                uid,
                 lambda: kept is None or kept.leads,
                 DraMetrics(),
                 NodeEvents(NODE, recorder.record),

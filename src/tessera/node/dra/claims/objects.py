@@ -73,11 +73,8 @@ def owners(claims: Mapping[ClaimName, Sequence[Given]]) -> dict[str, str]:
 
 
 def _given(result: AllocationResult) -> Given:
-    return Given(result.request, result.device, bool(result.admin_access), _tolerates(result))
-
-
-def _tolerates(result: AllocationResult) -> bool:
-    return any(
+    tolerates_unhealthy = any(
         one.key in ("", UNHEALTHY) and one.effect in ("", "NoSchedule", "NoExecute")
         for one in result.tolerations or ()
     )
+    return Given(result.request, result.device, bool(result.admin_access), tolerates_unhealthy)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +14,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.reflector import Reflector
 from tessera.kube.watch.resource import Key, Resource, Sink
+from tessera.node.dra.exclusive import read_node
 from tessera.node.dra.slices.documents import Document
 from tessera.node.dra.slices.plan import Plan, dropped, essence, plan
 from tessera.node.events import NodeEvents
@@ -42,7 +43,6 @@ class Publisher:
         self,
         client: Client,
         node: str,
-        node_uid: Callable[[], Awaitable[str]],
         leads: Callable[[], bool],
         metrics: DraMetrics,
         events: NodeEvents,
@@ -51,7 +51,6 @@ class Publisher:
     ) -> None:
         self._client = client
         self._node = node
-        self._node_uid = node_uid
         self._leads = leads
         self._metrics = metrics
         self._events = events
@@ -122,7 +121,7 @@ class Publisher:
         if not self._leads():
             self.published = False
             return
-        uid = await self._node_uid()
+        uid = (await read_node(self._client, self._node)).metadata.uid
         owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid, "controller": True}
         todo = plan(desired, self._as_sent(), owner, self._generation)
         if todo:
