@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tessera.dashboard.board import Board
-from tessera.dashboard.history import Admission
-from tessera.dashboard.observed import Denial, read_denial, read_node
+from tessera.dashboard.history import Admission, read_denial
+from tessera.dashboard.observed import read_node
 from tessera.kube.watch.resource import Key
 from tessera.protocol.kubernetes.dra import decode_claim, decode_class, decode_slice
 from tests.dashboard.objects import MIG, ids, node, pod
@@ -163,11 +163,14 @@ def test_denials():
         "lastTimestamp": "2026-01-01T00:00:00Z",
     }
     found = read_denial(json.dumps(event).encode())
-    assert found == Denial("e1", "ml", "ReplicaSet web-1", "asked for too much", "2026-01-01T00:00:00Z")
+    denial = Admission(
+        "2026-01-01T00:00:00Z", "ml", "ReplicaSet web-1", "rejected", reason="asked for too much"
+    )
+    assert found == ("e1", denial)
     assert read_denial(json.dumps({**event, "message": "exceeded quota"}).encode()) is None
     one = board()
-    one.denied(found)
-    one.denied(found)
+    one.denied(*found)
+    one.denied(*found)
     (row,) = news(one)[0]["admissions"]
     assert (row["pod"], row["decision"]) == ("ReplicaSet web-1", "rejected")
 

@@ -19,7 +19,7 @@ from tessera.core.mig.layout import NodeLayout
 from tessera.core.mig.profile import MIG_PREFIX
 from tessera.dashboard.history import Admission, AdmissionLog, LayoutHistory, admission_of, asks_of, moment
 from tessera.dashboard.mosaic import Claimed, layout_of, mosaic_of
-from tessera.dashboard.observed import DashboardNode, DashboardPod, Denial
+from tessera.dashboard.observed import DashboardNode, DashboardPod
 from tessera.dashboard.totals import History, Totals, bounded, resource_rows, summary_of
 from tessera.dashboard.usage import NamespaceUse
 from tessera.inventory.inventory import Inventory
@@ -151,8 +151,8 @@ class Board:
             return not self._all_admissions
         return bool(one.use.claim) and one.use.record != before.use.record
 
-    def denied(self, denial: Denial) -> None:
-        if self._admissions.denied(denial):
+    def denied(self, event: str, admission: Admission) -> None:
+        if self._admissions.denied(event, admission):
             self._mark("admissions")
 
     def set_error(self, text: str) -> None:

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from tessera.dashboard.board import Board
-from tessera.dashboard.observed import DashboardNode, DashboardPod, Denial, read_denial, read_node, read_pod
+from tessera.dashboard.history import Admission, read_denial
+from tessera.dashboard.observed import DashboardNode, DashboardPod, read_node, read_pod
 from tessera.kube.rest.client import Client
 from tessera.kube.watch.follow import Follower
 from tessera.kube.watch.resource import (
@@ -48,9 +49,9 @@ def _sinks(board: Board, *, denials: bool) -> dict[Resource, Sink[Any]]:
         fresh = {Key(one.use.namespace, one.use.name): one for one in oldest_first}
         replace_all(board.pods, fresh, board.put_pod, board.remove_pod)
 
-    def deny(seen: Iterable[Denial | None]) -> None:
-        for one in sorted((one for one in seen if one), key=lambda one: one.when):
-            board.denied(one)
+    def deny(seen: Iterable[tuple[str, Admission] | None]) -> None:
+        for event, one in sorted(filter(None, seen), key=lambda denial: denial[1].when):
+            board.denied(event, one)
 
     sinks: dict[Resource, Sink[Any]] = {
         NODES: Sink(read_node, replace_nodes, board.put_node, lambda key: board.remove_node(key.name)),

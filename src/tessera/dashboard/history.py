@@ -16,12 +16,14 @@ from typing import Final
 from tessera.core.devices.capacity import PodUse, in_order
 from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.requests.record import asked_first
-from tessera.dashboard.observed import DashboardNode, DashboardPod, Denial
+from tessera.dashboard.observed import DashboardNode, DashboardPod
 from tessera.dashboard.totals import short_name
+from tessera.protocol.kubernetes.controllers import decode_event
 
 _MOST: Final = 100
 _MOST_DENIALS: Final = 1000
 MOST_ASKED: Final = 8  # resources of one pod that are named: as many profiles as one may ask for
+_DENIED: Final = 'admission webhook "gpu-allocation.k8s.io" denied the request: '
 _MOST_LAYOUTS: Final = 50
 _TOGETHER: Final = 15.0  # seconds; a kubelet reports its resources within ten
 _LONGEST: Final = 120  # characters of a layout; an annotation may have 256 KiB
@@ -58,12 +60,12 @@ class AdmissionLog:
         """Whether an admission of that time would be among the latest."""
         return len(self._kept) < _MOST or when >= self._kept[0].when
 
-    def denied(self, denial: Denial) -> bool:
+    def denied(self, event: str, one: Admission) -> bool:
         """A controller was refused a pod; it tries again and again, which is shown once."""
-        if denial.name in self._denials:
+        if event in self._denials:
             return False
-        self._denials.append(denial.name)
-        return self.add(Admission(denial.when, denial.namespace, denial.owner, "rejected", "", denial.reason))
+        self._denials.append(event)
+        return self.add(one)
 
     def shown(self) -> list[Admission]:
         return self._kept[::-1]
@@ -88,6 +90,17 @@ def admission_of(one: DashboardPod) -> Admission:
     if use.claim:
         reason = f"{asked} was not free where the scheduler placed it"
     return Admission(use.created, use.namespace, use.name, "fallback", use.record, reason, asks)
+
+
+def read_denial(raw: bytes) -> tuple[str, Admission] | None:
+    """The name of an event, and the pod that the webhook denied a controller; None where it reports something else."""
+    event = decode_event(raw)
+    _, denied, reason = event.message.partition(_DENIED)
+    if not denied:
+        return None
+    owner = f"{event.involved_object.kind} {event.involved_object.name}"
+    when = event.last_timestamp or event.event_time or ""
+    return event.metadata.name, Admission(when, event.metadata.namespace, owner, "rejected", reason=reason)
 
 
 @dataclass(frozen=True, slots=True)

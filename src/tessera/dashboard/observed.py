@@ -1,20 +1,16 @@
-"""Nodes, pods and events as the dashboard shows them: with GPUs, and what else device plugins bring."""
+"""Nodes and pods as the dashboard shows them: with GPUs, and what else device plugins bring."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from tessera.core.devices.capacity import PodUse
 from tessera.core.kubernetes.quantity import ZERO
 from tessera.core.kubernetes.resources import is_extended
 from tessera.inventory.inventory import Held, InventoryNode, held_by
 from tessera.protocol.kubernetes import objects
-from tessera.protocol.kubernetes.controllers import decode_event
 from tessera.protocol.kubernetes.nodes import decode_node, node_of
 from tessera.protocol.kubernetes.pod import decode_pod, pod_use_of
 from tessera.protocol.mig.nodes import gpu_node
-
-_DENIED: Final = 'admission webhook "gpu-allocation.k8s.io" denied the request: '
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +27,6 @@ class DashboardPod:
     phase: str
     why: str = ""  # it has no node yet, in the scheduler's words
     held: Held = ()  # empty where the kubelet does not say which devices it gave
-
-
-@dataclass(frozen=True, slots=True)
-class Denial:
-    """A pod that some controller could not create, because the webhook refused it."""
-
-    name: str  # of the event
-    namespace: str
-    owner: str
-    reason: str
-    when: str
 
 
 def read_node(raw: bytes) -> DashboardNode:
@@ -68,14 +53,3 @@ def read_pod(raw: bytes) -> DashboardPod:
     return DashboardPod(
         pod_use_of(pod, is_extended), status.phase, why or status.message, held_by(pod, is_extended)
     )
-
-
-def read_denial(raw: bytes) -> Denial | None:
-    """Read an event; None where it does not report that the webhook denied a pod."""
-    event = decode_event(raw)
-    _, denied, reason = event.message.partition(_DENIED)
-    if not denied:
-        return None
-    owner = f"{event.involved_object.kind} {event.involved_object.name}"
-    when = event.last_timestamp or event.event_time or ""
-    return Denial(event.metadata.name, event.metadata.namespace, owner, reason, when)

@@ -85,13 +85,13 @@ def parse_target(text: str) -> tuple[str, str]:
     return known, name
 
 
-def collection(kind: str, namespace: str) -> str:
-    """Where the objects of a kind are, by any of its names; empty for a kind that is not known."""
+def collection(kind: str, namespace: str, name: str | None = None) -> str:
+    """Where the objects of a kind are, by any of its names, or one of them; empty for a kind that is not known."""
     known = _CALLED.get(kind.lower())
     if known is None:
         return ""
     _, version, plural, _ = _KINDS[known]
-    return path_of(version, plural, namespace=namespace)
+    return path_of(version, plural, namespace=namespace, name=name)
 
 
 def seen_pod(one: PodIn, raw: bytes, namespace: str = "") -> SeenPod:
@@ -195,10 +195,8 @@ class Gatherer:
 
     async def gather(self, kind: str, name: str) -> tuple[Evidence, Target]:
         """Read everything; `NoSuchObject` where there is no such pod or workload."""
-        _, version, plural, _ = _KINDS[kind]
-        path = path_of(version, plural, namespace=self._namespace, name=name)
         try:
-            raw = await self._client.get(path)
+            raw = await self._client.get(collection(kind, self._namespace, name))
         except ApiError as error:
             if error.is_not_found:
                 raise NoSuchObject(f"namespace {self._namespace} has no {kind} {name}") from error

@@ -20,6 +20,7 @@ from tessera.diagnosis.evidence import Evidence as ClusterEvidence
 from tessera.diagnosis.gather import (
     PLUGINS,
     DraLists,
+    collection,
     devices_for_pods,
     gather_cluster,
     gather_dra,
@@ -60,14 +61,6 @@ _ENDS: Final = re.compile(
     re.MULTILINE,
 )
 _TRUSTED: Final = re.compile(r"^gpu_webhook_certificate_trusted ([01])$", re.MULTILINE)
-# The controllers that tell of pods that they could not create, where they are read.
-_OWNERS: Final = {
-    "ReplicaSet": (_APPS, "replicasets"),
-    "StatefulSet": (_APPS, "statefulsets"),
-    "DaemonSet": (_APPS, "daemonsets"),
-    "ReplicationController": ("v1", "replicationcontrollers"),
-    "Job": ("batch/v1", "jobs"),
-}
 
 
 class Gatherer:
@@ -259,9 +252,9 @@ class Gatherer:
 
     async def _owner(self, about: ObjectReference) -> tuple[Workload | None, bool]:
         """The controller that an event is about, and whether it is gone; what may not be read may well be there."""
-        if about.kind not in _OWNERS:
+        path = collection(about.kind, about.namespace, about.name)
+        if not path:
             return None, False
-        path = path_of(*_OWNERS[about.kind], namespace=about.namespace, name=about.name)
         try:
             owner = decode_workload(await self._client.get(path))
         except ApiError as error:

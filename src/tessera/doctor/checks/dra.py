@@ -1,7 +1,7 @@
 """Checks of dynamic resource allocation: classes, pools of ResourceSlices, counters, and how the scheduler weighs alternatives."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -69,7 +69,15 @@ def pools(seen: Evidence) -> Iterator[Finding]:
     for one in seen.dra.slices:
         by_pool[one.spec.driver, one.spec.pool.name].append(one)
     for (driver, pool), slices in sorted(by_pool.items()):
-        yield from _incomplete(driver, pool, slices)
+        top = max(one.spec.pool.generation for one in slices)
+        newest = [one.spec.pool for one in slices if one.spec.pool.generation == top]
+        wanted = max(one.resource_slice_count for one in newest)
+        if len(newest) != wanted:
+            yield problem(
+                f"pool {pool} of {driver}: {len(newest)} of {wanted} ResourceSlices of generation {top} are there, so nothing is "
+                "allocated from it; while a driver writes them that is so for a moment",
+                f"kubectl get resourceslices --field-selector spec.driver={driver}",
+            ).of("ResourceSlices are missing", f"pool {pool}")
     for (driver, pool), name in sorted(seen.dra.invalid.items()):
         yield problem(
             f"pool {pool} of {driver}: the name {name} is there twice, so the scheduler takes the pool as invalid and allocates "
@@ -85,18 +93,6 @@ def pools(seen: Evidence) -> Iterator[Finding]:
             f"kubectl delete resourceslices --field-selector spec.nodeName={node}",
         ).of("ResourceSlices of a node that is gone", f"node {node}")
     yield from _without_driver(seen, {*gone})
-
-
-def _incomplete(driver: str, pool: str, slices: Sequence[SliceIn]) -> Iterator[Finding]:
-    top = max(one.spec.pool.generation for one in slices)
-    newest = [one for one in slices if one.spec.pool.generation == top]
-    wanted = max(one.spec.pool.resource_slice_count for one in newest)
-    if len(newest) != wanted:
-        yield problem(
-            f"pool {pool} of {driver}: {len(newest)} of {wanted} ResourceSlices of generation {top} are there, so nothing is "
-            "allocated from it; while a driver writes them that is so for a moment",
-            f"kubectl get resourceslices --field-selector spec.driver={driver}",
-        ).of("ResourceSlices are missing", f"pool {pool}")
 
 
 def _without_driver(seen: Evidence, gone: set[str]) -> Iterator[Finding]:
