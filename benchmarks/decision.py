@@ -55,7 +55,7 @@ def _own(size: str, pods: int) -> list[bytes]:
 
 
 def first_answer(admission: Admission, body: bytes) -> None:
-    admission.policy = admission.policy  # a change of the configuration forgets all answers
+    admission.memory.forget()
     admission.answer(body)
 
 

@@ -26,7 +26,7 @@ def main(mode: str, passes: int, nodes: int, source: str = "plugin", dra: str = 
                 json.loads(body)
                 continue
             if mode == "first":
-                admission.policy = admission.policy  # a change of the configuration forgets all answers
+                admission.memory.forget()
             admission.answer(body.replace(corpus.NONCE.encode(), b"nonce-%010d" % number))
 
 

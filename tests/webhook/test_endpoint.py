@@ -230,7 +230,7 @@ def test_answers_are_remembered_no_longer_than_they_hold():
     assert allowed_and_patched() == (True, False)
     cluster.remove("medium")
     assert allowed_and_patched() == (True, True)
-    admission.policy = policy("fallback: {downgrades: false}")
+    admission.configure(policy("fallback: {downgrades: false}"))
     assert allowed_and_patched() == (False, False)
     cluster.put_namespace(Namespace("default", labels={"gpu-webhook": "disabled"}))
     assert allowed_and_patched() == (True, False)
@@ -247,7 +247,7 @@ def test_remembered_answers_are_bounded(monkeypatch):
     admission.answer(review(pod_document(ASKS, annotations={RECORD_ANNOTATION: "x" * 100_000})))
     assert len(admission.memory) == many  # too large to be kept
     assert 100_000 < admission.memory.bytes <= 200_000
-    admission.policy = admission.policy
+    admission.configure(admission.policy)
     assert (len(admission.memory), admission.memory.bytes) == (0, 0)
 
 

@@ -137,18 +137,13 @@ class Admission:
 
     def __init__(self, view: ClusterView, policy: Policy) -> None:
         self.view = view
-        self._policy = policy
+        self.policy = policy  # the configuration that decisions follow
         self.memory = Memory()
         self._responses_for = view.version
 
-    @property
-    def policy(self) -> Policy:
-        """The configuration that decisions follow."""
-        return self._policy
-
-    @policy.setter
-    def policy(self, policy: Policy) -> None:
-        self._policy = policy
+    def configure(self, policy: Policy) -> None:
+        """Follow this from the next request on."""
+        self.policy = policy
         self.memory.forget()
 
     def answer(self, body: bytes) -> bytes:
@@ -163,18 +158,18 @@ class Admission:
         if self._responses_for != self.view.version:
             self.memory.forget()
             self._responses_for = self.view.version
-        key = request.key(self._policy.annotations)
+        key = request.key(self.policy.annotations)
         known = self.memory.get(key)
         quotas = self.view.quotas.get(request.namespace)
         if known is None or known.quotas is not quotas:
-            reviewed = review_pod(request, self.view, self._policy)
+            reviewed = review_pod(request, self.view, self.policy)
             known = CachedResponse.of(reviewed.decision, reviewed.operations, quotas)
             self.memory.keep(key, known)
         return known
 
     def _workload(self, request: Request) -> CachedResponse:
         """The response to an object that makes pods; few are created, so it is worked out each time."""
-        found = decide_workload(request, self.view, self._policy)
+        found = decide_workload(request, self.view, self.policy)
         if found is None:
             return _ALLOWED
         return CachedResponse.of(found.decision, found.operations, workload=found.title)
@@ -203,7 +198,7 @@ class Endpoint:
         self._on_error: OnError = "allow"
 
     def configure(self, configuration: Configuration) -> None:
-        self._admission.policy = configuration.policy
+        self._admission.configure(configuration.policy)
         self._on_error = configuration.on_error
 
     def route(self) -> Route:

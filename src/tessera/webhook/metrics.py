@@ -1,4 +1,4 @@
-"""What the webhook counts, and what its parts show of themselves at a scrape."""
+"""What Prometheus, the kubelet and load balancers ask: what was counted, what the parts show, alive, ready."""
 
 import enum
 import platform
@@ -28,13 +28,15 @@ from tessera.serving.metrics import (
     process_metrics,
 )
 from tessera.webhook.http.listener import Listener
-from tessera.webhook.http.messages import Response, Route
+from tessera.webhook.http.messages import TEXT, Response, Route
 from tessera.webhook.reload import Followed
 
 # 50 µs, where admissions are, to 1 s, where something is very wrong
 _BOUNDS: Final = (5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0)
 _TEXT_SECONDS: Final = 1.0  # a scrape gets the same text for so long: it takes a millisecond to write
 _BOUNDS_NS: Final = [round(bound * 1e9) for bound in _BOUNDS]
+_OK: Final = Response(200, b"ok\n", TEXT)
+Check = Callable[[], str | None]  # None when all is well, or else what is missing, in a few words
 
 
 class OutcomeLabel(enum.IntEnum):
@@ -199,3 +201,31 @@ def event_metrics(recorder: Recorder) -> Iterable[Family]:
 def log_metrics(log: Log) -> Iterable[Family]:
     text = "Log lines dropped, because they could not be written in time."
     yield counter("gpu_webhook_log_lines_dropped_total", text, log.dropped)
+
+
+class Health:
+    """The checks that readiness consists of. Being alive is answering at all."""
+
+    def __init__(self) -> None:
+        self._checks: dict[str, Check] = {}
+
+    def require(self, name: str, check: Check) -> None:
+        """From now on, not ready while this check has something to say."""
+        self._checks[name] = check
+
+    def missing(self) -> list[str]:
+        return [f"{name}: {word}" for name, check in self._checks.items() if (word := check()) is not None]
+
+    def routes(self) -> dict[bytes, Route]:
+        """`/livez`, `/readyz` and `/healthz` (an older name of livez)."""
+        return {
+            b"/livez": Route(lambda _: _OK),
+            b"/healthz": Route(lambda _: _OK),
+            b"/readyz": Route(lambda _: self._ready()),
+        }
+
+    def _ready(self) -> Response:
+        missing = self.missing()
+        if not missing:
+            return _OK
+        return Response(503, "".join(f"not ready: {one}\n" for one in missing).encode(), TEXT)

@@ -39,10 +39,10 @@ from tessera.webhook.certificates.signer import Signer, run_program
 from tessera.webhook.certificates.store import KubeStore
 from tessera.webhook.endpoint import Admission, CachedResponse, Endpoint
 from tessera.webhook.events import COMPONENT, tell_owner
-from tessera.webhook.health import Health
 from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import Limits, Route
 from tessera.webhook.metrics import (
+    Health,
     Metrics,
     event_metrics,
     log_metrics,

@@ -8,9 +8,9 @@ import pytest
 
 from tessera.core.errors import TesseraError
 from tessera.serving.address import Address
-from tessera.webhook.health import Health
 from tessera.webhook.http.listener import Listener
 from tessera.webhook.http.messages import Limits
+from tessera.webhook.metrics import Health
 from tests.webhook.support import Live, request
 
 

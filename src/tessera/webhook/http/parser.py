@@ -81,20 +81,19 @@ class Parser:
         self._head = b""
         self._fed = 0
         self._learned: tuple[Route, int] | None = None
-        # The request
-        self.reading = False  # one has begun and is not whole yet
-        self._missing: int  # of the body, if the head was known
-        self._method: bytes
-        self._url: bytes
-        self._length: bytes  # Content-Length
-        self._expect: bytes
-        self._json: bool
-        self._header_bytes: int
-        self._body: bytearray  # one piece, however small those were that it came in
-        self._size: int
-        self._route: Route | None
-        self._error: Response | None  # decided before the request is whole
         self._forget()
+
+    def _forget(self) -> None:
+        """Be ready for the next request."""
+        self.reading = False  # one has begun and is not whole yet
+        self._missing = 0  # bytes of the body, if the head was known
+        self._method = self._url = self._expect = b""
+        self._length = b""  # Content-Length
+        self._header_bytes = self._size = 0
+        self._json = False
+        self._route: Route | None = None
+        self._error: Response | None = None  # decided before the request is whole
+        self._body = bytearray()  # one piece, however small those were that it came in
 
     def feed(self, data: bytes) -> Sequence[ParserEvent]:
         """What these bytes complete. After an event that ends the connection nothing may be fed."""
@@ -255,13 +254,3 @@ class Parser:
 
     def _refuse_body(self) -> None:
         self._refuse(413, f"the body is larger than {self._limits.body_bytes} bytes")
-
-    def _forget(self) -> None:
-        self.reading = False
-        self._missing = 0
-        self._method = self._url = self._length = self._expect = b""
-        self._header_bytes = self._size = 0
-        self._json = False
-        self._route = None
-        self._error = None
-        self._body = bytearray()
