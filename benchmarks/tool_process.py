@@ -20,7 +20,7 @@ from benchmarks.tool_cases import Case
 from tessera.cli.admit.explanation import explainer
 from tessera.cli.app import run
 from tessera.cli.common.cluster import ClusterChoice
-from tessera.controller.claims.objects import read_claim, read_pod, read_template
+from tessera.controller.claims.objects import FollowedPod, PodsClaim, Template
 from tessera.controller.claims.plan import plan
 from tessera.controller.claims.reconciler import ClaimReconciler
 from tessera.controller.claims.state import ClaimState
@@ -168,11 +168,11 @@ def plans(places: Places) -> None:
     for _, kind, raw in objects_in([places["bridged"]]):
         match kind:
             case "Pod":
-                state.put_pod(read_pod(raw))
+                state.put_pod(FollowedPod.read(raw))
             case "ResourceClaim":
-                state.put_claim(read_claim(raw))
+                state.put_claim(PodsClaim.read(raw))
             case _:
-                state.put_template(read_template(raw))
+                state.put_template(Template.read(raw))
     for _ in range(_PLANS):
         for group in plan(state, time.time()):
             list(group)

@@ -57,7 +57,12 @@ class TicketKeeper:
         self._due = self._clock.now() + (_RETRY if why else _POLL)
 
     async def _keep(self, fence: Callable[[], None]) -> None:
-        found = await self._read()
+        found = None
+        try:
+            found = TicketSecret.read(await self._client.get(secret_path(self._namespace)))
+        except ApiError as error:
+            if not error.is_not_found:
+                raise
         # one that was removed comes back with its keys
         before = found or replace(self._last or TicketSecret(), version="")
         wanted = before.kept_up(self._clock.wall(), lambda: secrets.token_bytes(KEY_BYTES))
@@ -70,11 +75,3 @@ class TicketKeeper:
         if wanted != found:
             log.info("Secret %s/%s written: keys of tickets", self._namespace, SECRET)
         self._last, self.keys = wanted, wanted.keys
-
-    async def _read(self) -> TicketSecret | None:
-        try:
-            return TicketSecret.read(await self._client.get(secret_path(self._namespace)))
-        except ApiError as error:
-            if error.is_not_found:
-                return None
-            raise

@@ -1,8 +1,15 @@
-"""Time, asked of one object: tests bring a clock of their own and never wait."""
+"""Time, asked of one object: tests bring a clock of their own and never wait. And how long to wait after a failure."""
 
 import asyncio
+import random
 import time
+from collections.abc import Callable
 from typing import Final
+
+# as client-go's reflector: 0.8 s, doubling, to 30 s; a quarter more or less, so that many clients do not move as one
+_FIRST: Final = 0.8
+_LONGEST: Final = 30.0
+_JITTER: Final = 0.25
 
 
 class Clock:
@@ -21,3 +28,20 @@ class Clock:
 
 
 SYSTEM_CLOCK: Final = Clock()
+
+
+class Backoff:
+    """Waits that double from failure to failure and begin again after a success."""
+
+    def __init__(self, uniform: Callable[[float, float], float] = random.uniform) -> None:
+        self._uniform = uniform
+        self._next = _FIRST
+
+    def next(self) -> float:
+        """Seconds to wait now."""
+        wait = self._next * self._uniform(1 - _JITTER, 1 + _JITTER)
+        self._next = min(2 * self._next, _LONGEST)
+        return wait
+
+    def reset(self) -> None:
+        self._next = _FIRST

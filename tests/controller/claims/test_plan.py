@@ -14,9 +14,6 @@ from tessera.controller.claims.objects import (
     FollowedPod,
     PodsClaim,
     Template,
-    read_claim,
-    read_pod,
-    read_template,
 )
 from tessera.controller.claims.plan import UNUSED_FOR, Make, Mark, Remove, plan
 from tessera.controller.claims.state import ClaimState, Record
@@ -32,13 +29,13 @@ THERE = Template(KEY, "t", "1")
 
 
 def pods(*documents):
-    found = [read_pod(json.dumps(one).encode()) for one in documents]
+    found = [FollowedPod.read(json.dumps(one).encode()) for one in documents]
     assert all(one.template for one in found)
     return {one.key: one for one in found}
 
 
 def claims(*documents):
-    return [read_claim(json.dumps(one).encode()) for one in documents]
+    return [PodsClaim.read(json.dumps(one).encode()) for one in documents]
 
 
 def state_of(some, templates=(), allocated=()):
@@ -89,10 +86,10 @@ def test_nothing_for_a_pod_whose_hash_does_not_match(text, template):
 def test_pods_that_are_not_bridged():
     """A pod without the annotation, or without the claim, is none of the controller's business."""
     plain = {"metadata": {"name": "p", "namespace": "a"}, "spec": {"nodeName": "n"}}
-    assert read_pod(json.dumps(plain).encode()) == FollowedPod(Key("a", "p"))
+    assert FollowedPod.read(json.dumps(plain).encode()) == FollowedPod(Key("a", "p"))
     claimless = objects.pod()
     claimless["spec"]["resourceClaims"] = [{"name": "other", "resourceClaimTemplateName": TEMPLATE}]
-    assert read_pod(json.dumps(claimless).encode()).template == ""
+    assert FollowedPod.read(json.dumps(claimless).encode()).template == ""
 
 
 def test_unused_templates():
@@ -175,7 +172,7 @@ def test_unused_templates_are_few():
 def test_a_template_that_leaves():
     """One with a finalizer is not removed again and again; while it is there it serves."""
     document = {"metadata": {"name": TEMPLATE, "namespace": "a", "deletionTimestamp": "2026-11-15T00:00:00Z"}}
-    leaving = read_template(json.dumps(document).encode())
+    leaving = Template.read(json.dumps(document).encode())
     assert planned({}, [leaving], now=NOW) == []
     assert planned({}, [replace(leaving, unused_since=1.0)], now=NOW) == []
     assert planned(pods(objects.pod()), [leaving]) == []
@@ -192,8 +189,8 @@ def test_the_largest_pods_take_little_memory():
 
     tracemalloc.start()
     try:
-        found = [read_pod(raw(number)) for number in range(40)]
-        read_pod(json.dumps(objects.pod()).encode())
+        found = [FollowedPod.read(raw(number)) for number in range(40)]
+        FollowedPod.read(json.dumps(objects.pod()).encode())
         read.cache_clear()  # of the last ones
         held, _ = tracemalloc.get_traced_memory()
     finally:
@@ -206,10 +203,10 @@ def test_reading_templates():
     """A mark that is no time is none."""
     metadata = {"name": "t", "namespace": "a", "uid": "u", "resourceVersion": "3"}
     marked = {**metadata, "annotations": {"gpu-webhook.k8s.io/unused-since": "2027-01-15T08:00:00Z"}}
-    one = read_template(json.dumps({"metadata": marked, "spec": {}}).encode())
+    one = Template.read(json.dumps({"metadata": marked, "spec": {}}).encode())
     assert one == Template(Key("a", "t"), "u", "3", NOW)
     junk = {**metadata, "annotations": {"gpu-webhook.k8s.io/unused-since": "yesterday"}}
-    assert read_template(json.dumps({"metadata": junk}).encode()).unused_since is None
+    assert Template.read(json.dumps({"metadata": junk}).encode()).unused_since is None
 
 
 def test_the_template():

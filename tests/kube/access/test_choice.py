@@ -10,7 +10,7 @@ import pytest
 from tessera.core.errors import InvalidInput
 from tessera.kube import files
 from tessera.kube.access.choice import find_cluster, in_cluster, known_contexts
-from tessera.kube.access.cluster import Proxy, ServerAddress, proxy_from_environment
+from tessera.kube.access.cluster import Proxy, ServerAddress
 from tessera.kube.access.credentials import Credential
 from tessera.kube.errors import CredentialsFailed, InvalidKubeconfig
 from tessera.kube.rest.client import Client
@@ -338,7 +338,7 @@ def test_a_kubeconfig_wins_over_the_pod(tmp_path, service_account):
 def test_proxy_from_environment(server, no_proxy, proxied):
     """HTTPS_PROXY and NO_PROXY as Go's net/http reads them."""
     environ = {"HTTPS_PROXY": "proxy.example.com:3128", "no_proxy": no_proxy}
-    proxy = proxy_from_environment(ServerAddress.parse(server, where="test"), environ)
+    proxy = Proxy.from_environment(ServerAddress.parse(server, where="test"), environ)
     assert proxy == (Proxy("http", "proxy.example.com", 3128) if proxied else None)
 
 
@@ -353,7 +353,7 @@ def test_proxy_of_the_cluster_wins(tmp_path):
 def test_http_proxy_for_plain_servers():
     """A server without TLS goes through HTTP_PROXY."""
     endpoint = ServerAddress.parse("http://api.example.com", where="test")
-    assert proxy_from_environment(endpoint, {"http_proxy": "http://p"}) == Proxy("http", "p", 80)
+    assert Proxy.from_environment(endpoint, {"http_proxy": "http://p"}) == Proxy("http", "p", 80)
 
 
 def test_known_contexts(tmp_path, monkeypatch):

@@ -1,24 +1,21 @@
 """Pods, templates and claims, as little of them as the bridge needs."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from tessera.core.requests.alternatives import (
-    ALTERNATIVES_ANNOTATION,
-    CLAIM,
-    Alternatives,
-    carried,
-    read,
-)
+from tessera.core.dra.slices import API_VERSION
+from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, CLAIM, Alternatives, carried
+from tessera.core.requests.alternatives import read as read_alternatives
 from tessera.core.requests.record import RECORD_ANNOTATION, record_with
 from tessera.core.requests.tickets import TICKET_ANNOTATION, kept
-from tessera.kube.watch.resource import Key
+from tessera.kube.rest.paths import path_of
+from tessera.kube.watch.resource import Key, Resource
 from tessera.protocol.kubernetes.dra import decode_claim
 from tessera.protocol.kubernetes.lean_pod import annotations_of
-from tessera.protocol.kubernetes.objects import decode_any, decode_named, decoder, seconds
+from tessera.protocol.kubernetes.objects import decode_any, decode_named, seconds
 from tessera.protocol.kubernetes.pod import decode_pod
 
 MANAGED_LABEL: Final = "app.kubernetes.io/managed-by"
@@ -26,9 +23,12 @@ MANAGER: Final = "tessera-controller"
 UNUSED_ANNOTATION: Final = "gpu-webhook.k8s.io/unused-since"  # of a template
 _MARK: Final = ALTERNATIVES_ANNOTATION.encode()
 _RECORD: Final = RECORD_ANNOTATION.encode()
-
-
-_whole: Final = decoder(dict[str, Any])
+TEMPLATES: Final = Resource(
+    "resourceclaimtemplates",
+    path_of(API_VERSION, "resourceclaimtemplates"),
+    labels=f"{MANAGED_LABEL}={MANAGER}",
+    optional=True,
+)
 
 
 class FollowedPod(msgspec.Struct, frozen=True, gc=False):
@@ -37,18 +37,41 @@ class FollowedPod(msgspec.Struct, frozen=True, gc=False):
     key: Key
     uid: str = ""
     created: float = 0.0  # Unix time
-    record: str = (
-        ""  # of what the webhook or the scheduler gave in place of the request, as much of it as is read
-    )
+    record: str = ""  # of what it was given in place of its request, as much of it as is read
     template: str = ""  # of its claim; empty: its request was not converted
     text: str | None = None  # of its alternatives; None: what it carries is not what its template is named by
     waits: bool = False  # no node has it yet, and it is not being deleted
     ticket: str = ""  # of the webhook, as it stands in the pod
 
+    @classmethod
+    def read(cls, raw: bytes) -> "FollowedPod":
+        if _MARK not in raw and _RECORD not in raw:  # nearly all pods
+            named = decode_named(raw).metadata
+            return cls(Key(named.namespace, named.name))
+        one = decode_pod(raw)
+        metadata = one.metadata
+        annotations = annotations_of(metadata.annotations)
+        found = cls(
+            Key(metadata.namespace, metadata.name),
+            metadata.uid,
+            seconds(metadata.creation_timestamp) or 0.0,
+            record_with(annotations.get(RECORD_ANNOTATION, ""), ()),
+        )
+        text, template = annotations.get(ALTERNATIVES_ANNOTATION), one.claim_templates.get(CLAIM)
+        if text is None or not template:
+            return found
+        return replace(
+            found,
+            template=template,
+            text=None if carried(annotations, [template]) is None else text,
+            waits=not one.spec.node_name and metadata.deletion_timestamp is None,
+            ticket=kept(annotations.get(TICKET_ANNOTATION, "")),
+        )
+
     @property
     def alternatives(self) -> Alternatives | None:
         """What its claim may be served with: read when it is needed, since it takes many times the memory of its text."""
-        return None if self.text is None else read(self.text)
+        return None if self.text is None else read_alternatives(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +84,15 @@ class Template:
     unused_since: float | None = None  # Unix time
     leaves: bool = False  # it is being deleted
 
+    @classmethod
+    def read(cls, raw: bytes) -> "Template":
+        metadata = decode_any(raw).metadata
+        # None, too, for what is no time: it counts again
+        since = seconds((metadata.annotations or {}).get(UNUSED_ANNOTATION))
+        key = Key(metadata.namespace, metadata.name)
+        leaves = metadata.deletion_timestamp is not None
+        return cls(key, metadata.uid, metadata.resource_version, since, leaves)
+
 
 @dataclass(frozen=True, slots=True)
 class PodsClaim:
@@ -70,49 +102,9 @@ class PodsClaim:
     pod_uid: str  # empty: of another pod
     results: tuple[str, ...] = ()
 
-
-def read_pod(raw: bytes) -> FollowedPod:
-    if _MARK not in raw and _RECORD not in raw:  # nearly all pods
-        named = decode_named(raw).metadata
-        return FollowedPod(Key(named.namespace, named.name))
-    one = decode_pod(raw)
-    metadata = one.metadata
-    annotations = annotations_of(metadata.annotations)
-    found = FollowedPod(
-        Key(metadata.namespace, metadata.name),
-        metadata.uid,
-        seconds(metadata.creation_timestamp) or 0.0,
-        record_with(annotations.get(RECORD_ANNOTATION, ""), ()),
-    )
-    text, template = annotations.get(ALTERNATIVES_ANNOTATION), one.claim_templates.get(CLAIM)
-    if text is None or not template:
-        return found
-    return replace(
-        found,
-        template=template,
-        text=None if carried(annotations, [template]) is None else text,
-        waits=not one.spec.node_name and metadata.deletion_timestamp is None,
-        ticket=kept(annotations.get(TICKET_ANNOTATION, "")),
-    )
-
-
-def read_template(raw: bytes) -> Template:
-    metadata = decode_any(raw).metadata
-    # None, too, for what is no time: it counts again
-    since = seconds((metadata.annotations or {}).get(UNUSED_ANNOTATION))
-    key = Key(metadata.namespace, metadata.name)
-    leaves = metadata.deletion_timestamp is not None
-    return Template(key, metadata.uid, metadata.resource_version, since, leaves)
-
-
-def claim_spec_in(raw: bytes) -> object:
-    """What claims of a template ask for, as it stands there."""
-    spec = _whole(raw).get("spec")
-    return spec.get("spec") if isinstance(spec, dict) else None
-
-
-def read_claim(raw: bytes) -> PodsClaim:
-    one = decode_claim(raw)
-    ours = one.pod_claim == CLAIM
-    key = Key(one.metadata.namespace, one.metadata.name)
-    return PodsClaim(key, one.pod_uid if ours else "", one.results if ours else ())
+    @classmethod
+    def read(cls, raw: bytes) -> "PodsClaim":
+        one = decode_claim(raw)
+        ours = one.pod_claim == CLAIM
+        key = Key(one.metadata.namespace, one.metadata.name)
+        return cls(key, one.pod_uid if ours else "", one.results if ours else ())

@@ -9,28 +9,17 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from msgspec.structs import replace
 
-from tessera.controller.claims.objects import (
-    MANAGED_LABEL,
-    MANAGER,
-    FollowedPod,
-    PodsClaim,
-    Template,
-    read_claim,
-    read_pod,
-    read_template,
-)
+from tessera.controller.claims.objects import TEMPLATES, FollowedPod, PodsClaim, Template
 from tessera.controller.claims.plan import Action, Retries, plan
 from tessera.controller.claims.state import ClaimState, Record
 from tessera.controller.claims.writes import RefusalLog, Writes
 from tessera.controller.metrics import ControllerMetrics
 from tessera.controller.ticket_keeper import TicketKeeper
-from tessera.core.dra.slices import API_VERSION
+from tessera.kube.clock import Backoff
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.rest.client import Client
-from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.follow import Follower
-from tessera.kube.watch.health import Backoff
 from tessera.kube.watch.resource import RESOURCE_CLAIMS, UNFINISHED_PODS, Key, Resource, Sink, replace_all
 
 log = logging.getLogger(__name__)
@@ -38,12 +27,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T", FollowedPod, Template, PodsClaim)
 
-_TEMPLATES: Final = Resource(
-    "resourceclaimtemplates",
-    path_of(API_VERSION, "resourceclaimtemplates"),
-    labels=f"{MANAGED_LABEL}={MANAGER}",
-    optional=True,
-)
 _AT_ONCE: Final = 100  # writes of each kind before the next plan: what is new since then does not wait longer
 _UNAVAILABLE: Final = (429, 503)  # the API server itself, and not one object
 _RECENT: Final = 300.0  # seconds: a pod that was made before is not reported any more
@@ -67,12 +50,12 @@ class ClaimReconciler:
         self._retries = Retries(client.clock)
         self._backoff = Backoff()
         sinks: dict[Resource, Sink[Any]] = {
-            UNFINISHED_PODS: self._sink(read_pod, state.known_pods, self._put_pod, state.remove_pod),
-            _TEMPLATES: self._sink(
-                read_template, lambda: state.templates, state.put_template, state.remove_template
+            UNFINISHED_PODS: self._sink(FollowedPod.read, state.known_pods, self._put_pod, state.remove_pod),
+            TEMPLATES: self._sink(
+                Template.read, lambda: state.templates, state.put_template, state.remove_template
             ),
             RESOURCE_CLAIMS: self._sink(
-                read_claim, lambda: state.claims, state.put_claim, state.remove_claim
+                PodsClaim.read, lambda: state.claims, state.put_claim, state.remove_claim
             ),
         }
         self.follower = Follower(client, sinks)

@@ -3,16 +3,9 @@
 import logging
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
-from tessera.controller.claims.objects import (
-    MANAGED_LABEL,
-    MANAGER,
-    UNUSED_ANNOTATION,
-    FollowedPod,
-    Template,
-    claim_spec_in,
-)
+from tessera.controller.claims.objects import MANAGED_LABEL, MANAGER, UNUSED_ANNOTATION, FollowedPod, Template
 from tessera.controller.claims.plan import Action, Make, Mark, Remove
 from tessera.controller.claims.state import Record
 from tessera.controller.metrics import ControllerMetrics
@@ -28,6 +21,7 @@ from tessera.kube.rest.client import Client
 from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.resource import Key
 from tessera.protocol.dra.objects import template_spec
+from tessera.protocol.kubernetes.objects import decoder
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +32,8 @@ _FOREIGN_SECONDS: Final = 60.0
 # seconds until the log tells again of pods that are refused in the same namespace for the same reason
 _QUIET_SECONDS: Final = 600.0
 _TERMINATING: Final = "NamespaceTerminating"  # corev1.NamespaceTerminatingCause
+
+_decode: Final = decoder(dict[str, Any])
 
 
 class Writes:
@@ -109,18 +105,15 @@ class Writes:
     async def _compare(self, make: Make, alternatives: Alternatives) -> None:
         """There is a template of that name without the controller's label: where it says something else, its maker must remove it."""
         namespace, name = make.key
-        if (
-            claim_spec_in(await self._client.get(_templates(namespace, name)))
-            == template_spec(alternatives)["spec"]
-        ):
-            return
-        log.warning(
-            "template %s/%s was not made by the controller and asks for something else", namespace, name
-        )
-        self._warn(
-            make.pod,
-            f"ResourceClaimTemplate {name} was not made by Tessera and asks for something else: remove it",
-        )
+        there = _decode(await self._client.get(_templates(namespace, name))).get("spec")
+        if not isinstance(there, dict) or there.get("spec") != template_spec(alternatives)["spec"]:
+            log.warning(
+                "template %s/%s was not made by the controller and asks for something else", *make.key
+            )
+            text = (
+                f"ResourceClaimTemplate {name} was not made by Tessera and asks for something else: remove it"
+            )
+            self._warn(make.pod, text)
 
     async def _mark(self, mark: Mark) -> None:
         since = mark.since and datetime.fromtimestamp(mark.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tessera.kube.access.cluster import Cluster, ServerAddress, Tls, is_host, proxy_from_environment
+from tessera.kube.access.cluster import Cluster, Proxy, ServerAddress, Tls, is_host
 from tessera.kube.access.credentials import StoredCredentials
 from tessera.kube.clock import SYSTEM_CLOCK, Clock
 from tessera.kube.errors import InvalidKubeconfig
@@ -80,7 +80,7 @@ def in_cluster(
         endpoint,
         Tls(ca=ca),
         StoredCredentials(token_file=token, where="service account", clock=clock),
-        proxy_from_environment(endpoint, environ),
+        Proxy.from_environment(endpoint, environ),
         namespace=namespace or "default",
         source=_IN_CLUSTER,
     )

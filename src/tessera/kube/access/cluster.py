@@ -24,12 +24,24 @@ def is_host(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerAddress:
-    """An API server's address; `prefix` is what gateways put before `/api`."""
-
+class _Address:
     scheme: str
     host: str
     port: int
+
+    @property
+    def authority(self) -> str:
+        """`host:port`, with brackets around an IPv6 address."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress(_Address):
+    """An API server's address; `prefix` is what gateways put before `/api`."""
+
     prefix: str = ""
 
     @classmethod
@@ -41,22 +53,14 @@ class ServerAddress:
             raise InvalidKubeconfig(f"{where}: a server is a host, a port and a path, nothing else")
         return cls(parts.scheme, host, port, parts.path.rstrip("/"))
 
-    @property
-    def authority(self) -> str:
-        """`host:port`, with brackets around an IPv6 address."""
-        return _authority(self.host, self.port)
-
     def __str__(self) -> str:
         return f"{self.scheme}://{self.authority}{self.prefix}"
 
 
 @dataclass(frozen=True, slots=True)
-class Proxy:
+class Proxy(_Address):
     """A proxy that is asked to CONNECT; `user` is `name:password` when it wants to know."""
 
-    scheme: str
-    host: str
-    port: int
     user: str | None = field(default=None, repr=False)
 
     @classmethod
@@ -67,8 +71,18 @@ class Proxy:
         user = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else None
         return cls(parts.scheme, host, port, user)
 
-    def __str__(self) -> str:
-        return f"{self.scheme}://{_authority(self.host, self.port)}"
+    @classmethod
+    def from_environment(cls, endpoint: ServerAddress, environ: Mapping[str, str]) -> "Proxy | None":
+        """The proxy for an API server by HTTPS_PROXY, HTTP_PROXY and NO_PROXY, in either spelling.
+
+        The rules are those of Go's net/http, which kubectl follows.
+        """
+        name = "HTTPS_PROXY" if endpoint.scheme == "https" else "HTTP_PROXY"
+        for spelling in (name, name.lower()):
+            if text := environ.get(spelling):
+                no_proxy = environ.get("NO_PROXY") or environ.get("no_proxy") or ""
+                return None if _is_exempt(endpoint, no_proxy) else cls.parse(text, where=spelling)
+        return None
 
 
 def _split(text: str, default_scheme: str, no_url: str, wanted: str) -> tuple[SplitResult, str, int]:
@@ -81,10 +95,6 @@ def _split(text: str, default_scheme: str, no_url: str, wanted: str) -> tuple[Sp
     if parts.scheme not in _PORTS or not host or not is_host(host):
         raise InvalidKubeconfig(wanted)
     return parts, host, port or _PORTS[parts.scheme]
-
-
-def _authority(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,19 +138,6 @@ def impersonation(
     if not all(text.isascii() and text.isprintable() for header in headers for text in header):
         raise InvalidKubeconfig(f"{where}: printable ASCII characters only")
     return tuple(headers)
-
-
-# which proxy: the environment's answer, by the rules of Go's net/http, which kubectl follows
-
-
-def proxy_from_environment(endpoint: ServerAddress, environ: Mapping[str, str]) -> Proxy | None:
-    """The proxy for an API server by HTTPS_PROXY, HTTP_PROXY and NO_PROXY, in either spelling."""
-    name = "HTTPS_PROXY" if endpoint.scheme == "https" else "HTTP_PROXY"
-    for spelling in (name, name.lower()):
-        if text := environ.get(spelling):
-            no_proxy = environ.get("NO_PROXY") or environ.get("no_proxy") or ""
-            return None if _is_exempt(endpoint, no_proxy) else Proxy.parse(text, where=spelling)
-    return None
 
 
 def _is_exempt(endpoint: ServerAddress, no_proxy: str) -> bool:

@@ -5,6 +5,7 @@ The program gets what it may want to know in `KUBERNETES_EXEC_INFO` and prints a
 """
 
 import asyncio
+import math
 import os
 import subprocess
 import sys
@@ -102,12 +103,12 @@ class ExecCredentials:
         self._where = where  # for errors
         self._lock = asyncio.Lock()
         self._last: Credential | None = None
-        self._expires: float | None = None
+        self._expires = math.inf  # Unix time
 
     async def current(self) -> Credential:
         """The last credential while it is good, else a new one."""
         async with self._lock:
-            if self._last is None or self._is_over():
+            if self._last is None or time.time() >= self._expires - _LEEWAY:
                 await self._renew()
             return await self._merged()
 
@@ -118,9 +119,6 @@ class ExecCredentials:
                 await self._renew()
             credential = await self._merged()
             return credential if credential != refused else None
-
-    def _is_over(self) -> bool:
-        return self._expires is not None and time.time() >= self._expires - _LEEWAY
 
     async def _merged(self) -> Credential:
         base, last = await self._base.current(), self._last or Credential()
@@ -146,14 +144,14 @@ class ExecCredentials:
             raise self._failed("printed a certificate without its key, or a key without its certificate")
         if not status.token and not certificate:
             raise self._failed("printed neither a token nor a client certificate")
+        where = f"{self._where}: {self._plugin.command}: token"
         self._last = Credential(
-            token_text(status.token, f"{self._where}: {self._plugin.command}: token")
-            if status.token
-            else None,
+            token_text(status.token, where) if status.token else None,
             certificate.encode() if certificate is not None else None,
             key.encode() if key is not None else None,
         )
-        self._expires = status.expiration_timestamp.timestamp() if status.expiration_timestamp else None
+        expires = status.expiration_timestamp
+        self._expires = expires.timestamp() if expires else math.inf
 
     async def _run(self) -> bytes:
         plugin = self._plugin

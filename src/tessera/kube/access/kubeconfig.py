@@ -14,15 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from tessera.kube.access.cluster import (
-    Cluster,
-    Proxy,
-    ServerAddress,
-    Tls,
-    impersonation,
-    is_host,
-    proxy_from_environment,
-)
+from tessera.kube.access.cluster import Cluster, Proxy, ServerAddress, Tls, impersonation, is_host
 from tessera.kube.access.credentials import Credentials, Material, StoredCredentials, read_material
 from tessera.kube.access.exec import ExecCredentials, ExecIn
 from tessera.kube.errors import InvalidKubeconfig
@@ -190,7 +182,7 @@ def cluster_of(config: Kubeconfig, context: str | None, environ: Mapping[str, st
         _UserIn(), chosen.file, "user"
     )  # none at all: a server that asks for no credentials
     endpoint, tls = _endpoint_and_tls(cluster, user.value)
-    proxy = proxy_from_environment(endpoint, environ)
+    proxy = Proxy.from_environment(endpoint, environ)
     if cluster.value.proxy_url:
         proxy = Proxy.parse(cluster.value.proxy_url, where=cluster.where("proxy-url"))
     return Cluster(

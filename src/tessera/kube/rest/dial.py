@@ -6,6 +6,7 @@ import os
 import socket
 import ssl
 import sys
+from functools import lru_cache
 from typing import Final
 
 from tessera.kube.access.cluster import Cluster, Proxy
@@ -28,8 +29,8 @@ class Dialer:
     def __init__(self, cluster: Cluster, timeout: float) -> None:
         self._cluster = cluster
         self._timeout = timeout
-        self._made_from: tuple[bytes | None, Credential] | None = None
-        self._context: ssl.SSLContext | None = None
+        # a fresh one when something has changed: changing a live one would break handshakes under way
+        self._context = lru_cache(maxsize=1)(_make_context)
 
     async def dial(self, credential: Credential) -> Connection:
         """A new connection, on which we show the credential's certificate."""
@@ -49,12 +50,7 @@ class Dialer:
         """The same context again until something changed; files are read now, so that a renewed CA counts from now on."""
         tls = self._cluster.tls
         ca = read_material(tls.ca, "certificate authority") if tls.ca is not None else None
-        identity = Credential(certificate=credential.certificate, key=credential.key)
-        if self._context is None or self._made_from != (ca, identity):
-            # a fresh context each time: changing a live one would break handshakes under way
-            self._context = _make_context(ca, insecure=tls.insecure, identity=identity)
-            self._made_from = (ca, identity)
-        return self._context
+        return self._context(ca, tls.insecure, credential.certificate, credential.key)
 
     def _unreachable(self, error: OSError | ValueError) -> Unreachable:
         peer = self._cluster.endpoint.authority
@@ -131,7 +127,9 @@ def _keep_alive(writer: asyncio.StreamWriter) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-def _make_context(ca: bytes | None, *, insecure: bool, identity: Credential) -> ssl.SSLContext:
+def _make_context(
+    ca: bytes | None, insecure: bool, certificate: bytes | None, key: bytes | None
+) -> ssl.SSLContext:
     """A client context that speaks HTTP/1.1, trusts `ca` alone when given, and shows our certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -145,13 +143,11 @@ def _make_context(ca: bytes | None, *, insecure: bool, identity: Credential) -> 
         context.load_default_certs()
     else:
         try:
-            context.load_verify_locations(
-                cadata=ca.decode("ascii", "ignore")
-            )  # comments may be in any language
+            context.load_verify_locations(cadata=ca.decode("ascii", "ignore"))  # comments: in any language
         except (ssl.SSLError, ValueError) as error:
             raise CredentialsFailed("certificate authority: there is no PEM certificate in it") from error
-    if identity.certificate is not None and identity.key is not None:
-        _load_identity(context, identity.certificate, identity.key)
+    if certificate is not None and key is not None:
+        _load_identity(context, certificate, key)
     return context
 
 

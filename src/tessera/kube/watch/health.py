@@ -1,8 +1,6 @@
-"""How a reflector is doing: when silence is too long, what helps when a list or a watch failed, and how long to wait before it."""
+"""How a reflector is doing: when silence is too long, and what helps when a list or a watch failed."""
 
-import random
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -10,12 +8,6 @@ from typing import Final
 from tessera.kube.clock import Clock
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.connection import Lines
-
-# Seconds without a line after which a watch is given up.
-# Bookmarks come about every minute; a little more than that is a dead watch
-SILENCE: Final = 65.0
-# a server that knows nothing of sendInitialEvents never says that they are over
-INITIAL_SILENCE: Final = 5.0
 
 
 @dataclass(slots=True)
@@ -97,26 +89,3 @@ def refuses_streamed_list(error: KubeError) -> bool:
     if isinstance(error, ApiError):
         return error.code in (400, 405, 406, 415, 422, 501)
     return isinstance(error, WatchFailed) and error.kind == "ignored"
-
-
-# as client-go's reflector: 0.8 s, doubling, to 30 s; a quarter more or less, so that many clients do not move as one
-_FIRST: Final = 0.8
-_LONGEST: Final = 30.0
-_JITTER: Final = 0.25
-
-
-class Backoff:
-    """Waits that double from failure to failure and begin again after a success."""
-
-    def __init__(self, uniform: Callable[[float, float], float] = random.uniform) -> None:
-        self._uniform = uniform
-        self._next = _FIRST
-
-    def next(self) -> float:
-        """Seconds to wait now."""
-        wait = self._next * self._uniform(1 - _JITTER, 1 + _JITTER)
-        self._next = min(2 * self._next, _LONGEST)
-        return wait
-
-    def reset(self) -> None:
-        self._next = _FIRST

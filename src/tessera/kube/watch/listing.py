@@ -90,12 +90,14 @@ class ListCutter:
         while not self._whole and (end := buffer.find(between, self._scanned)) >= 0:
             self._scanned = end + 2
             candidate = bytes(buffer[start : end + 1])
-            if _is_complete(candidate):
-                self._take(candidate)
-                start, self._tries = self._scanned, 0
-            else:
+            try:
+                _complete(candidate)
+            except NOT_JSON:
                 self._tries += 1
                 self._whole = self._tries > _MOST_TRIES  # each try costs a look at all of it: no more of them
+                continue
+            self._take(candidate)
+            start, self._tries = self._scanned, 0
         del buffer[:start]
         # a separator may be cut in two; it is looked for again from where it could begin
         self._scanned = max(0, self._scanned - start, len(buffer) - len(between) + 1)
@@ -125,14 +127,6 @@ class ListCutter:
                 self._take(bytes(raw))
             return envelope.metadata
         raise BadResponse("a list that is truncated or not JSON")
-
-
-def _is_complete(candidate: bytes) -> bool:
-    try:
-        _complete(candidate)
-    except NOT_JSON:
-        return False
-    return True
 
 
 async def read_list(

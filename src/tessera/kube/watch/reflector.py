@@ -11,19 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Generic, NoReturn
 
 from tessera.core.errors import InvalidInput
+from tessera.kube.clock import Backoff
 from tessera.kube.errors import ApiError, KubeError
 from tessera.kube.rest.client import Client
-from tessera.kube.watch.health import (
-    INITIAL_SILENCE,
-    SILENCE,
-    Backoff,
-    Health,
-    Next,
-    SilenceGuard,
-    WatchFailed,
-    refuses_streamed_list,
-    remedy,
-)
+from tessera.kube.watch.health import Health, Next, SilenceGuard, WatchFailed, refuses_streamed_list, remedy
 from tessera.kube.watch.listing import PAGE, read_list
 from tessera.kube.watch.resource import Resource, Sink, T, WatchEvent, is_before, read_event
 
@@ -33,6 +24,11 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("tessera.kube")
 
 _SERVER_TIMEOUT: Final = (300, 600)  # seconds; random, so that watches do not all end at once
+# seconds without a line after which a watch is given up: bookmarks come about every minute
+_SILENCE: Final = 65.0
+_INITIAL_SILENCE: Final = (
+    5.0  # a server that knows nothing of sendInitialEvents never says that they are over
+)
 _SHORT_LIFE: Final = 1.0  # seconds; a watch that ends sooner is waited for before the next
 _UNREADABLE: Final = (InvalidInput, UnicodeDecodeError)  # of one object: the others are still good
 # in a row; then the list is read again, for a watch may wait for a version that never comes
@@ -201,7 +197,7 @@ class Reflector(Generic[T]):
 
     @property
     def _silence_limit(self) -> float:
-        return SILENCE if self._initial is None else INITIAL_SILENCE
+        return _SILENCE if self._initial is None else _INITIAL_SILENCE
 
     def _heard(self) -> None:
         self.health.last_contact = self._clock.now()
