@@ -17,6 +17,7 @@ import pytest
 from tessera.kube.rest.client import Client
 from tessera.node.assembly import Settings
 from tessera.node.dra import driver
+from tessera.node.dra.claims.prepared import PreparedClaims
 from tessera.node.dra.process import NodeDriver
 from tessera.node.dra.slices.documents import Offer, specs
 from tessera.node.rpc import call
@@ -474,7 +475,7 @@ def test_fault_59_a_record_that_cannot_be_rebuilt() -> None:
 
     async def story(root: Path) -> None:
         folder = root / "state" / "dra" / "claims"
-        folder.mkdir(parents=True)
+        PreparedClaims(folder).begin()  # the driver has run in this boot
         (folder / "u-lost.json").write_bytes(b"{")
         async with cluster(root) as found:
             socket, service = await found.registered(), messages.PLUGIN_SERVICES[0]
@@ -490,6 +491,25 @@ def test_fault_59_a_record_that_cannot_be_rebuilt() -> None:
             )
             await call(socket, messages.unprepare(service), end, 10.0)
             assert not (await waiting).claims["u-b"].error
+            await found.until(lambda: found.driver.ready)
+
+    run(story)
+
+
+def test_fault_59_a_record_of_an_earlier_boot() -> None:
+    """The machine has started again: whatever the record held is free, so it goes, and claims are prepared."""
+
+    async def story(root: Path) -> None:
+        folder = root / "state" / "dra" / "claims"
+        folder.mkdir(parents=True)
+        (folder / "the-boot-before.boot").touch()
+        (folder / "u-lost.json").write_bytes(b"{")
+        async with cluster(root) as found:
+            await found.until(lambda: found.slices)
+            socket, service = await found.registered(), messages.PLUGIN_SERVICES[0]
+            request = dra.NodePrepareResourcesRequest(claims=[found.claim("b", ONE)])
+            assert not (await call(socket, messages.prepare(service), request, 10.0)).claims["u-b"].error
+            assert not (folder / "u-lost.json").exists()
             await found.until(lambda: found.driver.ready)
 
     run(story)

@@ -90,6 +90,8 @@ class NodeDriver:
     async def run(self) -> None:
         """Work until cancelled; then end the registration. Slices, specs and state stay: containers may yet restart."""
         with self._instance:
+            for one in await asyncio.to_thread(self._store.begin):
+                log.warning("of an earlier boot, and removed: %s", one)
             try:
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self.driver.polling())

@@ -27,9 +27,9 @@ def entry(uid: str, *devices: Device, boot: str = "b", phase: Phase = Phase.COMP
     return Entry(uid, "ns", f"claim-{uid}", boot, phase, tuple(map(held, devices)))
 
 
-def store(folder: Path) -> PreparedClaims:
+def store(folder: Path, boot_id: str = "b") -> PreparedClaims:
     boot = folder / "boot"
-    boot.write_text("b\n")
+    boot.write_text(f"{boot_id}\n")
     return PreparedClaims(folder / "claims", boot)
 
 
@@ -69,6 +69,21 @@ def test_an_unreadable_entry_may_hold_anything(tmp_path: Path) -> None:
     assert [error.uid for error in claims.read()[1]] == ["u-2"]
     assert claims.readable() == [entry("u-1", mig("2g.20gb", 0))]
     assert claims.uids() == {"u-1", "u-2"}
+
+
+def test_an_unreadable_entry_goes_with_its_boot(tmp_path: Path) -> None:
+    """It stays for as long as the driver ran in this boot, however often it starts; at the first start in another, it goes."""
+    claims, lost = store(tmp_path), tmp_path / "claims" / "u-2.json"
+    assert claims.begin() == []
+    with claims.locked():
+        claims.write(entry("u-1", mig("2g.20gb", 0)))
+    lost.write_text("{")
+    assert (store(tmp_path).begin(), lost.exists()) == ([], True)
+    later = store(tmp_path, "c")
+    assert ([one.uid for one in later.begin()], lost.exists()) == (["u-2"], False)
+    assert later.readable() == [entry("u-1", mig("2g.20gb", 0))]
+    lost.write_text("{")
+    assert (store(tmp_path, "c").begin(), lost.exists()) == ([], True)
 
 
 @pytest.mark.parametrize("uid", ["", "../x", "a/b", ".", "-a", "a" * 65, "a\n"])

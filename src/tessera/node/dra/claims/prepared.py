@@ -2,13 +2,14 @@
 
 A file is written before anything is done for a claim (`started`), again when all of it is done (`completed`), and goes when
 the claim has ended. Every process of the driver reads and writes under one lock, since two may run at once. What was
-prepared before the last start of the machine is not believed: containers and device files are gone.
+prepared before the last start of the machine is not believed: containers and device files are gone. A file named after the boot
+says that the driver has run in it: at its first start in a boot, a record that cannot be read is of an earlier one too.
 """
 
 import fcntl
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -97,9 +98,10 @@ class UnreadableEntry(TesseraError):
 
     def __init__(self, path: Path, error: Exception) -> None:
         super().__init__(
-            f"{path} does not say which devices its claim holds ({error}); end the claim's pod, or remove the file when no "
-            "container of it runs"
+            f"{path} does not say which devices its claim holds ({error}); end the claim's pod, restart the machine, or remove "
+            "the file when no container of it runs"
         )
+        self.path = path
         self.uid = path.stem
 
 
@@ -120,6 +122,20 @@ class PreparedClaims:
         with (self._folder / "lock").open("wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield  # closing the file gives the lock back, and so does the end of the process
+
+    def begin(self) -> list[UnreadableEntry]:
+        """Begin at a start, before a claim is prepared; the entries that cannot be read and are of an earlier boot, which go."""
+        marker = self._folder / f"{self.boot}.boot"
+        with self.locked():
+            if marker.exists():
+                return []
+            unreadable = self.read()[1]
+            marker.touch()
+            others = [path for path in self._folder.glob("*.boot") if path != marker]
+            for path in (*others, *(one.path for one in unreadable)):
+                with suppress(OSError):  # what cannot be removed stays, and holds back new claims
+                    path.unlink()
+        return unreadable
 
     def get(self, uid: str) -> Entry | None:
         """The entry of a claim; one that cannot be read is an `UnreadableEntry`."""
