@@ -81,18 +81,16 @@ class Totals:
 
     def numbers(self, asked: Mapping[str, Quantity]) -> dict[str, tuple[int, int, int]]:
         """Allocatable, allocated and asked for, by resource."""
-        return {
-            resource: (
-                int(one.allocatable.value),
-                int(one.allocated.value),
-                int(asked.get(resource, ZERO).value),
-            )
-            for resource, one in {**dict.fromkeys(asked, Usage()), **self._sums}.items()
-        }
+        every = {**dict.fromkeys(asked, Usage()), **self._sums}
+        return {name: (*_whole(one), int(asked.get(name, ZERO).value)) for name, one in every.items()}
 
     def rows(self, asked: Mapping[str, Quantity]) -> list[dict[str, Any]]:
         """The rows of a table, with what pods ask for that no node has yet."""
         return resource_rows(self._sums, asked)
+
+
+def _whole(usage: Usage) -> tuple[int, int]:
+    return int(usage.allocatable.value), int(usage.allocated.value)
 
 
 def resource_rows(usages: Usages, asked: Mapping[str, Quantity]) -> list[dict[str, Any]]:
@@ -100,18 +98,17 @@ def resource_rows(usages: Usages, asked: Mapping[str, Quantity]) -> list[dict[st
     rows = []
     for resource in in_order({**usages, **asked}):
         usage, waiting = usages.get(resource, Usage()), asked.get(resource, ZERO)
+        has, held = usage.allocatable, usage.allocated
         if usage or waiting:
             rows.append(
                 {
                     "resource": resource,
                     "name": short_name(resource),
-                    "allocatable": amount(usage.allocatable),
-                    "allocated": amount(usage.allocated),
+                    "allocatable": amount(has),
+                    "allocated": amount(held),
                     "available": amount(usage.available),
                     "asked": amount(waiting),
-                    "share": float(usage.allocated.value / usage.allocatable.value)
-                    if usage.allocatable
-                    else 0.0,
+                    "share": float(held.value / has.value) if has else 0.0,
                     "lacking": waiting > usage.available,
                 }
             )
@@ -177,9 +174,7 @@ def summary_of(
 ) -> Summary:
     """A node in the overview; `unreadable`: why its layout cannot be read."""
     gpus = one.gpus
-    missing = [
-        f"{count} {short_name(resource)} unhealthy or leaving" for resource, count in one.unhealthy.items()
-    ]
+    missing = [f"{count} {short_name(name)} unhealthy or leaving" for name, count in one.unhealthy.items()]
     bad = (
         not one.node.ready and "not ready",
         gpus.state == "failed" and "layout failed",
@@ -199,11 +194,7 @@ def summary_of(
         next((value for label in _POOLS if (value := one.node.labels.get(label))), ""),
         gpus.cards or 0,
         _used(usages),
-        {
-            short_name(resource): (int(usage.allocatable.value), int(usage.allocated.value))
-            for resource, usage in usages.items()
-            if usage
-        },
+        {short_name(resource): _whole(usage) for resource, usage in usages.items() if usage},
         tuple(sorted(f"{pod.use.namespace}/{pod.use.name}" for pod in pods)),
         tuple(word for word in bad if word),
         tuple(word for word in good if word),

@@ -4,7 +4,7 @@ Only the scheduler knows whether a device is free: its words are reported. A cla
 any device.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -33,32 +33,20 @@ class Wanted:
 class SeenClaim:
     """A claim of the pod: what it asks for, request by request, each with what would do."""
 
-    name: str
-    there: bool = True
-    allocated: bool = False
-    requests: Mapping[str, tuple[Wanted, ...]] = field(default_factory=dict)
+    allocated: bool
+    requests: Mapping[str, tuple[Wanted, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class SeenDevices:
     """What DRA has for the pods that are asked about."""
 
-    claims: Mapping[tuple[str, str], SeenClaim] = field(default_factory=dict)  # by namespace and name
+    # by namespace and name; None: it is not there
+    claims: Mapping[tuple[str, str], SeenClaim | None] = field(default_factory=dict)
     classes: tuple[str, ...] | None = None  # None: they could not be read
     none_of: frozenset[Wanted] = frozenset()  # of what is wanted, that of which surely no slice has a device
     serving: Mapping[str, str] = field(default_factory=dict)  # extended resource asked for → its class
     unserved: frozenset[str] = frozenset()  # those that slices have devices of, and no class stands for
-
-
-def claims_of(seen: SeenDevices, namespace: str, names: Mapping[str, str | None]) -> list[SeenClaim]:
-    """The claims of a pod; one that was not made yet is not there, one that may not be read is left out."""
-    found = []
-    for own, name in names.items():
-        if name is None:
-            found.append(SeenClaim(own, there=False))
-        elif (claim := seen.claims.get((namespace, name))) is not None:
-            found.append(claim)
-    return found
 
 
 def seen_claim(found: ClaimIn) -> SeenClaim:
@@ -69,11 +57,11 @@ def seen_claim(found: ClaimIn) -> SeenClaim:
             Wanted(each.device_class_name, tuple(each.cel.expression for each in each.selectors or ()))
             for each in wanted
         )
-    return SeenClaim(found.metadata.name, allocated=found.status.allocation is not None, requests=requests)
+    return SeenClaim(found.status.allocation is not None, requests)
 
 
 def devices_for(
-    claims: Mapping[tuple[str, str], SeenClaim],
+    claims: Mapping[tuple[str, str], SeenClaim | None],
     resources: Collection[str],
     classes: Sequence[DeviceClassIn] | None,
     slices: Sequence[SliceIn] | None,
@@ -84,7 +72,8 @@ def devices_for(
     known = {one.name: one for one in map(class_of, classes)}
     by_resource = serving(known)
     serves = {name: by_resource[name].name for name in resources if name in by_resource}
-    wanted = {one for claim in claims.values() for some in claim.requests.values() for one in some}
+    there = filter(None, claims.values())
+    wanted = {one for claim in there for some in claim.requests.values() for one in some}
     wanted |= {Wanted(name) for name in serves.values()}
     tried: dict[Wanted | str, DeviceClass] = {
         one: DeviceClass(one.device_class, known[one.device_class].selectors + one.expressions)
@@ -124,15 +113,18 @@ class Obstacle:
     command: str
 
 
-def obstacle(seen: SeenDevices, claims: Iterable[SeenClaim]) -> Obstacle | None:
-    """The first of a pod's claims that nothing can be allocated for, whatever is free."""
-    for claim in claims:
-        if not claim.there:
-            answer = f"its resource claim {claim.name} is not there"
+def obstacle(seen: SeenDevices, namespace: str, claims: Mapping[str, str | None]) -> Obstacle | None:
+    """The first of a pod's claims (its own name for each → the claim's) that nothing can be allocated for, whatever is free."""
+    for own, name in claims.items():
+        claim = seen.claims.get((namespace, name)) if name else None
+        if name and (namespace, name) not in seen.claims:
+            continue  # it may not be read
+        if claim is None:
+            answer = f"its resource claim {name or own} is not there"
             command = "kubectl get resourceclaims,resourceclaimtemplates"
-            return Obstacle("claim-missing", answer, f"the claim {claim.name} is made", command)
+            return Obstacle("claim-missing", answer, f"the claim {name or own} is made", command)
         for request, wanted in claim.requests.items() if not claim.allocated else ():
-            where = f"claim {claim.name}, request {request}"
+            where = f"claim {name}, request {request}"
             for one in wanted:
                 if seen.classes is not None and one.device_class not in seen.classes:
                     there = first_of(seen.classes, _MOST_NAMED) or "there is none"

@@ -148,7 +148,7 @@ async def gather_dra(reader: Reader, inventory: DiagnosisInventory) -> DraLists:
 async def devices_for_pods(reader: Reader, dra: DraLists, pods: Iterable[SeenPod]) -> SeenDevices:
     asking = [one for one in pods if one.waits]
     named = {(one.pod.namespace, name) for one in asking for name in one.state.claims.values() if name}
-    claims = {}
+    claims: dict[tuple[str, str], SeenClaim | None] = {}
     for claim in dra.claims if named else ():
         key = (claim.metadata.namespace, claim.metadata.name)
         if key in named:
@@ -160,7 +160,7 @@ async def devices_for_pods(reader: Reader, dra: DraLists, pods: Iterable[SeenPod
         path = path_of(API_VERSION, "resourceclaims", namespace=space, name=name)
         found = await alone.one(name, ClaimIn, path) if RESOURCE_CLAIMS.name in reader.unseen else None
         if not alone.unseen:
-            claims[space, name] = seen_claim(found) if found else SeenClaim(name, there=False)
+            claims[space, name] = seen_claim(found) if found else None
     classes = None if DEVICE_CLASSES.name in reader.unseen else dra.classes
     slices = None if RESOURCE_SLICES.name in reader.unseen else dra.slices
     return devices_for(claims, {name for one in asking for name in request_of(one.pod).gpus}, classes, slices)

@@ -15,7 +15,7 @@ from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, is_extended
 from tessera.core.mig.geometry import PRODUCTS
 from tessera.core.text import first_of
 from tessera.diagnosis.admission import who_observes, why_never
-from tessera.diagnosis.devices import Obstacle, claims_of, obstacle, standing_for
+from tessera.diagnosis.devices import Obstacle, obstacle, standing_for
 from tessera.diagnosis.evidence import Evidence, SeenPod
 from tessera.diagnosis.nodes import Lack, NodeGroup, Request, counted, gpus_of, request_of
 
@@ -98,8 +98,7 @@ class WaitingPods:
 
     def _obstacle(self, one: SeenPod, request: Request) -> Obstacle | None:
         """Why no node can ever serve it: its claims cannot be, or no node has a resource that was meant to be a GPU."""
-        devices = self._seen.devices
-        blocked = obstacle(devices, claims_of(devices, one.pod.namespace, one.state.claims))
+        blocked = obstacle(self._seen.devices, one.pod.namespace, one.state.claims)
         if blocked is None and "nodes" not in self._seen.unseen:
             return next(filter(None, map(self._misspelt, request.choices[0])), None)
         return blocked
