@@ -10,7 +10,6 @@ import json
 import operator
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tessera.core.errors import InvalidInput
@@ -40,33 +39,9 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
 }
 
-# from a value to those that a step leads to
-_Step = Callable[[Any], Iterator[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Path:
-    """Steps from the value at hand, or from the whole document."""
-
-    steps: tuple[_Step, ...]
-    from_root: bool = False
-
-    def values(self, root: Any, here: Any) -> list[Any]:
-        found = [root if self.from_root else here]
-        for step in self.steps:
-            found = [after for before in found for after in step(before)]
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """A part of the template that is printed once for each value."""
-
-    over: _Path
-    body: "list[_Part]"
-
-
-_Part = str | _Path | _Range
+_Step = Callable[[Any], Iterator[Any]]  # from a value to those that it leads to
+_Path = Callable[[Any, Any], list[Any]]  # what the whole document and the value at hand lead to
+_Part = Callable[[Any, Any], str]  # what they print
 
 
 class Template:
@@ -78,25 +53,26 @@ class Template:
 
     def render(self, document: Any) -> str:
         """The text for a document."""
-        return "".join(_render(self._parts, document, document))
+        return "".join(part(document, document) for part in self._parts)
 
 
-def _render(parts: "list[_Part]", root: Any, here: Any) -> Iterator[str]:
-    for part in parts:
-        if isinstance(part, str):
-            yield part
-        elif isinstance(part, _Path):
-            yield " ".join(map(_text, part.values(root, here)))
-        else:
-            for each in part.over.values(root, here):
-                yield from _render(part.body, root, each)
+def _constantly(text: str) -> _Part:
+    return lambda _root, _here: text
+
+
+def _printed(path: _Path) -> _Part:
+    return lambda root, here: " ".join(map(_text, path(root, here)))
+
+
+def _repeated(over: _Path, body: list[_Part]) -> _Part:
+    return lambda root, here: "".join(part(root, each) for each in over(root, here) for part in body)
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _parse(text: str) -> "list[_Part]":
+def _parse(text: str) -> list[_Part]:
     open_parts: list[list[_Part]] = [[]]  # the template, and each range that is open
     position = 0
     while position < len(text):
@@ -105,19 +81,19 @@ def _parse(text: str) -> "list[_Part]":
             raise _invalid(f"a brace is not closed, or not opened, at {text[position : position + 20]}")
         position = piece.end()
         if (action := piece["action"]) is None:
-            open_parts[-1].append(piece["text"])
+            open_parts[-1].append(_constantly(piece["text"]))
         elif re.fullmatch(_QUOTED, action := action.strip()):
-            open_parts[-1].append(_literal(action))
+            open_parts[-1].append(_constantly(_literal(action)))
         elif action == "end":
             if len(open_parts) == 1:
                 raise _invalid("an {end} without its {range …}")
             open_parts.pop()
         elif action == "range" or action.startswith("range "):
             body: list[_Part] = []
-            open_parts[-1].append(_Range(_path(action.removeprefix("range")), body))
+            open_parts[-1].append(_repeated(_path(action.removeprefix("range")), body))
             open_parts.append(body)
         else:
-            open_parts[-1].append(_path(action))
+            open_parts[-1].append(_printed(_path(action)))
     if len(open_parts) > 1:
         raise _invalid("a {range …} without its {end}")
     return open_parts[0]
@@ -125,13 +101,11 @@ def _parse(text: str) -> "list[_Part]":
 
 def _path(text: str) -> _Path:
     rest = text.strip()
+    if not rest:
+        raise _invalid("a path is missing")
     from_root = rest.startswith("$")
     rest = rest[1:] if rest[:1] in ("$", "@") else rest
-    rest = rest if rest[:1] in (".", "[", "") else f".{rest}"
-    if rest in ("", "."):
-        if not text.strip():
-            raise _invalid("a path is missing")
-        return _Path((), from_root)
+    rest = "" if rest == "." else rest if rest[:1] in (".", "[", "") else f".{rest}"
     steps: list[_Step] = []
     position = 0
     while position < len(rest):
@@ -141,7 +115,14 @@ def _path(text: str) -> _Path:
         steps += [_below] if match["deep"] else []
         steps.append(_step(match))
         position = match.end()
-    return _Path(tuple(steps), from_root)
+
+    def values(root: Any, here: Any) -> list[Any]:
+        found = [root if from_root else here]
+        for step in steps:
+            found = [after for before in found for after in step(before)]
+        return found
+
+    return values
 
 
 def _step(match: re.Match[str]) -> _Step:
@@ -181,11 +162,11 @@ def _condition(text: str) -> Callable[[Any], bool]:
         raise _invalid(f'{text}: not a condition such as @.state=="ready"')
     left = _path(match["left"])
     if match["operator"] is None:
-        return lambda value: bool(left.values(value, value))
+        return lambda value: bool(left(value, value))
     compare, right = _COMPARE[match["operator"]], _constant(match["right"])
 
     def holds(value: Any) -> bool:
-        found = left.values(value, value)
+        found = left(value, value)
         try:
             return bool(found) and compare(_beside(right, found[0]), right)
         except (TypeError, ValueError):

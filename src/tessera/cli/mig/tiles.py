@@ -1,7 +1,7 @@
 """Cards drawn as tiles: as wide as their memory slices, coloured by profile or by use; in a narrow terminal as lists."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import click
 
@@ -16,13 +16,11 @@ _COLOURS = {1: "cyan", 2: "green", 3: "yellow", 4: "magenta", 7: "bright_blue"}
 _IN_USE, _FREE = "yellow", "green"  # where it is known what is in use, that is what colours tell
 
 
-Taken = (
-    frozenset[Instance | None] | None
-)  # devices of a card that are in use, None the whole one; None: unknown
+# devices of a card that are in use, None the whole one; None: unknown
+Taken = frozenset[Instance | None] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(NamedTuple):
     """A stretch of memory slices and what stands on it."""
 
     size: int
@@ -84,7 +82,9 @@ def _colour(instance: Instance | None, taken: Taken) -> str | None:
 def _draw(tiles: list[Tile], slices: int, style: Style) -> Iterator[str]:
     yield "┌" + "┬".join("─" * (tile.size * _CELL - 1) for tile in tiles) + "┐"
     for row in (0, 1):
-        yield "│" + "│".join(_painted(tile, row, style) for tile in tiles) + "│"
+        texts = (tile.lines[row].ljust(tile.size * _CELL)[: tile.size * _CELL - 1] for tile in tiles)
+        painted = (_coloured(text, tile.colour, style) for text, tile in zip(texts, tiles, strict=True))
+        yield "│" + "│".join(painted) + "│"
     yield "└" + "┴".join("─" * (tile.size * _CELL - 1) for tile in tiles) + "┘"
     yield style.dim("".join(f" {number}".ljust(_CELL) for number in range(slices)).rstrip())
 
@@ -97,11 +97,6 @@ def _list(tiles: list[Tile], style: Style) -> Iterator[str]:
         text = " ".join(filter(None, tile.lines))
         yield f"  {places:<5} {_coloured(text, tile.colour, style)}"
         edge += tile.size
-
-
-def _painted(tile: Tile, row: int, style: Style) -> str:
-    width = tile.size * _CELL - 1
-    return _coloured(tile.lines[row][:width].ljust(width), tile.colour, style)
 
 
 def _coloured(text: str, colour: str | None, style: Style) -> str:
