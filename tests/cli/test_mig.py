@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tessera.cli.app import run
-from tessera.cli.common.terminal import Style
+from tessera.cli.common.output import Style
 from tessera.cli.mig.tiles import draw_cards
 from tessera.core.mig.layout import CardLayout, Slot
 from tessera.core.mig.placement import Wish

@@ -14,8 +14,7 @@ import click
 from tessera import __version__
 from tessera.cli.common import completing
 from tessera.cli.common.lazy import LazyGroup, Table
-from tessera.cli.common.output import Output, output_option
-from tessera.cli.common.terminal import write_what_the_locale_can
+from tessera.cli.common.output import Output, output_option, write_what_the_locale_can
 from tessera.core.errors import TesseraError
 
 EXIT_FAILED: Final = 1

@@ -11,9 +11,8 @@ import click
 from tessera import __version__
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
-from tessera.cli.common.options import log_options, option, together
-from tessera.cli.common.output import Output, no_headers_option, output_option
-from tessera.cli.common.terminal import headed
+from tessera.cli.common.options import listen_option, log_options, option, together
+from tessera.cli.common.output import Output, headed, no_headers_option, output_option
 from tessera.core.errors import TesseraError
 from tessera.kube.rest.client import Client
 from tessera.protocol.pem import certificates_in, leads_to
@@ -60,27 +59,29 @@ def command() -> None:
 
 
 @command.command()
-@option(
+@listen_option(
     "--metrics-listen HOST:PORT",
     "The address for /metrics and probes over plain HTTP, or `none`.",
+    option,
     default=":8080",
 )
 @log_options(option)
 @_where_options
-def run(metrics_listen: str, log_format: str, log_level: str, cluster: ClusterChoice, **settings: Any) -> int:
+def run(
+    metrics_listen: Address | None, log_format: str, log_level: str, cluster: ClusterChoice, **settings: Any
+) -> int:
     """Maintain the authority in its Secret, and the caBundle, until stopped.
 
     For webhooks that only read both (`tessera webhook --read-only-certificates`). Then only this process has the right to
     change the webhook configuration, which is the right to see and change every write in the cluster. Several may
     run; one is enough, because webhooks use the existing authority while none runs.
     """
-    listen = None if metrics_listen == "none" else Address.parse(metrics_listen)
     log = Log(choose(log_format), log_level)
 
     async def work() -> None:
         async with cluster.connected(user_agent=f"tessera-certificates/{__version__}") as client:
             policy = settings.get("certificate_policy", Policy())
-            await run_controller(_store(client, settings), log, listen, policy)
+            await run_controller(_store(client, settings), log, metrics_listen, policy)
 
     async def until_told() -> None:
         try:

@@ -8,7 +8,7 @@ import click
 from tessera.cli.admit.command import read_policy
 from tessera.cli.admit.explanation import explainer
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
-from tessera.cli.common.options import env_option
+from tessera.cli.common.options import env_option, listen_option
 from tessera.cli.why import explained
 from tessera.core.admission.policy import Policy
 from tessera.dashboard.board import Board
@@ -37,14 +37,14 @@ PORT = 8765  # where nothing usual listens
     multiple=True,
 )
 @env_option("--config FILE", "Tessera's configuration, for explanations of pods.", "config_file")
-@env_option("--metrics-listen [HOST]:PORT", "Serve only /metrics there: device-seconds by namespace.")
+@listen_option("--metrics-listen [HOST]:PORT", "Serve only /metrics there: device-seconds by namespace.")
 def command(
     cluster: ClusterChoice,
     port: int,
     address: str,
     names: tuple[str, ...],
     config_file: str | None,
-    metrics_listen: str | None,
+    metrics_listen: Address | None,
 ) -> int:
     """Show a cluster's GPUs in the browser, live.
 
@@ -54,8 +54,7 @@ def command(
     it.
     """
     policy = read_policy(config_file) if config_file else None
-    metrics = Address.parse(metrics_listen) if metrics_listen else None
-    return run_until_signalled(_serve(cluster, Address(address, port), names, policy, metrics))
+    return run_until_signalled(_serve(cluster, Address(address, port), names, policy, metrics_listen))
 
 
 async def _serve(

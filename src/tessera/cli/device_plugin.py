@@ -7,7 +7,7 @@ import click
 from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice
 from tessera.cli.common.node import NodeChoice, node_options
 from tessera.cli.common.options import option
-from tessera.cli.common.terminal import echo, table
+from tessera.cli.common.output import echo, table
 from tessera.kube.access.choice import SERVICE_ACCOUNT
 from tessera.kube.access.cluster import Cluster
 from tessera.kube.errors import InvalidKubeconfig

@@ -10,8 +10,7 @@ import click
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.options import Duration, gathered, option
-from tessera.cli.common.output import Output, output_option
-from tessera.cli.common.terminal import Style
+from tessera.cli.common.output import Output, Style, output_option
 from tessera.core.errors import InvalidInput
 from tessera.core.text import number_of
 from tessera.doctor.evidence import Evidence, Names

@@ -6,7 +6,7 @@ import click
 
 from tessera.cli.common.node import NodeChoice, node_options
 from tessera.cli.common.options import option
-from tessera.cli.common.terminal import echo, table
+from tessera.cli.common.output import echo, table
 from tessera.kube.rest.client import Client
 from tessera.node.dra.process import NodeDriver
 from tessera.node.dra.slices.documents import offer

@@ -5,14 +5,14 @@ from typing import Any
 
 import click
 
-from tessera.cli.common.options import env_option, log_options
+from tessera.cli.common.options import env_option, listen_option, log_options
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
-@env_option("--listen HOST:PORT", "The address for HTTPS.", default=":8443")
-@env_option(
+@listen_option("--listen HOST:PORT", "The address for HTTPS.", default=":8443")
+@listen_option(
     "--metrics-listen HOST:PORT",
     "The address for /metrics and probes over plain HTTP; `none` serves them over HTTPS.",
     default=":8080",
@@ -73,9 +73,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     type=click.IntRange(1),
     default=1024,
 )
-def command(
-    listen: str, metrics_listen: str, log_format: str, log_level: str, max_connections: int, **rest: Any
-) -> int:
+def command(log_format: str, log_level: str, max_connections: int, **rest: Any) -> int:
     """Serve admission reviews over HTTPS.
 
     Nodes come from the cluster by list and watch, or from files. The certificate is the webhook's own, published in
@@ -86,17 +84,11 @@ def command(
         raise click.UsageError("use --tls-cert and --tls-key together")
     import uvloop
 
-    from tessera.serving.address import Address
     from tessera.serving.logs import Log, choose
     from tessera.webhook.http.messages import Limits
     from tessera.webhook.process import Settings, Webhook
 
-    settings = Settings(
-        listen=Address.parse(listen),
-        metrics_listen=None if metrics_listen == "none" else Address.parse(metrics_listen),
-        limits=Limits(connections=max_connections),
-        **rest,
-    )
+    settings = Settings(limits=Limits(connections=max_connections), **rest)
     log = Log(choose(log_format), log_level)
 
     async def serve() -> int:

@@ -10,8 +10,7 @@ from tessera.cli.admit.command import read_policy
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.options import option
-from tessera.cli.common.output import Output, output_option
-from tessera.cli.common.terminal import Style, block, table
+from tessera.cli.common.output import Output, Style, block, output_option, table
 from tessera.core.admission.policy import Policy
 from tessera.core.text import first_of, number_of
 from tessera.diagnosis.diagnosis import Diagnosis, diagnose

@@ -50,7 +50,6 @@ class Wanted:
 
     @property
     def key(self) -> str:
-        """Where it stands on a node."""
         return mig.PARTED_CONFIG if self.label else mig.RUNAI_CONFIG
 
     def cards_of(self, gpus: GpuNode) -> tuple[Product | None, int | None]:
@@ -216,7 +215,6 @@ async def _named(client: Client, names: Sequence[str]) -> list[NodeIn]:
 
 
 async def _uses(client: Client, node: str) -> list[PodUse]:
-    """What pods hold of a node's GPUs."""
     query = {"fieldSelector": f"spec.nodeName={node},{UNFINISHED_PODS.fields}"}
     uses = await list_all(client, UNFINISHED_PODS.path, query, lambda raw: decode_pod_use(raw, is_any_gpu))
     return [use for use in uses if use.amounts]

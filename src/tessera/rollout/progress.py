@@ -77,7 +77,6 @@ class Watched:
 
 @asynccontextmanager
 async def watched(client: Client, name: str) -> AsyncIterator[Watched]:
-    """Follow one node."""
     node = Watched()
 
     def replace(objects: Iterable[NodeIn]) -> None:

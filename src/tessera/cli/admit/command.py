@@ -12,9 +12,8 @@ from tessera.cli.admit.explanation import explain
 from tessera.cli.admit.summary import Summary
 from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options
 from tessera.cli.common.options import option, read_parsed
-from tessera.cli.common.output import Output, output_option
+from tessera.cli.common.output import Output, Style, echo, output_option
 from tessera.cli.common.reading import warn_of_classes
-from tessera.cli.common.terminal import Style, echo
 from tessera.core.admission.outcome import Denied
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers

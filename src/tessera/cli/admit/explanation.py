@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Callable
 
-from tessera.cli.common.terminal import Style, block, table
+from tessera.cli.common.output import Style, block, table
 from tessera.core.admission import explanation as core
 from tessera.core.admission.constraints import mode_said_by
 from tessera.core.admission.fallback.candidates import Step

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tessera.cli.common.terminal import Style, table
+from tessera.cli.common.output import Style, table
 from tessera.core.admission.explanation import asked
 from tessera.core.admission.outcome import Decision, Denied, Patched
 from tessera.core.admission.policy import Policy

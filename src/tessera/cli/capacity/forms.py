@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
 
-from tessera.cli.common.terminal import Style, headed
+from tessera.cli.common.output import Style, headed
 from tessera.core.devices.capacity import NodeUse, PodUse, Usage, in_order
 from tessera.core.kubernetes.quantity import ZERO, Quantity
 from tessera.core.planning.fragmentation import Room

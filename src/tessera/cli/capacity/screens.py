@@ -10,8 +10,7 @@ from typing import Final
 import click
 
 from tessera.cli.capacity.forms import Row, document, draw, drawn, tables
-from tessera.cli.common.output import Output
-from tessera.cli.common.terminal import Style, echo
+from tessera.cli.common.output import Output, Style, echo
 from tessera.inventory.following import following
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.report import Report
@@ -72,7 +71,6 @@ class Lines:
     _error = ""
 
     def show(self, report: Report, error: str) -> None:
-        """What is new."""
         echo(self.news(report))
         sys.stdout.flush()
         if error and not self._error:
@@ -80,7 +78,6 @@ class Lines:
         self._error = error
 
     def news(self, report: Report) -> list[str]:
-        """The lines to print."""
         raise NotImplementedError
 
 
@@ -92,7 +89,6 @@ class Documents(Lines):
         self._last = ""
 
     def news(self, report: Report) -> list[str]:
-        """The document, if it is another than the last."""
         last, self._last = self._last, self._text(report)
         return [self._last] if self._last != last else []
 
@@ -106,7 +102,6 @@ class ChangedLines(Lines):
         self._widths: dict[Row, list[int]] = {}
 
     def news(self, report: Report) -> list[str]:
-        """Headings the first time, and rows that changed."""
         lines: list[str] = []
         for one in tables(report, wide=self._wide):
             known = self._known.get(one.heading)

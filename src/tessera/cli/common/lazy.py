@@ -19,7 +19,10 @@ class _Commands(UserDict[str, Any]):
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands from a table, in the order in which a person would want to meet them."""
+    """A group that knows its commands from a table, in the order in which a person would want to meet them.
+
+    Help and completion list them without importing any.
+    """
 
     def __init__(self, *args: Any, table: Table, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -27,16 +30,13 @@ class LazyGroup(click.Group):
         self._lines = [(name, text) for name, (_, text) in table.items()]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All commands."""
         return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands from the table, without importing any of them."""
         with formatter.section("Commands"):
             formatter.write_dl(self._lines)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-        """Offer them from the table too."""
         offered = [
             CompletionItem(name, help=text) for name, text in self._lines if name.startswith(incomplete)
         ]

@@ -4,12 +4,15 @@ import inspect
 import re
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from tessera.cli.common import completing
 from tessera.core.errors import InvalidInputs
+
+if TYPE_CHECKING:
+    from tessera.serving.address import Address
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -78,6 +81,20 @@ def log_options(declare: Callable[..., Callable[[Any], Any]] = env_option) -> Ca
         declare("--log-format", "`auto`: text on a terminal, JSON elsewhere.", type=forms, default="auto"),
         declare("--log-level", "The lowest level that is logged.", type=levels, default="info"),
     )
+
+
+def listen_option(
+    declaration: str, help: str, declare: Any = env_option, **settings: Any
+) -> Callable[[F], F]:  # noqa: A002 # as click has it
+    """An address to listen on; the command gets an `Address`, and None for `none` or nothing at all."""
+    decorate: Callable[[F], F] = declare(declaration, help, callback=_address, **settings)
+    return decorate
+
+
+def _address(_ctx: click.Context, _param: click.Parameter, text: str | None) -> "Address | None":
+    from tessera.serving.address import Address
+
+    return Address.parse(text) if text and text != "none" else None
 
 
 def selector_option(help: str) -> Callable[[F], F]:  # noqa: A002 # as click has it

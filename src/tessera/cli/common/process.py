@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
-from tessera.cli.common.options import env_option, gathered, log_options
+from tessera.cli.common.options import gathered, listen_option, log_options
 
 if TYPE_CHECKING:
+    from tessera.serving.address import Address
     from tessera.serving.http.server import Server
 
 
@@ -18,17 +19,10 @@ if TYPE_CHECKING:
 class ProcessChoice:
     """What the options say about such a program."""
 
-    metrics_listen: str | None
+    metrics_listen: "Address | None"
     cluster: ClusterChoice
     log_format: str
     log_level: str
-
-    def __post_init__(self) -> None:
-        """An error in the address is reported before anything begins."""
-        from tessera.serving.address import Address
-
-        if self.metrics_listen:
-            Address.parse(self.metrics_listen)
 
     def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> int:
         """Work with logs set up until a signal comes, and then leave in good order."""
@@ -41,11 +35,9 @@ class ProcessChoice:
 
     async def serve(self, server: "Server", work: Coroutine[Any, Any, None], log: logging.Logger) -> None:
         """Answer probes and scrapes, if that is wanted, for as long as the work goes on."""
-        from tessera.serving.address import Address
-
         try:
             if self.metrics_listen:
-                taken = await server.start(Address.parse(self.metrics_listen))
+                taken = await server.start(self.metrics_listen)
                 log.info("probes and metrics at %s", taken)
             await work
         finally:
@@ -56,7 +48,7 @@ class ProcessChoice:
 process_options: Final = gathered(
     "process",
     ProcessChoice,
-    env_option("--metrics-listen [HOST]:PORT", "Serve /metrics, /livez and /readyz there."),
+    listen_option("--metrics-listen [HOST]:PORT", "Serve /metrics, /livez and /readyz there."),
     cluster_options,
     log_options(),
 )

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from tessera.cli.common.terminal import Style, table
+from tessera.cli.common.output import Style, table
 from tessera.cli.mig.tiles import draw_cards
 from tessera.core.kubernetes.resources import is_whole_or_mig, short
 from tessera.protocol.mig.nodes import GpuNode, present_layout
@@ -28,7 +28,6 @@ _LABEL: Final = 10  # columns
 
 
 def heading(story: Story, style: Style, width: int) -> Iterator[str]:
-    """The story's title, and what it is about."""
     rule = "─" * max(2, width - len(story.title) - len(story.name) - 8)
     yield f"{style.bold(f'── {story.title}')} {style.dim(f'{rule} {story.name} ──')}"
     yield from textwrap.wrap(story.text, width)
@@ -100,7 +99,6 @@ def _measured(scene: Measured, style: Style) -> Iterator[_Line]:
 
 
 def _mosaic(gpus: GpuNode, held: frozenset[str], style: Style) -> Iterator[str]:
-    """A node's cards, as tiles."""
     layout = present_layout(gpus)
     if layout is None:
         return

@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from tessera.cli.admit.explanation import explainer
-from tessera.cli.common.terminal import Style, echo
+from tessera.cli.common.output import Style, echo
 from tessera.cli.demo.narrator import heading, tell
 from tessera.cli.why import explained
 from tessera.dashboard.board import Board

@@ -11,7 +11,7 @@ import click
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.options import Duration, option, selector_option
-from tessera.cli.common.terminal import Style, echo
+from tessera.cli.common.output import Style, echo
 from tessera.cli.mig.sources import cards_option, product_option, read_text
 from tessera.core.mig.geometry import Product
 from tessera.core.text import first_of, number_of

@@ -10,8 +10,7 @@ from typing import Final
 import click
 
 from tessera.cli.common.options import option
-from tessera.cli.common.output import Output, output_option
-from tessera.cli.common.terminal import Style, echo
+from tessera.cli.common.output import Output, Style, echo, output_option
 from tessera.cli.mig.sources import Given, read_sources, source_options
 from tessera.cli.mig.tiles import draw_cards
 from tessera.core.errors import InvalidInput, InvalidInputs

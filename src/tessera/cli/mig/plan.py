@@ -11,9 +11,8 @@ import click
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options
 from tessera.cli.common.options import Duration, option, selector_option
-from tessera.cli.common.output import Output, output_option
+from tessera.cli.common.output import Output, echo, output_option
 from tessera.cli.common.reading import files_option, read_inventory
-from tessera.cli.common.terminal import echo
 from tessera.cli.mig.plan_output import DRAWN, More, print_advice, print_plan, waiting_document
 from tessera.cli.mig.sources import cards_option, read_text
 from tessera.core.errors import InvalidInput

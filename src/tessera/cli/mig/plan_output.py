@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import click
 
-from tessera.cli.common.output import Output
-from tessera.cli.common.terminal import echo, table
+from tessera.cli.common.output import Output, echo, table
 from tessera.core.kubernetes.resources import short
 from tessera.core.mig.layout import NodeLayout, entries_of, named_cards
 from tessera.core.mig.profile import MigProfile
@@ -101,7 +100,6 @@ def _card(plan: Plan, place: NodeCards, number: int) -> dict[str, Any]:
 
 
 def waiting_document(waiting: Waiting, outcome: PlanEffect) -> dict[str, Any]:
-    """What becomes of waiting pods, for scripts."""
     return {
         "onFreeDevices": [_group(group) for group in waiting.free if group.waits],
         "notHelped": [{**_group(group), "reason": reason} for group, reason in waiting.hopeless],

@@ -5,8 +5,7 @@ from typing import Any
 import click
 
 from tessera.cli.common import completing
-from tessera.cli.common.output import Output, no_headers_option, output_option
-from tessera.cli.common.terminal import Style, headed
+from tessera.cli.common.output import Output, Style, headed, no_headers_option, output_option
 from tessera.core.mig.geometry import PRODUCTS, Product
 from tessera.core.mig.product import product_named
 

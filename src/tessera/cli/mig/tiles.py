@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import click
 
-from tessera.cli.common.terminal import Style
+from tessera.cli.common.output import Style
 from tessera.core.mig.layout import CardLayout, Slot, named_cards
 from tessera.core.mig.placement import Instance
 
