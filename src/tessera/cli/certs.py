@@ -11,7 +11,7 @@ import click
 from tessera import __version__
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
-from tessera.cli.common.options import listen_option, log_options, option, together
+from tessera.cli.common.options import Listen, log_options, option, together
 from tessera.cli.common.output import Output, headed, no_headers_option, output_option
 from tessera.core.errors import TesseraError
 from tessera.kube.rest.client import Client
@@ -59,10 +59,10 @@ def command() -> None:
 
 
 @command.command()
-@listen_option(
+@option(
     "--metrics-listen HOST:PORT",
     "The address for /metrics and probes over plain HTTP, or `none`.",
-    option,
+    type=Listen(),
     default=":8080",
 )
 @log_options(option)

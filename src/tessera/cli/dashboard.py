@@ -8,7 +8,7 @@ import click
 from tessera.cli.admit.command import read_policy
 from tessera.cli.admit.explanation import explainer
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
-from tessera.cli.common.options import env_option, listen_option
+from tessera.cli.common.options import Listen, env_option
 from tessera.cli.why import explained
 from tessera.core.admission.policy import Policy
 from tessera.dashboard.board import Board
@@ -37,7 +37,9 @@ PORT = 8765  # where nothing usual listens
     multiple=True,
 )
 @env_option("--config FILE", "Tessera's configuration, for explanations of pods.", "config_file")
-@listen_option("--metrics-listen [HOST]:PORT", "Serve only /metrics there: device-seconds by namespace.")
+@env_option(
+    "--metrics-listen [HOST]:PORT", "Serve only /metrics there: device-seconds by namespace.", type=Listen()
+)
 def command(
     cluster: ClusterChoice,
     port: int,

@@ -5,16 +5,17 @@ from typing import Any
 
 import click
 
-from tessera.cli.common.options import env_option, listen_option, log_options
+from tessera.cli.common.options import Listen, env_option, log_options
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
-@listen_option("--listen HOST:PORT", "The address for HTTPS.", default=":8443")
-@listen_option(
+@env_option("--listen HOST:PORT", "The address for HTTPS.", type=Listen(), default=":8443")
+@env_option(
     "--metrics-listen HOST:PORT",
     "The address for /metrics and probes over plain HTTP; `none` serves them over HTTPS.",
+    type=Listen(),
     default=":8080",
 )
 @env_option("--config", "Tessera's configuration, reloaded when it changes.", type=_FILE)

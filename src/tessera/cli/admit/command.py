@@ -76,7 +76,7 @@ _Given = list[tuple[str, list[dict[str, Any]]]]  # files and the objects in them
     "explain",
     "summary",
     default="yaml",
-    help="The admitted objects, their JSON patches (a line each), the whole reasoning, or how many pods would be changed.",
+    text="The admitted objects, their JSON patches (a line each), the whole reasoning, or how many pods would be changed.",
 )
 @cluster_options
 def command(

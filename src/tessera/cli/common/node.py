@@ -44,8 +44,8 @@ class NodeChoice:
             return asyncio.run(read(folder))
 
 
-def _folder(name: str, default: str, help: str) -> Callable[[Any], Any]:  # noqa: A002 # as click has it
-    return env_option(f"--{name} DIR", help, type=_PATH, default=Path(default))
+def _folder(name: str, default: str, text: str) -> Callable[[Any], Any]:
+    return env_option(f"--{name} DIR", text, type=_PATH, default=Path(default))
 
 
 _settings_options: Final = gathered(

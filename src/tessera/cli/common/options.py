@@ -4,15 +4,12 @@ import inspect
 import re
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from tessera.cli.common import completing
 from tessera.core.errors import InvalidInputs
-
-if TYPE_CHECKING:
-    from tessera.serving.address import Address
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -21,7 +18,7 @@ _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _PART: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhd]?)", re.ASCII)
 
 
-def option(declaration: str, help: str, name: str = "", **settings: Any) -> Callable[[F], F]:  # noqa: A002 # as click has it
+def option(declaration: str, text: str, name: str = "", **settings: Any) -> Callable[[F], F]:
     """An option such as `-n, --namespace NAME`; `name` is its parameter, where that is another.
 
     Without a value, a type and a default it is a flag. The shell completes a FILE. Help shows the default.
@@ -35,14 +32,14 @@ def option(declaration: str, help: str, name: str = "", **settings: Any) -> Call
         settings["is_flag"] = True
     if "FILE" in metavar:
         settings.setdefault("shell_complete", completing.files)
-    return click.option(*short, long, *filter(None, [name]), help=help, **settings)
+    return click.option(*short, long, *filter(None, [name]), help=text, **settings)
 
 
-def env_option(declaration: str, help: str, name: str = "", **settings: Any) -> Callable[[F], F]:  # noqa: A002 # as click has it
+def env_option(declaration: str, text: str, name: str = "", **settings: Any) -> Callable[[F], F]:
     """An option that the environment may give too: `--tls-cert` as `TESSERA_TLS_CERT`."""
     long = declaration.rpartition("--")[2].partition(" ")[0]
     variable = "TESSERA_" + long.replace("-", "_").upper()
-    return option(declaration, help, name, **{"envvar": variable, "show_envvar": True, **settings})
+    return option(declaration, text, name, **{"envvar": variable, "show_envvar": True, **settings})
 
 
 def together(*options: Callable[[Any], Any]) -> Callable[[F], F]:
@@ -73,33 +70,17 @@ def gathered(name: str, make: Callable[..., Any], *options: Callable[[Any], Any]
 
 def log_options(declare: Callable[..., Callable[[Any], Any]] = env_option) -> Callable[[F], F]:
     """How a program that runs until it is told to stop writes its log."""
-    forms, levels = (
-        click.Choice(["auto", "json", "text"]),
-        click.Choice(["debug", "info", "warning", "error"]),
-    )
+    forms = click.Choice(["auto", "json", "text"])
+    levels = click.Choice(["debug", "info", "warning", "error"])
     return together(
         declare("--log-format", "`auto`: text on a terminal, JSON elsewhere.", type=forms, default="auto"),
         declare("--log-level", "The lowest level that is logged.", type=levels, default="info"),
     )
 
 
-def listen_option(
-    declaration: str, help: str, declare: Any = env_option, **settings: Any
-) -> Callable[[F], F]:  # noqa: A002 # as click has it
-    """An address to listen on; the command gets an `Address`, and None for `none` or nothing at all."""
-    decorate: Callable[[F], F] = declare(declaration, help, callback=_address, **settings)
-    return decorate
-
-
-def _address(_ctx: click.Context, _param: click.Parameter, text: str | None) -> "Address | None":
-    from tessera.serving.address import Address
-
-    return Address.parse(text) if text and text != "none" else None
-
-
-def selector_option(help: str) -> Callable[[F], F]:  # noqa: A002 # as click has it
+def selector_option(text: str) -> Callable[[F], F]:
     """`-l`, a selector of nodes; its text is empty where all are meant."""
-    return option("-l, --selector SELECTOR", help, default="", show_default=False)
+    return option("-l, --selector SELECTOR", text, default="", show_default=False)
 
 
 class Duration(click.ParamType[float]):
@@ -117,6 +98,17 @@ class Duration(click.ParamType[float]):
         if position != len(text) or seconds <= 0:
             self.fail(f'"{text}" is not a time such as 90s, 5m or 1h30m', param, ctx)
         return seconds
+
+
+class Listen(click.ParamType[Any]):
+    """An address to listen on; the command gets an `Address`, and None for `none` or an empty text."""
+
+    name = "address"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from tessera.serving.address import Address
+
+        return None if value in ("", "none") else Address.parse(value)
 
 
 def read_parsed(path: str, parse: Callable[[bytes, str], T]) -> T:

@@ -154,10 +154,10 @@ class _Form(click.ParamType[Output]):
         return [CompletionItem(n) for n in (*self.names, _JSONPATH) if n.startswith(incomplete)]
 
 
-def output_option(*drawn: str, default: str | None = None, help: str = "") -> Callable[[F], F]:  # noqa: A002 # as click has it
+def output_option(*drawn: str, default: str | None = None, text: str = "") -> Callable[[F], F]:
     """Give a command `-o`: the forms that it draws itself, then those of every document; it gets an `Output`."""
     names = (*drawn, *_DOCUMENTS)
-    text = help or "The output format; jsonpath={…} takes kubectl's templates."
+    text = text or "The output format; jsonpath={…} takes kubectl's templates."
     return option("-o, --output", text, type=_Form(names), default=default or names[0])
 
 

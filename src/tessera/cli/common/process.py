@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
-from tessera.cli.common.options import gathered, listen_option, log_options
+from tessera.cli.common.options import Listen, env_option, gathered, log_options
 
 if TYPE_CHECKING:
     from tessera.serving.address import Address
@@ -48,7 +48,7 @@ class ProcessChoice:
 process_options: Final = gathered(
     "process",
     ProcessChoice,
-    listen_option("--metrics-listen [HOST]:PORT", "Serve /metrics, /livez and /readyz there."),
+    env_option("--metrics-listen [HOST]:PORT", "Serve /metrics, /livez and /readyz there.", type=Listen()),
     cluster_options,
     log_options(),
 )

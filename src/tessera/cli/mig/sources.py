@@ -45,19 +45,19 @@ class Given:
             raise click.UsageError("use -l, --kubeconfig, --context and --as only with --cluster")
 
 
-def product_option(help: str) -> Callable[[F], F]:  # noqa: A002 # as click has it
+def product_option(text: str) -> Callable[[F], F]:
     """`--product`; a command gets the product itself."""
     return option(
         "--product NAME",
-        help,
+        text,
         callback=lambda _ctx, _param, value: product_named(value) if value else None,
         shell_complete=completing.names(completing.product_names),
     )
 
 
-def cards_option(help: str, **settings: Any) -> Callable[[F], F]:  # noqa: A002 # as click has it
+def cards_option(text: str, **settings: Any) -> Callable[[F], F]:
     """`--cards`, a number of cards."""
-    return option("--cards", help, type=click.IntRange(1, 1024), **settings)
+    return option("--cards", text, type=click.IntRange(1, 1024), **settings)
 
 
 # the arguments and options of every command that reads layouts; beside `given` the command gets `config`
