@@ -84,14 +84,9 @@ class Pending:
         known: dict[tuple[tuple[int, ...], Strategy, frozenset[str]], tuple[Card, ...]] = {}
         claimed = self._inventory.dra.holders()
         for name in sorted(self._inventory.gpus):
-            node, usages = (
-                self._inventory.gpus[name],
-                self._nodes[name].resources if name in self._nodes else {},
-            )
-            held = frozenset(
-                resource for resource, one in usages.items() if is_any_gpu(resource) and one.allocated
-            )
-            held |= self.waiting.given.get(name, frozenset())
+            node = self._inventory.gpus[name]
+            used = {resource for resource, number in self._inventory.used(name).items() if number}
+            held = self.waiting.given.get(name, frozenset()) | used
             try:
                 layout = self._layout(node)
                 if name in claimed:  # by whatever class: not every claim is for an extended resource

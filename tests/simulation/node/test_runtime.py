@@ -5,7 +5,8 @@ import json
 import pytest
 
 from tessera.protocol.kubelet import v1beta1_pb2 as v1beta1
-from tessera.simulation.node.runtime import Unresolvable, start_container
+from tessera.simulation.node.kubelet import AdmissionFailed
+from tessera.simulation.node.runtime import start_container
 
 
 def grant(*names, **envs):
@@ -40,5 +41,5 @@ async def test_names_become_devices(tmp_path):
 def test_a_name_that_no_spec_describes(tmp_path):
     """A runtime cannot start such a container."""
     spec(tmp_path, "v.com/gpu", a={})
-    with pytest.raises(Unresolvable, match=r"unresolvable CDI devices v\.com/gpu=c"):
+    with pytest.raises(AdmissionFailed, match=r"unresolvable CDI devices v\.com/gpu=c"):
         start_container([grant("v.com/gpu=c")], tmp_path)

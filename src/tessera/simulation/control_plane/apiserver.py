@@ -17,15 +17,8 @@ from tessera.protocol import yaml
 from tessera.serving.address import Address
 from tessera.serving.http.messages import Limits, Request, Response, Stream
 from tessera.serving.http.server import Server
-from tessera.simulation.control_plane.kinds import (
-    KINDS,
-    NAMESPACES,
-    NODES,
-    PODS,
-    RESOURCE_CLAIMS,
-    ResourceType,
-    discover,
-)
+from tessera.simulation.control_plane import kinds
+from tessera.simulation.control_plane.kinds import ResourceType
 from tessera.simulation.control_plane.lists import Lists, selector_of, watch
 from tessera.simulation.control_plane.patches import apply_patch
 from tessera.simulation.control_plane.store import Document, StatusError, Store
@@ -40,7 +33,7 @@ _LIMITS: Final = Limits(
     idle_seconds=600.0,
 )
 # an update elsewhere leaves their status alone
-_HAS_STATUS: Final = frozenset({NODES, NAMESPACES, PODS, RESOURCE_CLAIMS})
+_HAS_STATUS: Final = frozenset({kinds.NODES, kinds.NAMESPACES, kinds.PODS, kinds.RESOURCE_CLAIMS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +71,9 @@ class ApiServer:
         self.admission = admission
         self.tokens: set[str] | None = None  # None: every client may in
         self.bookmark_seconds = 60.0
-        self.kinds: dict[tuple[str, str], ResourceType] = {(kind.prefix, kind.plural): kind for kind in KINDS}
+        self.kinds: dict[tuple[str, str], ResourceType] = {
+            (kind.prefix, kind.plural): kind for kind in kinds.KINDS
+        }
         self._lists = Lists()
         self._http = Server(self.answer, _LIMITS)
 
@@ -118,7 +113,7 @@ class ApiServer:
 
     async def route(self, request: Request) -> Response | Stream:
         """Find what the path points at, and do what the method says."""
-        if (document := discover(request.path, self.kinds.values())) is not None:
+        if (document := kinds.discover(request.path, self.kinds.values())) is not None:
             return _json(document)
         target, query = self.target(request.path), request.query
         kind, name, namespace = target.kind, target.name, target.namespace

@@ -63,18 +63,16 @@ KINDS: Final = (
 
 def discover(path: str, kinds: Iterable[ResourceType]) -> dict[str, Any] | None:
     """The document at a discovery path; None for any other path."""
-    path = path.rstrip("/")
-    match path:
+    match path := path.rstrip("/"):
         case "/version":
-            return dict(_VERSION)
+            return _VERSION
         case "/livez" | "/readyz" | "/healthz":
             return {"status": "ok"}
         case "/api":
             return {"kind": "APIVersions", "versions": ["v1"]}
         case "/apis":
             versions = sorted({kind.api_version for kind in kinds if kind.group})
-            groups = [_group(api_version) for api_version in versions]
-            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": list(map(_group, versions))}
     found = [kind for kind in kinds if kind.prefix == path]
     if not found:
         return None

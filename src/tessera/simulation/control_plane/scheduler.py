@@ -21,8 +21,8 @@ from tessera.core.kubernetes.scheduling import CORDONED, Taint
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.protocol.kubernetes.nodes import decode_node, node_of
 from tessera.simulation.control_plane import kinds
-from tessera.simulation.control_plane.dra.allocating import CannotEvaluate
-from tessera.simulation.control_plane.dra.scheduling import Claimed, NotMade, Round, Unschedulable
+from tessera.simulation.control_plane.dra.allocating import Unschedulable
+from tessera.simulation.control_plane.dra.scheduling import Claimed, NotMade, Round
 from tessera.simulation.control_plane.events import Events
 from tessera.simulation.control_plane.store import Document, Store, Stored, has_ended
 
@@ -99,7 +99,7 @@ class Scheduler:
                 self._schedule(document, read_pod(stored), tuple(rooms.values()), round_)
             except NotMade:
                 pass  # kube-controller-manager makes the claim, and the pod is looked at again
-            except (Unschedulable, CannotEvaluate) as error:
+            except Unschedulable as error:
                 none = f"0/{len(rooms)} nodes are available: {error}."
                 self._unschedulable(document, none if rooms else "no nodes available to schedule pods")
             except InvalidInput as error:

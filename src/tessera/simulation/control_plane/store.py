@@ -79,7 +79,6 @@ class StoredChange:
     """What happened to one object; `before` is None when it was made, `after` is its last state when it went."""
 
     type: str  # ADDED, MODIFIED, DELETED
-    version: int
     after: Stored
     before: Stored | None
 
@@ -122,7 +121,7 @@ class Store:
     def last_change(self, kind: ResourceType) -> int:
         """The version of what last happened to an object of a kind."""
         collection = self._of(kind)
-        return collection.history[-1].version if collection.history else collection.forgotten
+        return collection.history[-1].after.version if collection.history else collection.forgotten
 
     def create(self, kind: ResourceType, document: Document, namespace: str = "") -> Stored:
         """Make an object, with all that the server adds to it; AlreadyExists when the name is taken."""
@@ -200,7 +199,7 @@ class Store:
         if since < collection.forgotten:
             raise expired(f"too old resource version: {since} ({collection.forgotten})")
         for change in list(collection.history):
-            if change.version > since:
+            if change.after.version > since:
                 follower(change)
         collection.followers.append(follower)
         return partial(collection.followers.remove, follower)
@@ -242,8 +241,8 @@ class Store:
         else:
             collection.objects[key] = stored
         if len(collection.history) == _HISTORY:
-            collection.forgotten = collection.history[0].version
-        change = StoredChange(type_, self.version, stored, before)
+            collection.forgotten = collection.history[0].after.version
+        change = StoredChange(type_, stored, before)
         collection.history.append(change)
         for follower in list(collection.followers):
             follower(change)

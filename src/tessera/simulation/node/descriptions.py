@@ -13,19 +13,9 @@ from tessera.core.kubernetes.resources import WHOLE_GPU, short
 from tessera.core.requests.alternatives import GENERAL_CLASS, own_expression
 from tessera.protocol import yaml
 from tessera.protocol.configuration import devices as device_config
+from tessera.protocol.configuration import schema
 from tessera.protocol.configuration.devices import DeviceConfiguration
-from tessera.protocol.configuration.schema import (
-    BOOLEAN,
-    TEXT,
-    Errors,
-    Field,
-    ValueType,
-    list_of,
-    map_of,
-    parsed,
-    record,
-    shown,
-)
+from tessera.protocol.configuration.schema import BOOLEAN, TEXT, Errors, Field, list_of, map_of, record
 from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.simulation.control_plane.store import Document
 
@@ -45,11 +35,11 @@ class NodeSpec:
     dra: bool = False
 
 
-def _taint(text: str) -> Mapping[str, str]:
-    what, colon, effect = text.rpartition(":")
+def _taint(text: Any) -> Mapping[str, str]:
+    what, colon, effect = str(text).rpartition(":")
     key, _, value = what.partition("=")
     if not colon or not key or effect not in {"NoSchedule", "PreferNoSchedule", "NoExecute"}:
-        raise InvalidInput(f"{shown(text)} is no taint such as dedicated=gpu:NoSchedule")
+        raise InvalidInput(f"{schema.shown(text)} is no taint such as dedicated=gpu:NoSchedule")
     return {"key": key, "value": value, "effect": effect}
 
 
@@ -63,7 +53,7 @@ def _devices(value: Any) -> DeviceConfiguration:
     return device_config.parse(yaml.dump(value))
 
 
-def _parsed(words: str, parse: Callable[[Any], Any]) -> ValueType[Any]:
+def _parsed(words: str, parse: Callable[[Any], Any]) -> schema.ValueType[Any]:
     """A value that a function reads, and refuses with `InvalidInput`."""
 
     def read(value: Any, path: str, errors: Errors) -> Any:
@@ -73,7 +63,7 @@ def _parsed(words: str, parse: Callable[[Any], Any]) -> ValueType[Any]:
             for line in error.errors:
                 errors.add(path, line)
 
-    return ValueType(words, read, {})
+    return schema.ValueType(words, read, {})
 
 
 _AMOUNT: Final = _parsed("quantity", _amount)
@@ -85,7 +75,7 @@ _NODE: Final = record(
     Field("others", map_of(TEXT, _AMOUNT), "Further resources.", default=_NOTHING),
     Field("labels", map_of(TEXT, TEXT), "Labels.", default=_NOTHING),
     Field("annotations", map_of(TEXT, TEXT), "Annotations.", default=_NOTHING),
-    Field("taints", list_of(parsed("taint", _taint, _NOTHING)), "Taints.", default=()),
+    Field("taints", list_of(_parsed("taint", _taint)), "Taints.", default=()),
     Field("layout", TEXT, f"The annotation {RUNAI_CONFIG}.", default=""),
     Field("devices", _DEVICES, "What its device plugin or DRA driver is configured with.", default=None),
     Field("dra", BOOLEAN, "Its devices come from the DRA driver, not the device plugin.", default=False),

@@ -32,7 +32,7 @@ _TIMEOUT: Final = 30.0  # seconds that something may take to come about, on a ma
 
 
 class AdmissionFailed(TesseraError):
-    """A pod that the kubelet turns away: not enough devices, or a plugin that said no."""
+    """A pod that the kubelet turns away: not enough devices, a plugin that refuses, or a CDI name that no spec file has."""
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from tessera.simulation.control_plane.store import Document, Key, StatusError, S
 from tessera.simulation.node.descriptions import NodeSpec
 from tessera.simulation.node.drivers import Drivers, Prepared, PrepareFailed, Use, uses
 from tessera.simulation.node.kubelet import AdmissionFailed, Held, Kubelet
-from tessera.simulation.node.runtime import Container, Unresolvable, start_container
+from tessera.simulation.node.runtime import Container, start_container
 
 _VERSION: Final = "v1.36.1+tessera"
 _RETRY_SECONDS: Final = 1.0  # until a driver is asked again
@@ -143,7 +143,7 @@ class SimulatedNode:
             del self._uids[key]
             asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._look.set)
             return
-        except (AdmissionFailed, Unresolvable, InvalidInput) as error:
+        except (AdmissionFailed, InvalidInput) as error:
             await self.kubelet.remove(name)
             message = f"Pod was rejected: Allocate failed due to {error}, which is unexpected"
             reason = "UnexpectedAdmissionError"

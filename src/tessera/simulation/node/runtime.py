@@ -9,11 +9,7 @@ from typing import Any
 import msgspec
 
 from tessera.core.errors import TesseraError
-from tessera.simulation.node.kubelet import Grant
-
-
-class Unresolvable(TesseraError):
-    """A CDI name that no spec file describes."""
+from tessera.simulation.node.kubelet import AdmissionFailed, Grant
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +42,7 @@ class Container:
 
 
 def start_container(grants: Iterable[Grant], specs: Path) -> Container:
-    """What a container has that was given these, with the spec files of one folder."""
+    """What a container has that was given these; `AdmissionFailed` where no spec file of the folder describes a CDI name."""
     started, edits = Container(), _edits(specs)
     for grant in grants:
         started.env.update(grant.envs)
@@ -54,7 +50,7 @@ def start_container(grants: Iterable[Grant], specs: Path) -> Container:
         started.mounts.update({one.container_path: one.host_path for one in grant.mounts})
         for name in (one.name for one in grant.cdi_devices):
             if name not in edits:
-                raise Unresolvable(f"CDI device injection failed: unresolvable CDI devices {name}")
+                raise AdmissionFailed(f"CDI device injection failed: unresolvable CDI devices {name}")
             edit = edits[name]
             started.env.update(entry.split("=", 1) for entry in edit.get("env", ()))
             started.device_nodes.extend(node["path"] for node in edit.get("deviceNodes", ()))

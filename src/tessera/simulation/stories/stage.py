@@ -35,19 +35,15 @@ class Backstage(Protocol):
 
     async def have(self, nodes: Mapping[str, Counts]) -> None:
         """Have exactly these nodes of `nodes.yaml`, as they are described there; this is what they are to offer."""
-        ...
 
     async def settled(self) -> None:
         """Return when the webhook knows what the API says now."""
-        ...
 
     async def seen(self, namespace: str, pod: str) -> Mapping[str, Sequence[str]]:
         """What each container of a running pod sees of its devices, in lines."""
-        ...
 
     def reason(self, namespace: str, pod: str) -> str:
         """Why the pod was admitted as it was; empty when that is not known."""
-        ...
 
 
 class Stage:

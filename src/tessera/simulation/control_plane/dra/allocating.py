@@ -32,8 +32,8 @@ DeviceId = tuple[PoolId, str]
 CounterId = tuple[PoolId, str, str]  # pool, counter set, counter
 
 
-class CannotEvaluate(TesseraError):
-    """Nobody can say whether an expression selects a device. The real scheduler gives up on the pod, too."""
+class Unschedulable(TesseraError):
+    """Why no node can have a pod, in the scheduler's words."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,11 +106,11 @@ def readable(stored: Iterable[Stored], read: Callable[[bytes], T]) -> Iterator[T
 
 
 def selects(expressions: tuple[str, ...], device: Device) -> bool:
-    """Whether all of these expressions hold for a device; `CannotEvaluate` where one of them cannot be evaluated."""
+    """Whether all of these expressions hold for a device; where one cannot be evaluated, the real scheduler gives up, too."""
     selectors, stand_in = _compiled(expressions)
     verdict = selectors.selects(stand_in, device.kind)
     if verdict is None:
-        raise CannotEvaluate(selectors.class_errors[stand_in])
+        raise Unschedulable(selectors.class_errors[stand_in])
     return verdict
 
 

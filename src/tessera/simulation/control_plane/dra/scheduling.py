@@ -18,17 +18,19 @@ from tessera.protocol.dra.objects import read_claim, read_class
 from tessera.protocol.kubernetes.dra import EXACT_COUNT, ClaimSpec, ExactRequest, decode_claim
 from tessera.protocol.kubernetes.lean_pod import NodeSelectorIn
 from tessera.simulation.control_plane.dra import allocating
-from tessera.simulation.control_plane.dra.allocating import Alternative, Given, Request, readable
+from tessera.simulation.control_plane.dra.allocating import (
+    Alternative,
+    Given,
+    Request,
+    Unschedulable,
+    readable,
+)
 from tessera.simulation.control_plane.dra.claims import claim_names, owned_by
 from tessera.simulation.control_plane.kinds import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from tessera.simulation.control_plane.store import Document, StatusError, Store
 
 _EXTENDED: Final = "resource.kubernetes.io/extended-resource-claim"  # annotation of such a claim
 Served = dict[str, DeviceClass]  # extended resources, and the classes that serve them
-
-
-class Unschedulable(TesseraError):
-    """Why no node can have a pod, in the scheduler's words."""
 
 
 class NotMade(TesseraError):
