@@ -36,20 +36,10 @@ from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.simulation.control_plane.store import Document
 from tessera.simulation.node import descriptions as described
 from tessera.simulation.node.descriptions import NodeSpec, device_classes
-from tessera.simulation.stories.playing import play
+from tessera.simulation.stories.pods import Counts, Ending, Runs
 from tessera.simulation.stories.scenes import PodEnded
 from tessera.simulation.stories.stage import Backstage, Stage
-from tessera.simulation.stories.story import (
-    Counts,
-    Delete,
-    Ending,
-    Nodes,
-    Relayout,
-    Runs,
-    Step,
-    Story,
-    Submit,
-)
+from tessera.simulation.stories.story import Delete, Nodes, Relayout, Step, Story, Submit
 from tessera.simulation.stories.table import STORIES
 
 _KNOWN = described.known_nodes()
@@ -68,7 +58,7 @@ _ON_A_NODE = [
 async def _told(story: Story, stage: Stage) -> list[PodEnded]:
     """Play a story; it must end as told. What became of its pods."""
     pods = []
-    async with contextlib.aclosing(play(story, stage)) as scenes:
+    async with contextlib.aclosing(story.play(stage)) as scenes:
         async for step, scene in scenes:
             assert scene.wrong == (), f"{story.name}: {step}\n{scene}"
             if isinstance(scene, PodEnded):

@@ -13,7 +13,8 @@ import pytest
 
 from tessera.cli.app import run
 from tessera.simulation.stories import table as stories
-from tessera.simulation.stories.story import Runs, Submit
+from tessera.simulation.stories.pods import Runs
+from tessera.simulation.stories.story import Submit
 
 TESSERA = [sys.executable, "-m", "tessera"]
 

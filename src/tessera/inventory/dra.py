@@ -119,7 +119,6 @@ class DraInventory:
     def take(
         self, classes: Iterable[DeviceClassIn], slices: Iterable[SliceIn], claims: Iterable[ClaimIn]
     ) -> None:
-        """These are all there are."""
         self._objects.replace_classes(map(class_of, classes))
         self._objects.replace_slices([self._objects.reader.slice_of(one) for one in slices])
         self._replace_claims(map(claim_of, claims))

@@ -64,7 +64,6 @@ class Inventory:
     # reading one object
 
     def decode_node(self, raw: bytes) -> InventoryNode:
-        """A node, with the resources that are asked about."""
         return self.node_of(decode_node(raw))
 
     def node_of(self, node: NodeIn) -> InventoryNode:
@@ -72,7 +71,6 @@ class Inventory:
         return InventoryNode(node_of(node, self.keep), gpu_node(node))
 
     def decode_pod(self, raw: bytes) -> PodUse:
-        """What a pod uses of the resources that are asked about."""
         return self.use_of(decode_pod(raw))
 
     def use_of(self, pod: PodIn) -> PodUse:
@@ -101,7 +99,6 @@ class Inventory:
         self.capacity.claimed = self.dra.held()
 
     def remove_node(self, name: str) -> None:
-        """Forget a node."""
         self.capacity.pop(name, None)
         self.gpus.pop(name, None)
 
@@ -111,7 +108,6 @@ class Inventory:
         return {resource: int(one.allocated.value) for resource, one in usage if is_any_gpu(resource)}
 
     def add(self, pod: PodUse) -> None:
-        """Take a pod in."""
         if pod.amounts:
             self.capacity.add(pod)
             if self.holds(pod):

@@ -53,7 +53,6 @@ class Source:
         )
 
     def configs(self, name: str | None) -> dict[str, tuple[LayoutEntry, ...]]:
-        """The configuration of that name, or all there are."""
         return {name: self.document.select(name)} if name else dict(self.document.configs)
 
     def layout(self, entries: tuple[LayoutEntry, ...]) -> NodeLayout:

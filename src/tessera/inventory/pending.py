@@ -140,7 +140,6 @@ class Pending:
 
 
 def _held_by_claims(layout: NodeLayout, strategy: Strategy, devices: Collection[str]) -> frozenset[str]:
-    """The resources of devices that claims hold."""
     return frozenset(
         resource
         for resource, slots in layout.slots(strategy).items()
@@ -149,7 +148,6 @@ def _held_by_claims(layout: NodeLayout, strategy: Strategy, devices: Collection[
 
 
 def room_of(one: NodeUse) -> NodeRoom:
-    """What is free on a node."""
     return NodeRoom(one.node, {name: usage.available.number for name, usage in one.resources.items()})
 
 

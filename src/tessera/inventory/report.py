@@ -97,7 +97,6 @@ def _sources(nodes: Iterable[NodeUse]) -> dict[str, str]:
 
 
 def _namespaces(uses: Iterable[PodUse]) -> dict[str, dict[str, Share]]:
-    """What namespaces hold and wait for, by name and resource."""
     found: dict[str, dict[str, Share]] = {}
     for use in sorted(uses, key=lambda one: one.namespace):
         of = found.setdefault(use.namespace, {})
@@ -155,7 +154,6 @@ def state_of(node: Node) -> str:
 
 
 def pod_state(use: PodUse) -> str:
-    """What a pod does with what it uses."""
     return "ending" if use.ending else "holds" if use.node else "waits"
 
 

@@ -87,7 +87,6 @@ class EmbeddedCluster:
             self.store.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}})
 
     def client(self) -> Client:
-        """A client of its API server."""
         return Client(Cluster(ServerAddress.parse(self._server.url, where="embedded cluster")))
 
     async def have(self, nodes: Iterable[str]) -> None:
@@ -103,7 +102,6 @@ class EmbeddedCluster:
             await self.add(wanted[name])
 
     async def add(self, spec: NodeSpec) -> SimulatedNode:
-        """A node joins."""
         self._made += 1
         folder = self._folder / str(self._made)  # short: the paths of unix sockets have 107 bytes
         node = SimulatedNode(spec, self.store, self._events, folder)
@@ -163,14 +161,12 @@ class EmbeddedCluster:
         return converts and all(version.isdigit() and int(version) >= newest for version, newest in versions)
 
     async def seen(self, namespace: str, pod: str) -> dict[str, list[str]]:
-        """What each container of a pod sees."""
         for node in self.nodes.values():
             if (containers := node.containers.get((namespace, pod))) is not None:
                 return {name: await _look_inside(one) for name, one in containers.items()}
         return {}
 
     def reason(self, namespace: str, pod: str) -> str:
-        """What the webhook's log says."""
         return self.reasons.get((namespace, pod), "")
 
 

@@ -3,8 +3,7 @@
 import pytest
 
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
-from tessera.simulation.stories.pods import claimed_counts, pod_wrong
-from tessera.simulation.stories.story import Runs
+from tessera.simulation.stories.pods import Runs, claimed_counts, pod_wrong
 from tessera.simulation.stories.table import ONE, TWO
 
 POD = {

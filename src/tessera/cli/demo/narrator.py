@@ -9,6 +9,7 @@ from tessera.cli.mig.tiles import draw_cards
 from tessera.core.kubernetes.resources import is_whole_or_mig, short
 from tessera.protocol.mig.nodes import GpuNode, present_layout
 from tessera.simulation.control_plane.store import Document
+from tessera.simulation.stories.pods import Counts
 from tessera.simulation.stories.scenes import (
     LayoutChanged,
     ManyEnded,
@@ -19,7 +20,7 @@ from tessera.simulation.stories.scenes import (
     PodEnded,
     Scene,
 )
-from tessera.simulation.stories.story import Counts, Story
+from tessera.simulation.stories.story import Story
 
 _Line = tuple[str, str, Callable[[str], str] | None]  # label, text, colour
 

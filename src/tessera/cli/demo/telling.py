@@ -22,7 +22,6 @@ from tessera.serving.address import Address
 from tessera.simulation.cluster import EmbeddedCluster
 from tessera.simulation.embedded import embedded
 from tessera.simulation.node.descriptions import NodeSpec, known_nodes
-from tessera.simulation.stories.playing import play
 from tessera.simulation.stories.scenes import NodesCame
 from tessera.simulation.stories.stage import Stage
 from tessera.simulation.stories.story import Story
@@ -114,7 +113,7 @@ async def _tell_all(stories: list[Story], stage: Stage, pace: Pace) -> int:
 async def _tell(story: Story, stage: Stage, pace: Pace, style: Style, width: int) -> bool:
     echo(heading(story, style, width))
     right, first = True, True
-    async with aclosing(play(story, stage)) as scenes:
+    async with aclosing(story.play(stage)) as scenes:
         async for _, scene in scenes:
             if isinstance(scene, NodesCame) and not first:
                 click.echo()  # another cluster

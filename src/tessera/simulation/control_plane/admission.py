@@ -57,7 +57,6 @@ class Webhooks:
         self._clients: dict[tuple[ServerAddress, Tls, int], Client] = {}
 
     def close(self) -> None:
-        """Let go of connections."""
         for client in self._clients.values():
             client.close()
         self._clients.clear()
@@ -160,7 +159,6 @@ def _is_for_pods(rule: Rule) -> bool:
 
 
 def _selects(selector: LabelSelectorIn | None, labels: Mapping[str, str]) -> bool:
-    """Whether a label selector lets these labels through."""
     if selector is None:
         return True
     wanted = (selector.match_labels or {}).items()

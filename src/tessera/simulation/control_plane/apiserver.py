@@ -59,7 +59,6 @@ Admission = Callable[[Target, Document, bool], Awaitable[Admitted]]
 
 
 async def admit_all(target: Target, document: Document, dry_run: bool) -> Admitted:  # noqa: ARG001
-    """The admission of a cluster without webhooks."""
     return Admitted(document)
 
 
@@ -79,7 +78,6 @@ class ApiServer:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
         return self._http.url
 
     async def start(self, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None) -> Self:
@@ -157,7 +155,6 @@ class ApiServer:
         return Target(kind, namespace, *rest[1:])
 
     def watch(self, target: Target, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        """The lines of a watch."""
         return watch(self.store, target.kind, target.namespace, query, self.bookmark_seconds)
 
     async def _create(self, request: Request, target: Target, store: Store) -> Response:

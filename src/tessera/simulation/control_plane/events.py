@@ -19,7 +19,6 @@ class Events:
     def record(
         self, component: str, about: Document, reason: str, message: str, *, warning: bool = False
     ) -> None:
-        """Something happened to an object."""
         metadata, moment = about["metadata"], self._store.now()
         namespace = metadata.get("namespace") or "default"
         same = hashlib.sha256(f"{metadata.get('uid')} {reason} {message}".encode()).hexdigest()[:16]

@@ -157,7 +157,6 @@ def _selected(change: StoredChange, selector: Selector | None) -> bytes:
 
 
 def event(type_: str, encoded: bytes) -> bytes:
-    """One line of a watch."""
     return b'{"type":"%b","object":%b}\n' % (type_.encode("ascii"), encoded)
 
 

@@ -37,7 +37,6 @@ class Room:
     free: dict[str, Fraction]
 
     def take(self, pod: Pod) -> None:
-        """A pod is there, or comes."""
         for resource, amount in _needs(pod):
             self.free[resource] = self.free.get(resource, Fraction(0)) - amount
 
@@ -75,7 +74,6 @@ class Scheduler:
         self._events = events
 
     async def run(self) -> None:
-        """Schedule until cancelled."""
         of_dra = (kinds.DEVICE_CLASSES, kinds.RESOURCE_SLICES, kinds.RESOURCE_CLAIMS)
         await self._store.call_on_changes((kinds.PODS, kinds.NODES, *of_dra), self.look)
 
@@ -155,7 +153,6 @@ def _room(stored: Stored) -> Room | None:
 
 
 def _waits(pod: Document) -> bool:
-    """Whether a pod waits for this scheduler."""
     spec = pod.get("spec") or {}
     placed = spec.get("nodeName") or pod["metadata"].get("deletionTimestamp") or has_ended(pod)
     ours = spec.get("schedulerName", NAME) == NAME and not spec.get("schedulingGates")

@@ -55,7 +55,6 @@ def has_ended(pod: Document) -> bool:
 
 
 def expired(message: str = "The resourceVersion for the provided watch is too old.") -> StatusError:
-    """That version is no longer known."""
     return StatusError(410, "Expired", message)
 
 
@@ -180,7 +179,6 @@ class Store:
         return self._put(kind, old.key, document, "MODIFIED")
 
     def set_status(self, kind: ResourceType, name: str, status: Document, namespace: str = "") -> Stored:
-        """Replace an object's status, and nothing else of it."""
         return self.update(kind, name, {"status": status}, namespace, status=True)
 
     def delete(self, kind: ResourceType, name: str, namespace: str = "") -> Stored:

@@ -41,7 +41,6 @@ class Use(NamedTuple):
     request: str = ""  # empty: all of them
 
     def grant(self, prepared: Prepared) -> Grant:
-        """The devices of it."""
         names = [
             name
             for (claim, request), some in prepared.items()
@@ -99,7 +98,6 @@ class Drivers:
             self._changed.notify_all()
 
     async def prepare(self, pod: str, claims: Iterable[Stored]) -> Prepared:
-        """Have a pod's claims prepared."""
         found: Prepared = {}
         for stored in claims:
             claim = decode_claim(stored.encoded)

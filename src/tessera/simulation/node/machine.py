@@ -48,7 +48,6 @@ class SimulatedNode:
 
     @property
     def name(self) -> str:
-        """The node's name."""
         return self.spec.name
 
     async def start(self) -> None:
@@ -72,7 +71,6 @@ class SimulatedNode:
         return annotations.get(RUNAI_CONFIG) != self.spec.annotations.get(RUNAI_CONFIG)
 
     async def run(self) -> None:
-        """Do a kubelet's work until cancelled."""
         stop = self._store.follow(PODS, self._store.version, lambda _: self._look.set())
         try:
             async with asyncio.TaskGroup() as tasks:

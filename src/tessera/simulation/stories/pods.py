@@ -1,7 +1,8 @@
-"""What a pod says about itself, and what is wrong about it: how it was to end, set against how it did."""
+"""How a pod is to end, what it says about itself, and what is wrong about it."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from tessera.core.kubernetes.quantity import Quantity
@@ -9,11 +10,40 @@ from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, parse, r
 from tessera.core.requests.record import RECORD_ANNOTATION
 from tessera.protocol.kubelet.dra_messages import main_request
 from tessera.simulation.control_plane.store import Document
-from tessera.simulation.stories.story import Counts, Ending, Refused, Runs, Waits
+
+Counts = Mapping[str, int]  # resource → how many
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The pod runs. What is left out is not compared, except for the record: without one, the pod must have none."""
+
+    on: str
+    fallback: str = ""  # the record of the fallback; empty: as asked
+    holds: Mapping[str, Counts] = field(default_factory=dict)  # container → devices, by resource
+    limits: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # container → resource → amount
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The pod is admitted and Pending, and the scheduler gives this reason."""
+
+    because: str
+    fallback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The pod is not admitted, and the message has these words."""
+
+    words: tuple[str, ...]
+
+
+Ending = Runs | Waits | Refused
 
 
 def annotations_of(pod: Document | None) -> dict[str, Any]:
-    """A pod's annotations."""
     return (pod or {}).get("metadata", {}).get("annotations") or {}
 
 
@@ -56,6 +86,12 @@ def claimed_counts(pod: Document, results: Iterable[str]) -> dict[str, dict[str,
         )
         for container in pod["spec"]["containers"]
     }
+
+
+def refusal_wrong(ends: Ending, message: str) -> tuple[str, ...]:
+    if not isinstance(ends, Refused):
+        return ("expected the pod to be admitted, but it was refused",)
+    return tuple(f'expected the message to contain "{words}"' for words in ends.words if words not in message)
 
 
 def pod_wrong(

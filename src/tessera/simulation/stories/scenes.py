@@ -8,8 +8,7 @@ from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
 from tessera.core.requests.record import RECORD_ANNOTATION
 from tessera.protocol.mig.nodes import GpuNode
 from tessera.simulation.control_plane.store import Document
-from tessera.simulation.stories.pods import annotations_of, why_waiting
-from tessera.simulation.stories.story import Counts
+from tessera.simulation.stories.pods import Counts, annotations_of, why_waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +48,6 @@ class PodEnded(Scene):
 
     @property
     def record(self) -> str:
-        """The fallback's record."""
         return str(annotations_of(self.pod).get(RECORD_ANNOTATION, ""))
 
     @property
@@ -59,12 +57,14 @@ class PodEnded(Scene):
 
     @property
     def node(self) -> str:
-        """Where it landed."""
         return str(self.pod["spec"].get("nodeName", "")) if self.pod else ""
 
     @property
+    def phase(self) -> str:
+        return str(self.pod["status"].get("phase", "")) if self.pod else ""
+
+    @property
     def waiting(self) -> str:
-        """Why no node has it yet."""
         return why_waiting(self.pod)
 
 

@@ -21,8 +21,7 @@ from tessera.kube.rest.paths import path_of
 from tessera.kube.watch.listing import list_all
 from tessera.protocol.kubernetes.dra import decode_claim
 from tessera.simulation.control_plane.store import Document
-from tessera.simulation.stories.pods import annotations_of, claimed_counts
-from tessera.simulation.stories.story import Counts
+from tessera.simulation.stories.pods import Counts, annotations_of, claimed_counts
 
 T = TypeVar("T")
 
@@ -91,7 +90,6 @@ class Stage:
         return (_unquoted(warning),) if warning else ()
 
     async def pod(self, name: str) -> Document:
-        """A pod as it is now."""
         body = await self._client.get(path_of("v1", "pods", namespace=self.namespace, name=name))
         return msgspec.json.decode(body, type=Document)
 
@@ -148,7 +146,6 @@ class Stage:
         return {name: offered(capacity[name]) for name in nodes if name in capacity}
 
     async def annotate(self, node: str, key: str, value: str) -> None:
-        """Write an annotation of a node."""
         await self._client.patch(
             path_of("v1", "nodes", name=node), {"metadata": {"annotations": {key: value}}}
         )

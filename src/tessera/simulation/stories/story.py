@@ -1,41 +1,16 @@
-"""What a story is: nodes, pods, and how it must end. Only data; `table` has the stories, `playing` plays one."""
+"""What a story is: steps, one after the other; and how each is played and compared with how it was to end. `table` has the stories."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from tessera.core.devices.capacity import Usages
+from tessera.core.devices.capacity import Usage, Usages
+from tessera.kube.errors import ApiError
+from tessera.protocol.mig.documents import RUNAI_CONFIG
 from tessera.simulation.control_plane.store import Document
-
-Counts = Mapping[str, int]  # resource → how many
-
-
-@dataclass(frozen=True, slots=True)
-class Runs:
-    """The pod runs. What is left out is not compared, except for the record: without one, the pod must have none."""
-
-    on: str
-    fallback: str = ""  # the record of the fallback; empty: as asked
-    holds: Mapping[str, Counts] = field(default_factory=dict)  # container → devices, by resource
-    limits: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # container → resource → amount
-    annotations: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """The pod is admitted and Pending, and the scheduler gives this reason."""
-
-    because: str
-    fallback: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The pod is not admitted, and the message has these words."""
-
-    words: tuple[str, ...]
-
-
-Ending = Runs | Waits | Refused
+from tessera.simulation.stories import scenes
+from tessera.simulation.stories.pods import Counts, Ending, Refused, pod_wrong, refusal_wrong
+from tessera.simulation.stories.scenes import PodEnded, Scene
+from tessera.simulation.stories.stage import Stage, offered
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +18,20 @@ class Nodes:
     """The cluster has exactly these nodes, which offer this."""
 
     offers: Mapping[str, Counts]  # node (a name of `nodes.yaml`) → devices
+
+    async def play(self, stage: Stage) -> Scene:
+        await stage.clear()
+        await stage.backstage.have(self.offers)
+        resources = {resource for counts in self.offers.values() for resource in counts}
+
+        async def look() -> scenes.NodesCame:
+            found = await stage.offers(self.offers, resources)
+            wrong = (_counts_wrong(node, wanted, found.get(node, {})) for node, wanted in self.offers.items())
+            return scenes.NodesCame(found, wrong=tuple(each for some in wrong for each in some))
+
+        came = await stage.until(look, _is_right)
+        await stage.backstage.settled()
+        return came
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +41,11 @@ class Annotate:
     key: str
     value: str
 
+    async def play(self, stage: Stage) -> Scene:
+        await stage.annotate_namespace(self.key, self.value)
+        await stage.backstage.settled()
+        return scenes.NamespaceAnnotated(stage.namespace, self.key, self.value)
+
 
 @dataclass(frozen=True, slots=True)
 class Submit:
@@ -60,12 +54,24 @@ class Submit:
     pod: Document
     ends: Ending
 
+    async def play(self, stage: Stage) -> PodEnded:
+        try:
+            warnings = await stage.create(self.pod)
+        except ApiError as error:
+            wrong = refusal_wrong(self.ends, error.message)
+            return PodEnded(self.pod, refusal=error.message, wrong=wrong)
+        return await _ended(self.pod, self.ends, stage, warnings)
+
 
 @dataclass(frozen=True, slots=True)
 class SubmitMany:
     """A user creates pods that are all alike, one after the other."""
 
     submits: tuple[Submit, ...]
+
+    async def play(self, stage: Stage) -> Scene:
+        ended = [await one.play(stage) for one in self.submits]
+        return scenes.ManyEnded(tuple(ended), wrong=tuple(each for one in ended for each in one.wrong))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,14 @@ class Delete:
 
     name: str
     then: tuple[str, Ending] | None = None
+
+    async def play(self, stage: Stage) -> Scene:
+        await stage.delete(self.name)
+        if self.then is None:
+            return scenes.PodDeleted(self.name)
+        name, ends = self.then
+        then = await _ended(stage.made[name], ends, stage)
+        return scenes.PodDeleted(self.name, then, wrong=then.wrong)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +100,49 @@ class Relayout:
     offers: Counts
     reason: str = ""  # words in the reason that the node gives
 
+    async def play(self, stage: Stage) -> Scene:
+        before = (await stage.offers([self.node]))[self.node]
+        if self.layout is not None:
+            await stage.annotate(self.node, RUNAI_CONFIG, self.layout)
+
+        async def look() -> scenes.LayoutChanged:
+            inventory = await stage.inventory()
+            gpus, found = inventory.gpus[self.node], offered(inventory.capacity[self.node])
+            counts = {resource: found.get(resource, 0) for resource in self.offers}
+            wrong = list(_counts_wrong(self.node, self.offers, counts))
+            if gpus.state != self.state:
+                wrong.append(f"expected the layout to be {self.state}, got {gpus.state or 'nothing'}")
+            if self.reason not in gpus.reason:
+                wrong.append(f'expected the reason to name {self.reason}, got "{gpus.reason}"')
+            return scenes.LayoutChanged(
+                self.node, self.layout, before, counts, gpus.state, gpus.reason, wrong=tuple(wrong)
+            )
+
+        changed = await stage.until(look, _is_right)
+        await stage.backstage.settled()
+        return changed
+
 
 @dataclass(frozen=True, slots=True)
 class Measure:
     """What the nodes have, and how much of it is taken."""
 
     uses: Mapping[str, Usages]
+
+    async def play(self, stage: Stage) -> Scene:
+        inventory = await stage.inventory(resource for uses in self.uses.values() for resource in uses)
+        found = {
+            node: {resource: use for resource, use in inventory.capacity.usage(node).items() if use}
+            for node in self.uses
+        }
+        wrong = tuple(
+            f"{node}: {resource}: expected {_taken(use)}, got {_taken(has)}"
+            for node, uses in self.uses.items()
+            for resource, use in uses.items()
+            if (has := found[node].get(resource, Usage())) != use
+        )
+        gpus = {name: inventory.gpus[name] for name in self.uses if name in inventory.gpus}
+        return scenes.Measured(found, gpus, frozenset().union(*inventory.held.values()), wrong=wrong)
 
 
 Step = Nodes | Annotate | Submit | SubmitMany | Delete | Relayout | Measure
@@ -105,3 +156,41 @@ class Story:
     title: str
     text: str
     steps: tuple[Step, ...]
+
+    async def play(self, stage: Stage) -> AsyncGenerator[tuple[Step, Scene]]:
+        """Play the steps; what came of each, with what is wrong about it."""
+        try:
+            for step in self.steps:
+                yield step, await step.play(stage)
+        finally:
+            await stage.clear()
+
+
+async def _ended(written: Document, ends: Ending, stage: Stage, warnings: tuple[str, ...] = ()) -> PodEnded:
+    """Wait until a pod has ended as it is to, or has had its time. A pod that should have been refused is not waited for."""
+    name, namespace = written["metadata"]["name"], stage.namespace
+
+    async def look() -> PodEnded:
+        pod = await stage.pod(name)
+        claimed = await stage.claimed(pod)
+        wrong = pod_wrong(ends, pod, claimed, kubelets=stage.kubelets)
+        return PodEnded(written, pod, warnings=warnings, claimed=claimed, wrong=wrong)
+
+    ended = await stage.until(look, lambda one: isinstance(ends, Refused) or not one.wrong)
+    seen = await stage.backstage.seen(namespace, name) if ended.phase == "Running" else {}
+    return replace(ended, reason=stage.backstage.reason(namespace, name), seen=seen)
+
+
+def _is_right(scene: Scene) -> bool:
+    return not scene.wrong
+
+
+def _taken(use: Usage) -> str:
+    return f"{use.allocated} of {use.allocatable} taken"
+
+
+def _counts_wrong(node: str, wanted: Counts, found: Counts) -> Iterator[str]:
+    """Resources of which a node has another number; what it does not name counts as none."""
+    for name in dict.fromkeys((*wanted, *found)):
+        if wanted.get(name, 0) != found.get(name, 0):
+            yield f"{node}: expected {name} {wanted.get(name, 0)}, got {found.get(name, 0)}"

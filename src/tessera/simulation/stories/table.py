@@ -11,18 +11,16 @@ from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
 from tessera.simulation.control_plane.store import Document
+from tessera.simulation.stories.pods import Refused, Runs, Waits
 from tessera.simulation.stories.story import (
     Annotate,
     Delete,
     Measure,
     Nodes,
-    Refused,
     Relayout,
-    Runs,
     Story,
     Submit,
     SubmitMany,
-    Waits,
 )
 
 ONE, TWO, THREE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb", "nvidia.com/mig-3g.30gb"
@@ -37,7 +35,6 @@ V100: Final = Nodes({"v100": {WHOLE_GPU: 8}, "cpu": {}})
 def container(
     name: str, *, limits: Mapping[str, Any] | None = None, requests: Mapping[str, Any] | None = None
 ) -> Document:
-    """A container that asks for something."""
     sections = {"limits": dict(limits or {}), "requests": dict(requests or {})}
     resources = {section: amounts for section, amounts in sections.items() if amounts}
     return {"name": name, "image": "busybox", "command": ["sleep", "infinity"], "resources": resources}
@@ -50,7 +47,6 @@ def pod(name: str, *containers: Document, annotations: Mapping[str, str] | None 
 
 
 def asks(name: str, resource: str, count: int = 1) -> Document:
-    """A pod of one container that asks for one thing."""
     return pod(name, container("main", limits={resource: count}))
 
 

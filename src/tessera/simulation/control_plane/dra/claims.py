@@ -33,7 +33,6 @@ class ClaimController:
         self._events = events
 
     async def run(self) -> None:
-        """Work until cancelled."""
         await self._store.call_on_changes((PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS), self.look)
 
     def look(self) -> None:
@@ -88,7 +87,6 @@ class ClaimController:
 
 
 def _claim(pod: Document, name: str, template: Document) -> Document:
-    """A pod's claim, from the template that it names."""
     spec = template.get("spec") or {}
     given = spec.get("metadata") or {}
     metadata = {
