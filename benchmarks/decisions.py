@@ -4,8 +4,7 @@ import json
 import sys
 
 from benchmarks import corpus
-from tessera.core.admission.constraints import Dra
-from tessera.core.admission.policy import FallbackPolicy, Policy
+from tessera.core.admission.policy import Dra, FallbackPolicy, Policy
 from tessera.webhook.endpoint import Admission
 
 

@@ -97,7 +97,7 @@ def test_a_plugin_node_and_a_dra_node(
         bridge(cluster, namespace, tmp_path) as work,
         plugin_node(cluster, "plugged", **{"1g.10gb": 4}),
     ):
-        mixed = "no claim: 1g.10gb can come without DRA, from a device plugin or an autoscaler"
+        mixed = "no claim: 1g.10gb can also come from a device plugin or an autoscaler"
         probe = asks("probe", "1g.10gb")
         cluster.wait(
             lambda: not is_bridged(cluster.api.create(pods_path(namespace), probe, dryRun="All")) or None,

@@ -20,7 +20,7 @@ from e2e.cluster import BUSYBOX, ApiError, Client, ClusterWithNode, pods_path
 from e2e.cluster.api import Object
 from e2e.command import Running
 from e2e.webhook import Webhook, registered
-from tessera.core.admission.constraints import DRA_ANNOTATION
+from tessera.core.admission.policy import DRA_ANNOTATION
 from tessera.core.kubernetes.resources import is_whole_or_mig
 from tessera.core.mig.layout import resolve
 from tessera.core.requests.alternatives import GENERAL_CLASS

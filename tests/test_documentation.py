@@ -11,7 +11,7 @@ import yaml
 from tessera.cli import app
 from tessera.cli.app import COMMANDS
 from tessera.controller.metrics import ControllerMetrics
-from tessera.core.admission.bridge.skipping import CONVERSIONS
+from tessera.core.admission.bridge import CONVERSIONS
 from tessera.node.metrics import Metrics
 from tessera.protocol.configuration.devices import parse
 

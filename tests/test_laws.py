@@ -13,8 +13,7 @@ import jsonpatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.core.admission.constraints import Dra
-from tessera.core.admission.policy import FallbackPolicy, Policy
+from tessera.core.admission.policy import Dra, FallbackPolicy, Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.dra.slices import DeviceClass
 from tessera.core.kubernetes.node import Node, why_excluded

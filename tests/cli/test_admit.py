@@ -448,7 +448,7 @@ def test_whether_the_controller_is_at_work(tessera, lease, claims, told):
     )
     assert "k8s.io~1ticket" not in out
     _, out, err = tessera(*args, "-o", "explain")
-    assert ("the Lease of tessera controller, which makes templates, is not fresh" in out) is not claims
+    assert ("tessera controller does not renew its Lease; it makes the templates" in out) is not claims
     assert err == told + no_ticket
     _, _, err = tessera(*args, "-o", "summary")
     assert err == told

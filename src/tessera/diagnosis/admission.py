@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from tessera.core.admission import explanation
-from tessera.core.admission.constraints import (
+from tessera.core.admission.decision import decide, why_exempt
+from tessera.core.admission.outcome import Denied, Patched
+from tessera.core.admission.policy import (
     MIN_MEMORY_ANNOTATION,
     MODE_LABEL,
     POLICY_ANNOTATION,
     Mode,
+    Policy,
     mode_in,
     mode_said_by,
 )
-from tessera.core.admission.decision import decide, why_exempt
-from tessera.core.admission.outcome import Denied, Patched
-from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.node import Namespace
 from tessera.core.kubernetes.pod import Pod

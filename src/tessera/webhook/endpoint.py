@@ -14,10 +14,9 @@ from typing import Final
 
 import msgspec
 
-from tessera.core.admission.constraints import Mode, mode_in
 from tessera.core.admission.limits import BeyondLimits
 from tessera.core.admission.outcome import Allowed, Decision, Denied, Observed, Patched
-from tessera.core.admission.policy import Policy
+from tessera.core.admission.policy import Mode, Policy, mode_in
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quota import Quota

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from tessera.core.admission.bridge.skipping import CONVERSIONS
+from tessera.core.admission.bridge import CONVERSIONS
 from tessera.core.admission.outcome import REJECTIONS, Decision, Denied, Patched
 from tessera.kube.events.recorder import Recorder
 from tessera.kube.view.files import FileView

@@ -13,7 +13,7 @@ import msgspec
 from tessera.core.admission.limits import BeyondLimits
 from tessera.core.admission.outcome import Denied, Patched
 from tessera.core.admission.policy import Policy
-from tessera.core.admission.view.view import ClusterView, WithQuotas
+from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
 from tessera.protocol.admission import patch
 from tessera.protocol.admission.created import as_created
@@ -90,5 +90,5 @@ def admit_again(
     space = own.namespace
     quotas = view.quotas.get(space)
     if quotas is not None:
-        view = WithQuotas(view, space, tuple(one.without(own) for one in quotas))
+        view = view.with_quotas(space, tuple(one.without(own) for one in quotas))
     return admit(as_created(pod), view, policy, space, known)

@@ -13,11 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
-from tessera.core.admission.constraints import Mode, mode_in
 from tessera.core.admission.decision import decide, decide_template
 from tessera.core.admission.limits import MOST_CONTAINERS, MOST_TEMPLATES, at_most
 from tessera.core.admission.outcome import Allowed, Decision, Denied, Observed, Patched, observed
-from tessera.core.admission.policy import Policy
+from tessera.core.admission.policy import Mode, Policy, mode_in
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.pod import Pod

@@ -164,7 +164,7 @@ def test_several_profiles_and_whole_gpus():
 @pytest.mark.parametrize(
     ("way", "more", "words"),
     [
-        ("kueue", {"queued": True}, "Kueue counts it before its admission, and cannot count alternatives"),
+        ("kueue", {"queued": True}, "Kueue counts the pod's request, and cannot count alternatives"),
         ("priority", {"priority": 1}, "its priority is 1, and the scheduler evicts no pod for a claim"),
         ("priority", {"priority_class": "high"}, "the priority of class high is not known"),
         ("node_name", {"node_name": "d"}, "spec.nodeName is set, and a claim needs the scheduler"),
@@ -184,7 +184,7 @@ def test_several_profiles_and_whole_gpus():
         (
             "no_alternative",
             {"annotations": {"gpu-webhook.k8s.io/min-memory": "20Gi"}},
-            "nothing else may stand for what it asks for",
+            "no other type may replace what it asks for",
         ),
     ],
 )
@@ -245,7 +245,7 @@ def test_mixed_clusters():
     dra = dra_node(labels={"kind": "dra"}, **LAYOUT)
     asker = pod(container(**{"2g.20gb": 1}))
     decision = decide(asker, cluster(plugin, dra), policy(FIRST))
-    words = "1g.10gb can come without DRA, from a device plugin or an autoscaler"
+    words = "1g.10gb can also come from a device plugin or an autoscaler"
     assert decision == Allowed(f"what it asks for is offered; no claim: {words}", conversion="not_dra")
     selecting = replace(asker, node_selector={"kind": "dra"})
     assert decide(selecting, cluster(plugin, dra), policy(FIRST)).conversion == "claim"

@@ -450,7 +450,7 @@ def test_room_for_what_is_injected():
     assert isinstance(decision, Denied)
     assert decision.message.startswith(
         "asked for nvidia.com/mig-2g.20gb: 1, and no node that this pod can use has room for it and for what is injected; "
-        "tried 1g.10gb (no room for what is injected with it), gpu (not offered); "
+        "tried 1g.10gb (no node has room for it and for what is injected), gpu (not offered); "
     )
 
 

@@ -4,11 +4,10 @@ from fractions import Fraction
 
 import pytest
 
-from tessera.core.admission.constraints import NO_CONSTRAINTS, Minimum, Permission
 from tessera.core.admission.fallback.candidates import Step
 from tessera.core.admission.fallback.found import AsAsked, Replace, Trial, Unmatched
 from tessera.core.admission.fallback.search import FallbackSearch
-from tessera.core.admission.policy import FallbackPolicy
+from tessera.core.admission.policy import NO_CONSTRAINTS, FallbackPolicy, Minimum, Permission
 from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import short

@@ -6,10 +6,9 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.core.admission.constraints import NO_CONSTRAINTS, Minimum, Permission
 from tessera.core.admission.fallback.found import AsAsked, Replace
 from tessera.core.admission.fallback.search import FallbackSearch
-from tessera.core.admission.policy import FallbackPolicy
+from tessera.core.admission.policy import NO_CONSTRAINTS, FallbackPolicy, Minimum, Permission
 from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.node import Node, why_excluded
 from tessera.core.kubernetes.pod import requested

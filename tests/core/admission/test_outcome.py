@@ -2,9 +2,9 @@
 
 import pytest
 
-from tessera.core.admission.constraints import Mode, mode_in, mode_said_by
 from tessera.core.admission.decision import decide
 from tessera.core.admission.outcome import Allowed, Denied, observed
+from tessera.core.admission.policy import Mode, mode_in, mode_said_by
 from tessera.core.kubernetes.node import Namespace
 from tests.build import container, node, offers, pod, policy
 

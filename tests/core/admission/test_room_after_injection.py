@@ -4,17 +4,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.core.admission import injection
-from tessera.core.admission.constraints import NO_CONSTRAINTS
 from tessera.core.admission.fallback.asking import ask
 from tessera.core.admission.fallback.found import Replace
 from tessera.core.admission.fallback.search import FallbackSearch
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION, InjectionPolicy, InjectionRule
-from tessera.core.admission.policy import FallbackPolicy, Policy
+from tessera.core.admission.policy import NO_CONSTRAINTS, FallbackPolicy, Policy
 from tessera.core.admission.view.usable import COMING
 from tessera.core.kubernetes.node import is_other
 from tessera.core.kubernetes.pod import Container, needs
 from tessera.core.kubernetes.quantity import Quantity
-from tessera.core.requests.counts import asked_profiles
+from tessera.core.requests.asking import asked_profiles
 from tessera.core.requests.record import apply
 from tests.build import amounts, node, offers, pod, resource
 from tests.examples import examples

@@ -6,8 +6,7 @@ import json
 import pytest
 
 from tessera.kube.rest.client import Client
-from tessera.kube.view.lease import CONTROLLER
-from tessera.kube.view.lease_look import controller_at_work, controller_in
+from tessera.kube.view.lease import CONTROLLER, controller_at_work, controller_in
 from tessera.protocol.kubernetes.lease import Lease
 from tessera.simulation.control_plane.kinds import LEASES
 from tessera.simulation.control_plane.store import StatusError

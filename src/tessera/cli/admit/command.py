@@ -32,7 +32,7 @@ from tessera.kube.object_files import (
 )
 from tessera.kube.rest.client import Client
 from tessera.kube.view.dra import put_served
-from tessera.kube.view.lease_look import controller_at_work, controller_in
+from tessera.kube.view.lease import controller_at_work, controller_in
 from tessera.kube.view.live import LiveView
 from tessera.kube.watch.listing import PAGE, read_list
 from tessera.kube.watch.resource import UNFINISHED_PODS

@@ -5,10 +5,9 @@ from collections.abc import Callable
 
 from tessera.cli.common.output import Style, block, table
 from tessera.core.admission import explanation as core
-from tessera.core.admission.constraints import mode_said_by
 from tessera.core.admission.fallback.candidates import Step
 from tessera.core.admission.outcome import Allowed, Denied, Observed
-from tessera.core.admission.policy import Policy
+from tessera.core.admission.policy import Policy, mode_said_by
 from tessera.core.admission.view.offers import Offers
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import short

@@ -11,7 +11,7 @@ from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.resources import short
-from tessera.core.requests.counts import asked_profiles
+from tessera.core.requests.asking import asked_profiles
 from tessera.core.text import first_of, number_of
 from tessera.webhook.offline import Admitted, admit, admit_again
 from tessera.webhook.reviewed import KnownReviews

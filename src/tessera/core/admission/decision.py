@@ -9,19 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from tessera.core.admission import injection, limits
-from tessera.core.admission.bridge import conversion
-from tessera.core.admission.bridge.conversion import Converted
-from tessera.core.admission.bridge.skipping import NotConverted
-from tessera.core.admission.constraints import (
-    Dra,
-    dra_in,
-)
+from tessera.core.admission import bridge, injection, limits
+from tessera.core.admission.bridge import Converted, NotConverted
 from tessera.core.admission.fallback.asking import ask
 from tessera.core.admission.fallback.found import AsAsked, Found, Unmatched
 from tessera.core.admission.fallback.search import FallbackSearch, usable_offers
 from tessera.core.admission.outcome import Allowed, Decision, Denied, Patched
-from tessera.core.admission.policy import MIRROR_ANNOTATION, FallbackPolicy, Policy
+from tessera.core.admission.policy import MIRROR_ANNOTATION, Dra, FallbackPolicy, Policy, dra_in
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.edits import SetAnnotation, difference
@@ -29,7 +23,7 @@ from tessera.core.kubernetes.node import is_other
 from tessera.core.kubernetes.pod import Pod, needs
 from tessera.core.kubernetes.resources import WHOLE_GPU, short
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION, MOST_ALTERNATIVES, template_name
-from tessera.core.requests.counts import asked_profiles, bad_count, complete_limits, misspelt, why_untouched
+from tessera.core.requests.asking import asked_profiles, bad_count, complete_limits, misspelt, why_untouched
 from tessera.core.requests.record import (
     DECIDED_ANNOTATION,
     RECORD_ANNOTATION,
@@ -199,7 +193,7 @@ def _bridge(
         return None
     if any(new in search.asked for _, new in recorded(pod.annotations.get(RECORD_ANNOTATION, ""))):
         return NotConverted("replaced", "what it asks for was chosen at an earlier admission")
-    return conversion.bridge(pod, search, view, policy.fallback)
+    return bridge.bridge(pod, search, view, policy.fallback)
 
 
 def _bridged(pod: Pod, crossing: Converted) -> _Stage:
@@ -220,7 +214,7 @@ def _claim(stage: _Stage, crossing: Converted | NotConverted | None) -> _Stage:
     """The pod with its claim in place of what it asked for."""
     if not isinstance(crossing, Converted):
         return stage
-    return replace(stage, pod=conversion.without_amounts(stage.pod, crossing))
+    return replace(stage, pod=bridge.without_amounts(stage.pod, crossing))
 
 
 def _unmatched(pod: Pod, outcome: Unmatched, policy: FallbackPolicy) -> _Stage | Denied:

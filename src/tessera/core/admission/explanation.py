@@ -3,17 +3,16 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tessera.core.admission.constraints import DRA_ANNOTATION, Dra, constraints_of, dra_in
 from tessera.core.admission.decision import why_exempt
 from tessera.core.admission.fallback.asking import ask
 from tessera.core.admission.fallback.found import Replace, Trial, Unmatched
-from tessera.core.admission.policy import FallbackPolicy, Policy
+from tessera.core.admission.policy import DRA_ANNOTATION, Dra, FallbackPolicy, Policy, constraints_of, dra_in
 from tessera.core.admission.view.view import ClusterView
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import Node, Offer, is_other, why_excluded, why_too_small
 from tessera.core.kubernetes.pod import Pod, needs
 from tessera.core.kubernetes.resources import is_any_gpu, short
-from tessera.core.requests.counts import asked_profiles, complete_limits
+from tessera.core.requests.asking import asked_profiles, complete_limits
 
 
 @dataclass(frozen=True, slots=True)

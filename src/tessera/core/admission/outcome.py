@@ -1,6 +1,6 @@
 """What is decided about a pod: it is allowed as it is, patched, or denied; and observe mode, in which all that is only told.
 
-`decide` says what would be done. Whether it is done, the namespace or the configuration says (`constraints.mode_in`).
+`decide` says what would be done. Whether it is done, the namespace or the configuration says (`policy.mode_in`).
 """
 
 from collections.abc import Iterator, Mapping

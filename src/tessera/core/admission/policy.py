@@ -1,17 +1,185 @@
-"""What the operator configured about decisions, and which annotations of a pod decisions read."""
+"""What holds for a decision: what the operator configured, and what a pod and its namespace say in annotations. The stricter holds.
+
+A pod can never allow itself what its namespace forbids. Whatever is forbidden keeps the words of who forbids it, for
+messages and explanations.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from fractions import Fraction
 from typing import Final
 
-from tessera.core.admission.constraints import MIN_MEMORY_ANNOTATION, POLICY_ANNOTATION, Dra, Minimum, Mode
 from tessera.core.admission.injection import InjectionPolicy
+from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.node import Namespace
+from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quantity import Format, Quantity
 from tessera.core.mig.profile import MigProfile
 from tessera.core.requests.alternatives import ALTERNATIVES_ANNOTATION
 from tessera.core.requests.record import ASKED_ANNOTATION, DECIDED_ANNOTATION, RECORD_ANNOTATION
 from tessera.core.requests.tickets import TICKET_ANNOTATION
+from tessera.core.text import quoted
+from tessera.core.values import value
+
+POLICY_ANNOTATION: Final = "gpu-webhook.k8s.io/fallback-policy"
+MIN_MEMORY_ANNOTATION: Final = "gpu-webhook.k8s.io/min-memory"
+
+# No profile is smaller, and "20", which is 20 bytes, was meant as something else.
+LEAST_MEMORY: Final = Quantity.parse("1Gi")
+
+
+MODE_LABEL: Final = "gpu-webhook"  # of a namespace: observe, enforce, or disabled
+DRA_ANNOTATION: Final = "gpu-webhook.k8s.io/dra"  # of a namespace: its own choice
+
+
+class Dra(Enum):
+    """What is done about what DRA offers (`fallback.dra`)."""
+
+    OFF = "off"  # it does not count
+    EXTENDED_RESOURCES = "extended-resources"  # it counts as offered, and requests stay what they are
+    FIRST_AVAILABLE = "first-available"  # requests become claims, and the scheduler falls back
+
+
+class Mode(Enum):
+    """Whether decisions are carried out, or told only (`observe`)."""
+
+    ENFORCE = "enforce"
+    OBSERVE = "observe"
+
+
+class Permission(Enum):
+    """What a pod or its namespace allows (`gpu-webhook.k8s.io/fallback-policy`)."""
+
+    NEVER = "never"
+    SMALLER = "smaller"
+    LARGER = "larger"
+    ANY = "any"
+
+
+@value
+class Minimum:
+    """The least memory that a replacement may have."""
+
+    amount: Quantity
+    said_by: str
+
+    def __str__(self) -> str:
+        return f"{self.amount} ({self.said_by})"
+
+
+@value
+class Constraints:
+    """What is forbidden, each with who says so (empty: it is allowed); and the least memory."""
+
+    never: str = ""
+    no_smaller: str = ""
+    no_larger: str = ""
+    minimum: Minimum | None = None
+
+    def also(self, permission: Permission, said_by: str) -> "Constraints":
+        """These, and what one more says about directions."""
+        said = f"{said_by} fallback-policy is `{permission.value}`"
+        return Constraints(
+            self.never or (said if permission is Permission.NEVER else ""),
+            self.no_smaller or (said if permission is Permission.LARGER else ""),
+            self.no_larger or (said if permission is Permission.SMALLER else ""),
+            self.minimum,
+        )
+
+    def at_least(self, minimum: Minimum) -> "Constraints":
+        """These, with the larger of both minima."""
+        if self.minimum is not None and self.minimum.amount >= minimum.amount:
+            return self
+        return Constraints(self.never, self.no_smaller, self.no_larger, minimum)
+
+
+_MODES: Final = {one.value: one for one in Mode}
+NO_CONSTRAINTS: Final = Constraints()
+_WITH_ITS_WORKLOAD: Final = "decided when its workload was created"
+
+
+def constraints_of(pod: Pod, namespace: Namespace | None) -> Constraints:
+    """What a pod's annotations and its namespace's say together; `InvalidInput` for what means nothing."""
+    constraints = (
+        Constraints(never=_WITH_ITS_WORKLOAD) if DECIDED_ANNOTATION in pod.annotations else NO_CONSTRAINTS
+    )
+    for where, said_by, annotation, text in _said(pod, namespace):
+        if annotation == POLICY_ANNOTATION:
+            constraints = constraints.also(_permission(where, text), said_by)
+        else:
+            constraints = constraints.at_least(Minimum(_memory(where, text), f"{said_by} min-memory"))
+    return constraints
+
+
+def mode_in(namespace: Namespace | None, configured: Mode) -> Mode:
+    """What holds in a namespace: its label, or else the configuration."""
+    return configured if namespace is None else _MODES.get(namespace.labels.get(MODE_LABEL, ""), configured)
+
+
+def mode_said_by(namespace: Namespace | None) -> str:
+    """Who says which mode holds in a namespace."""
+    value = namespace.labels.get(MODE_LABEL, "") if namespace is not None else ""
+    if namespace is None or value not in _MODES:
+        return "the configuration's mode"
+    return f"namespace {namespace.name}, label {MODE_LABEL}={value}"
+
+
+def dra_in(namespace: Namespace | None, configured: Dra) -> Dra:
+    """What holds in a namespace; `InvalidInput` for an annotation without a meaning."""
+    text = namespace.annotations.get(DRA_ANNOTATION) if namespace is not None else None
+    if namespace is None or text is None:
+        return configured
+    try:
+        return Dra(text)
+    except ValueError:
+        choices = ", ".join(one.value for one in Dra)
+        where = f"namespace {namespace.name}, metadata.annotations[{DRA_ANNOTATION}]"
+        raise InvalidInput(f"{where}: {quoted(text)} is not one of {choices}") from None
+
+
+def counts_dra(namespace: Namespace | None, configured: Dra) -> bool:
+    """Whether what DRA offers counts in a namespace; `dra_in` reports an annotation without a meaning."""
+    said = namespace.annotations.get(DRA_ANNOTATION) if namespace is not None else None
+    return (said or configured.value) != Dra.OFF.value
+
+
+def _said(pod: Pod, namespace: Namespace | None) -> Iterator[tuple[str, str, str, str]]:
+    """Every annotation there is: where it stands, whose it is, its name and its value."""
+    for annotation in (POLICY_ANNOTATION, MIN_MEMORY_ANNOTATION):
+        place = f"metadata.annotations[{annotation}]"
+        if annotation in pod.annotations:
+            yield place, "the pod's", annotation, pod.annotations[annotation]
+        if namespace is not None and annotation in namespace.annotations:
+            name = f"namespace {namespace.name}"
+            yield f"{name}, {place}", f"{name}'s", annotation, namespace.annotations[annotation]
+
+
+def _permission(where: str, text: str) -> Permission:
+    try:
+        return Permission(text)
+    except ValueError:
+        choices = ", ".join(one.value for one in Permission)
+        raise InvalidInput(f"{where}: {quoted(text)} is not one of {choices}") from None
+
+
+def _memory(where: str, text: str) -> Quantity:
+    try:
+        amount = Quantity.parse(text)
+    except InvalidInput:
+        raise InvalidInput(f"{where}: {quoted(text)} is not an amount of memory such as 20Gi") from None
+    if amount < LEAST_MEMORY:
+        raise InvalidInput(f"{where}: {too_little_memory(text)}")
+    return amount
+
+
+def too_little_memory(text: str) -> str:
+    """Why so little memory is a slip, and what was probably meant."""
+    meant = f"; did you mean {text}Gi?" if text.isascii() and text.isdigit() and len(text) < 6 else ""
+    return f"{quoted(text)} is less than 1Gi, which every profile has{meant}"
+
+
+# What the operator configured
 
 GIB: Final = 2**30
 GRACE: Final = 120.0  # a plugin restarts within seconds, a whole operator within a minute

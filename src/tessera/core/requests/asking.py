@@ -6,13 +6,19 @@ controller writes the record when the claim is allocated. Where containers of on
 different types, the record does not say who got which, and the last of them counts for all.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from typing import Final
 
-from tessera.core.kubernetes.pod import Pod, requested
+from tessera.core.kubernetes.pod import Container, Pod, requested
 from tessera.core.kubernetes.quantity import Quantity
+from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu
+from tessera.core.mig.profile import MIG_PREFIX, MigProfile
 from tessera.core.requests.alternatives import Alternatives, carried
 from tessera.core.requests.record import RECORD_ANNOTATION, recorded, undone
+from tessera.core.text import escaped, quoted
+
+MOST_GPUS: Final = 999_999  # of one resource in one container: no node has a million devices
 
 
 def alternatives_of(pod: Pod) -> Alternatives | None:
@@ -46,3 +52,84 @@ def _with_devices(total: dict[str, Quantity], devices: Mapping[str, int]) -> dic
         amount = Quantity(Fraction(number))
         total[resource] = total[resource] + amount if resource in total else amount
     return total
+
+
+# The numbers and names in a pod's GPU requests
+
+
+def asked_profiles(pod: Pod) -> dict[str, MigProfile]:
+    """The MIG resources that a pod asks for, not zero of them, in container order."""
+    found: dict[str, MigProfile] = {}
+    for container in (*pod.init_containers, *pod.containers):
+        for section in (container.requests, container.limits):
+            for resource in section:
+                if resource.startswith(MIG_PREFIX) and resource not in found:
+                    profile = MigProfile.of_resource(resource)
+                    if profile is not None and container.asked(resource):
+                        found[resource] = profile
+    return found
+
+
+def complete_limits(pod: Pod, gpu_resources: frozenset[str]) -> Pod:
+    """Give each GPU request its limit: Kubernetes refuses an extended resource whose limit is not its request."""
+
+    def complete(container: Container) -> Container:
+        limits = container.limits
+        missing = {
+            resource: amount
+            for resource, amount in container.requests.items()
+            if resource not in limits and (_is_gpu(resource) or resource in gpu_resources)
+        }
+        if not missing:
+            return container
+        return Container(container.name, container.requests, {**limits, **missing}, container.restartable)
+
+    return pod.map_containers(complete)
+
+
+def _is_gpu(resource: str) -> bool:
+    if resource.startswith(MIG_PREFIX):
+        return "+" not in resource  # that may stand in no resource's name: the API server refuses it
+    return is_any_gpu(resource)
+
+
+def bad_count(pod: Pod, gpu_resources: frozenset[str]) -> str | None:
+    """What is wrong with a number of GPUs, before anything is computed with it."""
+    for container in (*pod.init_containers, *pod.containers):
+        for section in (container.requests, container.limits):
+            for resource, amount in section.items():
+                number = amount.number
+                if isinstance(number, int) and 0 <= number <= MOST_GPUS:
+                    continue
+                if is_any_gpu(resource) or resource in gpu_resources:
+                    return (
+                        f"container {container.name} asks for {escaped(str(amount), 20)} of {resource}; GPUs are "
+                        f"asked for in whole numbers from 0 to {MOST_GPUS}"
+                    )
+    return None
+
+
+def misspelt(pod: Pod) -> Iterator[str]:
+    """What a person should hear about a slice that no node can be cut into, whatever else happens to the pod."""
+    named = {
+        name: None
+        for one in (*pod.init_containers, *pod.containers)
+        for section in (one.requests, one.limits)
+        for name in section
+        if name.startswith(MIG_PREFIX)
+    }
+    for resource in named:
+        if is_any_gpu(resource) or not any(one.asked(resource) for one in pod.all_containers()):
+            continue
+        meant = resource.replace("+", ".")
+        if is_any_gpu(meant):
+            yield f"{quoted(resource)} is no resource name, did you mean {meant}? Nothing is done about it"
+        else:
+            yield f"{quoted(resource)} is no MIG profile such as {MIG_PREFIX}1g.10gb: nothing is done about it"
+
+
+def why_untouched(pod: Pod) -> str:
+    """Why there was nothing to do."""
+    if any(one.asked(WHOLE_GPU) for one in pod.all_containers()):
+        return "asks for whole GPUs, and fallback replaces only MIG profiles"
+    return "asks for nothing that fallback or injection looks at"

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tessera.core.admission.constraints import DRA_ANNOTATION, Dra
 from tessera.core.admission.decision import EXEMPT_LABEL
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
+from tessera.core.admission.policy import DRA_ANNOTATION, Dra
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.profile import MIG_PREFIX

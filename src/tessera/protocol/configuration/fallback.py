@@ -6,8 +6,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, Final
 
-from tessera.core.admission.constraints import LEAST_MEMORY, Dra, too_little_memory
-from tessera.core.admission.policy import FallbackPolicy
+from tessera.core.admission.policy import LEAST_MEMORY, Dra, FallbackPolicy, too_little_memory
 from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import WHOLE_GPU, of_short

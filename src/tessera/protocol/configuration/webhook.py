@@ -8,8 +8,7 @@ error with its path.
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from tessera.core.admission.constraints import Mode
-from tessera.core.admission.policy import Policy
+from tessera.core.admission.policy import Mode, Policy
 from tessera.protocol import yaml
 from tessera.protocol.configuration import fallback, injection
 from tessera.protocol.configuration.schema import Errors, Field, choice, record

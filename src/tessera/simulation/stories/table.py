@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, Final
 
-from tessera.core.admission.constraints import DRA_ANNOTATION, POLICY_ANNOTATION, Dra
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
+from tessera.core.admission.policy import DRA_ANNOTATION, POLICY_ANNOTATION, Dra
 from tessera.core.devices.capacity import Usage
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.resources import WHOLE_GPU

@@ -6,11 +6,10 @@ from itertools import combinations
 from typing import Final
 
 from tessera.core.admission import injection
-from tessera.core.admission.constraints import constraints_of
 from tessera.core.admission.fallback.search import MOST_PROFILES, FallbackSearch
 from tessera.core.admission.injection import GPU_TYPE_ANNOTATION
 from tessera.core.admission.limits import Work
-from tessera.core.admission.policy import Policy
+from tessera.core.admission.policy import Policy, constraints_of
 from tessera.core.admission.view.usable import Usable
 from tessera.core.admission.view.view import NOTHING_ELSE, ClusterView, Needs
 from tessera.core.kubernetes.node import is_other

@@ -9,8 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 
-from tessera.core.admission.constraints import Constraints
-from tessera.core.admission.policy import GIB, FallbackPolicy
+from tessera.core.admission.policy import GIB, Constraints, FallbackPolicy
 from tessera.core.admission.view.usable import Usable
 from tessera.core.kubernetes.quantity import Number
 from tessera.core.kubernetes.resources import WHOLE_GPU
@@ -134,7 +133,7 @@ class _Ladder:
         elif not policy.whole_gpu:
             by = "fallback.wholeGPU: false"
         elif not self.usable.whole:
-            return "some nodes offer slices or shares by that name"
+            return "some nodes offer slices or shares under that name"
         else:
             too_many = kind is Step.WHOLE_GPU and self.need > policy.max_whole_gpus
             by = f"fallback.maxWholeGPUs: {policy.max_whole_gpus}" if too_many else ""

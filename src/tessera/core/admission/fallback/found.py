@@ -108,4 +108,4 @@ Found = AsAsked | Replace | Unmatched
 NOT_OFFERED: Final = "not offered"
 NOT_ENOUGH: Final = "not enough: "
 NOT_TOGETHER: Final = "not together with the rest"
-NO_ROOM: Final = "no room for what is injected with it"
+NO_ROOM: Final = "no node has room for it and for what is injected"

@@ -11,7 +11,6 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
-from tessera.core.admission.constraints import Constraints, counts_dra
 from tessera.core.admission.fallback.candidates import Candidate, Step, candidates
 from tessera.core.admission.fallback.found import (
     NO_ROOM,
@@ -27,7 +26,7 @@ from tessera.core.admission.fallback.found import (
 )
 from tessera.core.admission.fallback.together import MOST_LOOKS, Together
 from tessera.core.admission.limits import BeyondLimits, Work
-from tessera.core.admission.policy import FallbackPolicy
+from tessera.core.admission.policy import Constraints, FallbackPolicy, counts_dra
 from tessera.core.admission.view.usable import COMING, Usable
 from tessera.core.admission.view.view import ClusterView, Needs
 from tessera.core.kubernetes.node import is_other
@@ -36,7 +35,7 @@ from tessera.core.kubernetes.quantity import Number
 from tessera.core.kubernetes.quota import Allowance
 from tessera.core.kubernetes.resources import WHOLE_GPU
 from tessera.core.mig.profile import MigProfile
-from tessera.core.requests.counts import asked_profiles
+from tessera.core.requests.asking import asked_profiles
 
 # A pod with more different profiles than any card has would make the search for a common node explode.
 MOST_PROFILES: Final = 8

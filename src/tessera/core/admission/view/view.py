@@ -1,90 +1,151 @@
-"""What a decision reads of a cluster, and cannot write: by type."""
+"""What a decision reads of a cluster: which GPU resources can this pod get? Answered without walking all nodes.
+
+Each node with GPUs is one bit of a number. Columns say which nodes have a label's value, a taint, so much of a
+resource; a pod's selector, affinity, tolerations and needs are then a few operations on such numbers, however different the nodes
+are.
+"""
 
 from collections.abc import Mapping
-from typing import Final, Protocol
+from copy import copy
+from typing import TYPE_CHECKING, Final, Self
 
-from tessera.core.admission.limits import Work
-from tessera.core.admission.view.usable import OfferColumns
-from tessera.core.dra.slices import DeviceClass
-from tessera.core.kubernetes.node import Namespace, Node
+from tessera.core.admission.limits import Work, weight
+from tessera.core.admission.view.labels import LabelColumn, Labels, Taints
+from tessera.core.admission.view.usable import Column, OfferColumns
+from tessera.core.kubernetes.node import STATED_BY_EVERY_NODE, Namespace, Node
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quantity import Number
 from tessera.core.kubernetes.quota import Quota
-from tessera.core.requests.tickets import TicketMaker
+from tessera.core.kubernetes.scheduling import NodeSelectorTerm, Requirement
+from tessera.core.requests.tickets import NO_TICKETS, TicketMaker
+
+if TYPE_CHECKING:
+    from tessera.core.dra.slices import DeviceClass
 
 Needs = Mapping[str, Number]  # of resources that fallback does not look at
 NOTHING_ELSE: Final[Needs] = {}
+_NO_NUMBERS: Final = Column()
 
 
-class ClusterView(Protocol):
-    """The cluster at one moment: what is offered, allowed and free.
+class ClusterView:
+    """The cluster at one moment: what is offered, allowed and free. Who decides takes this, and has nothing to write with.
 
     Updates and decisions take turns on one thread, so a decision sees one consistent state.
     """
 
-    @property
-    def version(self) -> int:
-        """Grows with every change that a decision could see, but for the quotas."""
+    def __init__(self) -> None:
+        self.version = 0  # grows with every change that a decision could see
+        self.namespaces: dict[str, Namespace] = {}
+        # Of the namespaces that have any, by name. They change with every pod there, so they are no part of `version`:
+        # decisions that are kept are kept with the very tuple that they were made by.
+        self.quotas: dict[str, tuple[Quota, ...]] = {}
+        # Whether tessera controller is at work, which makes the templates of claims; a view without a clock takes that for
+        # granted.
+        self.controller = True
+        # What makes the tickets of pods, by which the controller knows them; a view that only shows decisions makes none.
+        self.ticket_maker: TicketMaker | None = NO_TICKETS
+        # The DeviceClass that serves an extended resource, as the scheduler chooses it; and the names of all classes.
+        self.classes: Mapping[str, DeviceClass] = {}
+        self.class_names: frozenset[str] = frozenset()
+        self.nodes: dict[str, Node] = {}
+        # Of the nodes that offer anything: their bits, and the columns.
+        self.columns = OfferColumns()
+        self._bits: dict[str, int] = {}
+        self._every = 0  # all bits together
+        self._labels = Labels()
+        self._taints = Taints()
+        self._others: dict[str, Column] = {}  # resources that fallback does not look at
 
-    @property
-    def nodes(self) -> Mapping[str, Node]:
-        """The nodes by name."""
-
-    @property
-    def namespaces(self) -> Mapping[str, Namespace]:
-        """The namespaces by name."""
-
-    @property
-    def quotas(self) -> Mapping[str, tuple[Quota, ...]]:
-        """The quotas of the namespaces that have any.
-
-        They change with every pod there, so they are no part of `version`: decisions that are kept are kept with the very tuple
-        that they were made by.
-        """
-
-    @property
-    def controller(self) -> bool:
-        """Whether tessera controller is at work, which makes the templates of claims; a view without a clock takes that for granted."""
-
-    @property
-    def ticket_maker(self) -> TicketMaker | None:
-        """What makes the tickets of pods; None: the webhook has no key, so the controller would make no template."""
-
-    @property
-    def classes(self) -> Mapping[str, DeviceClass]:
-        """The DeviceClass that serves an extended resource, as the scheduler chooses it."""
-
-    @property
-    def class_names(self) -> frozenset[str]:
-        """The names of all classes."""
-
-    @property
-    def columns(self) -> OfferColumns:
-        """What the nodes offer, by resource."""
+    def with_quotas(self, namespace: str, quotas: tuple[Quota, ...]) -> Self:
+        """The same cluster with other quotas in one namespace, and none elsewhere: a decision is made in one namespace."""
+        other = copy(self)
+        other.quotas = {namespace: quotas}
+        return other
 
     def anywhere(self) -> dict[str, int]:
         """Every GPU resource of the cluster, with the most that one node has."""
+        return self.columns.most(self._every)
 
     def has_anywhere(self, resource: str) -> bool:
         """Whether some node with GPUs states a resource, or should and does not."""
+        stated = self._others.get(resource, _NO_NUMBERS).all
+        return bool(stated) or (resource in STATED_BY_EVERY_NODE and stated != self._every)
 
     def for_pod(self, pod: Pod, transient: tuple[str, ...] = (), work: Work | None = None) -> int:
-        """The nodes with GPUs that the pod could ever be placed on, by its selectors and tolerations; each one bit."""
+        """The nodes with GPUs that the pod could ever be placed on, by its selectors and tolerations; each one bit.
+
+        `transient` are taints that exclude no pod, beside those of Kubernetes, autoscalers and GPU vendors. `work` is what may still be done for
+        this pod: `BeyondLimits` when it is not enough.
+        """
+        work = work or Work()
+        found = self._selected(pod, work)
+        if found:
+            found &= ~self._taints.excluded(
+                pod.tolerations, work, placed=bool(pod.node_name), transient=transient
+            )
+        return found
 
     def large_enough(self, nodes: int, needs: Needs) -> int:
         """Those of some nodes that could hold a pod with these needs, beside GPUs, if they were empty."""
+        for resource, need in needs.items():
+            if nodes and need > 0:
+                nodes &= self._holding(resource, need)
+        return nodes
+
+    def _holding(self, resource: str, need: Number) -> int:
+        """The nodes that have so much, or may: one that does not state cpu or memory was not measured yet."""
+        column = self._others.get(resource, _NO_NUMBERS)
+        found = column.at_least(nanos(need))
+        return found | self._every & ~column.all if resource in STATED_BY_EVERY_NODE else found
+
+    def _selected(self, pod: Pod, work: Work) -> int:
+        """The nodes that a pod's own selectors let it go to."""
+        found = self._bits.get(pod.node_name, 0) if pod.node_name else self._every
+        for key, value in pod.node_selector.items():
+            found &= self._labels.column(key).rows.get(value, 0)
+            if not found:
+                return 0
+        if pod.required_terms is None or not found:
+            return found
+        columns: dict[str, LabelColumn] = {}  # terms name the same labels again and again
+        wanted = 0
+        for term in pod.required_terms:
+            work.spend(weight(term))
+            if term.expressions or term.fields:  # else it is satisfied by no node
+                wanted |= self._satisfying(term, found, columns)
+                if wanted == found:
+                    break
+        return wanted
+
+    def _satisfying(self, term: NodeSelectorTerm, among: int, columns: dict[str, LabelColumn]) -> int:
+        for one in term.expressions:
+            column = columns.get(one.key)
+            if column is None:
+                column = columns[one.key] = self._labels.column(one.key)
+            among &= column.matching(one, self._every)
+            if not among:
+                return 0
+        for one in term.fields:
+            among &= self._named(one)
+        return among
+
+    def _named(self, one: Requirement) -> int:
+        """The nodes whose name satisfies an expression; `metadata.name` is the only field that Kubernetes knows."""
+        if one.key != "metadata.name":
+            return 0
+        found = 0
+        for name in one.values:
+            found |= self._bits.get(name, 0)
+        match one.operator:
+            case "In":
+                return found
+            case "NotIn":
+                return self._every & ~found
+            case "Exists":
+                return self._every
+        return 0
 
 
-class WithQuotas:
-    """A view of the same cluster with other quotas; all else is the same index."""
-
-    def __init__(self, view: ClusterView, namespace: str, quotas: tuple[Quota, ...]) -> None:
-        self.version, self.nodes, self.namespaces = view.version, view.nodes, view.namespaces
-        self.quotas: Mapping[str, tuple[Quota, ...]] = {
-            namespace: quotas
-        }  # decisions are made in one namespace
-        self.controller, self.ticket_maker = view.controller, view.ticket_maker
-        self.classes, self.class_names = view.classes, view.class_names
-        self.columns = view.columns
-        self.anywhere, self.has_anywhere = view.anywhere, view.has_anywhere
-        self.for_pod, self.large_enough = view.for_pod, view.large_enough
+def nanos(amount: Number) -> int:
+    """Billionths, rounded up; Kubernetes knows nothing finer, and whole numbers compare ten times faster than fractions."""
+    return -(-amount.numerator * 10**9 // amount.denominator)

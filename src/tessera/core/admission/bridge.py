@@ -2,13 +2,14 @@
 
 Where DRA serves everything that could stand for what a pod asks for, the order of the candidates, with all policies,
 minimums and quotas applied, becomes the order of a claim's alternatives. Who is bridged, and who is not and why, is
-here; the alternatives themselves are the fallback's candidates (`FallbackSearch.alternatives`), in its order.
+here; the alternatives themselves are the fallback's candidates (`FallbackSearch.alternatives`), in its order. Their text is in
+`core.requests.alternatives`; the controller makes the claims' templates from it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final, Literal, get_args
 
-from tessera.core.admission.bridge.skipping import NotConverted, why_not, why_not_dra
 from tessera.core.admission.fallback.candidates import Candidate, Step
 from tessera.core.admission.fallback.search import MOST_PROFILES, FallbackSearch
 from tessera.core.admission.policy import FallbackPolicy
@@ -16,6 +17,7 @@ from tessera.core.admission.view.view import ClusterView
 from tessera.core.kubernetes.edits import ClaimRequest, ContainerList, Edit, SetClaims, SetPodClaims
 from tessera.core.kubernetes.pod import Amounts, Container, Pod
 from tessera.core.kubernetes.quota import Allowance
+from tessera.core.kubernetes.resources import WHOLE_GPU, short
 from tessera.core.requests.alternatives import (
     ALTERNATIVES_ANNOTATION,
     CLAIM,
@@ -32,6 +34,36 @@ from tessera.core.requests.alternatives import (
 )
 from tessera.core.requests.tickets import TICKET_ANNOTATION
 from tessera.core.values import value
+
+_OWN_SCHEDULERS: Final = ("", "default-scheduler")  # which run Kubernetes' plugin for claims
+
+Conversion = Literal[
+    "claim",
+    "replaced",
+    "controller_away",
+    "kueue",
+    "priority",
+    "node_name",
+    "scheduler",
+    "own_claims",
+    "never",
+    "init_containers",
+    "whole_gpus",
+    "no_alternative",
+    "not_dra",
+    "quota",
+    "too_many_devices",
+    "invalid",
+]
+CONVERSIONS: Final[tuple[str, ...]] = get_args(Conversion)
+
+
+@value
+class NotConverted:
+    """The request stays an extended resource."""
+
+    skip_reason: Conversion
+    why: str
 
 
 @value
@@ -69,18 +101,20 @@ def bridge(
     quotas = offers.quotas.get(pod.namespace, ())
     # injection may still make the pod more than best effort
     if any(one.scopes and one.counts(pod, qos_known=False) for one in quotas):
-        return NotConverted("quota", "it is in a quota with scopes, and those count no claims")
+        return NotConverted(
+            "quota", "a quota with scopes counts the pod, and such quotas do not count claims"
+        )
     if quotas:
         lists = _within(lists, uses, Allowance(quotas, pod))
         if not all(lists.values()):
             return NotConverted(
-                "quota", "what it asks for is over a quota, which the API server judges by the pod itself"
+                "quota", "its request is over a quota; the API server checks that on the pod itself"
             )
     if not all(lists.values()) or all(len(found) < 2 for found in lists.values()):
-        return NotConverted("no_alternative", "nothing else may stand for what it asks for")
+        return NotConverted("no_alternative", "no other type may replace what it asks for")
     bridged = _bridged(lists, uses, _classes(lists, offers, per_type=bool(quotas)))
     if not is_writable(bridged.alternatives):  # some class has a very long name
-        return NotConverted("too_many_devices", "what it asks for is too long a text for an annotation")
+        return NotConverted("too_many_devices", "its alternatives are too long for an annotation")
     if offers.ticket_maker is None:
         return bridged
     return replace(bridged, ticket=offers.ticket_maker.ticket(pod.namespace, str(bridged.alternatives)))
@@ -102,6 +136,55 @@ def without_amounts(pod: Pod, bridged: Converted) -> Pod:
     if bridged.ticket:
         annotations[TICKET_ANNOTATION] = bridged.ticket
     return pod.map_containers(container, annotations)
+
+
+# Who is not converted
+
+
+def why_not(pod: Pod, search: FallbackSearch, offers: ClusterView) -> NotConverted | None:
+    """What speaks against it before anything is looked for."""
+    if not offers.controller:
+        return NotConverted(
+            "controller_away", "tessera controller does not renew its Lease; it makes the templates"
+        )
+    if offers.ticket_maker is None:
+        return NotConverted(
+            "controller_away",
+            "the webhook has no key for tickets; tessera controller makes no template without one",
+        )
+    if pod.queued:
+        return NotConverted("kueue", "Kueue counts the pod's request, and cannot count alternatives")
+    if pod.priority is None and pod.priority_class:
+        return NotConverted("priority", f"the priority of class {pod.priority_class} is not known")
+    if pod.priority is not None and pod.priority > 0:
+        return NotConverted(
+            "priority", f"its priority is {pod.priority}, and the scheduler evicts no pod for a claim"
+        )
+    if pod.node_name:
+        return NotConverted("node_name", "spec.nodeName is set, and a claim needs the scheduler")
+    if pod.scheduler not in _OWN_SCHEDULERS:
+        return NotConverted("scheduler", f"its scheduler is {pod.scheduler}")
+    if pod.claims:
+        return NotConverted("own_claims", "it has claims of its own")
+    if search.never:
+        return NotConverted("never", search.never)
+    if search.need((WHOLE_GPU,)):
+        return NotConverted("whole_gpus", "it also asks for whole GPUs")
+    return None
+
+
+def why_not_dra(
+    lists: Mapping[str, Sequence[Candidate]], search: FallbackSearch, offers: ClusterView
+) -> NotConverted | None:
+    """The rule for mixed clusters: everything that could be taken comes from DRA, wherever the pod could go."""
+    for resource in dict.fromkeys(one.resource for found in lists.values() for one in found):
+        if search.usable.from_plugin(resource):
+            return NotConverted(
+                "not_dra", f"{short(resource)} can also come from a device plugin or an autoscaler"
+            )
+        if resource not in offers.classes:
+            return NotConverted("not_dra", f"no DeviceClass has the name {resource}")
+    return None
 
 
 # What is claimed
@@ -137,11 +220,13 @@ def _uses(pod: Pod, profiles: Mapping[str, object]) -> list[_Use] | NotConverted
         for one in pod.all_containers()
         for r in profiles
     ):
-        return NotConverted("invalid", "a limit is not its request, which the API server refuses")
+        return NotConverted("invalid", "a limit differs from its request; the API server refuses such a pod")
     lasting = [one for one in uses if not one.passing]
     known = {(one.asked, one.count) for one in lasting}
     if any((one.asked, one.count) not in known for one in uses):
-        return NotConverted("init_containers", "an init container asks for what no container has later")
+        return NotConverted(
+            "init_containers", "an init container asks for devices that no container asks for"
+        )
     if len(lasting) > MOST_REQUESTS or sum(one.count for one in lasting) > MOST_DEVICES:
         return NotConverted("too_many_devices", f"a claim has {MOST_DEVICES} devices at most")
     return uses
