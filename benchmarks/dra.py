@@ -187,14 +187,14 @@ class _Node:
     async def prepare(self, claim: dra_pb2.Claim) -> None:
         """As the kubelet does it, on a connection that stands."""
         request = dra_pb2.NodePrepareResourcesRequest(claims=[claim])
-        answer = await self._call(messages.prepare(messages.PLUGIN_SERVICES[0]), request)
+        answer = await self._call(messages.PREPARE[messages.PLUGIN_SERVICES[0]], request)
         if error := answer.claims[claim.uid].error:
             raise Unavailable(f"not prepared: {error}")
 
     async def unprepare(self, claim: dra_pb2.Claim) -> None:
         """As the kubelet does it."""
         request = dra_pb2.NodeUnprepareResourcesRequest(claims=[claim])
-        answer = await self._call(messages.unprepare(messages.PLUGIN_SERVICES[0]), request)
+        answer = await self._call(messages.UNPREPARE[messages.PLUGIN_SERVICES[0]], request)
         if error := answer.claims[claim.uid].error:
             raise Unavailable(f"not ended: {error}")
 

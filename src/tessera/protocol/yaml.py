@@ -20,9 +20,8 @@ _ALIAS_GROWTH: Final = 10  # values per character of text: more than that is a b
 # only such texts can be nested deeper than that: many brackets, or a line that begins with many levels
 _MAY_BE_DEEP: Final = re.compile(rf"^[ \-?:]{{{_MAX_DEPTH},}}", re.MULTILINE)
 
-_Base: Any = getattr(
-    yaml, "CSafeLoader", yaml.SafeLoader
-)  # libyaml when PyYAML was built with it, ten times faster
+# libyaml when PyYAML was built with it, ten times faster
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _EXACT_JSON: Final = msgspec.json.Decoder(float_hook=Decimal)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.core.dra import pools
-from tessera.core.dra.places import may_be_meant
+from tessera.core.dra.slices import may_be_meant
 from tessera.core.kubernetes.node import Node
 from tessera.kube.view.dra import DraObjects
 from tessera.kube.watch.resource import Key

@@ -206,7 +206,7 @@ def test_claims_are_prepared_over_the_socket() -> None:
                     dra.Claim(namespace="ns", name="b", uid="u-b"),
                 ]
                 answer = await call(
-                    socket, messages.prepare(service), dra.NodePrepareResourcesRequest(claims=claims), 10.0
+                    socket, messages.PREPARE[service], dra.NodePrepareResourcesRequest(claims=claims), 10.0
                 )
                 assert answer.claims["u-b"].error == "claim ns/b is gone"
                 [device] = answer.claims["u-a"].devices
@@ -218,7 +218,7 @@ def test_claims_are_prepared_over_the_socket() -> None:
                 assert (root / "cdi" / "gpu.tessera.dev-claim-u-a.json").exists()
                 ended = await call(
                     socket,
-                    messages.unprepare(service),
+                    messages.UNPREPARE[service],
                     dra.NodeUnprepareResourcesRequest(claims=claims),
                     10.0,
                 )
@@ -235,7 +235,7 @@ def test_an_ill_device_is_tainted_and_told() -> None:
         async with cluster(root) as found:
             await found.until(lambda: found.slices)
             socket = await found.registered()
-            method = messages.watch_health(messages.HEALTH_SERVICES[1])
+            method = messages.WATCH_HEALTH[messages.HEALTH_SERVICES[1]]
             stream: Any
             async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
                 stream = channel.unary_stream(method.path, **method.codec)(health.NodeWatchResourcesRequest())
@@ -263,7 +263,7 @@ def test_health_is_told_without_an_api_server() -> None:
         async with cluster(root) as found:
             await found.until(lambda: found.slices)
             socket = await found.registered()
-            method = messages.watch_health(messages.HEALTH_SERVICES[0])
+            method = messages.WATCH_HEALTH[messages.HEALTH_SERVICES[0]]
             stream: Any
             async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
                 stream = channel.unary_stream(method.path, **method.codec)(health.NodeWatchResourcesRequest())
@@ -291,7 +291,7 @@ def test_a_device_that_a_claim_has_never_leaves_the_slices(monkeypatch: pytest.M
             prepared = found.claim("prepared", TWO)
             found.claim("allocated", ONE)
             request = dra.NodePrepareResourcesRequest(claims=[prepared])
-            await call(socket, messages.prepare(service), request, 10.0)
+            await call(socket, messages.PREPARE[service], request, 10.0)
             patch = {"metadata": {"annotations": {RUNAI_CONFIG: "7g.70gb=1"}}}
             await found.client.patch(f"/api/v1/nodes/{NODE}", patch)
             leaving = ["gpu.tessera.dev/leaving:NoSchedule"]
@@ -300,7 +300,7 @@ def test_a_device_that_a_claim_has_never_leaves_the_slices(monkeypatch: pytest.M
             del found.claims["allocated"]
             await found.until(lambda: list(found.devices) == [TWO])
             end = dra.NodeUnprepareResourcesRequest(claims=[prepared])
-            await call(socket, messages.unprepare(service), end, 10.0)
+            await call(socket, messages.UNPREPARE[service], end, 10.0)
             assert list(found.devices) == [TWO], "the claim has it until the API server says otherwise"
             del found.claims["prepared"]
             await found.until(lambda: list(found.devices) == ["gpu-0-mig-7g-70gb-0"])
@@ -366,7 +366,7 @@ def test_two_processes_at_once() -> None:
             await found.until(lambda: newer.driver.offered)
             sockets = sorted((root / "plugins" / "gpu.tessera.dev").glob("*.sock"))
             [second] = [socket for socket in sockets if socket != first]
-            answer = await call(second, messages.prepare(service), request, 10.0)
+            answer = await call(second, messages.PREPARE[service], request, 10.0)
             assert answer.claims["u-a"].error == ""
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -377,7 +377,7 @@ def test_two_processes_at_once() -> None:
             found.server.store.delete(RESOURCE_SLICES, found.slices[0]["metadata"]["name"])
             await found.until(lambda: found.slices)
             end = dra.NodeUnprepareResourcesRequest(claims=[claim])
-            ended = await call(first, messages.unprepare(service), end, 10.0)
+            ended = await call(first, messages.UNPREPARE[service], end, 10.0)
             assert ended.claims["u-a"].error == ""
             assert list((root / "cdi").iterdir()) == []
 
@@ -420,7 +420,7 @@ def test_a_socket_that_is_removed_comes_back() -> None:
             await found.until(socket.exists)
             assert await found.registered() == socket
             request = dra.NodePrepareResourcesRequest(claims=[found.claim("a", TWO)])
-            answer = await call(socket, messages.prepare(messages.PLUGIN_SERVICES[0]), request, 10.0)
+            answer = await call(socket, messages.PREPARE[messages.PLUGIN_SERVICES[0]], request, 10.0)
             assert answer.claims["u-a"].error == ""
 
     run(story)
@@ -457,7 +457,7 @@ def test_fault_59_one_unreadable_record_of_a_claim() -> None:
 
             async def error_of(claim: dra.Claim) -> str:
                 request = dra.NodePrepareResourcesRequest(claims=[claim])
-                answer = await call(socket, messages.prepare(service), request, 6.0)
+                answer = await call(socket, messages.PREPARE[service], request, 6.0)
                 return answer.claims[claim.uid].error
 
             assert await error_of(found.claim("a", TWO)) == ""
@@ -485,11 +485,11 @@ def test_fault_59_a_record_that_cannot_be_rebuilt() -> None:
             assert message in found.warnings["ClaimStateUnreadable"]
             assert not found.driver.ready
             request = dra.NodePrepareResourcesRequest(claims=[found.claim("b", ONE)])
-            waiting = asyncio.create_task(call(socket, messages.prepare(service), request, 20.0))
+            waiting = asyncio.create_task(call(socket, messages.PREPARE[service], request, 20.0))
             end = dra.NodeUnprepareResourcesRequest(
                 claims=[dra.Claim(namespace="ns", name="lost", uid="u-lost")]
             )
-            await call(socket, messages.unprepare(service), end, 10.0)
+            await call(socket, messages.UNPREPARE[service], end, 10.0)
             assert not (await waiting).claims["u-b"].error
             await found.until(lambda: found.driver.ready)
 
@@ -508,7 +508,7 @@ def test_fault_59_a_record_of_an_earlier_boot() -> None:
             await found.until(lambda: found.slices)
             socket, service = await found.registered(), messages.PLUGIN_SERVICES[0]
             request = dra.NodePrepareResourcesRequest(claims=[found.claim("b", ONE)])
-            assert not (await call(socket, messages.prepare(service), request, 10.0)).claims["u-b"].error
+            assert not (await call(socket, messages.PREPARE[service], request, 10.0)).claims["u-b"].error
             assert not (folder / "u-lost.json").exists()
             await found.until(lambda: found.driver.ready)
 
@@ -522,7 +522,7 @@ def test_fault_57_a_truncated_record_of_devices() -> None:
         async with cluster(root) as found:
             await found.until(lambda: found.slices)
             request = dra.NodePrepareResourcesRequest(claims=[found.claim("a", TWO)])
-            service = messages.prepare(messages.PLUGIN_SERVICES[0])
+            service = messages.PREPARE[messages.PLUGIN_SERVICES[0]]
             assert not (await call(await found.registered(), service, request, 10.0)).claims["u-a"].error
         record = root / "state" / "dra" / "devices.json"
         record.write_bytes(record.read_bytes()[:-9])
@@ -588,7 +588,7 @@ def test_slices_are_cut_on_demand() -> None:
             claims = [found.claim("a", "gpu-0-mig-2g-20gb-0"), found.claim("b", "gpu-0-mig-2g-20gb-1")]
             for claim, trouble in zip(claims, ("", "still in use by claim ns/a"), strict=True):
                 request = dra.NodePrepareResourcesRequest(claims=[claim])
-                answer = await call(socket, messages.prepare(service), request, 6.0)
+                answer = await call(socket, messages.PREPARE[service], request, 6.0)
                 assert trouble in answer.claims[claim.uid].error
                 assert bool(answer.claims[claim.uid].error) is bool(trouble)
 

@@ -156,10 +156,10 @@ def test_cards_that_cannot_be_cut() -> None:
               profiles: [2g.20gb, big]}
             """,
             [
+                'simulated.profiles[1]: "big" is not a MIG profile',
                 "simulated.layout: not with partitioning: dynamic",
                 "simulated.migStrategy: partitioning: dynamic needs mixed",
                 "simulated.profiles[0]: 2g.20gb is not a profile of the card; it has 1g.18gb, 1g.18gb+me, 1g.35gb",
-                'simulated.profiles[1]: "big" is not a MIG profile',
             ],
         ),
         (

@@ -8,15 +8,15 @@ from tessera.protocol.kubelet.dra_messages import ClaimName, DeviceCondition, Pr
 
 def test_paths_are_those_that_the_kubelet_calls() -> None:
     """Both versions of each service, by the names of the kubelet's own contracts."""
-    assert [messages.prepare(service).path for service in messages.PLUGIN_SERVICES] == [
+    assert [messages.PREPARE[service].path for service in messages.PLUGIN_SERVICES] == [
         "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources",
         "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodePrepareResources",
     ]
-    assert [messages.unprepare(service).path for service in messages.PLUGIN_SERVICES] == [
+    assert [messages.UNPREPARE[service].path for service in messages.PLUGIN_SERVICES] == [
         "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources",
         "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodeUnprepareResources",
     ]
-    assert [messages.watch_health(service).path for service in messages.HEALTH_SERVICES] == [
+    assert [messages.WATCH_HEALTH[service].path for service in messages.HEALTH_SERVICES] == [
         "/v1.DRAResourceHealth/NodeWatchResources",
         "/v1alpha1.DRAResourceHealth/NodeWatchResources",
     ]

@@ -37,9 +37,7 @@ class PodUse:
     ending: bool = False  # deleted, and not gone yet
     created: str = ""  # as the API writes it, 2026-11-15T09:30:00Z: later texts are later times
     record: str = ""  # what fallback replaced, as the pod's annotation has it
-    asked: Amounts = field(
-        default_factory=dict
-    )  # what it asked for before fallback; empty: nothing was replaced
+    asked: Amounts = field(default_factory=dict)  # before fallback; empty: nothing was replaced
     where: Pod | None = None  # where it may go, and nothing else of it; None: not read
     claim: str = ""  # the text of its alternatives, where the bridge made a claim of its request
 

@@ -16,9 +16,8 @@ class Transition:
 
     devices: tuple[Device, ...]  # those that are wanted and can exist now, then those that are leaving
     waiting: tuple[Device, ...] = ()  # wanted, and in the way of what is leaving
-    holders: Mapping[tuple[str, str], str] = field(
-        default_factory=dict
-    )  # who uses what is leaving, by its key
+    # who uses what is leaving, by its key
+    holders: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def leaving(self) -> tuple[Device, ...]:

@@ -20,9 +20,8 @@ _ANY_NUMBER: Final = MOST_OF_A_CLAIM
 def count(groups: Iterable[Group], sets: CounterSets, selects: Callable[[Kind], bool]) -> int:
     """The devices that a class selects, as many of them as the counters leave room for."""
     total = 0
-    cut: dict[
-        str, list[tuple[Mapping[str, Number], int]]
-    ] = {}  # by the first counter set that they take from
+    # by the first counter set that they take from
+    cut: dict[str, list[tuple[Mapping[str, Number], int]]] = {}
     for group in groups:
         if not group.number or not selects(group.kind) or not _fits(group, sets):
             continue

@@ -16,7 +16,6 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from tessera.core.dra import counting
-from tessera.core.dra.places import Spot, Spots, is_at, spots_of, spots_of_node
 from tessera.core.dra.slices import (
     DRIVER,
     Contents,
@@ -25,7 +24,12 @@ from tessera.core.dra.slices import (
     Kind,
     PoolId,
     Slice,
+    Spot,
+    Spots,
+    is_at,
     serving,
+    spots_of,
+    spots_of_node,
     twice_in,
 )
 from tessera.core.kubernetes.node import Node

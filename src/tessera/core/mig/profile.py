@@ -33,9 +33,7 @@ class MigProfile:
     memory_gb: int
     extras: str = ""  # "+me", "+me.all", "-me"; empty for a plain slice
     # worked out once: there are few profiles, and every decision asks for these
-    label: str = field(
-        init=False, repr=False, compare=False
-    )  # as resource names and records have it: `1g.10gb.me`
+    label: str = field(init=False, repr=False, compare=False)  # in names of resources: `1g.10gb.me`
     resource: str = field(init=False, repr=False, compare=False)  # of nodes: `nvidia.com/mig-1g.10gb.me`
     rank: tuple[int, int, int, str] = field(init=False, repr=False, compare=False)  # the place in the order
 

@@ -13,9 +13,8 @@ from dataclasses import replace
 from typing import Final
 
 from tessera.core.admission.view.offers import Offers
-from tessera.core.dra.places import ANYWHERE, Spots
 from tessera.core.dra.pools import Pools
-from tessera.core.dra.slices import DeviceClass, Slice
+from tessera.core.dra.slices import ANYWHERE, DeviceClass, Slice, Spots
 from tessera.kube.watch.resource import Key, Sink
 from tessera.protocol.dra.objects import SliceReader, read_class
 from tessera.protocol.dra.selectors import Selectors

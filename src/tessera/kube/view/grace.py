@@ -16,8 +16,8 @@ from typing import Final, NoReturn
 
 from tessera.core.admission.policy import GRACE
 from tessera.core.admission.view.offers import Offers
-from tessera.core.dra.places import Spots, may_be_meant
 from tessera.core.dra.pools import NOTHING_SERVED, Pools, Served
+from tessera.core.dra.slices import Spots, may_be_meant
 from tessera.core.gpu_names import MIG_PREFIX
 from tessera.core.kubernetes.node import LAYOUT_STATE_LABEL, Node
 from tessera.core.kubernetes.pod import NOTHING, Amounts

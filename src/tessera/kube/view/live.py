@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tessera.core.admission.policy import FallbackPolicy
 from tessera.core.admission.view.offers import Offers
-from tessera.core.dra.places import Spots
+from tessera.core.dra.slices import Spots
 from tessera.core.kubernetes.node import Namespace, Node
 from tessera.core.kubernetes.pod import Pod
 from tessera.core.kubernetes.quota import Quota

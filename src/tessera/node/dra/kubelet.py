@@ -142,7 +142,7 @@ class HealthService:
 
     def handlers(self) -> list[Handlers]:
         services = messages.HEALTH_SERVICES
-        return [handlers({messages.watch_health(one): self.streams.watch}) for one in services]
+        return [handlers({messages.WATCH_HEALTH[one]: self.streams.watch}) for one in services]
 
 
 class ClaimService:
@@ -154,7 +154,7 @@ class ClaimService:
 
     def handlers(self) -> list[Handlers]:
         return [
-            handlers({messages.prepare(one): self._prepare, messages.unprepare(one): self._unprepare})
+            handlers({messages.PREPARE[one]: self._prepare, messages.UNPREPARE[one]: self._unprepare})
             for one in messages.PLUGIN_SERVICES
         ]
 

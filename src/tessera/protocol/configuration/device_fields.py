@@ -68,6 +68,7 @@ _NAME_OF_VARIABLE: Final = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*)?", re.ASCII).
 _NO_VARIABLE: Final = " is not a name of an environment variable"
 _VARIABLE: Final = text_that("variable", _NAME_OF_VARIABLE, _NO_VARIABLE)
 _LIST_VARIABLE: Final = text_that("environment variable", _NAME_OF_VARIABLE, _NO_VARIABLE)
+_PROFILES: Final = list_of(parsed("text", MigProfile.parse, None))
 _STRATEGIES: Final = choice(*map(str, Strategy))
 _KIND: Final = parsed("CDI kind, `vendor/class`", check_kind, "")
 
@@ -94,7 +95,7 @@ _OWN_PRODUCT: Final = record(
     Field("name", TEXT, "The card's name."),
     Field("memory", count(1, 99_999), "GB of one card."),
     Field("slices", count(1, 16), "Equal slices that a card can be cut into.", default=1),
-    Field("profiles", list_of(TEXT), "MIG profiles of the card, such as `2g.20gb`. None: it cannot be cut.", default=()),
+    Field("profiles", _PROFILES, "MIG profiles of the card, such as `2g.20gb`. None: it cannot be cut.", default=()),
     Field("label", TEXT, "The value of `nvidia.com/gpu.product`. Default: the name with dashes.", default=""),
 )  # fmt: skip
 
@@ -121,7 +122,7 @@ _SIMULATED: Final = record(
     Field("migStrategy", _STRATEGIES, "How cut cards become resources, as in NVIDIA's plugin.", default="mixed"),
     Field("layout", TEXT, "The layout of the cards until the node has an annotation, such as `2g.20gb=2,3g.40gb=1`. Default: whole cards.", default=""),
     Field("partitioning", choice("static", "dynamic"), "`static`: cut as the layout says; `dynamic`: the DRA driver cuts a slice when a claim gets it, and there is no layout.", default="static"),
-    Field("profiles", list_of(TEXT), "With `dynamic`: the profiles that may be cut. Default: all profiles of the card.", default=()),
+    Field("profiles", _PROFILES, "With `dynamic`: the profiles that may be cut. Default: all profiles of the card.", default=()),
     Field("numaNodes", count(0, 64), "NUMA nodes that the cards are spread over. 0: the plugin reports none.", default=0),
     Field("devicesVariable", _LIST_VARIABLE, "A variable that lists the container's devices by UUID.", default=VISIBLE_DEVICES),
     Field("cdiKind", _KIND, "The devices' CDI kind.", default=_SIMULATED_KIND),
@@ -151,8 +152,9 @@ def _own_product(fields: Mapping[str, Any]) -> Product:
     if not fields["profiles"]:
         memory = fields["memory"] * 1024
         return Product(name, memory, 1, 1, (), (label,), simulated=True)
-    profiles = [MigProfile.parse(profile) for profile in fields["profiles"]]
-    return simulated_product(name, fields["memory"], fields["slices"], profiles, label=label)
+    return simulated_product(
+        name, fields["memory"], fields["slices"], filter(None, fields["profiles"]), label=label
+    )
 
 
 def reference() -> str:

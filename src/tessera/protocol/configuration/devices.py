@@ -36,9 +36,7 @@ class SimulatedCards:
     env_list: str
     cdi_kind: str
     numa_nodes: int
-    dynamic: tuple[MigProfile, ...] | None = (
-        None  # the profiles that are cut on demand; None: a layout says it
-    )
+    dynamic: tuple[MigProfile, ...] | None = None  # cut on demand; None: a layout says it
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,19 +188,11 @@ def _dynamic(read: Mapping[str, Any], strategy: Strategy, errors: Errors) -> tup
         errors.add("simulated.migStrategy", "partitioning: dynamic needs mixed")
     has = read["product"].profiles
     known = ", ".join(map(str, has))
-    found = []
-    for index, text in enumerate(read["profiles"]):
-        try:
-            profile = MigProfile.parse(text)
-        except InvalidInput as error:
-            errors.add(f"simulated.profiles[{index}]", str(error))
-            continue
-        if profile not in has:
-            errors.add(
-                f"simulated.profiles[{index}]", f"{profile} is not a profile of the card; it has {known}"
-            )
-        found.append(profile)
-    return tuple(found) or has
+    for index, profile in enumerate(read["profiles"]):
+        if profile is not None and profile not in has:
+            what = f"{profile} is not a profile of the card; it has {known}"
+            errors.add(f"simulated.profiles[{index}]", what)
+    return tuple(read["profiles"]) or has
 
 
 def _nvml(read: Mapping[str, Any]) -> NvmlCards:

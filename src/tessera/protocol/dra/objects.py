@@ -10,8 +10,19 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from tessera.core.dra.places import Place, Where, together
-from tessera.core.dra.slices import Attribute, Contents, Counters, DeviceClass, Group, Kind, PoolId, Slice
+from tessera.core.dra.slices import (
+    Attribute,
+    Contents,
+    Counters,
+    DeviceClass,
+    Group,
+    Kind,
+    Place,
+    PoolId,
+    Slice,
+    Where,
+    together,
+)
 from tessera.core.kubernetes.quantity import Number, Quantity
 from tessera.core.requests.alternatives import Alternative, Alternatives, request_name
 from tessera.protocol.dra.kinds import Kinds

@@ -48,9 +48,8 @@ def _semver(text: str, normalize: bool = False) -> Value:  # CEL passes argument
         text, mark, more = text.removeprefix("v").partition("-")
         numbers = [part.lstrip("0") or part[:1] for part in text.split(".")]
         if len(numbers) < 3 and (more or "+" in text):
-            raise InvalidInput(
-                "short version cannot contain PreRelease/Build meta data"
-            )  # as blang/semver says it
+            # as blang/semver says it
+            raise InvalidInput("short version cannot contain PreRelease/Build meta data")
         text = ".".join(numbers + ["0"] * (3 - len(numbers))) + mark + more
     return version_value(text)
 

@@ -32,28 +32,25 @@ _SUPPORTED: Final = ("v1.DRAPlugin", "v1beta1.DRAPlugin", *HEALTH_SERVICES)
 _MOST_MESSAGE: Final = 1024  # characters of a health message; the kubelet cuts longer ones (KEP-4680)
 
 
-def prepare(service: str) -> Method[dra.NodePrepareResourcesRequest, dra.NodePrepareResourcesResponse]:
-    """The call that prepares claims, of this version of the service."""
-    return Method(
-        service, "NodePrepareResources", dra.NodePrepareResourcesRequest, dra.NodePrepareResourcesResponse
+# the calls that prepare and end claims, and the stream of every device's health, by the version of the service
+PREPARE: Final = {
+    one: Method(
+        one, "NodePrepareResources", dra.NodePrepareResourcesRequest, dra.NodePrepareResourcesResponse
     )
-
-
-def unprepare(service: str) -> Method[dra.NodeUnprepareResourcesRequest, dra.NodeUnprepareResourcesResponse]:
-    """The call that ends claims, of this version of the service."""
-    return Method(
-        service,
-        "NodeUnprepareResources",
-        dra.NodeUnprepareResourcesRequest,
-        dra.NodeUnprepareResourcesResponse,
+    for one in PLUGIN_SERVICES
+}
+UNPREPARE: Final = {
+    one: Method(
+        one, "NodeUnprepareResources", dra.NodeUnprepareResourcesRequest, dra.NodeUnprepareResourcesResponse
     )
-
-
-def watch_health(service: str) -> Method[health.NodeWatchResourcesRequest, health.NodeWatchResourcesResponse]:
-    """The stream of every device's health, of this version of the service."""
-    return Method(
-        service, "NodeWatchResources", health.NodeWatchResourcesRequest, health.NodeWatchResourcesResponse
+    for one in PLUGIN_SERVICES
+}
+WATCH_HEALTH: Final = {
+    one: Method(
+        one, "NodeWatchResources", health.NodeWatchResourcesRequest, health.NodeWatchResourcesResponse
     )
+    for one in HEALTH_SERVICES
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,12 @@ from tessera.protocol.kubernetes.objects import (
     Condition,
     LabelSelectorIn,
     Metadata,
+    NameOnly,
     ObjectReference,
     Part,
     decoder,
     seconds,
 )
-
-
-class ConfigMapVolume(Part):
-    name: str = ""
 
 
 class SecretVolume(Part):
@@ -25,7 +22,7 @@ class SecretVolume(Part):
 
 class Volume(Part):
     name: str = ""
-    config_map: ConfigMapVolume | None = None
+    config_map: NameOnly | None = None
     secret: SecretVolume | None = None
 
 

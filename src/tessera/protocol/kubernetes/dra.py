@@ -9,7 +9,7 @@ from tessera.core.dra.slices import LEAVING
 from tessera.core.kubernetes.quantity import Quantity
 from tessera.core.kubernetes.scheduling import Taint, Toleration
 from tessera.protocol.kubernetes.lean_pod import NodeSelectorIn
-from tessera.protocol.kubernetes.objects import Metadata, Part, decoder
+from tessera.protocol.kubernetes.objects import Expression, Metadata, Part, decoder
 
 # what kube-controller-manager writes on a claim that it made for a pod: the claim's name in that pod
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
@@ -19,14 +19,10 @@ EXACT_COUNT: Final = "ExactCount"  # the allocation mode of a request that names
 # Classes
 
 
-class Cel(Part):
-    expression: str = ""
-
-
 class Selector(Part):
     """What a device must be like; of a kind that is newer than this release: nothing that is known."""
 
-    cel: Cel = msgspec.field(default_factory=Cel)
+    cel: Expression = msgspec.field(default_factory=Expression)
 
 
 class ClassSpec(Part):

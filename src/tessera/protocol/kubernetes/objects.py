@@ -89,6 +89,16 @@ class ObjectList(Part):
     items: list[msgspec.Raw] | None = None
 
 
+class NameOnly(Part):
+    name: str = ""
+
+
+class Expression(Part):
+    """An expression in CEL."""
+
+    expression: str = ""
+
+
 class Condition(Part):
     type: str = ""
     status: str = ""

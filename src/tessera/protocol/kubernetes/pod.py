@@ -27,6 +27,7 @@ from tessera.protocol.kubernetes.objects import (
     Condition,
     InvalidObject,
     Keep,
+    NameOnly,
     Part,
     ResourcesIn,
     amounts_of,
@@ -47,13 +48,9 @@ class PodMetadata(CommonMetadata):
         return self.labels is not None and (QUEUE_LABEL in self.labels or MANAGED_LABEL in self.labels)
 
 
-class SchedulingGate(Part):
-    name: str = ""
-
-
 class PodSpec(LeanSpec):
     node_name: str = ""
-    scheduling_gates: list[SchedulingGate] | None = None
+    scheduling_gates: list[NameOnly] | None = None
 
 
 class Waiting(Part):

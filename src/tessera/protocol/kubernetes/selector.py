@@ -17,15 +17,7 @@ _REQUIREMENT: Final = re.compile(
     rf"|\s*(?P<sign>==|=|!=|>|<)\s*(?P<value>{_VALUE}))?)\s*(?P<end>,|$)",
     re.ASCII,
 )
-_OPERATORS: Final = {
-    "in": "In",
-    "notin": "NotIn",
-    "=": "In",
-    "==": "In",
-    "!=": "NotIn",
-    ">": "Gt",
-    "<": "Lt",
-}
+_OPERATORS: Final = {"in": "In", "notin": "NotIn", "=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from tessera.protocol.kubernetes.objects import LabelSelectorIn, Metadata, Part, Texts
+from tessera.protocol.kubernetes.objects import Expression, LabelSelectorIn, Metadata, Part, Texts
 
 
 class ServiceReference(Part):
@@ -27,17 +27,13 @@ class Rule(Part):
     resources: list[str] | None = None
 
 
-class MatchCondition(Part):
-    expression: str = ""
-
-
 class Webhook(Part):
     name: str = ""
     client_config: ClientConfig = msgspec.field(default_factory=ClientConfig)
     rules: list[Rule] | None = None
     namespace_selector: LabelSelectorIn | None = None
     object_selector: LabelSelectorIn | None = None
-    match_conditions: list[MatchCondition] | None = None
+    match_conditions: list[Expression] | None = None
     failure_policy: str = "Fail"
     timeout_seconds: int = 10
     side_effects: str = ""

@@ -46,9 +46,8 @@ def items(documents: Iterable[object]) -> list[dict[str, Any]]:
         for index, one in enumerate(inner):
             if not isinstance(one, dict):
                 raise InvalidObject(f"{kind}.items[{index}]: expected an object, got {_kind_of(one)}")
-            found.append(
-                {"kind": kind.removesuffix("List"), **one}
-            )  # a typed list leaves its items' kind out
+            # a typed list leaves its items' kind out
+            found.append({"kind": kind.removesuffix("List"), **one})
     return found
 
 

@@ -110,7 +110,7 @@ class Drivers:
             for driver in sorted(drivers):
                 socket = await self._socket(driver)
                 try:
-                    answer = await call(socket, messages.prepare(_SERVICE), request, _TIMEOUT)
+                    answer = await call(socket, messages.PREPARE[_SERVICE], request, _TIMEOUT)
                 except CallFailed as error:
                     raise PrepareFailed(f"prepare claim {name}: {error}") from error
                 result = answer.claims[name.uid]
@@ -129,7 +129,7 @@ class Drivers:
                 with suppress(
                     CallFailed
                 ):  # the driver has gone; the real kubelet asks again when one is back
-                    await call(self._sockets[driver], messages.unprepare(_SERVICE), request, _TIMEOUT)
+                    await call(self._sockets[driver], messages.UNPREPARE[_SERVICE], request, _TIMEOUT)
 
     async def _socket(self, driver: str) -> Path:
         try:
