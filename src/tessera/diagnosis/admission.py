@@ -81,9 +81,6 @@ def why_never(seen: Evidence, pod: Pod) -> str:
     return next((rule for rule in rules if "fallback-policy is `never`" in rule), "")
 
 
-# A policy that is in the way
-
-
 def by_policy(seen: Evidence, pod: Pod) -> Iterator[Remedy]:
     """The one setting or annotation without which admission would give the pod something that nodes offer."""
     offers, policy = seen.offers, seen.policy
@@ -160,9 +157,6 @@ def _with(offers: Offers, namespace: Namespace) -> Offers:
     view = copy(offers)
     view.namespaces = {**offers.namespaces, namespace.name: namespace}
     return view
-
-
-# A quota
 
 
 @dataclass(frozen=True, slots=True)

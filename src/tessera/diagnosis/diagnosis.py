@@ -19,16 +19,13 @@ from tessera.diagnosis.admission import (
     who_observes,
 )
 from tessera.diagnosis.changes import Remedy
-from tessera.diagnosis.evidence import Evidence, SeenPod, SeenWorkload, Target
+from tessera.diagnosis.evidence import RECENT, Evidence, SeenPod, SeenWorkload, Target
 from tessera.diagnosis.nodes import Lack, NodeGroup, counted, gpus_of, groups_of
 from tessera.diagnosis.remedies import Holder, by_layout, holders_of, on_nodes
 from tessera.diagnosis.waiting import Cause, WaitingPods
 from tessera.protocol.kubernetes.controllers import EventIn
 
 _DENIED: Final = "denied the request: "
-_RECENT: Final = (
-    1800.0  # seconds; controllers try again after 1000 s at the latest (client-go's rate limiter)
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +63,12 @@ def _diagnosed(seen: Evidence, target: Target, solve: Solver) -> Diagnosis:
     return _of_pod(seen, target, target.pod, solve)
 
 
-# Pods that were never created
-
-
 def _refusal(seen: Evidence, workload: SeenWorkload) -> EventIn | None:
     """The latest event on why a workload that has too few pods gets no more."""
     if workload.pods >= workload.state.wanted:
         return None
     found = [one for one in workload.events if one.reason == "FailedCreate"]
-    recent = [one for one in found if not one.last_seen or seen.now - one.last_seen < _RECENT]
+    recent = [one for one in found if not one.last_seen or seen.now - one.last_seen < RECENT]
     return recent[-1] if recent else None
 
 
@@ -105,9 +99,6 @@ def _not_created(seen: Evidence, workload: SeenWorkload, refusal: EventIn) -> Di
         return Diagnosis(title, Cause.REJECTED, answer, admission, remedies=remedies)
     answer = f"{title} has {have}: they cannot be created: {message}"
     return Diagnosis(title, Cause.NOT_CREATED, answer, (*admission, told))
-
-
-# Pods that are there
 
 
 def _of_pod(seen: Evidence, target: Target, one: SeenPod, solve: Solver) -> Diagnosis:
@@ -163,9 +154,6 @@ def _waits(seen: Evidence, one: SeenPod, title: str, found: Diagnosis, solve: So
     remedies += on_nodes(seen, request, taken)[:1]
     holders = holders_of(seen, request.gpus, [name for group in taken for name in group.nodes])
     return replace(found, nodes=groups, holders=tuple(holders), remedies=tuple(remedies))
-
-
-# The scheduler's part
 
 
 def _words(one: SeenPod) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -21,6 +21,10 @@ from tessera.protocol.kubernetes.controllers import EventIn, Workload
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.kubernetes.pod import PodIn
+
+# Seconds. A controller tries again after 1000 s at the latest (client-go's DefaultControllerRateLimiter): after this long
+# without a new event it has stopped trying, or succeeded.
+RECENT: Final = 1800.0
 
 
 @dataclass(slots=True)

@@ -39,9 +39,6 @@ _MOST_NAMED: Final = 3
 _MOST_ALTERNATIVES: Final = 3  # remedies of one kind
 
 
-# Who holds what
-
-
 @dataclass(frozen=True, slots=True)
 class Holder:
     """A pod that holds what is asked for."""
@@ -87,9 +84,6 @@ def _pods_end(pods: Sequence[Holder], node: str, now: float) -> str:
 
 def _some(number: int) -> str:
     return "a pod ends" if number == 1 else f"{number} pods end"
-
-
-# On one node
 
 
 def on_nodes(seen: Evidence, request: Request, groups: Sequence[NodeGroup]) -> list[Remedy]:
@@ -223,9 +217,6 @@ def _other_resources(
     ways += [f"pods on node {name} end"] if free else []
     text = f"{(' and ' if fewer else ', or ').join(ways)} ({', '.join(reasons)})"
     return Remedy("change", text, (f"kubectl describe node {name}",), tuple(changes))
-
-
-# A layout
 
 
 def by_layout(seen: Evidence, pod: Pod, use: PodUse, solve: Solver) -> Iterator[Remedy]:

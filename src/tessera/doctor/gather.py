@@ -89,7 +89,8 @@ class Gatherer:
             "quotas", RESOURCE_QUOTAS.path, {}, lambda raw: quota_of(decode_quota(raw))
         ):
             offers.put_quota(quota)
-        config, policy = await self._config(deployment), Policy()
+        config_map, policy = deployment.config_map() if deployment else None, Policy()
+        config = await self._config_map("config", names.namespace, config_map, "config.yaml")
         with contextlib.suppress(InvalidInput):  # the check of the configuration reports it
             policy = configuration.parse(config or "").policy
         devices = await devices_for_pods(reader, lists, pods)
@@ -181,10 +182,6 @@ class Gatherer:
         path = path_of("v1", "configmaps", namespace=namespace, name=name)
         found = await self._reader.one(field, ConfigMap, path)
         return (found.data or {}).get(key) if found else None
-
-    async def _config(self, deployment: Workload | None) -> str | None:
-        name = deployment.config_map() if deployment else None
-        return await self._config_map("config", self._names.namespace, name, "config.yaml")
 
     async def _plugin_configs(self, plugins: tuple[Workload, ...]) -> dict[str, str]:
         configs = {}

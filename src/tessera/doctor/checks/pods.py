@@ -8,16 +8,13 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from tessera.core.text import first_of
-from tessera.diagnosis.evidence import SeenPod
+from tessera.diagnosis.evidence import RECENT, SeenPod
 from tessera.diagnosis.nodes import Lack
 from tessera.diagnosis.waiting import Cause, Waiting
 from tessera.doctor.evidence import Evidence, Refusal
 from tessera.doctor.findings import MOST_ALIKE, Finding, Severity, not_applicable, problem, short
 
 _MOST_NAMED: Final = 3  # pods in one sentence
-# Seconds. A controller tries again after 1000 s at the latest (client-go's DefaultControllerRateLimiter): after
-# this long without a new event it has stopped trying, or succeeded.
-_OLD_EVENT: Final = 1800.0
 # Controllers that make a pod again when it is deleted, and lose nothing by it. A Job is not one of them: a pod that is
 # deleted counts as failed, and its other pods may end with it.
 _REPLACING: Final = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet"})
@@ -28,26 +25,25 @@ _NOT_OFFERED: Final = frozenset(
 
 
 def offers(seen: Evidence) -> Iterator[Finding]:
-    for why, pods, example in _waiting(seen, _NOT_OFFERED):
+    for why, pods, example in _waiting(seen, offered=False):
         yield _finding(Severity.PROBLEM, why, pods, example, *_created_again(pods))
 
 
 def pending(seen: Evidence) -> Iterator[Finding]:
-    for why, pods, example in _waiting(seen, _NOT_OFFERED, others=True):
+    for why, pods, example in _waiting(seen, offered=True):
         severity = Severity.NOTE if why.cause == Cause.GATED else Severity.WARNING
         yield _finding(severity, why, pods, example, "tessera capacity")
 
 
-def _waiting(
-    seen: Evidence, causes: Collection[str], *, others: bool = False
-) -> Iterator[tuple[Waiting, list[SeenPod], bool]]:
-    """The pods that wait for such causes, or for any other; those with the same answer together.
+def _waiting(seen: Evidence, *, offered: bool) -> Iterator[tuple[Waiting, list[SeenPod], bool]]:
+    """The pods that wait for what some node offers, or for what none does; those with the same answer together.
 
     Where pods that ask for the same have many answers, they are together too: the first answer is an example then.
     """
     found: dict[tuple[str, str], dict[str, tuple[Waiting, list[SeenPod]]]] = {}
     for one, why in seen.waiting:
-        if (why.cause in causes) is not others and _is_for_gpus(why):
+        # of those that wait for GPUs, for what was meant to be one, or with claims that cannot be served
+        if (why.cause in _NOT_OFFERED) is not offered and (why.request.gpus or why.obstacle):
             answers = found.setdefault((why.cause, why.wanted), {})
             answers.setdefault(why.answer, (why, []))[1].append(one)
     for answers in found.values():
@@ -56,11 +52,6 @@ def _waiting(
         else:
             first, *_ = answers.values()
             yield first[0], [one for _, pods in answers.values() for one in pods], True
-
-
-def _is_for_gpus(why: Waiting) -> bool:
-    """Whether it concerns GPUs: a pod that asks for some, or for what was meant to be one, or has claims that cannot be served."""
-    return bool(why.request.gpus) or why.obstacle is not None
 
 
 def _finding(severity: Severity, why: Waiting, pods: list[SeenPod], example: bool, *commands: str) -> Finding:
@@ -115,7 +106,7 @@ def _is_over(refusal: Refusal, now: float) -> bool:
     """Whether it is history: the controller is gone, wants no more pods than it has, or has long stopped trying."""
     last = refusal.event.last_seen
     owner = refusal.owner
-    if refusal.gone or (last is not None and now - last > _OLD_EVENT):
+    if refusal.gone or (last is not None and now - last > RECENT):
         return True
     counts = refusal.event.involved_object.kind in ("ReplicaSet", "ReplicationController", "StatefulSet")
     return owner is not None and (
