@@ -33,25 +33,15 @@ class ControllerMetrics:
     def families(self) -> Iterator[Family]:
         yield gauge(f"{_PREFIX}_leader", "1 while this process leads.", int(self.leads()))
         yield gauge(f"{_PREFIX}_bridged_pods", "Pods whose request is a claim of ours.", self.bridged())
-        yield gauge(
-            f"{_PREFIX}_refused_pods",
-            "Pods that the controller makes no template for: their annotations or their ticket are not the webhook's.",
-            self.refused(),
-        )
+        text = "Pods that the controller makes no template for: their annotations or their ticket are not the webhook's."
+        yield gauge(f"{_PREFIX}_refused_pods", text, self.refused())
         yield gauge(f"{_PREFIX}_templates", "ResourceClaimTemplates that there are.", self.templates())
         yield self.writes.family(f"{_PREFIX}_writes_total", "What was written, by what it was for.")
-        yield self._fallbacks.family(
-            f"{_PREFIX}_fallbacks_total", "Claims served with another type than what was asked."
-        )
+        text = "Claims served with another type than what was asked."
+        yield self._fallbacks.family(f"{_PREFIX}_fallbacks_total", text)
         yield self.failures.family(f"{_PREFIX}_failures_total", "What went wrong and is tried again.")
-        yield labelled(
-            f"{_PREFIX}_events_total",
-            "counter",
-            "Events by what became of them.",
-            ("result",),
-            self.events(),
-        )
-        yield labelled(
-            f"{_PREFIX}_build_info", "gauge", "The version that runs.", ("version",), {(__version__,): 1}
-        )
+        text = "Events by what became of them."
+        yield labelled(f"{_PREFIX}_events_total", "counter", text, ("result",), self.events())
+        text, version = "The version that runs.", {(__version__,): 1}
+        yield labelled(f"{_PREFIX}_build_info", "gauge", text, ("version",), version)
         yield from process_metrics()

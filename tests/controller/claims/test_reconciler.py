@@ -260,7 +260,7 @@ def test_a_template_that_is_there():
 
     async def main():
         async with world(objects.pod()) as one:
-            await one.until(lambda: template_of(one.store))
+            await one.until(lambda: one.reconciler.state.templates)  # the watch has brought it
             one.store.create(PODS, objects.pod("old", ticket=right_ticket(hour=-2)), "a")
             await one.until(lambda: Key("a", "old") in one.reconciler.state.refused)
             assert "tessera_controller_refused_pods 0" in one.metrics()

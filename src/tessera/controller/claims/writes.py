@@ -182,10 +182,6 @@ class RefusalLog:
         for group in self._waiting.keys() - self._logged.keys():
             (namespace, why), (first, more) = group, self._waiting.pop(group)
             self._logged[group] = now
-            log.warning(
-                "pod %s/%s: %s, so the controller makes no template for it%s",
-                namespace,
-                first,
-                why,
-                f" (nor for {more} more of this namespace)" if more else "",
-            )
+            rest = f" (nor for {more} more of this namespace)" if more else ""
+            text = "pod %s/%s: %s, so the controller makes no template for it%s"
+            log.warning(text, namespace, first, why, rest)

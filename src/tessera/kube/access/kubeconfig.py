@@ -96,6 +96,9 @@ class _Section(Generic[_T]):
         """The place, for a person: `/home/x/.kube/config: user "admin": client-key-data`."""
         return f"{self.file}: {self.title}: {field}"
 
+    def wrong(self, field: str, what: str) -> InvalidKubeconfig:
+        return InvalidKubeconfig(f"{self.where(field)}: {what}")
+
     def path(self, text: str) -> Path:
         return self.file.parent / text
 
@@ -106,7 +109,7 @@ class _Section(Generic[_T]):
         try:
             return base64.b64decode("".join(data.split()), validate=True)
         except (binascii.Error, ValueError) as error:
-            raise InvalidKubeconfig(f"{self.where(field)}-data: not base64") from error
+            raise self.wrong(f"{field}-data", "not base64") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +177,10 @@ def cluster_of(config: Kubeconfig, context: str | None, environ: Mapping[str, st
         raise InvalidKubeconfig(f'{files}: there is no context "{name}"; {choice}')
     cluster = config.clusters.get(chosen.value.cluster)
     if cluster is None:
-        raise InvalidKubeconfig(f'{chosen.where("cluster")}: there is no cluster "{chosen.value.cluster}"')
+        raise chosen.wrong("cluster", f'there is no cluster "{chosen.value.cluster}"')
     user = config.users.get(chosen.value.user)
     if user is None and chosen.value.user:
-        raise InvalidKubeconfig(f'{chosen.where("user")}: there is no user "{chosen.value.user}"')
+        raise chosen.wrong("user", f'there is no user "{chosen.value.user}"')
     user = user or _Section(
         _UserIn(), chosen.file, "user"
     )  # none at all: a server that asks for no credentials
@@ -205,15 +208,13 @@ def cluster_of(config: Kubeconfig, context: str | None, environ: Mapping[str, st
 def _endpoint_and_tls(cluster: _Section[_ClusterIn], user: _UserIn) -> tuple[ServerAddress, Tls]:
     value, ca = cluster.value, _authority_of(cluster)
     if not value.server:
-        raise InvalidKubeconfig(f"{cluster.where('server')}: missing")
+        raise cluster.wrong("server", "missing")
     if ca is not None and value.insecure_skip_tls_verify:
-        raise InvalidKubeconfig(
-            f"{cluster.where('insecure-skip-tls-verify')}: cannot be true together with a certificate-authority"
+        raise cluster.wrong(
+            "insecure-skip-tls-verify", "cannot be true together with a certificate-authority"
         )
     if value.tls_server_name and not is_host(value.tls_server_name):
-        raise InvalidKubeconfig(
-            f'{cluster.where("tls-server-name")}: "{value.tls_server_name}" is not a host name'
-        )
+        raise cluster.wrong("tls-server-name", f'"{value.tls_server_name}" is not a host name')
     by_certificate = user.client_certificate or user.client_certificate_data
     scheme = "https" if ca is not None or value.insecure_skip_tls_verify or by_certificate else "http"
     endpoint = ServerAddress.parse(value.server, where=cluster.where("server"), default_scheme=scheme)
@@ -231,16 +232,15 @@ def _credentials(user: _Section[_UserIn], cluster: _Section[_ClusterIn]) -> Cred
     """How a user proves itself: token before plugin, and a client certificate besides."""
     value, plugin = user.value, user.value.exec
     if value.username or value.password:
-        raise InvalidKubeconfig(
-            f"{user.where('username')}: API servers no longer take passwords; use a token, a certificate or exec"
-        )
+        text = "API servers no longer take passwords; use a token, a certificate or exec"
+        raise user.wrong("username", text)
     if value.auth_provider:
-        raise InvalidKubeconfig(f"{user.where('auth-provider')}: replaced by exec plugins in Kubernetes 1.26")
+        raise user.wrong("auth-provider", "replaced by exec plugins in Kubernetes 1.26")
     certificate = user.material(value.client_certificate_data, value.client_certificate, "client-certificate")
     key = user.material(value.client_key_data, value.client_key, "client-key")
     if (certificate is None) != (key is None):
         missing = "client-key" if key is None else "client-certificate"
-        raise InvalidKubeconfig(f"{user.where(missing)}: missing; a certificate needs its key")
+        raise user.wrong(missing, "missing; a certificate needs its key")
     stored = StoredCredentials(
         token=value.token or None,
         token_file=user.path(value.token_file) if value.token_file else None,
