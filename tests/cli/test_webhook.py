@@ -405,6 +405,9 @@ def test_fault_32_certs_show_a_given_certificate(stage, capsys):
     assert (code, line.split()[4:]) == (0, ["yes"])
     code, line = given(PAIR, ended.certificate)
     assert (code, line.split()[4:]) == (1, ["no"])
+    beside = Pair(PAIR.certificate + ended.certificate, PAIR.key)  # one that is trusted, and signed nothing
+    code, line = given(beside, ended.certificate)
+    assert (code, line.split()[4:]) == (1, ["no"])
 
 
 def _ask(port: int, bundle: Path, owners: Sequence[object] = ()) -> dict[str, dict[str, object]]:
