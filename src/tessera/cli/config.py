@@ -5,6 +5,7 @@ import json
 import click
 
 from tessera.cli.common import completing
+from tessera.cli.common.output import warn
 from tessera.core.errors import InvalidInputs
 from tessera.core.text import number_of
 from tessera.kube.object_files import called, read_file
@@ -27,8 +28,7 @@ def check(file: str) -> int:
     try:
         configuration = config.parse(read_file(file), where)
     except InvalidInputs as error:
-        for one in error.errors:
-            click.echo(f"{where}: {one}", err=True)
+        warn(*(f"{where}: {one}" for one in error.errors))
         return 2
     policy = configuration.policy
     types, chains = ", ".join(policy.injection.default) or "none", len(policy.fallback.chains)

@@ -32,7 +32,6 @@ async def _serve(process: ProcessChoice, namespace: str | None) -> None:
     from tessera.controller.process import Controller
     from tessera.kube.access.choice import own_namespace
     from tessera.kube.rest.client import Client
-    from tessera.serving.health_server import health_server
 
     log = logging.getLogger("tessera.controller")
     cluster = process.cluster.find()
@@ -40,8 +39,5 @@ async def _serve(process: ProcessChoice, namespace: str | None) -> None:
     identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
     async with Client(cluster, user_agent="tessera-controller") as client:
         controller = Controller(client, namespace or own_namespace(cluster), identity)
-        server = health_server(
-            controller.metrics.families, alive=lambda: controller.alive, ready=lambda: controller.ready
-        )
         log.info("controller of %s (%s)", cluster.endpoint, cluster.source)
-        await process.serve(server, controller.run(), log)
+        await process.serve(controller.run(), controller.metrics.families, controller, log)

@@ -56,26 +56,21 @@ def command(
     it.
     """
     policy = read_policy(config_file) if config_file else None
-    return run_until_signalled(_serve(cluster, Address(address, port), names, policy, metrics_listen))
 
+    async def serve() -> int:
+        async with cluster.connected("tessera-dashboard") as client:
+            at, source = client.cluster.endpoint, client.cluster.source
+            board = Board(f"{at} ({source})" if source else str(at))
+            view = LiveView(client, keep=None)  # explanations tell of all nodes
+            explain, why = explainer(view.offers, policy or Policy()), explained(client, policy)
+            where = Address(address, port)
+            async with (
+                view.following(),
+                serve_dashboard(client, board, explain, where, names=names, why=why) as url,
+                serve_metrics(board, metrics_listen) if metrics_listen else nullcontext(),
+            ):
+                click.echo(f"{url}  shows {at}; ^C ends it")
+                await asyncio.Event().wait()
+        return 0
 
-async def _serve(
-    choice: ClusterChoice,
-    where: Address,
-    names: tuple[str, ...],
-    policy: Policy | None,
-    metrics: Address | None,
-) -> int:
-    async with choice.connected("tessera-dashboard") as client:
-        cluster = client.cluster
-        board = Board(f"{cluster.endpoint} ({cluster.source})" if cluster.source else str(cluster.endpoint))
-        view = LiveView(client, keep=None)  # explanations tell of all nodes
-        explain, why = explainer(view.offers, policy or Policy()), explained(client, policy)
-        async with (
-            view.following(),
-            serve_dashboard(client, board, explain, where, names=names, why=why) as url,
-            serve_metrics(board, metrics) if metrics else nullcontext(),
-        ):
-            click.echo(f"{url}  shows {cluster.endpoint}; ^C ends it")
-            await asyncio.Event().wait()
-    return 0
+    return run_until_signalled(serve())

@@ -15,7 +15,6 @@ from tessera.kube.rest.client import Client
 from tessera.node.deviceplugin.process import NodePlugin
 from tessera.node.metrics import Metrics
 from tessera.protocol.configuration.devices import DeviceConfiguration
-from tessera.serving.health_server import health_server
 
 _log = logging.getLogger("tessera.node")
 
@@ -67,10 +66,7 @@ async def _serve(node: NodeChoice, configuration: DeviceConfiguration) -> None:
     client = Client(cluster, user_agent="tessera-device-plugin") if cluster else None
     try:
         process = NodePlugin(configuration, node.settings, client)
-        server = health_server(
-            process.metrics.families, alive=lambda: process.plugin.alive, ready=lambda: process.plugin.ready
-        )
-        await node.process.serve(server, process.run(), _log)
+        await node.process.serve(process.run(), process.metrics.families, process.plugin, _log)
     finally:
         if client is not None:
             client.close()

@@ -10,7 +10,7 @@ import click
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.options import Duration, gathered, option
-from tessera.cli.common.output import Output, Style, output_option
+from tessera.cli.common.output import Output, Style, output_option, warn
 from tessera.core.errors import InvalidInput
 from tessera.core.text import number_of
 from tessera.doctor.evidence import Evidence, Names
@@ -98,7 +98,7 @@ def command(
         try:
             results = cluster.run(lambda client: _poll(client, names, judge, wait))
         except KubeError as error:
-            click.echo(f"tessera: {error}", err=True)
+            warn(f"tessera: {error}")
             return _COULD_NOT_RUN
     output.show(lambda: [_document(result) for result in results], lambda style: _lines(results, style))
     return exit_code(results)

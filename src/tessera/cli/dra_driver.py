@@ -12,7 +12,6 @@ from tessera.node.dra.process import NodeDriver
 from tessera.node.dra.slices.documents import offer
 from tessera.node.metrics import DraMetrics
 from tessera.protocol.configuration.devices import DeviceConfiguration
-from tessera.serving.health_server import health_server
 
 
 @click.command()
@@ -52,7 +51,4 @@ async def _serve(node: NodeChoice, configuration: DeviceConfiguration) -> None:
     log.info("driver of node %s of %s (%s)", node.settings.node, cluster.endpoint, cluster.source)
     async with Client(cluster, user_agent="tessera-dra-driver") as client:
         driver = NodeDriver(configuration, node.settings, client)
-        server = health_server(
-            driver.metrics.families, alive=lambda: driver.alive, ready=lambda: driver.ready
-        )
-        await node.process.serve(server, driver.run(), log)
+        await node.process.serve(driver.run(), driver.metrics.families, driver, log)

@@ -12,7 +12,7 @@ from tessera.cli.admit.explanation import explain
 from tessera.cli.admit.summary import Summary
 from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options
 from tessera.cli.common.options import option, read_parsed
-from tessera.cli.common.output import Output, Style, echo, output_option
+from tessera.cli.common.output import Output, Style, echo, output_option, warn
 from tessera.cli.common.reading import warn_of_classes
 from tessera.core.admission.outcome import Denied
 from tessera.core.admission.policy import Policy
@@ -135,10 +135,11 @@ def command(
         _print(results, offers, policy, output)
         claims, rejected = any(one.claims for one in results), any(one.rejected for one in results)
     if claims and at_work is None:
-        click.echo(f"tessera controller is taken to be running ({unknown}): requests become claims", err=True)
+        warn(f"tessera controller is taken to be running ({unknown}): requests become claims")
     if claims and output.form != "summary":
-        what = "the pods are shown without a ticket, which only the webhook can add: create them as you wrote them"
-        click.echo(what, err=True)
+        warn(
+            "the pods are shown without a ticket, which only the webhook can add: create them as you wrote them"
+        )
     return EXIT_REJECTED if rejected else 0
 
 
@@ -246,7 +247,6 @@ def _report(results: list[Admitted]) -> None:
         for place, reviewed in one.reviewed.items():
             decision = reviewed.decision
             if isinstance(decision, Denied):
-                click.echo(f"{one.title_at(place)}: rejected: {decision.message}", err=True)
+                warn(f"{one.title_at(place)}: rejected: {decision.message}")
                 continue
-            for warning in decision.warnings:
-                click.echo(f"Warning: {warning}", err=True)
+            warn(*(f"Warning: {warning}" for warning in decision.warnings))

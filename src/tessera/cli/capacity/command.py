@@ -11,7 +11,7 @@ from tessera.cli.capacity.screens import show_changes
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options
 from tessera.cli.common.options import option, selector_option
-from tessera.cli.common.output import Output, no_headers_option, output_option
+from tessera.cli.common.output import Output, no_headers_option, output_option, warn
 from tessera.cli.common.reading import files_option, read_inventory, warn_of_dra
 from tessera.core.devices.capacity import PODS, Usage, total
 from tessera.core.errors import InvalidInput
@@ -151,13 +151,13 @@ def command(
         lambda: document(found), lambda style: drawn(found, output.form, style, headers=not no_headers)
     )
     if not found.nodes:
-        click.echo(_nothing(inventory, wanted, sources), err=True)
+        warn(_nothing(inventory, wanted, sources))
     elif pods and not found.pods:
         where, what = (
             f"namespace {namespace}: " if namespace else "",
             "anything" if everything else _what(wanted),
         )
-        click.echo(f"{where}no pod holds or waits for {what}", err=True)
+        warn(f"{where}no pod holds or waits for {what}")
     return _below(inventory, least)
 
 
@@ -216,6 +216,6 @@ def _below(inventory: Inventory, thresholds: Sequence[tuple[str, Quantity]]) -> 
     for resource, least in thresholds:
         available = totals.get(resource, Usage()).available
         if available < least:
-            click.echo(f"{resource}: {available} available, less than {least}", err=True)
+            warn(f"{resource}: {available} available, less than {least}")
             code = EXIT_BELOW
     return code

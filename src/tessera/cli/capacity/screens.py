@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from tessera.cli.capacity.forms import Row, document, draw, drawn, tables
-from tessera.cli.common.output import Output, Style, echo
+from tessera.cli.common.output import Output, Style, echo, table, warn
 from tessera.inventory.following import following
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.report import Report
@@ -74,7 +74,7 @@ class Lines:
         echo(self.news(report))
         sys.stdout.flush()
         if error and not self._error:
-            click.echo(error, err=True)
+            warn(error)
         self._error = error
 
     def news(self, report: Report) -> list[str]:
@@ -99,7 +99,7 @@ class ChangedLines(Lines):
     def __init__(self, *, wide: bool, headers: bool = True) -> None:
         self._wide, self._headers = wide, headers
         self._known: dict[Row, dict[Row, Row]] = {}  # by heading, then by the row's first columns
-        self._widths: dict[Row, list[int]] = {}
+        self._longest: dict[Row, Row] = {}  # of each column the longest cell, by heading
 
     def news(self, report: Report) -> list[str]:
         lines: list[str] = []
@@ -115,10 +115,8 @@ class ChangedLines(Lines):
             shown = [one.heading, *changed] if known is None and self._headers else changed
             if not shown:
                 continue
-            widths = self._widths.setdefault(one.heading, [0] * len(one.heading))
-            widths[:] = [max(width, *map(len, cells)) for width, *cells in zip(widths, *shown, strict=True)]
-            lines += [
-                "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-                for row in shown
-            ]
+            before = self._longest.get(one.heading, shown[0])
+            longest = tuple(max(cells, key=len) for cells in zip(before, *shown, strict=True))
+            self._longest[one.heading] = longest
+            lines += table([longest, *shown])[1:]  # as wide as the lines before
         return lines

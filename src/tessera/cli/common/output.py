@@ -82,10 +82,16 @@ def block(label: str, texts: Iterable[str]) -> list[str]:
     return [f"  {(label if at == 0 else ''):<12}{text}".rstrip() for at, text in enumerate(texts)]
 
 
-def echo(lines: Iterable[str], *, err: bool = False) -> None:
+def echo(lines: Iterable[str]) -> None:
     """Print lines, each as soon as there is one; click leaves colours out where nobody sees them."""
     for line in lines:
-        click.echo(line, err=err)
+        click.echo(line)
+
+
+def warn(*lines: str) -> None:
+    """Print lines on standard error."""
+    for line in lines:
+        click.echo(line, err=True)
 
 
 @dataclass(frozen=True, slots=True)

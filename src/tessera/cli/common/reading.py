@@ -9,6 +9,7 @@ import click
 
 from tessera.cli.common.cluster import ClusterChoice
 from tessera.cli.common.options import option
+from tessera.cli.common.output import warn
 from tessera.inventory.inventory import Inventory
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -38,17 +39,14 @@ def read_inventory(
 def warn_of_dra(inventory: Inventory) -> None:
     """Say what is not known of DRA's devices."""
     if inventory.dra.unseen:
-        click.echo(f"Warning: devices of DRA are not counted: {inventory.dra.unseen}", err=True)
+        warn(f"Warning: devices of DRA are not counted: {inventory.dra.unseen}")
     warn_of_classes(inventory.dra.class_errors)
 
 
 def warn_of_classes(class_errors: Mapping[str, str]) -> None:
     """Say of which DeviceClasses it is not known what they select."""
     for name, why in class_errors.items():
-        click.echo(
-            f"Warning: device class {name}: its selectors cannot be evaluated, so all devices count: {why}",
-            err=True,
-        )
+        warn(f"Warning: device class {name}: its selectors cannot be evaluated, so all devices count: {why}")
 
 
 @contextmanager

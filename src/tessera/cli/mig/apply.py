@@ -11,7 +11,7 @@ import click
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import ClusterChoice, cluster_options
 from tessera.cli.common.options import Duration, option, selector_option
-from tessera.cli.common.output import Style, echo
+from tessera.cli.common.output import Style, echo, warn
 from tessera.cli.mig.sources import cards_option, product_option, read_text
 from tessera.core.mig.geometry import Product
 from tessera.core.text import first_of, number_of
@@ -107,20 +107,24 @@ def command(
         raise click.UsageError(
             "no terminal to ask for confirmation: use --yes, or --dry-run to see what would change"
         )
-    wanted = _wanted(layout, config, parted, product, cards, label=label)
+    if label and parted is None:
+        wanted = Wanted(None, layout, label=True)
+    else:
+        where, text = read_text(parted or layout)
+        document, name = mig.read(text, where), layout if label else config
+        wanted = Wanted(document, name, label=label, product=product, cards=cards, text=text)
     chosen = LabelSelector.parse(selector)
     with naming("--max-unavailable"):
         at_once = MaxUnavailable.parse(max_unavailable)
     changes = cluster.run(lambda client: changes_of(client, wanted, nodes, chosen))
     echo(_describe(changes, Style.of(sys.stdout)))
     if wanted.document is None:
-        what = f"not checked: what {wanted.config} is is not known here; give its file with --mig-parted FILE"
-        click.echo(what, err=True)
+        warn(f"not checked: what {wanted.config} is is not known here; give its file with --mig-parted FILE")
     to_write = [change for change in changes if not change.written]
     if dry_run != "none":
         return cluster.run(lambda client: _dry_run(client, to_write)) if dry_run == "server" else 0
     if to_write and not yes and not click.confirm(f"Change {number_of(len(to_write), 'node')}?", err=True):
-        click.echo("nothing was changed", err=True)
+        warn("nothing was changed")
         return 1
     try:
         return cluster.run(
@@ -130,27 +134,11 @@ def command(
         raise KeyboardInterrupt from None
 
 
-def _wanted(
-    layout: str,
-    config: str | None,
-    parted: str | None,
-    product: Product | None,
-    cards: int | None,
-    *,
-    label: bool,
-) -> Wanted:
-    if label and parted is None:
-        return Wanted(None, layout, label=True)
-    where, text = read_text(parted or layout)
-    name = layout if label else config
-    return Wanted(mig.read(text, where), name, label=label, product=product, cards=cards, text=text)
-
-
 async def _dry_run(client: Client, changes: Sequence[Change]) -> int:
     refused = 0
     for change in changes:
         if why := await refusal(client, change):
-            click.echo(f"{change.node}: {why}", err=True)
+            warn(f"{change.node}: {why}")
             refused += 1
         else:
             click.echo(f"{change.node}: the API server would accept it")
@@ -158,9 +146,7 @@ async def _dry_run(client: Client, changes: Sequence[Change]) -> int:
 
 
 async def _roll_out(client: Client, changes: Sequence[Change], at_once: int, timeout: float | None) -> int:
-    rollout = Rollout(
-        client, at_once=at_once, timeout=timeout, report=lambda line: click.echo(line, err=True)
-    )
+    rollout = Rollout(client, at_once=at_once, timeout=timeout, report=warn)
     try:
         await until_signalled(rollout.run(changes))
     finally:  # also when interrupted: the operator wants to know what is where

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from tessera.cli.common.options import option
-from tessera.cli.common.output import Output, Style, echo, output_option
+from tessera.cli.common.output import Output, Style, echo, output_option, warn
 from tessera.cli.mig.sources import Given, read_sources, source_options
 from tessera.cli.mig.tiles import draw_cards
 from tessera.core.errors import InvalidInput, InvalidInputs
@@ -128,8 +128,7 @@ def convert(given: Given, config: str | None, to: str, name: str | None) -> None
         document = mig.MigDocument(document.format, {name or chosen or "selected": document.select(config)})
     # a product that only the node's labels tell is no request for positions
     conversion = mig.convert(document, mig.Format(to), given.cards or source.cards, given.product)
-    for loss in conversion.losses:
-        click.echo(f"Warning: {loss}", err=True)
+    warn(*(f"Warning: {loss}" for loss in conversion.losses))
     click.echo(mig.write(conversion.document), nl=False)
 
 
@@ -167,7 +166,7 @@ def show(given: Given, config: str | None) -> int:
     failed = assumed = False
     for number, source in enumerate(sources):
         if isinstance(source, Unreadable):
-            click.echo(f"{source.where}: {source.reason}", err=True)
+            warn(f"{source.where}: {source.reason}")
             failed = True
             continue
         try:
@@ -175,7 +174,7 @@ def show(given: Given, config: str | None) -> int:
             layout = present or source.layout(source.document.select(config))
             in_use = source.in_use(layout)
         except (InvalidInputs, DoesNotFit) as error:
-            click.echo(f"{source.where}: {error}", err=True)
+            warn(f"{source.where}: {error}")
             failed = True
             continue
         if len(sources) > 1:
@@ -183,7 +182,7 @@ def show(given: Given, config: str | None) -> int:
         echo(draw_cards(layout.cards, style, in_use.slots if in_use else None, width))
         assumed |= in_use is not None and not in_use.certain
         if source.pending and not config:
-            click.echo(f"{source.where}: the layout is pending: {source.pending}", err=True)
+            warn(f"{source.where}: the layout is pending: {source.pending}")
     if assumed:
-        click.echo(_ASSUMED, err=True)
+        warn(_ASSUMED)
     return int(failed)

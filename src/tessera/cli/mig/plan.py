@@ -11,7 +11,7 @@ import click
 from tessera.cli.common import completing
 from tessera.cli.common.cluster import NO_CLUSTER, ClusterChoice, cluster_options
 from tessera.cli.common.options import Duration, option, selector_option
-from tessera.cli.common.output import Output, echo, output_option
+from tessera.cli.common.output import Output, output_option, warn
 from tessera.cli.common.reading import files_option, read_inventory
 from tessera.cli.mig.plan_output import DRAWN, More, print_advice, print_plan, waiting_document
 from tessera.cli.mig.sources import cards_option, read_text
@@ -161,7 +161,7 @@ def _pending(cluster: ClusterChoice, sources: Sequence[str], selector: str, sinc
     read_inventory(inventory, cluster, sources)
     earliest = datetime.now(UTC) - timedelta(seconds=since)
     pending = Pending(inventory, earliest.strftime("%Y-%m-%dT%H:%M:%SZ"))
-    echo(pending.words(), err=True)
+    warn(*pending.words())
     return pending
 
 
@@ -170,10 +170,10 @@ def _print_pending(pending: Pending, ask: Callable[..., Question], output: Outpu
     if not pending.demand.all:
         return 0
     cards = pending.cards()
-    echo(cards.skipped, err=True)
+    warn(*cards.skipped)
     if not cards.cards:
         raise InvalidInput("no node has cards that could be cut; give cards: --product H200 --cards 4")
-    echo(explain_waiting(pending.waiting), err=True)
+    warn(*explain_waiting(pending.waiting))
     if not pending.waiting.wanted and output.form == "table":
         click.echo("no layout is needed")
         return 0
@@ -241,7 +241,7 @@ def _node_cards(files: tuple[str, ...], *, keep: bool) -> tuple[list[NodeCards],
                 continue
             places.append(NodeCards(node.name, range(len(cards), len(cards) + len(layout.cards))))
             cards += [card_of(card.product, card.instances) for card in layout.cards]
-    echo(skipped, err=True)
+    warn(*skipped)
     if not cards:
         why = "no node has cards that could be cut" if skipped else "no node with GPUs"
         raise InvalidInput(f"{called(*files)}: {why}")

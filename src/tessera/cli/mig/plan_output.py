@@ -5,9 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import click
-
-from tessera.cli.common.output import Output, echo, table
+from tessera.cli.common.output import Output, table, warn
 from tessera.core.kubernetes.resources import short
 from tessera.core.mig.layout import NodeLayout, entries_of, named_cards
 from tessera.core.mig.profile import MigProfile
@@ -153,10 +151,9 @@ DRAWN: Final[dict[str, Callable[[Plan, Sequence[NodeCards], More], Iterable[str]
 
 def print_advice(found: Defragmentation, output: Output) -> int:
     """Say whose end makes room; exit code 1 when there is none, even if every pod ended."""
-    echo(found.skipped, err=True)
+    warn(*found.skipped)
     if found.moves:
-        what = "which devices each pod holds is not known: assuming that pods are on as few cards as possible"
-        click.echo(what, err=True)
+        warn("which devices each pod holds is not known: assuming that pods are on as few cards as possible")
     output.show(lambda: _advice_document(found), lambda _: _advice_lines(found))
     return int(bool(found.advice.left_out))
 

@@ -39,16 +39,11 @@ def command(names: tuple[str, ...], output: Output, no_headers: bool) -> None:
         for product in products:
             memory, slices = f"{product.memory_mib // _GIB} GB", str(product.memory_slices)
             label = (product.label,) if wide else ()
-            rows.append((typed[product], memory, slices, *label, _profiles(product, wide=wide)))
+            profiles = [f"{one.profile}×{one.most}" if wide else str(one.profile) for one in product.shapes]
+            rows.append((typed[product], memory, slices, *label, " ".join(profiles)))
         return headed(rows, style, headers=not no_headers)
 
     output.show(lambda: [_document(product, typed[product]) for product in products], drawn)
-
-
-def _profiles(product: Product, *, wide: bool) -> str:
-    return " ".join(
-        f"{shape.profile}×{shape.most}" if wide else str(shape.profile) for shape in product.shapes
-    )
 
 
 def _document(product: Product, name: str) -> dict[str, Any]:

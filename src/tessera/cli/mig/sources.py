@@ -75,10 +75,7 @@ source_options: Final = gathered(
 
 
 def read_sources(given: Given, *, with_pods: bool = False) -> list[Source | Unreadable]:
-    """Everything that a person named: files, `-` for standard input, counts such as 2g.20gb=2, nodes of a cluster.
-
-    What a person says about the cards goes before what a node says.
-    """
+    """The layouts that a person named; what the options say about the cards goes before what a node says."""
     if given.in_cluster:
         return _of_cluster(given, with_pods=with_pods)
     if not given.names and sys.stdin.isatty():
