@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tessera.core.devices.capacity import PodUse
@@ -16,8 +17,7 @@ from tessera.kube.watch.resource import NODES, RESOURCE_SLICES, UNFINISHED_PODS,
 @asynccontextmanager
 async def following(client: Client, inventory: Inventory) -> AsyncIterator["FollowedInventory"]:
     """Follow a cluster: the inventory is complete when this begins, and right until it ends."""
-    followed = FollowedInventory(inventory)
-    followed.follower = Follower(client, followed.sinks)
+    followed = FollowedInventory(client, inventory)
     async with followed.follower.following():
         yield followed
 
@@ -25,9 +25,7 @@ async def following(client: Client, inventory: Inventory) -> AsyncIterator["Foll
 class FollowedInventory:
     """An inventory as it changes."""
 
-    follower: Follower
-
-    def __init__(self, inventory: Inventory) -> None:
+    def __init__(self, client: Client, inventory: Inventory) -> None:
         self.changed = asyncio.Event()
         self._inventory = inventory
         self._dra_is_old = False
@@ -39,7 +37,9 @@ class FollowedInventory:
             UNFINISHED_PODS: Sink(inventory.decode_pod, self._replace_pods, self._put_pod, self._remove_pod),
             **inventory.dra.sinks(),
         }
-        inventory.dra.follow(self._dra_changed, self._read_slices)
+        self.follower = Follower(client, self.sinks)
+        # when classes look at more than the slices were read for, slices are read again
+        inventory.dra.follow(self._dra_changed, partial(self.follower.relist, RESOURCE_SLICES))
 
     @property
     def error(self) -> str:
@@ -56,10 +56,6 @@ class FollowedInventory:
     def _dra_changed(self) -> None:
         self._dra_is_old = True  # it concerns many nodes: worked out when it is looked at
         self.changed.set()
-
-    def _read_slices(self) -> None:
-        """Classes look at more than the slices were read for."""
-        self.follower.relist(RESOURCE_SLICES)
 
     def _replace_nodes(self, nodes: Iterable[InventoryNode]) -> None:
         self._inventory.begin_nodes()

@@ -1,6 +1,6 @@
 """What a cluster's pods wait for, and which of its cards may be cut for them."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -90,7 +90,11 @@ class Pending:
             try:
                 layout = self._layout(node)
                 if name in claimed:  # by whatever class: not every claim is for an extended resource
-                    held |= _held_by_claims(layout, node.strategy, claimed[name])
+                    held |= {
+                        resource
+                        for resource, slots in layout.slots(node.strategy).items()
+                        if any(slot_name(slot) in claimed[name] for slot in slots)
+                    }
                 key = (tuple(map(id, layout.cards)), node.strategy, held)
                 if key not in known:
                     known[key] = cards_beside(layout, node.strategy, held)
@@ -137,14 +141,6 @@ class Pending:
             ),
             tuple(left for left in rest if left.names),
         )
-
-
-def _held_by_claims(layout: NodeLayout, strategy: Strategy, devices: Collection[str]) -> frozenset[str]:
-    return frozenset(
-        resource
-        for resource, slots in layout.slots(strategy).items()
-        if any(slot_name(slot) in devices for slot in slots)
-    )
 
 
 def room_of(one: NodeUse) -> NodeRoom:

@@ -17,7 +17,6 @@ from tessera.node.assembly import Settings
 from tessera.node.deviceplugin.process import NodePlugin
 from tessera.node.dra.process import NodeDriver
 from tessera.node.sources.simulated.cards import SMI_IN_CONTAINER
-from tessera.protocol import yaml
 from tessera.simulation.control_plane.admission import Called, Webhooks
 from tessera.simulation.control_plane.apiserver import ApiServer
 from tessera.simulation.control_plane.dra.claims import ClaimController
@@ -32,6 +31,14 @@ from tessera.simulation.node.runtime import Container
 _CATCH_UP_SECONDS: Final = 10.0
 _TICK: Final = 0.2  # seconds between two polls of what runs on a node; people are watching
 _KINDS: Final = {kind.plural: kind for kind in KINDS}
+_KUBECONFIG: Final = """\
+apiVersion: v1
+kind: Config
+current-context: embedded
+clusters: [{name: embedded, cluster: {server: "URL"}}]
+users: [{name: embedded, user: {}}]
+contexts: [{name: embedded, context: {cluster: embedded, user: embedded}}]
+"""
 
 
 class EmbeddedCluster:
@@ -65,7 +72,7 @@ class EmbeddedCluster:
     async def start(self) -> None:
         """Start the control plane; there are no nodes yet."""
         await self._server.start()
-        self.kubeconfig.write_text(_kubeconfig(self._server.url))
+        self.kubeconfig.write_text(_KUBECONFIG.replace("URL", self._server.url))
         for name in ("default", "kube-system"):
             self.make_namespace(name)
         for one in (Scheduler(self.store, self._events), ClaimController(self.store, self._events)):
@@ -174,20 +181,6 @@ async def _look_inside(container: Container) -> list[str]:
     if SMI_IN_CONTAINER in container.mounts:
         return ["$ nvidia-smi -L", *(await container.run(SMI_IN_CONTAINER, "-L")).splitlines()]
     return [", ".join(paths) for paths in (container.device_nodes, container.mounts) if paths]
-
-
-def _kubeconfig(url: str) -> str:
-    entry = {"name": "embedded"}
-    return yaml.dump(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "embedded",
-            "clusters": [{**entry, "cluster": {"server": url}}],
-            "users": [{**entry, "user": {}}],
-            "contexts": [{**entry, "context": {"cluster": "embedded", "user": "embedded"}}],
-        }
-    )
 
 
 async def _end(task: "asyncio.Task[None]") -> None:

@@ -28,15 +28,10 @@ class Events:
             event |= {"count": event["count"] + 1, "lastTimestamp": moment}
             self._store.update(EVENTS, name, event, namespace)
             return
+        named = {field: metadata.get(field) for field in ("namespace", "name", "uid")}
         event = {
             "metadata": {"name": name, "namespace": namespace},
-            "involvedObject": {
-                "kind": about.get("kind"),
-                "apiVersion": about.get("apiVersion"),
-                "namespace": metadata.get("namespace"),
-                "name": metadata["name"],
-                "uid": metadata.get("uid"),
-            },
+            "involvedObject": {"kind": about.get("kind"), "apiVersion": about.get("apiVersion"), **named},
             "type": "Warning" if warning else "Normal",
             "reason": reason,
             "message": message,

@@ -117,13 +117,11 @@ def device_classes(nodes: Iterable[NodeSpec]) -> list[Document]:
     if not cards:
         return []
     resources = {profile.resource for card in cards for profile in card.profiles} | {WHOLE_GPU}
-    named = [
-        _device_class(
-            f"tessera-{short(one).replace('.', '-')}", own_expression(one), extendedResourceName=one
-        )
-        for one in sorted(resources)
-    ]
-    return [_device_class(GENERAL_CLASS, f"device.driver == '{DRIVER}'"), *named]
+    found = [_device_class(GENERAL_CLASS, f"device.driver == '{DRIVER}'")]
+    for one in sorted(resources):
+        name = f"tessera-{short(one).replace('.', '-')}"
+        found.append(_device_class(name, own_expression(one), extendedResourceName=one))
+    return found
 
 
 def _device_class(name: str, expression: str, **more: str) -> Document:

@@ -162,14 +162,10 @@ class Kubelet:
         await self._changed()
 
     async def _choose(self, resource: str, count: int) -> list[str]:
-        taken = {
-            device
-            for containers in self.pods.values()
-            for held in containers.values()
-            for device in held.get(resource, ())
-        }
-        healthy = [device for device, well in self.devices.get(resource, {}).items() if well]
-        free = [device for device in healthy if device not in taken]
+        held = [one.get(resource, []) for containers in self.pods.values() for one in containers.values()]
+        taken = {device for some in held for device in some}
+        devices = self.devices.get(resource, {}).items()
+        free = [device for device, well in devices if well and device not in taken]
         if len(free) < count:
             raise AdmissionFailed(f"Insufficient {resource}: {count} asked for, {len(free)} free")
         plugin = self._plugin(resource)

@@ -54,13 +54,10 @@ class SimulatedNode:
         """Put the node's files in place, start its kubelet, and register it."""
         self._put_host_files()
         await self.kubelet.start()
-        spec: Document = {"taints": [dict(taint) for taint in self.spec.taints]} if self.spec.taints else {}
-        metadata = {
-            "name": self.name,
-            "labels": dict(self.spec.labels),
-            "annotations": dict(self.spec.annotations),
-        }
-        self._store.create(NODES, {"metadata": metadata, "spec": spec, "status": self._status()})
+        spec, taints = self.spec, [dict(taint) for taint in self.spec.taints]
+        metadata = {"name": spec.name, "labels": dict(spec.labels), "annotations": dict(spec.annotations)}
+        document = {"metadata": metadata, "spec": {"taints": taints}, "status": self._status()}
+        self._store.create(NODES, document)
 
     def was_changed(self) -> bool:
         """Whether the node's object is gone, or has another layout than the node was made with."""

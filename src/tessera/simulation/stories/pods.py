@@ -75,17 +75,11 @@ def claimed_counts(pod: Document, results: Iterable[str]) -> dict[str, dict[str,
         for one in request.alternatives
     }
     given = [(main_request(result), resources[result]) for result in results]
-    return {
-        container["name"]: dict(
-            Counter(
-                resource
-                for use in (container.get("resources") or {}).get("claims") or ()
-                for request, resource in given
-                if use.get("request") == request
-            )
-        )
-        for container in pod["spec"]["containers"]
-    }
+    found = {}
+    for container in pod["spec"]["containers"]:
+        uses = {use.get("request") for use in (container.get("resources") or {}).get("claims") or ()}
+        found[container["name"]] = dict(Counter(resource for request, resource in given if request in uses))
+    return found
 
 
 def refusal_wrong(ends: Ending, message: str) -> tuple[str, ...]:

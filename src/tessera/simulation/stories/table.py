@@ -32,11 +32,8 @@ A100: Final = Nodes({"a100": {ONE: 4, TWO: 4}})
 V100: Final = Nodes({"v100": {WHOLE_GPU: 8}, "cpu": {}})
 
 
-def container(
-    name: str, *, limits: Mapping[str, Any] | None = None, requests: Mapping[str, Any] | None = None
-) -> Document:
-    sections = {"limits": dict(limits or {}), "requests": dict(requests or {})}
-    resources = {section: amounts for section, amounts in sections.items() if amounts}
+def container(name: str, **resources: Mapping[str, Any]) -> Document:
+    """A container, with its `limits` and `requests`."""
     return {"name": name, "image": "busybox", "command": ["sleep", "infinity"], "resources": resources}
 
 

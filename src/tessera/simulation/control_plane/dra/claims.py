@@ -55,13 +55,9 @@ class ClaimController:
             try:
                 found = self._store.get(RESOURCE_CLAIM_TEMPLATES, template, space).document
             except StatusError as error:
-                self._events.record(
-                    "resourceclaim-controller",
-                    pod,
-                    "FailedResourceClaimCreation",
-                    f'PodResourceClaim {name}: resource claim template "{template}": {error}',
-                    warning=True,
-                )
+                reason, told = "FailedResourceClaimCreation", f'resource claim template "{template}": {error}'
+                message = f"PodResourceClaim {name}: {told}"
+                self._events.record("resourceclaim-controller", pod, reason, message, warning=True)
                 continue
             claim = self._store.create(RESOURCE_CLAIMS, _claim(pod, name, found), space)
             made.append({"name": name, "resourceClaimName": claim.key[1]})
