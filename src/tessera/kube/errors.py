@@ -56,37 +56,23 @@ class ApiError(KubeError):
         retry_after: float | None = None,
         warnings: str = "",
     ) -> None:
+        super().__init__(f"the API server answered {code}{' ' + reason if reason else ''}: {message}")
         self.code = code
+        self.kind = f"http_{code}"  # few enough to be a metric's label
         self.reason = reason
         self.message = message
         self.causes = causes
         self.retry_after = retry_after
         self.warnings = warnings  # of admission webhooks, as in the header
-        super().__init__(f"the API server answered {code}{' ' + reason if reason else ''}: {message}")
-
-    @property
-    def kind(self) -> str:  # type: ignore[override] # a word that depends on the answer
-        """`http_429`: few enough to be a metric's label."""
-        return f"http_{self.code}"
-
-    @property
-    def is_expired(self) -> bool:
-        """The version asked for is too old to be known."""
-        return self.code == 410 or self.reason in ("Expired", "Gone")
-
-    @property
-    def is_too_large_version(self) -> bool:
-        """The version asked for is newer than anything the server has seen, as after a restore."""
-        return "ResourceVersionTooLarge" in self.causes or "Too large resource version" in self.message
-
-    @property
-    def is_conflict(self) -> bool:
-        """Another client changed the object first (an update), or made it first (a create)."""
-        return self.code == 409
-
-    @property
-    def is_not_found(self) -> bool:
-        return self.code == 404
+        self.is_not_found = code == 404
+        # another client changed the object first (an update), or made it first (a create)
+        self.is_conflict = code == 409
+        # the version asked for is too old to be known
+        self.is_expired = code == 410 or reason in ("Expired", "Gone")
+        # the version asked for is newer than anything the server has seen, as after a restore
+        self.is_too_large_version = (
+            "ResourceVersionTooLarge" in causes or "Too large resource version" in message
+        )
 
 
 class _Cause(msgspec.Struct):
