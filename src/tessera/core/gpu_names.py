@@ -17,8 +17,6 @@ _SHARE: Final = ("+shared", ".shared", "-shared")
 
 
 class ProfileName(NamedTuple):
-    """The parts of a profile's name."""
-
     compute: int
     memory_gb: int
     extras: str  # "+me", "+me.all", "-me"; empty for a plain slice
@@ -44,8 +42,5 @@ def _parse(text: str) -> ProfileName | None:
     if match is None or match["extras"].endswith(_SHARE):
         return None
     extras = match["extras"]
-    return ProfileName(
-        int(match["compute"]),
-        int(match["memory"]),
-        "+" + extras[1:] if extras.startswith(".") else extras,
-    )
+    extras = "+" + extras[1:] if extras.startswith(".") else extras
+    return ProfileName(int(match["compute"]), int(match["memory"]), extras)

@@ -112,7 +112,6 @@ def load_all(text: str | bytes, source: str = "input", *, exact: bool = False) -
 
 
 def load(text: str | bytes, source: str = "input", *, exact: bool = False) -> Any:
-    """The one document of a text; None when there is none."""
     documents = load_all(text, source, exact=exact)
     if len(documents) > 1:
         raise InvalidYaml(f"{source}: {len(documents)} documents, expected one")

@@ -105,8 +105,6 @@ def in_effect(spec: Amounts, actual: Amounts, allocated: Amounts, *, infeasible:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """One resource, on a node or on many."""
-
     allocatable: Quantity = ZERO
     allocated: Quantity = ZERO
 
@@ -132,7 +130,6 @@ class NodeUse:
 
     @property
     def product(self) -> str:
-        """What the node calls its GPUs; empty when it does not."""
         return self.node.labels.get(GPU_PRODUCT_LABEL, "")
 
     def source(self, resource: str) -> str:
@@ -176,7 +173,6 @@ class Capacity(dict[str, Node]):
 
     @property
     def asked(self) -> Amounts:
-        """What pods ask for that no node has yet."""
         return in_order(self._taken.get("", {}))
 
     def usage(self, name: str) -> Usages:

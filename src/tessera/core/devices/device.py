@@ -95,8 +95,6 @@ class Place:
 
 
 class DeviceType(StrEnum):
-    """What a device is, in one word."""
-
     GPU = "gpu"  # a whole card
     MIG = "mig"  # a slice of one
     DEVICE = "device"  # anything else
@@ -142,7 +140,6 @@ class Device:
 
     @property
     def healthy(self) -> bool:
-        """Whether it may be handed out."""
         return not self.problem
 
     @property
@@ -155,7 +152,6 @@ class Device:
         return self.place is not None and other.place is not None and self.place.conflicts(other.place)
 
     def unhealthy(self, problem: str) -> "Device":
-        """The same device, unhealthy."""
         return replace(self, problem=problem)
 
 
@@ -169,7 +165,6 @@ class Assignment:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that list the container's devices by id."""
         listed: dict[str, list[str]] = {}
         for device in self.devices:
             if device.env_list:
@@ -243,7 +238,6 @@ class DeviceSet:
 
 
 def by_resource(devices: Iterable[Device]) -> dict[str, DeviceSet]:
-    """The devices of a node, a set for each resource."""
     grouped: dict[str, list[Device]] = {}
     for device in devices:
         grouped.setdefault(device.resource, []).append(device)

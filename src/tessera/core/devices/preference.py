@@ -15,8 +15,6 @@ from tessera.core.mig.geometry import Product
 
 @dataclass(slots=True)
 class _CardState:
-    """One card while devices are chosen."""
-
     card: Card
     free: list[Device]
     taken: list[Span] = field(default_factory=list)

@@ -12,8 +12,6 @@ from tessera.core.devices.device import Device
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What there is from now on, and what is still to come."""
-
     devices: tuple[Device, ...]  # those that are wanted and can exist now, then those that are leaving
     waiting: tuple[Device, ...] = ()  # wanted, and in the way of what is leaving
     # who uses what is leaving, by its key

@@ -45,7 +45,6 @@ def are_valid(groups: Iterable[Group], sets: CounterSets) -> bool:
 
 
 def _fits(group: Group, sets: CounterSets) -> bool:
-    """Whether the counters have room for one of some devices."""
     return all(amount <= sets[name][counter] for name, taken in group.consumes for counter, amount in taken)
 
 

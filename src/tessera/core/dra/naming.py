@@ -12,7 +12,6 @@ MOST_NAME: Final = 63  # a DNS label, as Kubernetes wants it
 
 
 def label(text: str) -> str:
-    """A text as a DNS label."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower())[:MOST_NAME].strip("-") or "device"
 
 
@@ -21,7 +20,6 @@ def card_name(card: int) -> str:
 
 
 def slice_name(card: int, profile: object, start: int) -> str:
-    """A MIG device by its card, its profile and its first memory slice."""
     return label(f"gpu-{card}-mig-{profile}-{start}")
 
 

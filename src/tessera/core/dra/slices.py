@@ -87,7 +87,6 @@ def _spots_of_term(term: NodeSelectorTerm) -> Spots:
 
 
 def spots_of_node(node: Node) -> Iterator[Spot]:
-    """What a node has."""
     yield node.name
     yield from node.labels.items()
     yield None
@@ -158,8 +157,6 @@ def twice_in(contents: Iterable[Contents]) -> str:
 
 
 class PoolId(NamedTuple):
-    """What is consistent together."""
-
     driver: str
     name: str
 
@@ -191,7 +188,6 @@ class DeviceClass:
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """The extended resources that it may serve."""
         implicit = IMPLICIT_PREFIX + self.name
         return (self.resource, implicit) if self.resource else (implicit,)
 

@@ -36,8 +36,6 @@ class SetAnnotation:
 
 @value
 class ClaimRequest:
-    """One request of one of the pod's claims."""
-
     claim: str
     request: str
 

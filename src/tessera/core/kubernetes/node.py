@@ -61,7 +61,6 @@ class Node:
 
     @property
     def offer(self) -> Offer:
-        """What the node offers to pods that ask for GPUs."""
         counts = {
             resource: int(amount.value)
             for amounts in (self.unavailable, self.allocatable)
@@ -145,7 +144,8 @@ def why_not_selected(pod: Pod, node: Node) -> str | None:
         return f"spec.nodeName is {pod.node_name}"
     for key, value in pod.node_selector.items():
         if node.labels.get(key) != value:
-            return f"nodeSelector wants {key}={value}, the node has {_label(node, key)}"
+            has = f"{key}={node.labels[key]}" if key in node.labels else "no such label"
+            return f"nodeSelector wants {key}={value}, the node has {has}"
     if pod.required_terms is not None and not any(
         t.matches(node.name, node.labels) for t in pod.required_terms
     ):
@@ -183,7 +183,3 @@ def _written(amount: Number) -> str:
     if isinstance(amount, Fraction):
         return f"{float(amount):g}"
     return f"{amount / 2**30:.4g}Gi" if amount >= 2**30 else str(amount)
-
-
-def _label(node: Node, key: str) -> str:
-    return f"{key}={node.labels[key]}" if key in node.labels else "no such label"

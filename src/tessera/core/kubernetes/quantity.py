@@ -100,7 +100,6 @@ class Quantity:
         return Quantity(self.value * factor, self.format)
 
     def with_value(self, value: Fraction | int) -> Self:
-        """Another amount in the same format."""
         return type(self)(Fraction(value), self.format)
 
     @property

@@ -39,7 +39,6 @@ class Taint:
 
     @property
     def may_exclude(self) -> bool:
-        """Whether this taint can keep a pod away for good."""
         return self.effect in ("NoSchedule", "NoExecute") and not is_transient(self.key)
 
     def __str__(self) -> str:
@@ -74,8 +73,6 @@ class Toleration:
 
 @value
 class Requirement:
-    """One expression of a node selector term."""
-
     key: str
     operator: str
     values: tuple[str, ...] = ()
@@ -154,7 +151,6 @@ def untolerated(
 
 
 def label_keys(selector: Mapping[str, str], terms: tuple[NodeSelectorTerm, ...] | None) -> Iterator[str]:
-    """Every label that a pod's selector and affinity look at."""
     yield from selector
     for term in terms or ():
         yield from (one.key for one in term.expressions)

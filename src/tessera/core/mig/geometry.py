@@ -24,8 +24,6 @@ MAX_SLICES: Final = 16  # real cards have eight at most; twice that keeps every 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How one profile is cut from one product."""
-
     profile: MigProfile
     size: int  # memory slices
     starts: tuple[int, ...]  # ascending
@@ -45,8 +43,6 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A kind of card."""
-
     name: str  # "NVIDIA H200"
     memory_mib: int
     compute_slices: int
@@ -58,7 +54,6 @@ class Product:
     simulated: bool = False
 
     def shape(self, profile: MigProfile) -> Shape | None:
-        """How this profile is cut here; None when this card does not have it."""
         return next((shape for shape in self.shapes if shape.profile == profile), None)
 
     @property
@@ -67,7 +62,6 @@ class Product:
 
     @property
     def label(self) -> str:
-        """The value of `nvidia.com/gpu.product` on its nodes."""
         return self.labels[0]
 
     @property
@@ -77,11 +71,7 @@ class Product:
 
 
 def simulated_product(
-    name: str,
-    memory_gb: int,
-    slices: int,
-    profiles: Iterable[MigProfile],
-    label: str = "",
+    name: str, memory_gb: int, slices: int, profiles: Iterable[MigProfile], label: str = ""
 ) -> Product:
     """A card that exists only in a simulation: `slices` equal slices of compute and memory, and its own profiles.
 

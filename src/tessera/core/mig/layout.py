@@ -163,7 +163,6 @@ class LayoutEntry:
         return (self.cards is None or number in self.cards) and self.accepts(product)
 
     def accepts(self, product: Product) -> bool:
-        """Whether the device filter lets this product through."""
         return not self.device_filter or not {*self.device_filter}.isdisjoint(product.pci_ids)
 
 

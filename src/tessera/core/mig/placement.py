@@ -29,15 +29,12 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One MIG device in its place."""
-
     profile: MigProfile
     position: int
     size: int
 
     @property
     def mask(self) -> int:
-        """Its memory slices as bits."""
         return ((1 << self.size) - 1) << self.position
 
     def __str__(self) -> str:
@@ -45,7 +42,6 @@ class Instance:
 
 
 def every_place(product: Product) -> Iterator[Instance]:
-    """Every MIG device that a card could ever have."""
     for shape in product.shapes:
         for start in shape.starts:
             yield Instance(shape.profile, start, shape.size)

@@ -41,8 +41,6 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Which cards to make room on."""
-
     wanted: Mapping[MigProfile, int]
     served: Mapping[MigProfile, int]
     cleared: tuple[Cleared, ...]

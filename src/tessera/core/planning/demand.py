@@ -22,7 +22,6 @@ class Demand:
 
     @property
     def all(self) -> dict[MigProfile, int]:
-        """Both together, smallest profile first."""
         counts = Counter(self.waiting) + Counter(self.fell_back)
         return {profile: counts[profile] for profile in sorted(counts)}
 

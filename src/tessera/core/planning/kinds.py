@@ -84,8 +84,6 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class CardKind:
-    """What cards that are alike can take."""
-
     columns: tuple[Column, ...]
     empty: bool
     queues: frozenset[int]
@@ -93,8 +91,6 @@ class CardKind:
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """The kinds, and what is of which."""
-
     kinds: tuple[CardKind, ...]
     of_card: tuple[int | None, ...]  # by the card's number; None: nothing that is wanted fits on it
     types: Mapping[tuple[tuple[int, int], ...], tuple[int, ...]]  # kinds and counts → numbers of such places

@@ -34,8 +34,6 @@ class Objective(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is wanted, the cards that there are, and how much may change."""
-
     wanted: Mapping[Wanted, int]
     cards: Sequence[Card]
     places: Sequence[NodeCards]

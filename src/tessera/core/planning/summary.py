@@ -69,7 +69,6 @@ def _why(plan: Plan, profile: MigProfile) -> str:
 
 
 def explain_waiting(waiting: Waiting) -> list[str]:
-    """Which waiting pods no layout is needed for, or would help, and why."""
     sentences = []
     free = [group for group in waiting.free if group.waits]
     if free:
@@ -98,7 +97,6 @@ def explain_outcome(outcome: PlanEffect) -> list[str]:
 
 
 def explain_advice(advice: Advice) -> list[str]:
-    """How many pods must end or move for how much room."""
     asked, served, pods = sum(advice.wanted.values()), sum(advice.served.values()), len(advice.pods)
     room = "room for " + (f"all {asked} devices" if asked > 1 else "the one device")
     if served < asked:

@@ -47,14 +47,11 @@ class Group:
 
     @property
     def others(self) -> dict[str, Number]:
-        """What each asks for beside GPUs."""
         return {resource: amount for resource, amount in self.asks.items() if not is_any_gpu(resource)}
 
 
 @dataclass(slots=True)
 class NodeRoom:
-    """A node, and what of it no pod has."""
-
     node: Node
     free: dict[str, Number]
 
@@ -78,8 +75,6 @@ class NodeRoom:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The groups, sorted by what would help them."""
-
     free: tuple[Group, ...]  # could go to free devices
     hopeless: tuple[tuple[Group, str], ...]  # no layout helps them, and why
     to_plan: tuple[tuple[Group, int], ...]  # and their queues
@@ -97,8 +92,6 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class PlanEffect:
-    """What becomes of the pods that a plan was made for."""
-
     placed: tuple[Group, ...]
     still_waiting: tuple[Group, ...]
 
@@ -221,7 +214,6 @@ def settle(
 def allowed_nodes(
     groups: Sequence[Group], rooms: Sequence[NodeRoom]
 ) -> tuple[list[list[int]], list[Counter[str]]]:
-    """Which nodes would take the pods of each group, and why others would not."""
     pods = [group.where for group in groups]
     keys = sorted({key for pod in pods for key in label_keys(pod.node_selector, pod.required_terms)})
     named = any(pod.node_name or any(term.fields for term in pod.required_terms or ()) for pod in pods)

@@ -46,7 +46,6 @@ def as_created(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def _undo_claim(spec: dict[str, Any], text: str) -> None:
-    """Give the containers their requests back, and take the claim away."""
     try:
         requests = alternatives.parse(text).requests
     except InvalidInput:  # not the webhook's words
@@ -61,7 +60,6 @@ def _undo_claim(spec: dict[str, Any], text: str) -> None:
 
 
 def _asking(container: dict[str, Any], asked: Mapping[str, DeviceRequest]) -> dict[str, Any]:
-    """A container that asks for what its claim was made of."""
     resources = dict(container.get("resources") or {})
     claims = resources.pop("claims", None)
     claims = [one for one in claims if isinstance(one, dict)] if isinstance(claims, list) else []

@@ -28,8 +28,6 @@ _RANGE: Final = re.compile(r"\{(\d{1,6})\.\.(\d{1,6})\}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class SimulatedCards:
-    """GPUs that exist only for the kubelet."""
-
     cards: tuple[Product, ...]
     strategy: Strategy
     layout: str  # until the node's annotation says otherwise
@@ -71,11 +69,10 @@ def parse(text: str | bytes, source: str = "configuration") -> DeviceConfigurati
     static = _static_devices(read["static"], errors)
     simulated = _simulated(read["simulated"], errors) if read["simulated"] else None
     errors.raise_if_any()
-    nvml = read["nvml"]
     return DeviceConfiguration(
         static=static,
         simulated=simulated,
-        nvml=_nvml(nvml) if nvml is not None else None,
+        nvml=_nvml(read["nvml"]) if read["nvml"] is not None else None,
         handover=Handover(read["handover"]),
         fault_file=read["faultFile"],
         evict_unhealthy=read["evictUnhealthy"],
@@ -175,7 +172,6 @@ def _simulated(read: Mapping[str, Any], errors: Errors) -> SimulatedCards:
 
 
 def _dynamic(read: Mapping[str, Any], strategy: Strategy, errors: Errors) -> tuple[MigProfile, ...] | None:
-    """The profiles that are cut on demand, if that is what is wanted."""
     if read["partitioning"] == "static":
         if read["profiles"]:
             errors.add(

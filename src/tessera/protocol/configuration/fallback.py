@@ -130,7 +130,6 @@ SECTION: Final = record(
 
 
 def policy_of(read: Mapping[str, Any]) -> FallbackPolicy:
-    """The policy that a section says, as `SECTION` read it."""
     return FallbackPolicy(
         enabled=read["enabled"],
         downgrades=read["downgrades"],

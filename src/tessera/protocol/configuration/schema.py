@@ -144,7 +144,6 @@ def number(most: int | None = None) -> ValueType[Decimal]:
 
 
 def count(least: int, most: int) -> ValueType[int]:
-    """A whole number within bounds."""
     words = f"a whole number from {least} to {most}"
 
     def read(value: Any, path: str, errors: Errors) -> int:
@@ -245,7 +244,6 @@ def join(path: str, name: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as an error message shows it."""
     if isinstance(value, str):
         return quoted(value)
     if isinstance(value, dict):

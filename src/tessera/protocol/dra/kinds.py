@@ -18,11 +18,9 @@ class Kinds:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether there were more than are told apart."""
         return bool(self._varied)
 
     def keep_all(self) -> None:
-        """Keep everything again, as far as it goes."""
         self._varied = frozenset()
 
     def kept(self, kind: Kind) -> Kind:

@@ -32,7 +32,6 @@ def quantity_value(number: Number) -> Value:
 
 
 def version_value(text: str) -> Value:
-    """A version; builds of one version are equal."""
     match = _SEMVER.fullmatch(text)
     if match is None:
         raise InvalidInput(f"{quoted(text)} is no semantic version")
@@ -120,8 +119,6 @@ def _includes(one: Any, other: Any) -> bool:
 
 
 class Overload(NamedTuple):
-    """A function of CEL: what it takes, what it returns, and what it does."""
-
     takes: tuple[str, ...]
     returns: str
     does: Callable[..., Value]

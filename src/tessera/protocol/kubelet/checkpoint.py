@@ -35,7 +35,6 @@ class _Checkpoint(msgspec.Struct, rename="pascal"):
 
 
 def allocated(data: bytes) -> frozenset[tuple[str, str]]:
-    """Resource and id of every device that a container has."""
     try:
         entries = _DECODER.decode(data).data.pod_device_entries
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -55,8 +55,6 @@ WATCH_HEALTH: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ClaimName:
-    """Which claim the kubelet means."""
-
     namespace: str
     name: str
     uid: str
@@ -67,8 +65,6 @@ class ClaimName:
 
 @dataclass(frozen=True, slots=True)
 class PreparedDevice:
-    """One device of a claim, as the kubelet is told."""
-
     request: str  # as in the allocation: `gpu`, or `gpu/smaller` where an alternative was taken
     pool: str
     device: str

@@ -17,8 +17,6 @@ UNHEALTHY: Final = "Unhealthy"
 
 
 class _Message(Protocol):
-    """What is used of a generated message."""
-
     def SerializeToString(self) -> bytes: ...  # noqa: N802 # protobuf's name
     @classmethod
     def FromString(cls, s: bytes, /) -> Self: ...  # noqa: N802 # protobuf's name
@@ -41,7 +39,6 @@ class Method(Generic[Request, Response]):
 
     @property
     def codec(self) -> Mapping[str, Any]:
-        """What a client's channel needs to know to call it."""
         return {
             "request_serializer": self.request.SerializeToString,
             "response_deserializer": self.response.FromString,

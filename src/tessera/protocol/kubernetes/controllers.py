@@ -128,7 +128,6 @@ class Workload(Part):
         return [one for one in self.spec.template.spec.volumes or () if one.name == name]
 
     def has_flag(self, flag: str) -> bool:
-        """Whether one of its containers is started with an option that has no value."""
         return any(flag in (one.args or ()) for one in self.spec.template.spec.containers or ())
 
     def port(self, name: str) -> int | None:
@@ -141,8 +140,6 @@ class Series(Part):
 
 
 class EventIn(Part):
-    """An Event: what a component reported about an object."""
-
     metadata: Metadata = msgspec.field(default_factory=Metadata)
     involved_object: ObjectReference = msgspec.field(default_factory=ObjectReference)
     type: str = ""

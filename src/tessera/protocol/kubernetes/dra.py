@@ -59,8 +59,6 @@ class AttributeIn(Part, rename={"text": "string", "number": "int", "flag": "bool
 
 
 class CounterIn(Part):
-    """A capacity of a device, or a counter."""
-
     value: str | int | float = 0
 
     def __post_init__(self) -> None:
@@ -90,7 +88,6 @@ class DeviceIn(Part):
 
     @property
     def leaving(self) -> bool:
-        """Whether it is in use and no longer wanted."""
         return any(taint.key == LEAVING for taint in self.taints or ())
 
 
@@ -149,8 +146,6 @@ class ClaimSpec(Part):
 
 
 class AllocationResult(Part):
-    """One device that a claim was given."""
-
     request: str = ""  # `gpu`, or `gpu/smaller` where an alternative was taken
     driver: str = ""
     pool: str = ""
@@ -178,7 +173,6 @@ class ClaimStatus(Part):
 
     @property
     def results(self) -> list[AllocationResult]:
-        """What was given; nothing before the claim is allocated."""
         return (self.allocation and self.allocation.devices.results) or []
 
 
@@ -189,7 +183,6 @@ class ClaimIn(Part):
 
     @property
     def pod_claim(self) -> str:
-        """The claim's name in the pod that it was made for."""
         return (self.metadata.annotations or {}).get(POD_CLAIM_NAME, "")
 
     @property

@@ -132,7 +132,6 @@ class LeanSpec(Part, omit_defaults=True):
     resources: msgspec.Raw = ABSENT
 
     def read_resources(self) -> ResourcesIn:
-        """The resources of the pod as a whole."""
         return _resources_of(self.resources, "spec.resources")
 
     def read_overhead(self) -> Amounts:
@@ -158,8 +157,6 @@ class LeanSpec(Part, omit_defaults=True):
 
 
 class LeanPod(Part):
-    """A pod, or a workload's pod template."""
-
     kind: str | None = None
     metadata: LeanMetadata | None = None
     spec: LeanSpec | None = None

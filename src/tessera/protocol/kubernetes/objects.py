@@ -112,8 +112,6 @@ class LabelSelectorIn(Part):
 
 
 class ResourcesIn(Part):
-    """`resources` of a container or of a pod."""
-
     requests: AmountsIn = None
     limits: AmountsIn = None
 
@@ -203,7 +201,6 @@ def error_text(error: msgspec.MsgspecError) -> str:
 
 
 def present(raw: msgspec.Raw) -> bool:
-    """Whether a raw field is there and not null."""
     return raw is not ABSENT and bytes(raw) not in (b"", b"null")
 
 

@@ -73,8 +73,6 @@ class AllocatedDevice(Part):
 
 
 class AllocatedResource(Part):
-    """The devices of one resource that the kubelet gave to a container."""
-
     name: str = ""
     resources: list[AllocatedDevice] | None = None
 
@@ -127,7 +125,6 @@ class PodIn(Part):
 
     @property
     def ready(self) -> bool:
-        """Whether it is to be sent requests."""
         return self.status.condition("Ready").status == "True"
 
     @property

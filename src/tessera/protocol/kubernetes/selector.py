@@ -29,7 +29,6 @@ class LabelSelector:
 
     @classmethod
     def parse(cls, text: str) -> "LabelSelector":
-        """Read a selector as kubectl does."""
         requirements: list[Requirement] = []
         position, more = 0, bool(text.strip())
         while more:

@@ -13,8 +13,6 @@ class ServiceReference(Part):
 
 
 class ClientConfig(Part):
-    """How the API server calls, and whom it trusts."""
-
     service: ServiceReference | None = None
     url: str | None = None
     ca_bundle: bytes | None = None

@@ -42,8 +42,6 @@ Configs = Mapping[str, tuple[LayoutEntry, ...]]
 
 
 class Format(StrEnum):
-    """How a layout document is written."""
-
     RUNAI = "runai"
     MIG_PARTED = "mig-parted"
     COUNTS = "counts"
@@ -83,7 +81,6 @@ def read(text: str, source: str = "layout") -> MigDocument:
 
 
 def read_object(document: Any, source: str = "layout") -> MigDocument:
-    """A layout document that is parsed YAML or JSON already."""
     parted = _is_parted(document)
     reader = EntryReader(parted=parted)
     configs: dict[str, tuple[LayoutEntry, ...]] = {}
@@ -142,8 +139,6 @@ def _read_configs(value: Any, reader: EntryReader) -> dict[str, tuple[LayoutEntr
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A document in another format, and what was lost on the way."""
-
     document: MigDocument
     losses: tuple[str, ...] = ()
 
@@ -157,23 +152,23 @@ def convert(
     device filters are decided, and places are written into run.ai's format.
     """
     if to is Format.RUNAI:
-        return Conversion(MigDocument(to, _to_runai(document.configs, cards, product)))
+        named = {
+            name: tuple(
+                _with_places(_with_cards(entry, cards), product) for entry in _unfiltered(entries, product)
+            )
+            for name, entries in document.configs.items()
+        }
+        return Conversion(MigDocument(to, named))
     placed = any(w.position is not None for es in document.configs.values() for e in es for w in e.wishes)
     losses = (f"positions are left out: {to} has none",) if placed else ()
-    configs = {name: tuple(map(_unplaced, entries)) for name, entries in document.configs.items()}
+    configs = {
+        name: tuple(replace(entry, wishes=repeated(counted(entry))) for entry in entries)
+        for name, entries in document.configs.items()
+    }
     if to is Format.COUNTS:
         entries = MigDocument(to, configs).select()
         configs = {SELECTED: (_same_of_all(_unfiltered(entries, product), cards),)}
     return Conversion(MigDocument(to, configs), losses)
-
-
-def _to_runai(configs: Configs, cards: int | None, product: Product | None) -> Configs:
-    return {
-        name: tuple(
-            _with_places(_with_cards(entry, cards), product) for entry in _unfiltered(entries, product)
-        )
-        for name, entries in configs.items()
-    }
 
 
 def _unfiltered(entries: Sequence[LayoutEntry], product: Product | None) -> list[LayoutEntry]:
@@ -205,10 +200,6 @@ def _with_places(entry: LayoutEntry, product: Product | None) -> LayoutEntry:
         return entry
     instances = CardLayout.cut(product, entry.wishes).instances
     return replace(entry, wishes=tuple(Wish(i.profile, i.position, i.size) for i in instances))
-
-
-def _unplaced(entry: LayoutEntry) -> LayoutEntry:
-    return replace(entry, wishes=repeated(counted(entry)))
 
 
 def _same_of_all(entries: Sequence[LayoutEntry], cards: int | None) -> LayoutEntry:

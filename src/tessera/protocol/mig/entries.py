@@ -26,8 +26,6 @@ _COUNT: Final = re.compile(r"\d{1,9}", re.ASCII)
 
 
 class EntryReader:
-    """Reads entries of one dialect and collects what is wrong."""
-
     def __init__(self, *, parted: bool) -> None:
         self.errors: list[str] = []
         self._parted = parted
@@ -177,7 +175,6 @@ def write_counts(counts: Mapping[MigProfile, int]) -> str:
 
 
 def write_runai(entry: LayoutEntry) -> dict[str, Any]:
-    """An entry as run.ai writes it; cards must be named."""
     devices = [_written_wish(wish) for wish in entry.wishes]
     return {"devices": list(entry.cards or ()), "mig-enabled": entry.mig_enabled, "mig-devices": devices}
 

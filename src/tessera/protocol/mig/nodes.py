@@ -40,8 +40,6 @@ _STRATEGIES: Final = {strategy.value: strategy for strategy in Strategy}
 
 @dataclass(frozen=True, slots=True)
 class GpuNode:
-    """A node with GPUs, as its labels and annotations tell it."""
-
     name: str
     label: str  # the product as the node calls it; empty when it does not
     product: Product | None  # None: nothing is known of that one
@@ -142,7 +140,6 @@ def gpu_labels(layout: NodeLayout, strategy: Strategy) -> dict[str, str]:
 
 
 def stale_labels(present: Iterable[str], wanted: Iterable[str]) -> list[str]:
-    """Labels of profiles that are no longer there."""
     keep = set(wanted)
     return sorted(name for name in present if name not in keep and _PER_PROFILE.fullmatch(name))
 
