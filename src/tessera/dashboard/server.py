@@ -22,7 +22,6 @@ from tessera.dashboard.board import Board, Parts
 from tessera.dashboard.following import following
 from tessera.kube.rest.client import Client
 from tessera.serving.address import Address
-from tessera.serving.health_server import health_server
 from tessera.serving.http.messages import Request, Response, Stream, text
 from tessera.serving.http.server import Server
 from tessera.serving.metrics import CONTENT_TYPE, exposition
@@ -86,13 +85,21 @@ async def serve_dashboard(
 
 @asynccontextmanager
 async def serve_metrics(board: Board, where: Address) -> AsyncIterator[None]:
-    """Serve a board's metrics to every client: Prometheus calls pods by their addresses."""
-    server = health_server(board.metrics)
+    """Serve a board's metrics and nothing else, to every client: Prometheus calls pods by their addresses."""
+
+    async def respond(request: Request) -> Response:
+        return _metrics(board) if request.path == "/metrics" else text("nothing here", 404)
+
+    server = Server(respond, headers=_HEADERS)
     await server.start(where)
     try:
         yield
     finally:
         await server.stop()
+
+
+def _metrics(board: Board) -> Response:
+    return Response(exposition(board.metrics()), content_type=CONTENT_TYPE)
 
 
 class Page:
@@ -153,7 +160,7 @@ class Page:
         if request.path == "/state":
             return Response(_object(self._board.parts()))
         if request.path == "/metrics":
-            return Response(exposition(self._board.metrics()), content_type=CONTENT_TYPE)
+            return _metrics(self._board)
         if request.path == "/mosaics":
             names = request.query.get("nodes", "").split(",")
             return Response(_object(self._board.mosaics(names[:_MOST_MOSAICS])))
