@@ -1,6 +1,6 @@
 """What was seen of a cluster and of the pods that are asked about, and what could not be seen."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -10,10 +10,22 @@ import msgspec
 from tessera.core.admission.policy import Policy
 from tessera.core.admission.view.offers import Offers
 from tessera.core.devices.capacity import PodUse
+from tessera.core.errors import InvalidInput
+from tessera.core.kubernetes.node import Node
 from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.diagnosis.devices import SeenDevices
-from tessera.diagnosis.nodes import ObservedNodes
+from tessera.diagnosis.nodes import (
+    ABSENT,
+    ORDER,
+    Lack,
+    NodeGroup,
+    ObservedNode,
+    Request,
+    Shortage,
+    gpus_of,
+    groups_of,
+)
 from tessera.inventory.inventory import Inventory, InventoryNode
 from tessera.protocol.admission.created import as_created
 from tessera.protocol.kubernetes import objects
@@ -21,6 +33,8 @@ from tessera.protocol.kubernetes.controllers import EventIn, Workload
 from tessera.protocol.kubernetes.lean_pod import decode_lean_pod, pod_of
 from tessera.protocol.kubernetes.nodes import NodeIn
 from tessera.protocol.kubernetes.pod import PodIn
+from tessera.protocol.mig.documents import read_layout
+from tessera.protocol.mig.nodes import GpuNode
 
 # Seconds. A controller tries again after 1000 s at the latest (client-go's DefaultControllerRateLimiter): after this long
 # without a new event it has stopped trying, or succeeded.
@@ -55,6 +69,111 @@ def diagnosis_inventory() -> DiagnosisInventory:
     return DiagnosisInventory(
         lambda _: True, holds=lambda use: any(map(is_any_gpu, use.amounts)), places=True
     )
+
+
+class ObservedNodes:
+    """The nodes of a cluster, each read once; which of them matter for a request is known without a walk over all."""
+
+    def __init__(
+        self, inventory: DiagnosisInventory, plugins: Mapping[str, bool] | None, *, known: bool
+    ) -> None:
+        self.by_name: dict[str, ObservedNode] = {}
+        self.resources: set[str] = set()  # of which some node has any
+        # resource → nodes that have it, had it or will have it
+        self._with: dict[str, list[ObservedNode]] = {}
+        self._failed: list[ObservedNode] = []
+        self._enough: dict[object, tuple[str, ...]] = {}  # what is asked for → nodes that have it
+        # key → value → nodes, of keys that pods select by
+        self._labels: dict[str, dict[str, list[ObservedNode]]] = {}
+        for use in inventory.capacity.nodes():
+            name, layout = use.node.name, _not_taken(inventory.gpus.get(use.node.name))
+            capacity = {r: int(has.value) for r, has in inventory.capacity_of.get(name, {}).items()}
+            plugin = None if plugins is None else plugins.get(name, False)
+            desired = _resources_of(layout) if layout else {}
+            one = ObservedNode(use, _offered(use.node), capacity, layout, desired, plugin, known)
+            self.by_name[name] = one
+            self.resources.update(use.node.allocatable, one.has)
+            for resource in {*one.has, *capacity, *desired}:
+                self._with.setdefault(resource, []).append(one)
+            if layout and layout.state == "failed":
+                self._failed.append(one)
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+    def lacks(self, request: Request) -> Iterator[tuple[str, Shortage]]:
+        return ((name, one.lack(request)) for name, one in self.by_name.items())
+
+    def nearest(self, request: Request) -> tuple[NodeGroup, ...]:
+        """The nodes that lack the least, of those that have what is asked for in any state; all others have no such GPU.
+
+        A pod that selects by labels is judged by the nodes with these labels. All other nodes are closed to it.
+        """
+        found: dict[str, ObservedNode] = {}
+        for asks in request.choices:
+            gpus = gpus_of(asks)
+            if not gpus:
+                return _least(self.lacks(request))
+            rarest = min((self._with.get(resource, []) for resource in gpus), key=len)
+            found |= {one.node.name: one for one in (*rarest, *self._failed)}
+        selector = request.pod.node_selector
+        if not selector:
+            return _least((name, one.lack(request)) for name, one in found.items())
+        selected = min((self._labelled(*pair) for pair in selector.items()), key=len)
+        least = _least((one.node.name, one.lack(request)) for one in selected if one.node.name in found)
+        if least and ORDER[least[0].lack] < ORDER[Lack.CLOSED]:
+            return least
+        if enough := self._having(request, found):
+            first = self.by_name[enough[0]].lack(request)
+            return (NodeGroup(Lack.CLOSED, first.reason, enough),)
+        return least
+
+    def _having(self, request: Request, found: Mapping[str, ObservedNode]) -> tuple[str, ...]:
+        """The nodes that have as many such GPUs, free or not, and whether they take the pod or not."""
+        key = request.key[0]
+        if key not in self._enough:
+
+            def has(one: ObservedNode, asks: Amounts) -> bool:
+                return all(short_of.lack not in ABSENT for short_of in one.shortages(Pod(), asks))
+
+            some = (name for name, one in found.items() if any(has(one, asks) for asks in request.choices))
+            self._enough[key] = tuple(sorted(some))
+        return self._enough[key]
+
+    def _labelled(self, key: str, value: str) -> list[ObservedNode]:
+        if key not in self._labels:
+            values = self._labels[key] = {}
+            for one in self.by_name.values():
+                values.setdefault(one.node.labels.get(key, ""), []).append(one)
+        return self._labels[key].get(value, [])
+
+
+def _least(lacks: Iterable[tuple[str, Shortage]]) -> tuple[NodeGroup, ...]:
+    groups = groups_of(lacks)
+    return tuple(one for one in groups if one.lack is groups[0].lack)
+
+
+def _offered(node: Node) -> dict[str, int]:
+    """The GPUs that a node offers: what is allocatable, and what DRA serves where nothing of it is."""
+    found = gpus_of(node.allocatable)
+    found.update({name: count for name, count in node.dra.items() if count and node.is_served(name)})
+    return found
+
+
+def _not_taken(gpus: GpuNode | None) -> GpuNode | None:
+    """A node with a layout that it is to take and has not."""
+    described = gpus is not None and (gpus.layout is not None or gpus.mapping is not None)
+    return gpus if gpus and described and gpus.state in ("pending", "failed") else None
+
+
+def _resources_of(gpus: GpuNode) -> Mapping[str, int]:
+    """The GPUs of the layout that a node is to take; none where that cannot be told."""
+    if gpus.layout is None or gpus.product is None or gpus.cards is None:
+        return {}
+    try:
+        return read_layout(gpus.layout, [gpus.product] * gpus.cards).resources(gpus.strategy)
+    except InvalidInput:
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,4 +253,4 @@ class Evidence:
     @cached_property
     def nodes(self) -> ObservedNodes:
         inventory, known = self.inventory, "pods" not in self.unseen
-        return ObservedNodes(inventory, inventory.capacity_of, self.plugins, known=known)
+        return ObservedNodes(inventory, self.plugins, known=known)

@@ -5,15 +5,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tessera.core.devices.capacity import PODS, NodeUse
-from tessera.core.errors import InvalidInput
 from tessera.core.kubernetes.node import STATED_BY_EVERY_NODE, Node, why_not_selected
 from tessera.core.kubernetes.pod import Amounts, Pod
 from tessera.core.kubernetes.quantity import ZERO, Quantity
 from tessera.core.kubernetes.resources import is_any_gpu, short
 from tessera.core.requests.asking import alternatives_of, asked
-from tessera.inventory.inventory import Inventory
 from tessera.inventory.report import amount
-from tessera.protocol.mig.documents import read_layout
 from tessera.protocol.mig.nodes import GpuNode
 
 
@@ -34,8 +31,8 @@ class Lack(StrEnum):
 
 
 _ONE = Quantity.parse("1")
-_ORDER = {lack: number for number, lack in enumerate(Lack)}
-_ABSENT = frozenset({Lack.LAYOUT_FAILED, Lack.TOO_FEW, Lack.MISSING})  # the node has not enough such devices
+ORDER = {lack: number for number, lack in enumerate(Lack)}
+ABSENT = frozenset({Lack.LAYOUT_FAILED, Lack.TOO_FEW, Lack.MISSING})  # the node has not enough such devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,7 @@ def groups_of(lacks: Iterable[tuple[str, Shortage]]) -> tuple[NodeGroup, ...]:
     for name, one in lacks:
         found.setdefault((one.lack, one.reason), []).append(name)
     groups = (NodeGroup(lack, reason, tuple(sorted(names))) for (lack, reason), names in found.items())
-    return tuple(sorted(groups, key=lambda one: (_ORDER[one.lack], -len(one.nodes), one.reason)))
+    return tuple(sorted(groups, key=lambda one: (ORDER[one.lack], -len(one.nodes), one.reason)))
 
 
 def gpus_of(amounts: Mapping[str, Quantity]) -> dict[str, int]:
@@ -161,7 +158,7 @@ class ObservedNode:
     def lack(self, request: Request) -> Shortage:
         """What it lacks for the choice of which it lacks the least; of equals the first."""
         some = (self._lack(request.pod, asks) for asks in request.choices)
-        return min(some, key=lambda one: _ORDER[one.lack])
+        return min(some, key=lambda one: ORDER[one.lack])
 
     def _lack(self, pod: Pod, asks: Amounts) -> Shortage:
         """What it lacks: of several GPU resources the one that is the furthest from there."""
@@ -169,10 +166,10 @@ class ObservedNode:
         if not found:
             return Shortage(Lack.NOTHING, "has room for it")
         gpus = [one for one in found if one.resource and one.lack is not Lack.OTHER]
-        worst = max(gpus, key=lambda one: _ORDER[one.lack], default=found[0])
+        worst = max(gpus, key=lambda one: ORDER[one.lack], default=found[0])
         if found[0].lack is not Lack.CLOSED:
             return worst
-        if worst.lack in _ABSENT:
+        if worst.lack in ABSENT:
             return Shortage(Lack.MISSING, f"no {counted(gpus_of(asks))}, and {found[0].reason}")
         return Shortage(Lack.CLOSED, "; ".join(one.reason for one in found))
 
@@ -211,113 +208,3 @@ def why_closed(pod: Pod, node: Node) -> str:
         and not any(toleration.tolerates(taint) for toleration in pod.tolerations)
     )
     return "; ".join([own, *taints] if own else taints)
-
-
-class ObservedNodes:
-    """The nodes of a cluster, each read once; which of them matter for a request is known without a walk over all."""
-
-    def __init__(
-        self,
-        inventory: Inventory,
-        capacity_of: Mapping[str, Amounts],
-        plugins: Mapping[str, bool] | None,
-        *,
-        known: bool,
-    ) -> None:
-        self.by_name: dict[str, ObservedNode] = {}
-        self.resources: set[str] = set()  # of which some node has any
-        # resource → nodes that have it, had it or will have it
-        self._with: dict[str, list[ObservedNode]] = {}
-        self._failed: list[ObservedNode] = []
-        self._enough: dict[object, tuple[str, ...]] = {}  # what is asked for → nodes that have it
-        # key → value → nodes, of keys that pods select by
-        self._labels: dict[str, dict[str, list[ObservedNode]]] = {}
-        for use in inventory.capacity.nodes():
-            name, layout = use.node.name, _not_taken(inventory.gpus.get(use.node.name))
-            capacity = {r: int(has.value) for r, has in capacity_of.get(name, {}).items()}
-            plugin = None if plugins is None else plugins.get(name, False)
-            desired = _resources_of(layout) if layout else {}
-            one = ObservedNode(use, _offered(use.node), capacity, layout, desired, plugin, known)
-            self.by_name[name] = one
-            self.resources.update(use.node.allocatable, one.has)
-            for resource in {*one.has, *capacity, *desired}:
-                self._with.setdefault(resource, []).append(one)
-            if layout and layout.state == "failed":
-                self._failed.append(one)
-
-    def __len__(self) -> int:
-        return len(self.by_name)
-
-    def lacks(self, request: Request) -> Iterator[tuple[str, Shortage]]:
-        return ((name, one.lack(request)) for name, one in self.by_name.items())
-
-    def nearest(self, request: Request) -> tuple[NodeGroup, ...]:
-        """The nodes that lack the least, of those that have what is asked for in any state; all others have no such GPU.
-
-        A pod that selects by labels is judged by the nodes with these labels. All other nodes are closed to it.
-        """
-        found: dict[str, ObservedNode] = {}
-        for asks in request.choices:
-            gpus = gpus_of(asks)
-            if not gpus:
-                return _least(self.lacks(request))
-            rarest = min((self._with.get(resource, []) for resource in gpus), key=len)
-            found |= {one.node.name: one for one in (*rarest, *self._failed)}
-        selector = request.pod.node_selector
-        if not selector:
-            return _least((name, one.lack(request)) for name, one in found.items())
-        selected = min((self._labelled(*pair) for pair in selector.items()), key=len)
-        least = _least((one.node.name, one.lack(request)) for one in selected if one.node.name in found)
-        if least and _ORDER[least[0].lack] < _ORDER[Lack.CLOSED]:
-            return least
-        if enough := self._having(request, found):
-            first = self.by_name[enough[0]].lack(request)
-            return (NodeGroup(Lack.CLOSED, first.reason, enough),)
-        return least
-
-    def _having(self, request: Request, found: Mapping[str, ObservedNode]) -> tuple[str, ...]:
-        """The nodes that have as many such GPUs, free or not, and whether they take the pod or not."""
-        key = request.key[0]
-        if key not in self._enough:
-
-            def has(one: ObservedNode, asks: Amounts) -> bool:
-                return all(short_of.lack not in _ABSENT for short_of in one.shortages(Pod(), asks))
-
-            some = (name for name, one in found.items() if any(has(one, asks) for asks in request.choices))
-            self._enough[key] = tuple(sorted(some))
-        return self._enough[key]
-
-    def _labelled(self, key: str, value: str) -> list[ObservedNode]:
-        if key not in self._labels:
-            values = self._labels[key] = {}
-            for one in self.by_name.values():
-                values.setdefault(one.node.labels.get(key, ""), []).append(one)
-        return self._labels[key].get(value, [])
-
-
-def _least(lacks: Iterable[tuple[str, Shortage]]) -> tuple[NodeGroup, ...]:
-    groups = groups_of(lacks)
-    return tuple(one for one in groups if one.lack is groups[0].lack)
-
-
-def _offered(node: Node) -> dict[str, int]:
-    """The GPUs that a node offers: what is allocatable, and what DRA serves where nothing of it is."""
-    found = gpus_of(node.allocatable)
-    found.update({name: count for name, count in node.dra.items() if count and node.is_served(name)})
-    return found
-
-
-def _not_taken(gpus: GpuNode | None) -> GpuNode | None:
-    """A node with a layout that it is to take and has not."""
-    described = gpus is not None and (gpus.layout is not None or gpus.mapping is not None)
-    return gpus if gpus and described and gpus.state in ("pending", "failed") else None
-
-
-def _resources_of(gpus: GpuNode) -> Mapping[str, int]:
-    """The GPUs of the layout that a node is to take; none where that cannot be told."""
-    if gpus.layout is None or gpus.product is None or gpus.cards is None:
-        return {}
-    try:
-        return read_layout(gpus.layout, [gpus.product] * gpus.cards).resources(gpus.strategy)
-    except InvalidInput:
-        return {}

@@ -47,8 +47,8 @@ class Holder:
     node: str
     holds: Mapping[str, int]
     since: float  # Unix time; 0: it does not say
-    ending: bool = False
-    amounts: Amounts | None = None  # everything that it holds
+    ending: bool
+    amounts: Amounts  # everything that it holds
 
 
 def holders_of(seen: Evidence, gpus: Iterable[str], nodes: Iterable[str]) -> list[Holder]:
@@ -199,9 +199,8 @@ def _other_resources(
     for one in shortages:
         if one.lack is not Lack.OTHER:
             continue
-        need, left = asks[one.resource], one.free
-        for pod in ending:
-            left = left + (pod.amounts or {}).get(one.resource, ZERO)
+        need = asks[one.resource]
+        left = sum((pod.amounts.get(one.resource, ZERO) for pod in ending), one.free)
         if not left < need:
             continue
         reasons.append(one.reason)
@@ -283,13 +282,9 @@ def _room_on(seen: Evidence, room: Defragmentation, asks: Amounts) -> str:
     (name,) = nodes
     ending = [one for one in seen.inventory.pods if f"{one.namespace}/{one.name}" in set(room.advice.pods)]
     usage = seen.inventory.capacity.usage(name)
-    for resource, need in asks.items():
-        if resource in gpus_of(asks) or resource not in usage:
-            continue
-        free = usage[resource].available
-        for one in ending:
-            free = free + one.amounts.get(resource, ZERO)
-        if free < need:
+    for resource in asks.keys() & usage.keys() - gpus_of(asks).keys():
+        freed = (one.amounts.get(resource, ZERO) for one in ending)
+        if sum(freed, usage[resource].available) < asks[resource]:
             return ""
     return name
 

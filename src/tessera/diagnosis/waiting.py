@@ -7,13 +7,13 @@ import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import islice
 from typing import Final
 
 from tessera.core.admission.decision import decide
 from tessera.core.admission.outcome import Patched
 from tessera.core.kubernetes.resources import WHOLE_GPU, is_any_gpu, is_extended
 from tessera.core.mig.geometry import PRODUCTS
-from tessera.core.text import first_of
 from tessera.diagnosis.admission import who_observes, why_never
 from tessera.diagnosis.devices import Obstacle, obstacle, standing_for
 from tessera.diagnosis.evidence import Evidence, SeenPod
@@ -134,10 +134,14 @@ class WaitingPods:
         if not found.nearest:
             return f"no node offers {wanted}"
         lack, reason = found.nearest[0].lack, found.nearest[0].reason
-        names = [name for group in found.nearest for name in group.nodes]
-        where = f"node{'s' if len(names) > 1 else ''} {first_of(names, _MOST_NAMED)}"
+        number = sum(
+            len(group.nodes) for group in found.nearest
+        )  # may be thousands, for each of thousands of pods
+        names = ", ".join(islice((name for group in found.nearest for name in group.nodes), _MOST_NAMED))
+        more = f" and {number - _MOST_NAMED} more" if number > _MOST_NAMED else ""
+        where = f"node{'s' if number > 1 else ''} {names}{more}"
         if lack is Lack.NOTHING:
-            return f"{where} {'has' if len(names) == 1 else 'have'} room for it, and {said}"
+            return f"{where} {'has' if number == 1 else 'have'} room for it, and {said}"
         sentence = _SENTENCES.get(lack, "no node offers {wanted}")
         return sentence.format(where=where, wanted=wanted, reason=reason, said=said)
 
