@@ -8,7 +8,6 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
@@ -21,7 +20,9 @@ from tessera.core.kubernetes.resources import is_any_gpu
 from tessera.inventory.following import FollowedInventory
 from tessera.inventory.inventory import Inventory
 from tessera.inventory.report import report_of
+from tessera.kube.access.cluster import Cluster, ServerAddress
 from tessera.kube.object_files import objects_in_documents
+from tessera.kube.rest.client import Client
 from tessera.kube.watch.resource import Key
 from tessera.protocol import yaml
 from tessera.simulation.control_plane.kinds import KINDS, ResourceType
@@ -611,7 +612,8 @@ def test_dra_followed():
     """What changes is seen: a class that comes, a claim that holds a device, a slice that goes."""
     documents = {one["kind"] + one["metadata"]["name"]: one for one in _with_dra()}
     inventory = Inventory(is_any_gpu)
-    followed = FollowedInventory(cast(Any, None), inventory)  # nobody runs its follower
+    nowhere = Client(Cluster(ServerAddress.parse("http://127.0.0.1:1", where="test")))
+    followed = FollowedInventory(nowhere, inventory)  # nobody runs its follower
     sinks = {resource.name: sink for resource, sink in followed.sinks.items()}
 
     def put(resource, name):
